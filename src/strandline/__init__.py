@@ -1,0 +1,3 @@
+"""Strandline: an event journal for Python."""
+
+__version__ = "0.1.0"
