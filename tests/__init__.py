@@ -1,0 +1,1 @@
+"""Tests of Strandline; `docs/spec` says what must hold, `@pytest.mark.req` says which test proves it."""

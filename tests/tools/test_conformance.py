@@ -1,0 +1,90 @@
+"""The conformance tool, run as a user runs it, on small trees made for each test."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SPEC = """
+- J1 [ours] One. J2 [seed] Two.
+- J3 withdrawn: see J1.
+- U1 `Unsupported.a`: three. U2 `Unsupported.b`: four.
+- RP1 [seed] Five.
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "docs/spec").mkdir(parents=True)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "docs/spec/some.md").write_text(SPEC)
+    (tmp_path / "docs/spec/later.toml").write_text('[later]\nRP = "projections"\n')
+    return tmp_path
+
+
+def conformance(tree: Path, *arguments: str) -> tuple[int, str]:
+    tool = [sys.executable, str(ROOT / "tools/conformance.py"), "--root", str(tree), *arguments]
+    done = subprocess.run(tool, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+def write_test(tree: Path, text: str) -> None:
+    (tree / "tests/test_it.py").write_text(f"import pytest\n\n{text}\n")
+
+
+def test_lists_what_has_no_test_and_what_comes_later(tree: Path) -> None:
+    code, out = conformance(tree)
+    assert code == 0
+    assert "0 of 5 statements have a test, 4 that are due have none, 1 come later" in out
+    assert "some.md: J1-J2 U1-U2" in out
+    assert "projections: RP1" in out
+    assert conformance(tree, "--strict")[0] == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '@pytest.mark.req("J1", "J2", "U1", "U2")\ndef test_it() -> None: ...',
+        '@pytest.mark.req("J1", "J2", "U1", "U2")\nclass TestIt: ...',
+        'pytestmark = pytest.mark.req("J1", "J2", "U1", "U2")',
+        'pytestmark = [pytest.mark.spark, pytest.mark.req("J1", "J2", "U1", "U2")]',
+    ],
+)
+def test_finds_marks_wherever_pytest_does(tree: Path, text: str) -> None:
+    write_test(tree, text)
+    code, out = conformance(tree, "--strict")
+    assert code == 0, out
+    assert "4 of 5 statements have a test, 0 that are due have none, 1 come later" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('@pytest.mark.req("J9")\ndef test_it() -> None: ...', "tests/test_it.py:3: J9 is no statement"),
+        ('@pytest.mark.req("J3")\ndef test_it() -> None: ...', "J3 is no statement"),
+        ("@pytest.mark.req()\ndef test_it() -> None: ...", "give ids as plain texts"),
+        ('ID = "J1"\n@pytest.mark.req(ID)\ndef test_it() -> None: ...', "give ids as plain texts"),
+        ('@pytest.mark.req("J1")\ndef helper() -> None: ...', "helper is no test"),
+    ],
+)
+def test_wrong_marks_fail(tree: Path, text: str, complaint: str) -> None:
+    write_test(tree, text)
+    code, out = conformance(tree, "--brief")
+    assert code == 1
+    assert complaint in out
+
+
+def test_a_row_of_later_that_names_nothing_fails(tree: Path) -> None:
+    (tree / "docs/spec/later.toml").write_text('[later]\n"J7-J8" = "gone"\n')
+    code, out = conformance(tree)
+    assert code == 1
+    assert "J7-J8 names no statement" in out
+
+
+def test_the_specification_has_as_many_statements_as_its_index_says() -> None:
+    _, out = conformance(ROOT)
+    journal, reliability = 121, 15 + 14 + 12 + 9 + 11 + 12 + 11 + 15 + 11
+    assert f"of {journal + reliability} statements" in out
