@@ -1,0 +1,48 @@
+# `make demo` and `make test` need python3 (3.11 or newer) and make; everything else is set up here, in .venv.
+PYTHON ?= python3
+NAME ?= append
+BIN := .venv/bin
+STAMP := .venv/.stamp
+
+.PHONY: help setup demo test check bench conformance clean
+
+help:
+	@echo "make demo            a tour: record, carry, read"
+	@echo "make test            all tests (ARGS='-k name' for some)"
+	@echo "make check           style, types, imports, conformance marks"
+	@echo "make bench NAME=...  one benchmark, for example append"
+	@echo "make conformance     statements of docs/spec and the tests that name them"
+	@echo "make clean           remove .venv and everything that was built"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Strandline needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) lacks venv; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	@echo "Setting up .venv (about 2 minutes: PySpark is 450 MB)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/strandline demo
+
+test: $(STAMP)
+	@$(BIN)/pytest $(ARGS)
+
+check: $(STAMP)
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python tools/conformance.py --brief
+
+bench: $(STAMP)
+	@$(BIN)/strandline bench $(NAME) $(ARGS)
+
+conformance: $(STAMP)
+	@$(BIN)/python tools/conformance.py $(ARGS)
+
+clean:
+	rm -rf .venv build dist demo-out bench-out spark-warehouse .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
