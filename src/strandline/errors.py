@@ -1,0 +1,189 @@
+"""Every error that Strandline raises.
+
+    StrandlineError                 exit  retry   meaning
+    ├── InvalidInput                2     no      the caller's mistake; nothing was written
+    ├── NotFound                    3     no      what was named is not there
+    ├── Conflict                    4     again   read again, then decide
+    │   ├── SeqNrConflict                         somebody else appended first
+    │   ├── ReadConflict                          the journal changed under a read
+    │   ├── LeaseHeld                             somebody else holds the lease
+    │   └── LeaseLost                             the lease went to somebody else
+    ├── MissingEvent                5     no      something that must be there is not
+    ├── Corrupt                     5     no      something there is not what was written
+    ├── Unavailable                 6     yes     a back-end is away, slow or full
+    ├── SchemaMismatch              7     no      store, log and program do not fit together
+    └── Unsupported                 7     no      this set-up would not be safe
+
+An error has a `code` (one of its class's `codes`), a `hint` that says what to do, `facts` that a program can read, and
+`applied`: "no" if the call changed nothing, "unknown" if its effect is there whole and once, or not at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+type_applied = Literal["no", "unknown"]
+
+
+class StrandlineError(Exception):
+    """Something went wrong in Strandline."""
+
+    codes: ClassVar[frozenset[str]] = frozenset()
+    http_status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+    retry: ClassVar[Literal["no", "again", "yes"]] = "no"
+
+    def __init__(
+        self, message: str = "", *, code: str = "", hint: str = "", applied: type_applied = "no", **facts: Any
+    ) -> None:
+        if not code and len(self.codes) == 1:
+            (code,) = self.codes
+        if code not in self.codes:
+            raise ValueError(f"{type(self).__name__} has no code {code!r}; known: {' '.join(sorted(self.codes))}")
+        super().__init__(message or (type(self).__doc__ or "").strip())
+        self.message: str = self.args[0]
+        self.code = code
+        self.hint = hint
+        self.applied: type_applied = applied
+        self.facts = facts
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same call may simply be made again (with its append id, if `applied` is "unknown")."""
+        return self.retry == "yes"
+
+    @property
+    def name(self) -> str:
+        """`Class.code`, as documents and tests write it."""
+        return f"{type(self).__name__}.{self.code}"
+
+    def __getattr__(self, name: str) -> Any:
+        """Facts read like attributes: `error.actual`."""
+        facts = self.__dict__.get("facts", {})
+        if name in facts:
+            return facts[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute or fact {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.code, self.hint, self.applied, self.facts)
+
+
+def _rebuild(
+    cls: type[StrandlineError], message: str, code: str, hint: str, applied: type_applied, facts: dict[str, Any]
+) -> StrandlineError:
+    return cls(message, code=code, hint=hint, applied=applied, **facts)
+
+
+class InvalidInput(StrandlineError):
+    """What was given cannot be accepted."""
+
+    http_status, exit_code = 422, 2
+    codes = frozenset(
+        """
+        number_not_finite number_out_of_range integer_out_of_range number_too_long nul_character invalid_unicode too_deep
+        duplicate_key key_not_text payload_type
+        key_type invalid_key key_too_long reserved_entity_type empty_append too_many_events events_type header
+        expire_after mark_id invalid_tag append_id append_id_reused tx_foreign closed
+        event_too_large append_too_large data_too_large empty_body invalid_json
+        seq_nr_range empty_range slice_range limit_range trim_range snapshot_seq_nr how archive_path
+        time_without_zone time_range time_format time_ahead offset_foreign offset_format offset_ambiguous
+        setting url_scheme url_parameter url_incomplete url_port secret_in_argv option schema
+        """.split()
+    )
+
+
+class NotFound(StrandlineError):
+    """What was named is not there."""
+
+    http_status, exit_code = 404, 3
+    codes = frozenset({"event", "quarantine", "trimmed"})
+
+
+class Conflict(StrandlineError):
+    """Something changed since it was read."""
+
+    http_status, exit_code, retry = 409, 4, "again"
+    codes = frozenset({"life_ended", "switch"})
+
+
+class SeqNrConflict(Conflict):
+    """The journal is not at the seq_nr that the append expects."""
+
+    codes = frozenset({"expected", "first"})
+
+
+class ReadConflict(Conflict):
+    """The journal was deleted or purged while it was read."""
+
+    codes = frozenset({"journal_changed"})
+
+
+class LeaseHeld(Conflict):
+    """Somebody else holds the lease."""
+
+    codes = frozenset({"lease_held"})
+
+
+class LeaseLost(Conflict):
+    """The lease went to somebody else."""
+
+    codes = frozenset({"lease_lost"})
+
+
+class MissingEvent(StrandlineError):
+    """Something that must be there is not."""
+
+    http_status, exit_code = 503, 5
+    codes = frozenset({"store", "log_trimmed", "tag_hole", "slice_hole", "out_of_order"})
+
+
+class Corrupt(StrandlineError):
+    """Something is not what was written."""
+
+    http_status, exit_code = 503, 5
+    codes = frozenset("digest undecodable conflict fold tag_row transport half_copied history".split())
+
+
+class Unavailable(StrandlineError):
+    """A back-end is away, slow or full."""
+
+    http_status, exit_code, retry = 503, 6, "yes"
+    codes = frozenset("away timeout no_space log_failed not_replicated consumer_pool serialization overloaded".split())
+
+
+class SchemaMismatch(StrandlineError):
+    """Store, log and program do not fit together."""
+
+    http_status, exit_code = 422, 7
+    codes = frozenset("setting version fold_version no_schema foreign_file log_replaced barrier".split())
+
+
+class Unsupported(StrandlineError):
+    """This set-up would not be safe."""
+
+    http_status, exit_code = 422, 7
+    codes = frozenset(
+        """
+        sqlite_version sqlite_pragma file_system postgres_unsafe kafka_client kafka_topic cassandra_unsafe spark_setup
+        clock open_server secret_mode not_shared used_after_fork second_library archive exactly_once open_transactions
+        standbys work_url
+        """.split()
+    )
+
+
+def shown(value: object, limit: int = 100) -> str:
+    """A value as an error shows it: escaped, and never long."""
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except Exception:  # a caller's own __repr__ may do anything
+        text = f"<{type(value).__name__}>"
+    text = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def invalid(
+    code: str, field: str, wrong: str, *, allowed: str, got: object, hint: str = "", **facts: Any
+) -> InvalidInput:
+    """An `InvalidInput` in the form that every interface shows: what, why, what is allowed, what came."""
+    message = f"{field}: {wrong}; allowed {allowed}; got {shown(got)}"
+    return InvalidInput(message, code=code, hint=hint or f"give {allowed}", field=field, **facts)

@@ -1,0 +1,174 @@
+"""The fold: state + action -> new state + effect. The only place that knows what an action means.
+
+Pure: no clock, no input or output, no payload. Log, reader, replicator and replay use no other, so all of them decide
+alike. Rows are tried from the top:
+
+    action  when                                          new state                 effect
+    any     at or below the state's offset                as it was                 PASSED_OVER
+    Mark                                                  as it was                 None
+    Append  id remembered, same content                   as it was                 Duplicate
+            id remembered, other content                  as it was                 Refused append_id_reused
+            `expected` is not the seq_nr (0: no head)     as it was                 Refused expected
+            head, and `first` not above the last number   as it was                 Refused first
+            past 2^63-1, or a gap of over 100 segments    as it was                 Refused seq_nr_range
+            no head                                       a new life from `first`   EventsAppended
+            head                                          seq_nr moves              EventsAppended
+    Delete  for another life                              as it was                 None
+            no head                                       stands at `to`            None
+            head                                          delete_to moves           EventsDeleted
+    Purge   no head, or not at `if_offset`                as it was                 None
+            head                                          Ended                     LifePurged
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from strandline.values.actions import KEEP_EXPIRY, NO_EXPIRY, Action, Append, Delete, Mark, Place, Purge
+from strandline.values.heads import SEQ_NR_MAX, Ended, Head, Remembered, State
+
+FOLD_VERSION: Final = 1
+GIVEN_IDS_MAX: Final = 32
+EMPTY_SEGMENTS_MAX: Final = 100
+
+
+class PassedOver(NamedTuple):
+    """The state already has this action in it."""
+
+
+class EventsAppended(NamedTuple):
+    """These numbers were given. `prev` is the number of the event before `first`."""
+
+    first: int
+    last: int
+    prev: int
+    life: int
+
+
+class Duplicate(NamedTuple):
+    """The same append was accepted before."""
+
+    answer: Remembered
+    life: int
+
+
+class Refused(NamedTuple):
+    """The append is not accepted; `actual` is the seq_nr found (0: no head)."""
+
+    code: str
+    actual: int
+
+
+class EventsDeleted(NamedTuple):
+    """Events `from_`..`to` of this life are gone (an empty range if nothing more was)."""
+
+    life: int
+    from_: int
+    to: int
+
+
+class LifePurged(NamedTuple):
+    """Everything of this life is gone, its events up to `to`."""
+
+    life: int
+    to: int
+
+
+PASSED_OVER: Final = PassedOver()
+Effect = PassedOver | EventsAppended | Duplicate | Refused | EventsDeleted | LifePurged | None
+
+
+def fold(state: State, action: Action, place: Place, segment_size: int) -> tuple[State, Effect]:
+    """Apply one action. `segment_size` is that of new heads; existing ones keep their own."""
+    if state is not None and place.offset <= state.offset:
+        return state, PASSED_OVER
+    if isinstance(action, Append):
+        return _append(state, action, place, segment_size)
+    if isinstance(action, Mark):
+        return state, None
+    if isinstance(action, Delete):
+        return _delete(state, action, place, segment_size)
+    return _purge(state, action, place)
+
+
+def _append(state: State, action: Append, place: Place, segment_size: int) -> tuple[State, Effect]:
+    head = state if isinstance(state, Head) else None
+    actual = head.seq_nr if head else 0
+    if head and (answer := remembered(head, action.append_id)):
+        if answer.digest == action.digest:
+            return state, Duplicate(answer, head.life)
+        return state, Refused("append_id_reused", actual)
+    if action.expected is not None and action.expected != actual:
+        return state, Refused("expected", actual)
+    last = max(head.seq_nr, head.delete_to) if head else 0
+    if head and action.first is not None and action.first <= last:
+        return state, Refused("first", actual)
+    first = action.first if action.first is not None else last + 1
+    end = first + len(action.events) - 1
+    if end > SEQ_NR_MAX or (head and _segments_between(head, last, first) > EMPTY_SEGMENTS_MAX):
+        return state, Refused("seq_nr_range", actual)
+    if head is None:
+        life = state.life + 1 if state else 1
+        head = _new_head(place, life=life, seq_nr=first - 1, delete_to=first - 1, segment_size=segment_size)
+    return _appended(head, action, place, first, end), EventsAppended(first, end, head.prev, head.life)
+
+
+def _appended(head: Head, action: Append, place: Place, first: int, last: int) -> Head:
+    answer = Remembered(action.append_id, action.digest, first, last, place.offset, place.timestamp)
+    given, generated = head.given, head.generated
+    if action.id_given:
+        given = (*given, answer)[-GIVEN_IDS_MAX:]
+    else:
+        generated = answer
+    expire_after_us = head.expire_after_us
+    if action.expire_after_us != KEEP_EXPIRY:
+        expire_after_us = None if action.expire_after_us == NO_EXPIRY else action.expire_after_us
+    return Head(
+        last, head.delete_to, head.life, place.partition, place.offset, head.created, place.timestamp, expire_after_us,
+        None if expire_after_us is None else place.timestamp + expire_after_us, head.segment_size, head.archive_to,
+        last, head.delete_to, given, generated,
+    )  # fmt: skip
+
+
+def _delete(state: State, action: Delete, place: Place, segment_size: int) -> tuple[State, Effect]:
+    head = state if isinstance(state, Head) else None
+    if action.life is not None and (head is None or head.life != action.life):
+        return state, None
+    if head is None:
+        life = state.life + 1 if state else 1
+        return _new_head(place, life=life, seq_nr=action.to, delete_to=action.to, segment_size=segment_size), None
+    delete_to = max(head.delete_to, min(action.to, head.seq_nr))
+    moved = head._replace(
+        delete_to=delete_to, removed_to=delete_to, partition=place.partition, offset=place.offset,
+        updated=place.timestamp,
+    )  # fmt: skip
+    return moved, EventsDeleted(head.life, head.removed_to + 1, delete_to)
+
+
+def _purge(state: State, action: Purge, place: Place) -> tuple[State, Effect]:
+    if not isinstance(state, Head) or (action.if_offset is not None and action.if_offset != state.offset):
+        return state, None
+    return Ended(state.life, place.partition, place.offset), LifePurged(state.life, max(state.seq_nr, state.delete_to))
+
+
+def _new_head(place: Place, *, life: int, seq_nr: int, delete_to: int, segment_size: int) -> Head:
+    return Head(
+        seq_nr, delete_to, life, place.partition, place.offset, place.timestamp, place.timestamp, None, None,
+        segment_size, 0, seq_nr, delete_to, (), None,
+    )  # fmt: skip
+
+
+def remembered(head: Head, append_id: str) -> Remembered | None:
+    """The append of this id, while the head remembers it."""
+    if head.generated is not None and head.generated.append_id == append_id:
+        return head.generated
+    return next((answer for answer in head.given if answer.append_id == append_id), None)
+
+
+def segment_of(seq_nr: int, segment_size: int) -> int:
+    """The segment of an event, from 0."""
+    return (seq_nr - 1) // segment_size
+
+
+def _segments_between(head: Head, last: int, first: int) -> int:
+    return segment_of(first, head.segment_size) - segment_of(max(last, 1), head.segment_size) - 1

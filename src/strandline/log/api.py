@@ -1,0 +1,97 @@
+"""The contract of an action log.
+
+What every back-end promises: acknowledged means durable; an offset never changes its record; reading a partition gives
+every record below the newest offset without holes, whatever the order of commits; timestamps strictly grow in a
+partition. Offsets grow within a partition but need not be consecutive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from strandline.fold import Effect
+from strandline.record import Record
+from strandline.values.actions import Action, Place
+from strandline.values.heads import State
+
+
+class Draft(NamedTuple):
+    """An action on its way into the log, encoded by its writer."""
+
+    partition: int
+    action: Action
+    header: bytes
+    value: bytes | None = None
+
+
+class Recorded(NamedTuple):
+    """What became of a draft.
+
+    A log that folds by itself says the effect and the state after it; refused and duplicate appends are then not in the
+    log and have no place of their own. A log that does not fold leaves both to the caller.
+    """
+
+    place: Place | None
+    folded: bool = False
+    effect: Effect = None
+    state: State = None
+
+
+class Page(NamedTuple):
+    """Records in offset order, and the position after them: every record below it was looked at."""
+
+    records: list[Record]
+    position: int
+
+
+class Log(Protocol):
+    """A partitioned log of actions."""
+
+    log_id: str
+    partitions: int
+    exact: bool
+    """Whether `newest` is exact, so that it can stand for a Mark."""
+
+    def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
+        """Record drafts, of any partitions, in their order, in one commit; one answer each, in the same order.
+
+        Returns when all are durable. A draft that the fold refuses fails alone; an error means that none was recorded
+        (`applied="no"`) or that nobody can say (`"unknown"`).
+        """
+
+    def read(
+        self,
+        partition: int,
+        *,
+        after: int,
+        to: int | None = None,
+        limit: int = 1000,
+        bytes_max: int | None = None,
+        key: str | None = None,
+        values: bool = True,
+    ) -> Page:
+        """Records with `after` < offset <= `to`, at most `limit` of them and about `bytes_max` of value (one passes).
+
+        With `key`, records of other keys may be left out (they count as looked at, and `limit` counts those given).
+        With `values=False` values may be left out. Damaged and foreign records come as they are.
+        `NotFound.trimmed` (with `earliest`) if something after `after` was trimmed.
+        """
+
+    def newest(self) -> list[int]:
+        """The newest offset of each partition, -1 where there is none. Never goes back."""
+
+    def oldest(self) -> list[int]:
+        """The first offset of each partition that was not trimmed; newest + 1 where there is none."""
+
+    def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
+        """Wait until a partition has something after its offset; False after `timeout_s`. May wake up early."""
+
+    def trim(self, partition: int, *, to: int, pointer: int, keep_after: int) -> int:
+        """Forget records up to offset `to` that are older than timestamp `keep_after`; how many went.
+
+        `InvalidInput.trim_range` if `to` is above `pointer`. Offsets and timestamps go on as before.
+        """
+
+    def close(self) -> None:
+        """Let go of everything. Twice is harmless."""

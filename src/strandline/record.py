@@ -1,0 +1,244 @@
+"""Records: how an action is written into the log.
+
+A record has a header, all that the fold needs, and a value, the payloads and metadata that the fold never reads.
+
+- header: JSON with its own checksum in front, `{"crc":"0a1b2c3d","v":1,"kind":"append",…}`. Fields that say nothing are
+  left out.
+- value: a version byte, the number of events, two lengths per event (metadata, payload; the top bit of the first says
+  that there is metadata, the top bit of the second that the payload is JSON), then all bytes in the same order.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from strandline.errors import SchemaMismatch
+from strandline.values.actions import KEEP_EXPIRY, Action, Append, Delete, EventHeader, Mark, Purge
+from strandline.values.heads import SEQ_NR_MAX
+from strandline.values.keys import is_key
+from strandline.values.payloads import BYTES, JSON
+
+RECORD_VERSION: Final = 1
+VALUE_BYTES_MAX: Final = 16 * 2**20
+_TOP: Final = 0x80000000
+_PREFIX: Final = b'{"crc":"'
+_BODY: Final = len(_PREFIX) + 8 + 2  # the checksum, its quote and the comma
+
+
+class Record(NamedTuple):
+    """A record as it stands in the log. life, first and last are those that a log wrote which folds by itself."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: str | None
+    header: bytes | None
+    value: bytes | None
+    life: int | None = None
+    first: int | None = None
+    last: int | None = None
+
+
+class Content(NamedTuple):
+    """What the value says of one event."""
+
+    form: int
+    payload: bytes
+    metadata: bytes | None
+
+
+class BadHeader(Exception):
+    """No action can be read from this header; `reason` is the word that the quarantine shows."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class BadValue(Exception):
+    """The events of this value cannot be read; `reason` is "undecodable" or "digest"."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+# ---------------------------------------------------------------- header
+
+
+def encode_header(action: Action) -> bytes:
+    """The header of an action, checksum included."""
+    body = orjson.dumps(_fields(action))
+    return b'%s%08x",%s' % (_PREFIX, zlib.crc32(body), body[1:])
+
+
+def decode_header(data: bytes | None) -> Action:
+    """The action of a header. `BadHeader` if it is not ours or broken, `SchemaMismatch.version` if it is newer."""
+    if not data or not data.startswith(_PREFIX):
+        raise BadHeader("foreign")
+    body = b"{" + data[_BODY:]
+    try:
+        if int(data[len(_PREFIX) : _BODY - 2], 16) != zlib.crc32(body):
+            raise BadHeader("header")
+        fields = orjson.loads(body)
+        version, kind = fields["v"], fields["kind"]
+    except (ValueError, KeyError, TypeError):
+        raise BadHeader("header") from None
+    if version != RECORD_VERSION or kind not in _READERS:
+        raise SchemaMismatch(
+            f"record of version {version!r}, kind {kind!r}; this program knows version {RECORD_VERSION}",
+            code="version",
+            hint="upgrade strandline here: a newer one writes this log",
+            found=version,
+            known=RECORD_VERSION,
+        )
+    try:
+        return _READERS[kind](fields)
+    except (KeyError, TypeError, ValueError, IndexError):
+        raise BadHeader("header") from None
+
+
+def _fields(action: Action) -> dict[str, Any]:
+    fields: dict[str, Any] = {"v": RECORD_VERSION}
+    if isinstance(action, Append):
+        fields.update(kind="append", key=action.key, events=action.events, id=action.append_id, digest=action.digest)
+        fields.update(_said(given=action.id_given or None, first=action.first, expected=action.expected))
+        fields.update(_said(headers=action.headers))
+        if action.expire_after_us != KEEP_EXPIRY:
+            fields["expire"] = action.expire_after_us
+    elif isinstance(action, Mark):
+        fields.update(kind="mark", id=action.id, **_said(key=action.key, at_least=action.at_least))
+    elif isinstance(action, Delete):
+        fields.update(kind="delete", key=action.key, to=action.to, **_said(life=action.life))
+    else:
+        fields.update(kind="purge", key=action.key, **_said(if_offset=action.if_offset))
+    return fields
+
+
+def _said(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _append(fields: dict[str, Any]) -> Append:
+    events = tuple([(_text(type_), tuple(map(_text, tags))) for type_, tags in fields["events"]])
+    append_id, digest, headers = fields["id"], fields["digest"], fields.get("headers")
+    if not events or len(append_id) != 32 or len(digest) != 32 or bytes.fromhex(append_id + digest) == b"":
+        raise ValueError(fields["id"])
+    if headers is not None and not all(isinstance(value, str) for value in headers.values()):
+        raise TypeError(headers)
+    return Append(
+        _key(fields["key"]),
+        events,
+        append_id,
+        bool(fields.get("given")),
+        digest,
+        _number(fields.get("first"), 1),
+        _number(fields.get("expected"), 0),
+        _number(fields.get("expire", KEEP_EXPIRY), KEEP_EXPIRY) or 0,
+        headers,
+    )
+
+
+def _mark(fields: dict[str, Any]) -> Mark:
+    key = fields.get("key")
+    return Mark(None if key is None else _key(key), _text(fields["id"]), _number(fields.get("at_least"), 0))
+
+
+def _delete(fields: dict[str, Any]) -> Delete:
+    to = _number(fields["to"], 1)
+    if to is None:
+        raise ValueError(to)
+    return Delete(_key(fields["key"]), to, _number(fields.get("life"), 1))
+
+
+def _purge(fields: dict[str, Any]) -> Purge:
+    return Purge(_key(fields["key"]), _number(fields.get("if_offset"), 0))
+
+
+_READERS = {"append": _append, "mark": _mark, "delete": _delete, "purge": _purge}
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError(value)
+    return value
+
+
+@lru_cache(maxsize=65536)
+def _key(written: Any) -> str:
+    if not is_key(written):
+        raise ValueError(written)
+    return str(written)
+
+
+def _number(value: Any, least: int) -> int | None:
+    if value is None:
+        return None
+    if type(value) is not int or not least <= value <= SEQ_NR_MAX:
+        raise ValueError(value)
+    return value
+
+
+# ---------------------------------------------------------------- value
+
+
+def encode_value(contents: Sequence[Content]) -> bytes:
+    """The value of an append."""
+    lengths: list[int] = []
+    parts: list[bytes] = []
+    for form, payload, metadata in contents:
+        if metadata is None:
+            lengths.append(0)
+        else:
+            lengths.append(len(metadata) | _TOP)
+            parts.append(metadata)
+        lengths.append(len(payload) | _TOP if form == JSON else len(payload))
+        parts.append(payload)
+    count = len(contents)
+    return struct.pack(f"<BI{2 * count}I", RECORD_VERSION, count, *lengths) + b"".join(parts)
+
+
+def decode_value(data: bytes | None, count: int) -> list[Content]:
+    """The contents of an append of `count` events; `BadValue("undecodable")` if they cannot be read."""
+    size = 5 + 8 * count
+    if data is None or not size <= len(data) <= VALUE_BYTES_MAX:
+        raise BadValue("undecodable")
+    version, found, *lengths = struct.unpack_from(f"<BI{2 * count}I", data)
+    if version != RECORD_VERSION or found != count:
+        raise BadValue("undecodable")
+    contents = []
+    at = size
+    for index in range(0, 2 * count, 2):
+        metadata_length, payload_length = lengths[index], lengths[index + 1]
+        metadata = None
+        if metadata_length:
+            end = at + (metadata_length & ~_TOP)
+            metadata, at = data[at:end], end
+        end = at + (payload_length & ~_TOP)
+        contents.append(Content(JSON if payload_length & _TOP else BYTES, data[at:end], metadata))
+        at = end
+    if at != len(data):
+        raise BadValue("undecodable")
+    return contents
+
+
+def content_digest(events: Sequence[EventHeader], headers: dict[str, str] | None, value: bytes) -> str:
+    """What makes two appends the same: their events and headers, payloads included."""
+    digest = blake2b(orjson.dumps((events, headers)), digest_size=16)
+    digest.update(value)
+    return digest.hexdigest()
+
+
+def read_contents(action: Append, value: bytes | None) -> list[Content]:
+    """The contents of a recorded append, verified; `BadValue` says why they cannot be had."""
+    contents = decode_value(value, len(action.events))
+    if content_digest(action.events, action.headers, value or b"") != action.digest:
+        raise BadValue("digest")
+    return contents

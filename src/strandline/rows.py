@@ -1,0 +1,112 @@
+"""What a batch of actions writes, as rows per table.
+
+The fold says what an action means; this says which rows that makes. Views are added here, beside the fold, never inside
+it. Rows come as *cuts*: per key, a run of appends that a delete or purge may end. A store without transactions finishes
+a cut before the next of the same key; one with transactions writes them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import orjson
+
+from strandline.fold import EventsAppended, EventsDeleted, LifePurged, segment_of
+from strandline.record import Content
+from strandline.values.actions import Append, Place
+from strandline.values.events import EventRow, row_digest
+from strandline.values.heads import Head, Remembered, State
+from strandline.values.keys import slice_of
+
+
+class Pointer(NamedTuple):
+    """How far a partition is in the store. `offset` -1, `timestamp` 0: nothing yet."""
+
+    partition: int
+    offset: int = -1
+    timestamp: int = 0
+    moved: int = 0
+    """Timestamp of the last action that was no Mark."""
+    fence: int = 0
+    revision: int = 0
+    """Grows with every change of the partition's rows: who prepared rows outside the lock sees that they still hold."""
+
+
+class QuarantineRow(NamedTuple):
+    """A record that is not ours, or whose value is damaged, with the reason and its bytes."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: str | None
+    reason: str
+    header: bytes | None
+    value: bytes | None
+    life: int | None = None
+    """Of damaged events: their life, first and last number. Nothing for records without effect."""
+    first: int | None = None
+    last: int | None = None
+
+
+@dataclass(slots=True)
+class Cut:
+    """A run of one key: events, then perhaps their removal. `state` is the key's state after it."""
+
+    key: str
+    state: State
+    events: list[EventRow] = field(default_factory=list)
+    ended_by: EventsDeleted | LifePurged | None = None
+
+
+@dataclass(slots=True)
+class Batch:
+    """All that one task commits for one partition: in the order of the log, the pointer last."""
+
+    pointer: Pointer
+    cuts: list[Cut] = field(default_factory=list)
+    states: dict[str, State] = field(default_factory=dict)
+    """The states of the keys that changed, after the whole batch."""
+    quarantine: list[QuarantineRow] = field(default_factory=list)
+    actions: int = 0
+    events: int = 0
+
+
+def event_rows(
+    action: Append, place: Place, effect: EventsAppended, segment_size: int, contents: Iterable[Content]
+) -> list[EventRow]:
+    """The journal rows of an accepted append; damaged ones have contents without payload and their own form."""
+    key = action.key
+    entity_type = key.partition("|")[0]
+    slice_ = slice_of(key)
+    append_id = bytes.fromhex(action.append_id)
+    headers = None if action.headers is None else orjson.dumps(action.headers).decode()
+    rows = []
+    seq_nr, prev = effect.first, effect.prev
+    for (type_, tags), (form, payload, metadata) in zip(action.events, contents, strict=True):
+        row = (
+            key, effect.life, segment_of(seq_nr, segment_size), seq_nr, prev, entity_type, slice_, place.partition,
+            place.offset, place.timestamp, append_id, type_, orjson.dumps(tags).decode() if tags else None, headers,
+            form, metadata, payload if form <= 1 else None,
+        )  # fmt: skip
+        rows.append(EventRow(*row, row_digest(row)))
+        prev, seq_nr = seq_nr, seq_nr + 1
+    return rows
+
+
+def damaged_contents(count: int, form: int) -> Sequence[Content]:
+    """Contents that stand in for a value that cannot be read."""
+    return [Content(form, b"", None)] * count
+
+
+def head_columns(head: Head) -> tuple[Any, ...]:
+    """A head as SQL tables keep it: its fields up to `removed_to` in their order, then what it remembers, as JSON."""
+    remembered = ([tuple(answer) for answer in head.given], head.generated and tuple(head.generated))
+    return (*head[:13], orjson.dumps(remembered).decode())
+
+
+def head_of(columns: Sequence[Any]) -> Head:
+    """The head that `head_columns` wrote."""
+    given, generated = orjson.loads(columns[13])
+    return Head(*columns[:13], tuple([Remembered(*answer) for answer in given]), generated and Remembered(*generated))

@@ -1,0 +1,117 @@
+"""The settings of `connect`: defaults, what is allowed, and which are fixed when a store is created."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from typing import Any
+
+from strandline.errors import InvalidInput, shown
+
+MIB = 2**20
+
+
+def _within(default: Any, least: float, most: float, **more: Any) -> Any:
+    return field(default=default, metadata={"least": least, "most": most, **more})
+
+
+def _one_of(default: str, *allowed: str) -> Any:
+    return field(default=default, metadata={"allowed": allowed})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One value per setting. Durations are seconds, sizes are bytes."""
+
+    partitions: int | None = _within(None, 1, 1024, kind=int)
+    """Fixed at creation; 8 where nothing is given."""
+    segment_size: int | None = _within(None, 2, 1_000_000, kind=int)
+    """Fixed at creation; 10000 where nothing is given."""
+    bucket_size: str | None = field(default=None, metadata={"allowed": ("minute", "hour", "day")})
+    """Fixed at creation; hour where nothing is given."""
+    schema: str = _one_of("create", "create", "check")
+    group_actions_max: int = _within(1000, 1, 10_000)
+    group_bytes_max: int = _within(16 * MIB, 1, 64 * MIB)
+    read_page: int = _within(1000, 1, 10_000)
+    tail_buffer_bytes: int = _within(16 * MIB, 0, 1024 * MIB)
+    batch_actions_max: int = _within(10_000, 1, 1_000_000)
+    batch_bytes_max: int = _within(64 * MIB, MIB, 1024 * MIB)
+    accept_power_loss: bool = False
+    append_timeout_s: float = _within(10.0, 0.1, 600)
+    append_queue_max: int = _within(10_000, 1, 1_000_000)
+    lease_s: float = _within(30.0, 1, 3600)
+    log_retention_s: float = _within(86_400.0, 86_400, math.inf)
+    mark_idle_s: float = _within(1.0, 0.1, 60)
+    shutdown_grace_s: float = _within(10.0, 0, 600)
+    wal_bytes_max: int = _within(64 * MIB, 4 * MIB, 4096 * MIB)
+    event_bytes_max: int = _within(MIB, 1, 8 * MIB)
+    append_events_max: int = _within(1000, 1, 10_000)
+    append_bytes_max: int = _within(8 * MIB, 1, 16 * MIB)
+    metadata_bytes_max: int = _within(64 * 1024, 1, 8 * MIB)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Settings:
+        """Settings from names and values; `InvalidInput.setting` for the first that is unknown or out of range."""
+        known = {f.name: f for f in fields(cls)}
+        checked = {}
+        for name, value in given.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else "known settings: " + " ".join(sorted(known))
+                raise _refused(name, "unknown setting", "a known setting", value, hint)
+            checked[name] = _check(known[name].metadata, name, value, known[name].default)
+        return cls(**checked)
+
+
+def _check(rules: Mapping[str, Any], name: str, value: Any, default: Any) -> Any:
+    if value is None and default is None:
+        return None
+    if "allowed" in rules:
+        if value not in rules["allowed"]:
+            raise _refused(name, "unknown value", " or ".join(rules["allowed"]), value)
+        return value
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise _refused(name, "not true or false", "true or false", value)
+        return value
+    least, most = rules["least"], rules["most"]
+    allowed = f"{least:g}..{most:g}" if most != math.inf else f"{least:g} or more"
+    if isinstance(value, timedelta) and name.endswith("_s"):
+        value = value.total_seconds()
+    whole = rules.get("kind") is int or isinstance(default, int)
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        raise _refused(name, "not a number" if not whole else "not a whole number", allowed, value)
+    if not least <= value <= most:
+        raise _refused(name, "out of range", allowed, value)
+    return value if whole else float(value)
+
+
+def _refused(name: str, wrong: str, allowed: str, got: object, hint: str = "") -> InvalidInput:
+    message = f"{name}: {wrong}; allowed {allowed}; got {shown(got)}"
+    return InvalidInput(
+        message, code="setting", hint=hint or f"give {allowed}", setting=name, allowed=allowed, given=got
+    )
+
+
+def parse_setting(name: str, text: str) -> Any:
+    """A setting as a command line gives it: text becomes a number or a truth value where the setting wants one."""
+    known = {f.name: f for f in fields(Settings)}
+    if name not in known or "allowed" in known[name].metadata:
+        return text
+    if isinstance(known[name].default, bool):
+        return {"true": True, "false": False}.get(text.lower(), text)
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,152 @@
+"""The contracts of a journal store: what readers need, what the pipeline needs, and two small extras.
+
+Only the pipeline writes events, heads, pointers, ended lives and the quarantine. A pointer never moves back, and never
+passes a record that is neither wholly in the store nor listed in the quarantine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from strandline.rows import Batch, Pointer, QuarantineRow
+from strandline.values.events import EventRow
+from strandline.values.heads import Head, State
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """What creation fixed. A start with other values is refused."""
+
+    log_id: str
+    partitions: int
+    segment_size: int
+    slices: int = 1024
+    bucket_size: str = "hour"
+    fold_version: int = 1
+
+
+class SnapshotRow(NamedTuple):
+    """A saved state. `state` is None where only the list was asked for."""
+
+    key: str
+    life: int
+    seq_nr: int
+    timestamp: int
+    form: int
+    state: bytes | None
+    digest: int
+
+
+class Readable(Protocol):
+    """What a Journal reads."""
+
+    settings: StoreSettings
+
+    def pointers(self) -> list[Pointer]:
+        """One per partition, in order of partition. A new store has offset -1 and timestamp 0."""
+
+    def look(self, key: str, partition: int) -> tuple[Pointer, State]:
+        """The partition's pointer and the key's state: the pointer first, or both of one moment.
+
+        A head that an ended life covers is none.
+        """
+
+    def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[EventRow]:
+        """Events `from_`..`to` of one life by seq_nr, at most `limit`; fewer only if there are no more.
+
+        Gaps may span segments. No transaction stays open.
+        """
+
+    def range(
+        self, partition: int, *, after: tuple[int, int], to: int, limit: int, entity_type: str | None = None
+    ) -> list[EventRow]:
+        """Events of a partition by (timestamp, seq_nr), after that place, up to timestamp `to`, at most `limit`."""
+
+    def entity_types(self) -> list[str]:
+        """Entity types that have a head, sorted by their bytes."""
+
+    def keys(self, entity_type: str, *, after: str | None, limit: int) -> list[str]:
+        """Written keys with a head, by slice, then bytes, after that key; purged ones not."""
+
+    def close(self) -> None:
+        """Let go of everything. Twice is harmless."""
+
+
+class Carried(Protocol):
+    """What the pipeline needs to carry a partition."""
+
+    def states(self, partition: int, keys: Iterable[str]) -> tuple[Pointer, dict[str, State]]:
+        """The pointer, and the states of these keys (absent ones left out), all of one moment."""
+
+    def write(self, batch: Batch, seen: Pointer) -> None:
+        """Write a batch, its pointer last; on SQL in one transaction that holds the pointer's lock.
+
+        `seen` is the pointer that the batch was made from. `LeaseLost` if another fence is in force; `Corrupt.conflict` if
+        another event stands at a place; `Unavailable.serialization` if the partition moved since `seen`: prepare again.
+        Repeating a batch changes nothing.
+        """
+
+
+class Leased(Protocol):
+    """One pipeline per store."""
+
+    def take_lease(self, holder: str) -> Lease:
+        """Become the pipeline of this store and raise the fence in all pointer rows; `LeaseHeld` with holder and since."""
+
+    def lease_holder(self) -> tuple[str, int] | None:
+        """Who carries, and since when (µs); None if nobody does."""
+
+
+class Lease(Protocol):
+    """A right to carry. It ends by `release`, or by the death of its process."""
+
+    fence: int
+
+    def check(self) -> None:
+        """`LeaseLost` if it went to somebody else."""
+
+    def release(self) -> None:
+        """Give it back. Twice is harmless."""
+
+
+class Quarantined(Protocol):
+    """Damaged and foreign records."""
+
+    def quarantined(self, *, limit: int = 1000) -> list[QuarantineRow]:
+        """All that are listed, by partition and offset."""
+
+    def amend(
+        self,
+        seen: Pointer,
+        *,
+        resolved: int,
+        remove: Sequence[EventRow] = (),
+        replace: Sequence[EventRow] = (),
+        head: tuple[str, Head] | None = None,
+    ) -> None:
+        """An operator's correction, under the pointer's lock: rows out, rows anew, a head, one record off the list.
+
+        `Unavailable.serialization` if the partition moved since `seen`. Raises the pointer's revision.
+        """
+
+
+class Snapshots(Protocol):
+    """States that users save."""
+
+    def save_snapshot(self, row: SnapshotRow, partition: int) -> None:
+        """Save, or replace. `Conflict.life_ended` if the life is over, looked up with the pointer row locked."""
+
+    def load_snapshot(self, key: str, life: int, *, from_: int, to: int) -> SnapshotRow | None:
+        """The one with the greatest seq_nr in `from_`..`to`."""
+
+    def snapshots(self, key: str, life: int) -> list[SnapshotRow]:
+        """All of a life by seq_nr, without their states."""
+
+    def delete_snapshots(self, key: str, life: int, *, to: int) -> int:
+        """Remove those up to `to`; how many went."""
+
+
+class Store(Readable, Carried, Leased, Quarantined, Snapshots, Protocol):
+    """All of it."""

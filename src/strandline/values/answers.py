@@ -1,0 +1,79 @@
+"""What a Journal answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from strandline.values.events import RecordedEvent
+from strandline.values.keys import Key
+
+
+class Keep(Enum):
+    """The type of KEEP: leave the expiry as it is."""
+
+    KEEP = "keep"
+
+
+KEEP = Keep.KEEP
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The events are durable. first, last and timestamp are None where no verdict was asked for or came in time."""
+
+    key: Key
+    first: int | None
+    last: int | None
+    partition: int
+    offset: int
+    timestamp: int | None
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """Events up to `delete_to` are gone for every reader."""
+
+    delete_to: int
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """The journal is gone for every reader."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A place in the log, and the time that it was given."""
+
+    id: str
+    partition: int
+    offset: int
+    timestamp: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A state that the user saved."""
+
+    key: Key
+    life: int
+    seq_nr: int
+    timestamp: int
+    state: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Where to start, and what came after: both from one plan."""
+
+    snapshot: Snapshot | None
+    events: Iterator[RecordedEvent]

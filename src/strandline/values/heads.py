@@ -1,0 +1,58 @@
+"""Heads: what is known of a key. The state that the fold carries from action to action."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import NamedTuple
+
+SEQ_NR_MAX = 2**63 - 1
+
+
+class Remembered(NamedTuple):
+    """An append that was accepted, so that the same one again gets the same answer."""
+
+    append_id: str
+    digest: str
+    first: int
+    last: int
+    offset: int
+    timestamp: int
+
+
+class Head(NamedTuple):
+    """A key that lives. `seq_nr` may be below `delete_to`, numbers may have gaps, segment sizes may differ by key."""
+
+    seq_nr: int
+    delete_to: int
+    life: int
+    partition: int
+    offset: int
+    created: int
+    updated: int
+    expire_after_us: int | None
+    expire_at: int | None
+    segment_size: int
+    archive_to: int
+    prev: int
+    """The number of the last event that is there: `seq_nr`, but lower after the last ones were skipped."""
+    removed_to: int
+    """Up to here rows are gone from the store; below `delete_to` only after a crash without transactions."""
+    given: tuple[Remembered, ...]
+    """The last appends whose id a caller gave, oldest first."""
+    generated: Remembered | None
+    """The last append whose id was generated."""
+
+    @property
+    def expire_after(self) -> timedelta | None:
+        return None if self.expire_after_us is None else timedelta(microseconds=self.expire_after_us)
+
+
+class Ended(NamedTuple):
+    """A key that was purged: the number of the life that ended, and the place of its purge."""
+
+    life: int
+    partition: int
+    offset: int
+
+
+State = Head | Ended | None

@@ -1,0 +1,88 @@
+"""A key says whose journal: `Key("order", "42")`, written `order|42`."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from strandline.errors import InvalidInput, invalid
+
+SLICES = 1024
+KEY_BYTES_MAX = 512
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """Whose journal. Kept byte for byte: no case folding, no Unicode normalisation, never a path."""
+
+    entity_type: str
+    entity_id: str
+
+    def __post_init__(self) -> None:
+        for field, part in (("entity_type", self.entity_type), ("entity_id", self.entity_id)):
+            if not isinstance(part, str):
+                raise invalid("key_type", f"key.{field}", "not text", allowed="text", got=part)
+            if not part:
+                raise invalid("invalid_key", f"key.{field}", "empty", allowed="1 character or more", got=part)
+            if not part.isprintable() and (bad := _control(part)):
+                raise invalid(
+                    "invalid_key",
+                    f"key.{field}",
+                    f"control character U+{ord(bad):04X}",
+                    allowed="text without control characters",
+                    got=part,
+                )
+        if "|" in self.entity_type:
+            raise invalid("invalid_key", "key.entity_type", "has a |", allowed="text without |", got=self.entity_type)
+        try:
+            size = len(self.entity_type.encode()) + 1 + len(self.entity_id.encode())
+        except UnicodeEncodeError:
+            raise invalid(
+                "invalid_unicode", "key", "lone surrogate", allowed="text that UTF-8 can carry", got=str(self)
+            ) from None
+        if size > KEY_BYTES_MAX:
+            raise invalid(
+                "key_too_long", "key", f"{size} bytes", allowed=f"at most {KEY_BYTES_MAX} bytes of UTF-8", got=str(self)
+            )
+
+    def __str__(self) -> str:
+        return f"{self.entity_type}|{self.entity_id}"
+
+    @property
+    def slice(self) -> int:
+        return slice_of(str(self))
+
+    def partition(self, partitions: int) -> int:
+        return partition_of(self.slice, partitions)
+
+    @classmethod
+    def of(cls, key: Key | str) -> Key:
+        """A key as callers give it: a `Key`, or its written form."""
+        if isinstance(key, Key):
+            return key
+        if not isinstance(key, str) or "|" not in key:
+            raise invalid("key_type", "key", "not a key", allowed='a Key, or text "type|id"', got=key)
+        entity_type, _, entity_id = key.partition("|")
+        return cls(entity_type, entity_id)
+
+
+def slice_of(written: str) -> int:
+    """The slice of a written key, 0..1023: the same for ever, whatever the number of partitions."""
+    return zlib.crc32(written.encode()) % SLICES
+
+
+def partition_of(slice_: int, partitions: int) -> int:
+    """The partition that holds a slice: each holds a contiguous run of them."""
+    return slice_ * partitions // SLICES
+
+
+def is_key(written: object) -> bool:
+    """Whether this is the written form of a key that could have been accepted."""
+    try:
+        return isinstance(written, str) and str(Key.of(written)) == written
+    except InvalidInput:
+        return False
+
+
+def _control(text: str) -> str:
+    return next((c for c in text if c < " " or "\x7f" <= c <= "\x9f"), "")
