@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-type_applied = Literal["no", "unknown"]
+Applied = Literal["no", "unknown"]
 
 
 class StrandlineError(Exception):
@@ -34,7 +34,7 @@ class StrandlineError(Exception):
     retry: ClassVar[Literal["no", "again", "yes"]] = "no"
 
     def __init__(
-        self, message: str = "", *, code: str = "", hint: str = "", applied: type_applied = "no", **facts: Any
+        self, message: str = "", *, code: str = "", hint: str = "", applied: Applied = "no", **facts: Any
     ) -> None:
         if not code and len(self.codes) == 1:
             (code,) = self.codes
@@ -44,7 +44,7 @@ class StrandlineError(Exception):
         self.message: str = self.args[0]
         self.code = code
         self.hint = hint
-        self.applied: type_applied = applied
+        self.applied: Applied = applied
         self.facts = facts
 
     @property
@@ -69,7 +69,7 @@ class StrandlineError(Exception):
 
 
 def _rebuild(
-    cls: type[StrandlineError], message: str, code: str, hint: str, applied: type_applied, facts: dict[str, Any]
+    cls: type[StrandlineError], message: str, code: str, hint: str, applied: Applied, facts: dict[str, Any]
 ) -> StrandlineError:
     return cls(message, code=code, hint=hint, applied=applied, **facts)
 
@@ -80,8 +80,8 @@ class InvalidInput(StrandlineError):
     http_status, exit_code = 422, 2
     codes = frozenset(
         """
-        number_not_finite number_out_of_range integer_out_of_range number_too_long nul_character invalid_unicode too_deep
-        duplicate_key key_not_text payload_type
+        number_not_finite number_out_of_range integer_out_of_range number_too_long nul_character invalid_unicode
+        too_deep duplicate_key key_not_text payload_type
         key_type invalid_key key_too_long reserved_entity_type empty_append too_many_events events_type header
         expire_after mark_id invalid_tag append_id append_id_reused tx_foreign closed
         event_too_large append_too_large data_too_large empty_body invalid_json
@@ -175,7 +175,7 @@ def shown(value: object, limit: int = 100) -> str:
     """A value as an error shows it: escaped, and never long."""
     try:
         text = value if isinstance(value, str) else repr(value)
-    except Exception:  # a caller's own __repr__ may do anything
+    except Exception:  # noqa: BLE001 (a caller's own __repr__ may do anything)
         text = f"<{type(value).__name__}>"
     text = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
     return text if len(text) <= limit else text[: limit - 1] + "…"

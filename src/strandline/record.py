@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -162,7 +162,12 @@ def _purge(fields: dict[str, Any]) -> Purge:
     return Purge(_key(fields["key"]), _number(fields.get("if_offset"), 0))
 
 
-_READERS = {"append": _append, "mark": _mark, "delete": _delete, "purge": _purge}
+_READERS: Final[dict[str, Callable[[dict[str, Any]], Action]]] = {
+    "append": _append,
+    "mark": _mark,
+    "delete": _delete,
+    "purge": _purge,
+}
 
 
 def _text(value: Any) -> str:

@@ -109,4 +109,5 @@ def head_columns(head: Head) -> tuple[Any, ...]:
 def head_of(columns: Sequence[Any]) -> Head:
     """The head that `head_columns` wrote."""
     given, generated = orjson.loads(columns[13])
-    return Head(*columns[:13], tuple([Remembered(*answer) for answer in given]), generated and Remembered(*generated))
+    remembered = (tuple([Remembered._make(answer) for answer in given]), generated and Remembered._make(generated))
+    return Head._make((*columns[:13], *remembered))

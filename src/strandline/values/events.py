@@ -63,8 +63,8 @@ _NUMBERS = struct.Struct("<8qB")
 
 def row_digest(row: tuple[Any, ...]) -> int:
     """The digest of an `EventRow`, whose last field is not looked at."""
-    (key, life, segment, seq_nr, prev, entity_type, slice_, partition, offset, timestamp, append_id, type_, tags, headers,
-     form, metadata, payload) = row[:17]  # fmt: skip
+    (key, life, segment, seq_nr, prev, entity_type, slice_, partition, offset, timestamp, append_id, type_, tags,
+     headers, form, metadata, payload) = row[:17]  # fmt: skip
     numbers = _NUMBERS.pack(life, segment, seq_nr, prev, slice_, partition, offset, timestamp, form)
     text = f"{key}\0{entity_type}\0{type_}\0{'' if tags is None else tags}\0{'' if headers is None else headers}\0"
     digest = zlib.crc32(text.encode(), zlib.crc32(append_id, zlib.crc32(numbers)))
@@ -164,7 +164,8 @@ class RecordedEvent:
         return Corrupt(
             f"event {self.seq_nr} of {self._row[0]} is damaged",
             code=code,
-            hint=f"see `strandline pipeline quarantine`; then `pipeline resolve {self.partition} {self.log_offset} skip` or `retry`",
+            hint="see `strandline pipeline quarantine`; then "
+            f"`strandline pipeline resolve {self.partition} {self.log_offset} skip` or `retry`",
             key=self._row[0],
             seq_nr=self.seq_nr,
             partition=self.partition,
