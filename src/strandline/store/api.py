@@ -6,6 +6,7 @@ passes a record that is neither wholly in the store nor listed in the quarantine
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -28,7 +29,7 @@ class StoreSettings:
 
 
 class SnapshotRow(NamedTuple):
-    """A saved state. `state` is None where only the list was asked for."""
+    """A saved state. `state` is None where only the list was asked for. The store sets `digest` when it saves."""
 
     key: str
     life: int
@@ -36,7 +37,13 @@ class SnapshotRow(NamedTuple):
     timestamp: int
     form: int
     state: bytes | None
-    digest: int
+    digest: int = 0
+
+
+def snapshot_digest(row: SnapshotRow) -> int:
+    """The digest of a snapshot, over all other fields."""
+    numbers = f"{row.key}\0{row.life}\0{row.seq_nr}\0{row.timestamp}\0{row.form}"
+    return zlib.crc32(row.state or b"", zlib.crc32(numbers.encode()))
 
 
 class Readable(Protocol):
@@ -83,9 +90,9 @@ class Carried(Protocol):
     def write(self, batch: Batch, seen: Pointer) -> None:
         """Write a batch, its pointer last; on SQL in one transaction that holds the pointer's lock.
 
-        `seen` is the pointer that the batch was made from. `LeaseLost` if another fence is in force; `Corrupt.conflict` if
-        another event stands at a place; `Unavailable.serialization` if the partition moved since `seen`: prepare again.
-        Repeating a batch changes nothing.
+        `seen` is the pointer that the batch was made from. `LeaseLost` if another fence is in force;
+        `Unavailable.serialization` if the partition moved since `seen`: prepare again; `Corrupt.conflict` if another
+        event stands at a place. Repeating a batch changes nothing.
         """
 
 
@@ -93,7 +100,7 @@ class Leased(Protocol):
     """One pipeline per store."""
 
     def take_lease(self, holder: str) -> Lease:
-        """Become the pipeline of this store and raise the fence in all pointer rows; `LeaseHeld` with holder and since."""
+        """Become the pipeline of this store, raising the fence in all pointer rows; `LeaseHeld` with holder, since."""
 
     def lease_holder(self) -> tuple[str, int] | None:
         """Who carries, and since when (µs); None if nobody does."""
@@ -115,7 +122,10 @@ class Quarantined(Protocol):
     """Damaged and foreign records."""
 
     def quarantined(self, *, limit: int = 1000) -> list[QuarantineRow]:
-        """All that are listed, by partition and offset."""
+        """Those that are listed, by partition and offset, values left out."""
+
+    def quarantined_at(self, partition: int, offset: int) -> QuarantineRow | None:
+        """One of them, with its bytes."""
 
     def amend(
         self,

@@ -1,0 +1,89 @@
+"""What every store refuses in the same words."""
+
+from __future__ import annotations
+
+from strandline.errors import Conflict, Corrupt, InvalidInput, LeaseHeld, LeaseLost, Unavailable, Unsupported
+from strandline.rows import Pointer
+
+
+def check_pointer(found: Pointer, seen: Pointer) -> None:
+    """`Unavailable.serialization` if the partition moved since `seen`."""
+    if (found.offset, found.revision) != (seen.offset, seen.revision):
+        raise Unavailable(
+            f"partition {found.partition} moved from offset {seen.offset}, revision {seen.revision} "
+            f"to {found.offset}, {found.revision}",
+            code="serialization",
+            hint="prepare again from the pointer that is there now",
+            partition=found.partition,
+            seen=seen.offset,
+            found=found.offset,
+        )
+
+
+def check_fence(found: int, mine: int) -> None:
+    """`LeaseLost` if another fence is in force."""
+    if found != mine:
+        raise LeaseLost(
+            f"fence {mine} is over; {found} is in force",
+            hint="stop: another pipeline carries this store",
+            fence=mine,
+            found=found,
+        )
+
+
+def lease_held(holder: str, since: int) -> LeaseHeld:
+    """Somebody else carries."""
+    return LeaseHeld(
+        f"{holder} carries this store since {since} µs",
+        hint="one pipeline per store: stop that one, or wait until it ends",
+        holder=holder,
+        since=since,
+    )
+
+
+def other_event(key: str, life: int, seq_nr: int) -> Corrupt:
+    """Another event stands at this place."""
+    return Corrupt(
+        f"event {seq_nr} of {key}, life {life}, is in the store with another content",
+        code="conflict",
+        hint="run `strandline pipeline reconcile`; nothing was written",
+        key=key,
+        life=life,
+        seq_nr=seq_nr,
+    )
+
+
+def life_ended(key: str, life: int) -> Conflict:
+    """A snapshot for a life that is over."""
+    return Conflict(
+        f"life {life} of {key} was purged",
+        code="life_ended",
+        hint="read the journal again and save a snapshot of what it says now",
+        key=key,
+        life=life,
+    )
+
+
+def bad_row(table: str, place: str) -> Corrupt:
+    """A stored row that fails its digest."""
+    return Corrupt(
+        f"{table} {place} is not what was written",
+        code="digest",
+        hint="run `strandline verify`; restore a backup, or `strandline pipeline reconcile --repair`",
+        table=table,
+        place=place,
+    )
+
+
+def closed() -> InvalidInput:
+    """A call after `close`."""
+    return InvalidInput("this store is closed", code="closed", hint="connect again")
+
+
+def used_after_fork() -> Unsupported:
+    """A call in a forked child."""
+    return Unsupported(
+        "this store was opened before a fork",
+        code="used_after_fork",
+        hint="open a store of its own in each process",
+    )
