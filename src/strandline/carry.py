@@ -1,0 +1,199 @@
+"""Carry one partition from the log into the store: what a Spark task does, as plain functions.
+
+    records ──decode──▶ actions ──fold on the store's states──▶ effects ──rows──▶ one Batch ──▶ store.write
+
+Rows are prepared outside the store's lock, from the pointer and states of one moment, and written only if the partition
+has not moved since; else they are prepared again. Nothing is remembered between calls that is not in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from strandline.errors import Corrupt, SchemaMismatch, Unavailable
+from strandline.fold import Duplicate, Effect, EventsAppended, EventsDeleted, LifePurged, Refused, fold
+from strandline.record import VALUE_BYTES_MAX, BadHeader, BadValue, Content, Record, decode_header, read_contents
+from strandline.rows import Batch, Cut, Pointer, QuarantineRow, damaged_contents, event_rows
+from strandline.store.api import Carried, StoreSettings
+from strandline.values.actions import Action, Append, Mark, Place
+from strandline.values.events import DAMAGED_DIGEST, DAMAGED_UNDECODABLE
+from strandline.values.heads import Head, State
+from strandline.values.keys import partition_of, slice_of
+
+PREPARE_ATTEMPTS_MAX = 5
+DAMAGED_FORMS = {"undecodable": DAMAGED_UNDECODABLE, "digest": DAMAGED_DIGEST}
+
+
+class Range(NamedTuple):
+    """Records of a partition from offset `start` up to `position` - 1, all of them."""
+
+    partition: int
+    start: int
+    position: int
+    records: Sequence[Record]
+
+
+class Carriage(NamedTuple):
+    """What was carried: actions and events that are in the store now and were not before."""
+
+    actions: int
+    events: int
+    pointer: Pointer
+
+
+class Decoded(NamedTuple):
+    """A record and its action, or the reason why it has none."""
+
+    record: Record
+    action: Action | None
+    reason: str = ""
+
+
+def carry(store: Carried, settings: StoreSettings, range_: Range, fence: int) -> Carriage:
+    """Write a range into the store, its pointer last; what is at or below the pointer is dropped.
+
+    A record of a newer version stops the partition there: what comes before it is written, then
+    `SchemaMismatch.version` is raised.
+    """
+    decoded, newer = decode(range_.records, settings.partitions)
+    if newer is not None:
+        at, error = newer
+        if at > range_.start:
+            _carry(store, settings, range_._replace(position=at), decoded, fence)
+        raise error
+    return _carry(store, settings, range_, decoded, fence)
+
+
+def _carry(store: Carried, settings: StoreSettings, range_: Range, decoded: Sequence[Decoded], fence: int) -> Carriage:
+    keys = {item.action.key for item in decoded if item.action is not None and item.action.key is not None}
+    for _ in range(PREPARE_ATTEMPTS_MAX):
+        seen, states = store.states(range_.partition, keys)
+        if range_.start > seen.offset + 1:
+            raise Unavailable(
+                f"partition {range_.partition}: the range starts at {range_.start}, the pointer is at {seen.offset}",
+                code="serialization",
+                hint="the range is planned again from the pointers",
+                partition=range_.partition,
+            )
+        if range_.position - 1 <= seen.offset:
+            return Carriage(0, 0, seen)
+        batch = prepare(range_, decoded, seen, states, settings, fence)
+        try:
+            store.write(batch, seen)
+        except Unavailable as error:
+            if error.code != "serialization":
+                raise
+        else:
+            return Carriage(batch.actions, batch.events, batch.pointer)
+    raise Unavailable(
+        f"partition {range_.partition} moved {PREPARE_ATTEMPTS_MAX} times under the pipeline",
+        code="serialization",
+        hint="it is tried again; see `strandline status` for who else writes this store",
+        partition=range_.partition,
+    )
+
+
+def decode(records: Iterable[Record], partitions: int) -> tuple[list[Decoded], tuple[int, SchemaMismatch] | None]:
+    """Actions of records up to the first of a newer version, which comes with its offset."""
+    decoded = []
+    for record in records:
+        try:
+            action = decode_header(record.header)
+        except BadHeader as bad:
+            decoded.append(Decoded(record, None, bad.reason))
+            continue
+        except SchemaMismatch as error:
+            return decoded, (record.offset, error)
+        if action.key != record.key:
+            decoded.append(Decoded(record, None, "key"))
+        elif action.key is not None and partition_of(slice_of(action.key), partitions) != record.partition:
+            decoded.append(Decoded(record, None, "partition"))
+        else:
+            decoded.append(Decoded(record, action))
+    return decoded, None
+
+
+def prepare(
+    range_: Range,
+    decoded: Iterable[Decoded],
+    seen: Pointer,
+    states: dict[str, State],
+    settings: StoreSettings,
+    fence: int,
+) -> Batch:
+    """The batch of a range, folded on these states. Pure."""
+    batch = Batch(pointer=seen)
+    states = dict(states)
+    open_cuts: dict[str, Cut] = {}
+    timestamp, moved = seen.timestamp, seen.moved
+    for record, action, reason in decoded:
+        if record.offset <= seen.offset:
+            continue
+        timestamp = record.timestamp
+        if action is None:
+            batch.quarantine.append(_listed(record, reason))
+            continue
+        batch.actions += 1
+        if isinstance(action, Mark):
+            continue
+        moved = record.timestamp
+        place = Place(record.partition, record.offset, record.timestamp)
+        before = states.get(action.key)
+        state, effect = fold(before, action, place, settings.segment_size)
+        _agree(record, effect)
+        if state is before:
+            continue
+        states[action.key] = batch.states[action.key] = state
+        cut = open_cuts.get(action.key)
+        if cut is None:
+            cut = open_cuts[action.key] = Cut(action.key, state)
+            batch.cuts.append(cut)
+        cut.state = state
+        if isinstance(effect, EventsAppended) and isinstance(action, Append) and isinstance(state, Head):
+            _add_events(batch, cut, record, action, place, effect, state.segment_size)
+        elif isinstance(effect, (EventsDeleted, LifePurged)):
+            cut.ended_by = effect
+            del open_cuts[action.key]
+    batch.pointer = Pointer(seen.partition, range_.position - 1, timestamp, moved, fence, seen.revision + 1)
+    return batch
+
+
+def _add_events(
+    batch: Batch, cut: Cut, record: Record, action: Append, place: Place, effect: EventsAppended, segment_size: int
+) -> None:
+    try:
+        contents: Sequence[Content] = read_contents(action, record.value)
+    except BadValue as bad:
+        contents = damaged_contents(len(action.events), DAMAGED_FORMS[bad.reason])
+        batch.quarantine.append(_listed(record, bad.reason, effect))
+    cut.events += event_rows(action, place, effect, segment_size, contents)
+    batch.events += len(action.events)
+
+
+def _listed(record: Record, reason: str, effect: EventsAppended | None = None) -> QuarantineRow:
+    value = record.value if record.value is None else record.value[:VALUE_BYTES_MAX]
+    numbers = (effect.life, effect.first, effect.last) if effect else (None, None, None)
+    return QuarantineRow(
+        record.partition, record.offset, record.timestamp, record.key, reason, record.header, value, *numbers
+    )
+
+
+def _agree(record: Record, effect: Effect) -> None:
+    """A log that folds by itself wrote down the numbers that it gave: they must be the same here."""
+    if record.life is None:
+        return
+    numbered = (effect.life, effect.first, effect.last) if isinstance(effect, EventsAppended) else None
+    if numbered == (record.life, record.first, record.last) or not isinstance(
+        effect, (EventsAppended, Duplicate, Refused)
+    ):
+        return
+    raise Corrupt(
+        f"partition {record.partition}, offset {record.offset}: the log numbered {record.key} "
+        f"{record.first}..{record.last} in life {record.life}, the store's fold says {effect}",
+        code="fold",
+        hint="log and store do not belong together, or one was changed by hand; restore both from one backup",
+        partition=record.partition,
+        offset=record.offset,
+        key=record.key,
+    )

@@ -1,0 +1,113 @@
+"""Resolve a quarantined record: skip it, or read it again.
+
+A damaged append keeps its numbers. `skip` turns its events into gaps: their rows go, and the chain is mended at the
+next event, or at the head where there is none yet. `retry` reads the value again and fills the rows in place. A record
+without effect can only be skipped, which takes it off the list.
+"""
+
+from __future__ import annotations
+
+from strandline.errors import Corrupt, InvalidInput, NotFound, SchemaMismatch, Unavailable, invalid
+from strandline.fold import EventsAppended
+from strandline.record import BadHeader, BadValue, decode_header, read_contents
+from strandline.rows import Pointer, QuarantineRow, event_rows
+from strandline.store.api import Store
+from strandline.values.actions import Append, Place
+from strandline.values.events import EventRow, row_digest
+from strandline.values.heads import SEQ_NR_MAX, Head
+
+ATTEMPTS_MAX = 100
+
+
+def resolve(store: Store, partition: int, offset: int, how: str) -> None:
+    """`how` is "skip" or "retry". Safe beside a running pipeline; killed half-way, nothing has happened."""
+    if how not in ("skip", "retry"):
+        raise invalid("how", "how", "unknown", allowed="skip or retry", got=how)
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            return _resolve(store, partition, offset, how)
+        except Unavailable as error:
+            if error.code != "serialization":  # else the pipeline wrote meanwhile: look again
+                raise
+    raise Unavailable(
+        f"partition {partition} is too busy to resolve offset {offset}", code="serialization", hint="try again"
+    )
+
+
+def _resolve(store: Store, partition: int, offset: int, how: str) -> None:
+    listed = store.quarantined_at(partition, offset)
+    if listed is None:
+        raise NotFound(
+            f"nothing is quarantined at partition {partition}, offset {offset}",
+            code="quarantine",
+            hint="`strandline pipeline quarantine` lists what is",
+            partition=partition,
+            offset=offset,
+        )
+    if listed.life is None or listed.key is None:
+        if how == "retry":
+            raise InvalidInput(
+                f"offset {offset} of partition {partition} has no effect that could be tried again ({listed.reason})",
+                code="how",
+                hint="take it off the list with skip",
+                field="how",
+            )
+        seen, _ = store.states(partition, ())
+        store.amend(seen, resolved=offset)
+        return
+    seen, states = store.states(partition, (listed.key,))
+    head = states.get(listed.key)
+    if not isinstance(head, Head) or head.life != listed.life:
+        store.amend(seen, resolved=offset)
+    elif how == "skip":
+        _skip(store, listed, seen, head)
+    else:
+        _retry(store, listed, seen, head)
+
+
+def _skip(store: Store, listed: QuarantineRow, seen: Pointer, head: Head) -> None:
+    key, first, last = _numbers(listed)
+    rows = store.page(key, head.life, head.segment_size, from_=first, to=last, limit=last - first + 1)
+    if not rows:
+        store.amend(seen, resolved=listed.offset)
+        return
+    prev = rows[0].prev_seq_nr
+    following = store.page(key, head.life, head.segment_size, from_=last + 1, to=SEQ_NR_MAX, limit=1)
+    if following:
+        mended = following[0]._replace(prev_seq_nr=prev)
+        replace = [mended._replace(digest=row_digest(mended))]
+        store.amend(seen, resolved=listed.offset, remove=rows, replace=replace)
+    else:
+        store.amend(seen, resolved=listed.offset, remove=rows, head=(key, head._replace(prev=prev)))
+
+
+def _retry(store: Store, listed: QuarantineRow, seen: Pointer, head: Head) -> None:
+    key, first, last = _numbers(listed)
+    try:
+        action = decode_header(listed.header)
+        if not isinstance(action, Append):
+            raise BadValue("undecodable")
+        contents = read_contents(action, listed.value)
+    except (BadHeader, BadValue) as bad:
+        raise Corrupt(
+            f"events {first}..{last} of {key} still cannot be read ({bad.reason})",
+            code=bad.reason if bad.reason in Corrupt.codes else "undecodable",
+            hint="skip it, or try again with a version that can read it",
+            key=key, seq_nr=first, partition=listed.partition, offset=listed.offset,
+        ) from None  # fmt: skip
+    rows = store.page(key, head.life, head.segment_size, from_=first, to=last, limit=last - first + 1)
+    place = Place(listed.partition, listed.offset, listed.timestamp)
+    effect = EventsAppended(first, last, first - 1, head.life)
+    fresh = {row.seq_nr: row for row in event_rows(action, place, effect, head.segment_size, contents)}
+    store.amend(seen, resolved=listed.offset, replace=[_filled(row, fresh[row.seq_nr]) for row in rows])
+
+
+def _filled(row: EventRow, fresh: EventRow) -> EventRow:
+    filled = fresh._replace(prev_seq_nr=row.prev_seq_nr)
+    return filled._replace(digest=row_digest(filled))
+
+
+def _numbers(listed: QuarantineRow) -> tuple[str, int, int]:
+    if listed.key is None or listed.first is None or listed.last is None:
+        raise SchemaMismatch("a damaged append is listed without its numbers", code="version", hint="upgrade the store")
+    return listed.key, listed.first, listed.last
