@@ -216,6 +216,10 @@ class MemoryStore:
         with self._moment_of():
             return [self._quarantine[place] for place in sorted(self._quarantine)[:limit]]
 
+    def quarantined_at(self, partition: int, offset: int) -> QuarantineRow | None:
+        with self._moment_of():
+            return self._quarantine.get((partition, offset))
+
     def amend(
         self,
         seen: Pointer,
