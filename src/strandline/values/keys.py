@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from strandline.errors import InvalidInput, invalid
 
@@ -74,6 +75,11 @@ def slice_of(written: str) -> int:
 def partition_of(slice_: int, partitions: int) -> int:
     """The partition that holds a slice: each holds a contiguous run of them."""
     return slice_ * partitions // SLICES
+
+
+def key_digest(written: str) -> bytes:
+    """What is kept of a key that was purged: 16 bytes that do not tell the key."""
+    return blake2b(written.encode(), digest_size=16).digest()
 
 
 def is_key(written: object) -> bool:

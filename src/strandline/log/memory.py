@@ -1,0 +1,175 @@
+"""A log in memory: real in every respect but that it ends with its process. For tests, and for trying things out."""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from threading import Condition
+from uuid import uuid4
+
+from strandline.fold import Duplicate, EventsAppended, Refused, fold
+from strandline.log.api import Draft, Page, Recorded
+from strandline.log.refusals import check_trim, closed, trimmed, used_after_fork
+from strandline.record import Record
+from strandline.values.actions import Mark, Place
+from strandline.values.heads import Ended, State
+from strandline.values.keys import key_digest
+
+PARTITIONS_DEFAULT = 8
+SEGMENT_SIZE_DEFAULT = 10_000
+_offset = attrgetter("offset")
+
+
+def now_us() -> int:
+    """The wall clock in microseconds."""
+    return time.time_ns() // 1000
+
+
+class MemoryLog:
+    """A partitioned log of actions, folded as they arrive. Any number of threads may use it."""
+
+    exact = True
+
+    def __init__(
+        self,
+        *,
+        partitions: int = PARTITIONS_DEFAULT,
+        segment_size: int = SEGMENT_SIZE_DEFAULT,
+        clock: Callable[[], int] = now_us,
+        log_id: str | None = None,
+    ) -> None:
+        self.log_id = log_id or uuid4().hex
+        self.partitions = partitions
+        self.segment_size = segment_size
+        self._clock = clock
+        self._pid = os.getpid()
+        self._closed = False
+        self._changed = Condition()
+        self._records: list[list[Record]] = [[] for _ in range(partitions)]
+        self._trimmed = [-1] * partitions
+        self._newest = [-1] * partitions
+        self._timestamps = [0] * partitions
+        self._heads: dict[str, State] = {}
+        self._ended: dict[bytes, Ended] = {}
+
+    def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
+        self._check()
+        with self._changed:
+            answers = [self._append(draft) for draft in drafts]
+            self._changed.notify_all()
+        return answers
+
+    def _append(self, draft: Draft) -> Recorded:
+        partition, action, header, value = draft
+        at_least = action.at_least or 0 if isinstance(action, Mark) else 0
+        place = self._next_place(partition, at_least)
+        key = action.key
+        if key is None:
+            self._store(Record(*place, None, header, value))
+            return Recorded(place, True)
+        state = self._heads.get(key) or self._ended.get(key_digest(key))
+        state, effect = fold(state, action, place, self.segment_size)
+        if isinstance(effect, (Refused, Duplicate)):
+            return Recorded(None, True, effect, state)
+        numbers = (effect.life, effect.first, effect.last) if isinstance(effect, EventsAppended) else ()
+        self._store(Record(*place, key, header, value, *numbers))
+        if isinstance(state, Ended):
+            self._heads.pop(key, None)
+            self._ended[key_digest(key)] = state
+        elif state is not None:
+            self._heads[key] = state
+        return Recorded(place, True, effect, state)
+
+    def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place:
+        """Put any bytes into a partition, unfolded: what a foreign or broken writer would leave behind."""
+        self._check()
+        with self._changed:
+            place = self._next_place(partition, 0)
+            self._store(Record(*place, key, header, value))
+            self._changed.notify_all()
+        return place
+
+    def _next_place(self, partition: int, at_least: int) -> Place:
+        timestamp = max(self._clock(), self._timestamps[partition] + 1, at_least)
+        return Place(partition, self._newest[partition] + 1, timestamp)
+
+    def _store(self, record: Record) -> None:
+        self._records[record.partition].append(record)
+        self._newest[record.partition] = record.offset
+        self._timestamps[record.partition] = record.timestamp
+
+    def read(
+        self,
+        partition: int,
+        *,
+        after: int,
+        to: int | None = None,
+        limit: int = 1000,
+        bytes_max: int | None = None,
+        key: str | None = None,
+        values: bool = True,
+    ) -> Page:
+        self._check()
+        with self._changed:
+            earliest = self._trimmed[partition] + 1
+            if after + 1 < earliest:
+                raise trimmed(partition, after, earliest)
+            newest = self._newest[partition]
+            last = newest if to is None else min(to, newest)
+            records = self._records[partition]
+            found = records[bisect_right(records, after, key=_offset) : bisect_right(records, last, key=_offset)]
+        page: list[Record] = []
+        size = 0
+        for record in found:
+            if key is not None and record.key != key:
+                continue
+            size += len(record.value or b"")
+            if page and (len(page) == limit or (bytes_max is not None and size > bytes_max)):
+                return Page(page, page[-1].offset + 1)
+            page.append(record if values else record._replace(value=None))
+        return Page(page, max(last, after) + 1)
+
+    def newest(self) -> list[int]:
+        self._check()
+        with self._changed:
+            return list(self._newest)
+
+    def oldest(self) -> list[int]:
+        self._check()
+        with self._changed:
+            return [offset + 1 for offset in self._trimmed]
+
+    def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
+        self._check()
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._closed or any(self._newest[partition] > offset for partition, offset in after.items()),
+                timeout_s,
+            )
+
+    def trim(self, partition: int, *, to: int, pointer: int, keep_after: int) -> int:
+        self._check()
+        check_trim(to, pointer)
+        with self._changed:
+            records = self._records[partition]
+            # Timestamps grow with the offsets, so what is old enough stands at the front.
+            count = bisect_right(records, to, key=_offset)
+            count = min(count, bisect_left(records, keep_after, key=attrgetter("timestamp")))
+            if count:
+                self._trimmed[partition] = records[count - 1].offset
+                del records[:count]
+            return count
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _check(self) -> None:
+        if os.getpid() != self._pid:
+            raise used_after_fork()
+        if self._closed:
+            raise closed()
