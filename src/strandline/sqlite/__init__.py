@@ -1,0 +1,12 @@
+"""SQLite files: how one is opened, checked, created and upgraded. Log, store and work journal share this.
+
+`open_database` gives a `Database`: one writer and a few readers, in WAL mode. Every refusal at start, every pragma and
+the translation of the library's errors are here, once.
+"""
+
+from strandline.sqlite.database import Database, open_database, upgrade_database
+from strandline.sqlite.outcomes import outcome_of
+from strandline.sqlite.schema import check_fixed
+from strandline.sqlite.statements import statement
+
+__all__ = ["Database", "check_fixed", "open_database", "outcome_of", "statement", "upgrade_database"]

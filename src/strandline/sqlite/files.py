@@ -1,0 +1,210 @@
+"""Files that are open here: their place, their modes, and who else may not touch them.
+
+POSIX locks belong to a process and an inode: any other code of this process that opens and closes the same file drops
+ours, and with them acknowledged commits. So nothing here ever opens a database file but the one SQLite library, and the
+standard `sqlite3` module (another library) is refused on files that are open.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import sys
+import time
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote, urlsplit
+
+import apsw
+
+from strandline.errors import InvalidInput, Unavailable, Unsupported, invalid
+
+LOCK_WAIT_S = 60.0
+_MAGIC = b"SQLite format 3\0"
+
+
+class Header(NamedTuple):
+    """What the first bytes of a database file say."""
+
+    application_id: int
+    length: int
+
+
+def read_header(path: Path, vfs: str | None) -> Header | None:
+    """The header of a file, taking no lock and changing nothing; None if it is no database.
+
+    It is read through the library's own file system layer: closing a file that plain Python opened would drop the locks
+    of other connections of this process.
+    """
+    try:
+        file = apsw.VFSFile(vfs or "", str(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+    except apsw.Error as error:
+        raise unusable(path, str(error)) from None
+    try:
+        data = file.xRead(100, 0)
+    except apsw.IOError:
+        return None
+    finally:
+        file.xClose()
+    if len(data) < 100 or not data.startswith(_MAGIC):
+        return None
+    page_bytes = int.from_bytes(data[16:18], "big")
+    page_bytes = 65536 if page_bytes == 1 else page_bytes
+    return Header(int.from_bytes(data[68:72], "big"), page_bytes * int.from_bytes(data[28:32], "big"))
+
+
+def prepare_folder(path: Path) -> None:
+    """Make the folder of a database file, for its owner alone; its parent must be there."""
+    folder = path.parent
+    if folder.is_dir():
+        return
+    if folder.exists():
+        raise invalid("url_incomplete", "path", f"{folder} is no folder", allowed="a path in a folder", got=str(path))
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        raise InvalidInput(
+            f"path: no folder {folder.parent}; allowed a path whose parent exists; got {path}",
+            code="url_incomplete",
+            hint=f"make {folder.parent} first",
+            field="path",
+        ) from None
+    except OSError as error:
+        raise unusable(folder, error.strerror) from None
+
+
+def create_file(path: Path) -> None:
+    """An empty file that its owner alone may read. The caller holds the folder's lock; nobody has the file open."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise unusable(path, error.strerror) from None
+
+
+def unusable(path: Path, why: object) -> Unavailable:
+    """A file or folder that cannot be opened or made."""
+    hint = "check that it is there and that this user may read and write it and its folder"
+    return Unavailable(f"cannot use {path}: {why}", code="away", hint=hint, path=str(path))
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """One process at a time. The lock is on the folder itself, so nothing is left behind, and death frees it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        deadline = time.monotonic() + LOCK_WAIT_S
+        while not _locked(handle):
+            if time.monotonic() > deadline:
+                raise Unavailable(
+                    f"another process holds the lock of {folder} for over {LOCK_WAIT_S:g} s",
+                    code="timeout",
+                    hint="see which process creates or upgrades a schema there",
+                )
+            time.sleep(0.005)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def used_after_fork(path: Path) -> Unsupported:
+    """A call, in a forked child, that concerns what its parent opened."""
+    return Unsupported(
+        f"{path} was opened before a fork, by the parent of this process",
+        code="used_after_fork",
+        hint="connect after the fork, in each process, or start processes with spawn",
+        path=str(path),
+    )
+
+
+class HasConnections(Protocol):
+    """What keeps a file open."""
+
+    def connections(self) -> list[apsw.Connection]:
+        """All that are open now."""
+
+
+class OpenFiles:
+    """The files that this process has open."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._hooked = False
+        self._open: Counter[tuple[int, int]] = Counter()
+        self._inherited: set[tuple[int, int]] = set()
+        self._owners: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def add(self, path: Path, owner: HasConnections) -> tuple[int, int]:
+        """From now on another library is refused on this file; the number to `remove` it by."""
+        with self._lock:
+            if not self._hooked:
+                sys.addaudithook(self._refuse_second_library)
+                os.register_at_fork(after_in_child=self._leave_to_parent)
+                self._hooked = True
+            inode = _inode(path)
+            self._open[inode] += 1
+            self._owners.add(owner)
+        return inode
+
+    def remove(self, inode: tuple[int, int], owner: HasConnections) -> None:
+        """The file is closed."""
+        with self._lock:
+            self._open[inode] -= 1
+            if not self._open[inode]:
+                del self._open[inode]
+            self._owners.discard(owner)
+
+    def refuse_inherited(self, path: Path) -> None:
+        """`Unsupported.used_after_fork` for a file that the parent had open when it forked.
+
+        The library's picture of the locks was copied with the parent's memory, and is wrong in this process.
+        """
+        if self._inherited and path.exists() and _inode(path) in self._inherited:
+            raise used_after_fork(path)
+
+    def _refuse_second_library(self, event: str, args: tuple[Any, ...]) -> None:
+        if event != "sqlite3.connect" or not self._open:
+            return
+        try:
+            name = os.fsdecode(args[0])
+            inode = _inode(Path(unquote(urlsplit(name).path) if name.startswith("file:") else name))
+        except (OSError, TypeError, ValueError, IndexError):
+            return
+        if inode in self._open:
+            raise Unsupported(
+                f"{name} is open here through another SQLite library; a second one would drop its locks, and commits",
+                code="second_library",
+                hint="read it from another process, or close it here first",
+                path=name,
+            )
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: the parent's connections are never closed here, not even when the child ends."""
+        self._lock = Lock()
+        for owner in list(self._owners):
+            for connection in owner.connections():
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        self._inherited.update(self._open)
+        self._owners.clear()
+        self._open.clear()
+
+
+OPEN_FILES = OpenFiles()
+
+
+def _inode(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino

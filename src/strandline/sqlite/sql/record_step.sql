@@ -1,0 +1,2 @@
+-- A step of the schema is done.
+INSERT INTO schema_step (name) VALUES (?);

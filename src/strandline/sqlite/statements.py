@@ -1,0 +1,23 @@
+"""SQL lives in files: `sql/NAME.sql` in the package that uses it, one named statement each."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+
+@cache
+def statement(package: str, name: str) -> str:
+    """The statement `sql/NAME.sql` of a package, without its comments: the library keys its cache by the text."""
+    text = files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
+    return " ".join(" ".join(line.partition("--")[0] for line in text.splitlines()).split())
+
+
+def scripts(package: str, folder: str) -> list[tuple[str, str]]:
+    """Name and text of all files in `sql/FOLDER`, by name."""
+    found = [file for file in files(package).joinpath("sql", folder).iterdir() if file.name.endswith(".sql")]
+    return [(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")) for file in sorted(found, key=_name)]
+
+
+def _name(file: object) -> str:
+    return str(getattr(file, "name", ""))
