@@ -149,7 +149,7 @@ def prepare(
         if cut is None:
             cut = open_cuts[action.key] = Cut(action.key, state)
             batch.cuts.append(cut)
-        cut.state = state
+        cut.state, cut.timestamp = state, record.timestamp
         if isinstance(effect, EventsAppended) and isinstance(action, Append) and isinstance(state, Head):
             _add_events(batch, cut, record, action, place, effect, state.segment_size)
         elif isinstance(effect, (EventsDeleted, LifePurged)):

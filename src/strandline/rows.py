@@ -56,6 +56,8 @@ class Cut:
 
     key: str
     state: State
+    timestamp: int = 0
+    """Of its last action: a store without transactions writes with it."""
     events: list[EventRow] = field(default_factory=list)
     ended_by: EventsDeleted | LifePurged | None = None
 
