@@ -1,0 +1,116 @@
+"""append: acknowledged appends per second, beside eventsourcing on SQLite; both sync every commit.
+
+Every call is to a key of its own, with a fresh UUID in it. Writers are threads of one process. A round warms up, then
+counts for a fixed time what was acknowledged within it. What a caller hands over (events, identifiers) is made inside
+that time on both sides.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Sample
+from strandline.bench.child import in_child
+
+WARM_UP_S, COUNT_S = 0.5, 3.0
+QUICK_WARM_UP_S, QUICK_COUNT_S = 0.05, 0.2
+
+
+def count_calls(call: Callable[[], None], writers: int, quick: bool) -> dict[str, Any]:
+    """How many calls ended within the time, when `writers` threads make them one after the other."""
+    warm_up_s, count_s = (QUICK_WARM_UP_S, QUICK_COUNT_S) if quick else (WARM_UP_S, COUNT_S)
+    done = [0] * writers
+    failed: list[BaseException] = []
+    running = True
+    start = threading.Barrier(writers + 1)
+
+    def write(writer: int) -> None:
+        start.wait()
+        try:
+            while running:
+                call()
+                done[writer] += 1
+        except Exception as error:  # noqa: BLE001 (a round with a failed call gives no figure, whatever failed)
+            failed.append(error)
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(writers)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    time.sleep(warm_up_s)
+    before, from_s = sum(done), time.perf_counter()
+    time.sleep(count_s)
+    after, to_s = sum(done), time.perf_counter()
+    running = False
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return {
+        "calls_per_s": (after - before) / (to_s - from_s),
+        "calls": after - before,
+        "seconds": to_s - from_s,
+        "slowest_writer_calls": min(done),
+        "fastest_writer_calls": max(done),
+    }
+
+
+def ours_in_child(folder: str, writers: int, events: int, quick: bool) -> dict[str, Any]:
+    """Through the public Journal, as any service would."""
+    import strandline
+
+    payload = os.urandom(PAYLOAD_BYTES)
+    with strandline.connect(f"sqlite:{folder}/ours") as s:
+        journal = s.journal
+
+        def call() -> None:
+            journal.append(
+                strandline.Key("order", uuid4().hex), [strandline.Event("OrderPlaced", payload) for _ in range(events)]
+            )
+
+        return count_calls(call, writers, quick)
+
+
+def theirs_in_child(folder: str, writers: int, events: int, quick: bool) -> dict[str, Any]:
+    """Through the peer's recorder: as many stored events a call, versions 1 and up of a new aggregate."""
+    from eventsourcing.persistence import StoredEvent
+
+    from strandline.bench import peer
+
+    payload = os.urandom(PAYLOAD_BYTES)
+    with peer.recorder(folder) as recorder:
+
+        def call() -> None:
+            originator_id = uuid4()
+            recorder.insert_events(
+                [StoredEvent(originator_id, version, "order:OrderPlaced", payload) for version in range(1, events + 1)]
+            )
+
+        return {**count_calls(call, writers, quick), **peer.settings()}
+
+
+def _side(function: str, writers: int, events: int, plan: Plan) -> Sample:
+    answer = in_child(f"append:{function}", folder=str(plan.folder), writers=writers, events=events, quick=plan.quick)
+    return Sample(answer["calls_per_s"] * events, answer)
+
+
+def _case(name: str, *, writers: int, events: int, target: float) -> Case:
+    ours, theirs = (partial(_side, f"{side}_in_child", writers, events) for side in ("ours", "theirs"))
+    return Case(
+        f"append/{name}", "eventsourcing", "appends/s" if events == 1 else "events/s", target, ours, theirs,
+        settings={"writers": writers, "events_a_call": events, "warm_up_s": WARM_UP_S, "count_s": COUNT_S},
+    )  # fmt: skip
+
+
+CASES = [
+    _case("1-writer", writers=1, events=1, target=1.0),
+    _case("16-writers", writers=16, events=1, target=5.0),
+    _case("64-writers", writers=64, events=1, target=7.0),
+    _case("500-a-call", writers=1, events=500, target=1.5),
+]

@@ -1,0 +1,107 @@
+"""What a benchmark is made of: cases, what one round of a side gave, and what all rounds came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+PAYLOAD_BYTES = 150
+
+
+class Sample(NamedTuple):
+    """What one round of one side gave, in the case's unit, and whatever else is worth keeping."""
+
+    value: float
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a case is run: in which folder, with what effort."""
+
+    folder: Path
+    """Empty, on the disk that is measured, and removed after the round."""
+    shared: Path
+    """What the case prepared once for all its rounds; not to be changed."""
+    quick: bool
+    """Only enough work to see that it runs; the figures mean nothing."""
+
+
+Side = Callable[[Plan], Sample]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One comparison. `theirs` is a side like ours, or a fixed limit."""
+
+    name: str
+    peer: str
+    """One word, as the line shows it."""
+    unit: str
+    target: float
+    ours: Side
+    theirs: Side | float
+    prepare: Callable[[Plan], None] | None = None
+    """Fills the shared folder, once, before the rounds."""
+    rounds: int = 5
+    rate: bool = True
+    """Whether more is better; else (durations, bytes) less is."""
+    on_demand: bool = False
+    """Runs only if it is named: it takes long or needs much disk."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What else a reader needs in order to repeat it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All rounds of a case."""
+
+    case: Case
+    ours: list[Sample]
+    theirs: list[Sample]
+
+    @property
+    def ours_median(self) -> float:
+        return median(sample.value for sample in self.ours)
+
+    @property
+    def theirs_median(self) -> float:
+        return median(sample.value for sample in self.theirs)
+
+    @property
+    def ratio(self) -> float:
+        """Of the medians; larger is better."""
+        ours, theirs = self.ours_median, self.theirs_median
+        return ours / theirs if self.case.rate else theirs / ours
+
+    @property
+    def line(self) -> str:
+        ours, theirs = (_amount(value, self.case.unit) for value in (self.ours_median, self.theirs_median))
+        return f"{self.case.name}: ratio {self.ratio:.2f} (ours {ours}, {self.case.peer} {theirs})"
+
+    def kept(self) -> dict[str, Any]:
+        """Everything, as the JSON file keeps it."""
+        case = self.case
+        return {
+            "name": case.name,
+            "line": self.line,
+            "ratio": self.ratio,
+            "target": case.target,
+            "reached": self.ratio >= case.target,
+            "unit": case.unit,
+            "peer": case.peer,
+            "settings": case.settings,
+            "ours": _kept(self.ours_median, self.ours),
+            "theirs": _kept(self.theirs_median, self.theirs),
+        }
+
+
+def _kept(middle: float, samples: list[Sample]) -> dict[str, Any]:
+    return {"median": middle, "rounds": [{"value": value, **details} for value, details in samples]}
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"

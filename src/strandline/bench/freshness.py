@@ -1,0 +1,130 @@
+"""freshness: from acknowledgement to visible in the store, beside an empty micro-batch of the same Spark session.
+
+The pipeline runs in a process of its own and has nothing to do. One event is appended, the clock starts when the append
+returns and stops when the partition's pointer has reached its offset; then a random pause. The empty micro-batch is one
+row from a Python source into a sink that does nothing, batch after batch, in a session with the same settings.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Sample
+from strandline.bench.child import Child, in_child
+
+MASTER = "local[2]"
+ROUNDS, SAMPLES, WARM_UP, QUICK_SAMPLES, QUICK_WARM_UP = 3, 34, 10, 3, 1
+PAUSE_LEAST_S, PAUSE_MOST_S, QUICK_PAUSE_MOST_S = 0.2, 1.5, 0.3
+POLL_S = 0.001
+START_WAIT_S, VISIBLE_WAIT_S = 180.0, 30.0
+
+
+def pipeline_in_child(url: str) -> dict[str, Any]:
+    """Carry until standard input ends."""
+    from strandline.pipeline.replicate import run
+
+    stop = threading.Event()
+
+    def wait_for_end() -> None:
+        sys.stdin.read()
+        stop.set()
+
+    threading.Thread(target=wait_for_end, daemon=True).start()
+    summary = run(url, stop=stop, master=MASTER)
+    return {"events": summary.events}
+
+
+def append_in_child(url: str, samples: int, warm_up: int, pause_most_s: float) -> dict[str, Any]:
+    """Append into the idle system, again and again; how long each took to be visible."""
+    import strandline
+
+    payload = os.urandom(PAYLOAD_BYTES)
+    random_ = random.Random(samples)
+    times: list[float] = []
+    with strandline.connect(url) as s, Child("freshness:pipeline_in_child", url=url) as pipeline:
+
+        def visible_after_s(deadline_s: float) -> float:
+            place = s.journal.append(
+                strandline.Key("order", f"{random_.getrandbits(64):x}"), [strandline.Event("OrderPlaced", payload)]
+            )
+            from_s = time.perf_counter()
+            while s.store.pointers()[place.partition].offset < place.offset:
+                if time.perf_counter() - from_s > deadline_s:
+                    raise RuntimeError(f"not in the store after {deadline_s} s")
+                if pipeline.process.poll() is not None:
+                    raise pipeline.failure()
+                time.sleep(POLL_S)
+            return time.perf_counter() - from_s
+
+        start_s = visible_after_s(START_WAIT_S)
+        for number in range(warm_up + samples):
+            time.sleep(random_.uniform(PAUSE_LEAST_S, pause_most_s))
+            took_s = visible_after_s(VISIBLE_WAIT_S)
+            if number >= warm_up:
+                times.append(took_s * 1000)
+        pipeline.stop()
+        carried = pipeline.answer()
+    return {**_spread(times), "start_s": start_s, "events": carried["events"]}
+
+
+def empty_batches_in_child(samples: int, warm_up: int) -> dict[str, Any]:
+    """How long Spark takes for each of many micro-batches with one row, from its own progress reports."""
+    from strandline.bench import one_row
+    from strandline.pipeline import session
+
+    spark = session.start(MASTER)
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", warm_up + samples + 10)
+    spark.dataSource.register(one_row.OneRow)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            writer = spark.readStream.format(one_row.NAME).load().writeStream.format("noop")
+            query = writer.option("checkpointLocation", folder).trigger(processingTime="0 seconds").start()
+            while query.isActive and len(query.recentProgress) < warm_up + samples:
+                query.awaitTermination(0.2)
+            batches = [progress["durationMs"] for progress in query.recentProgress][warm_up : warm_up + samples]
+            query.stop()
+    finally:
+        spark.stop()
+    parts = {part: median(batch[part] for batch in batches if part in batch) for part in batches[0]}
+    return {**_spread([float(batch["triggerExecution"]) for batch in batches]), "parts_ms": parts}
+
+
+def _spread(times_ms: list[float]) -> dict[str, Any]:
+    tenths = quantiles(times_ms, n=10)
+    return {"p50_ms": median(times_ms), "p90_ms": tenths[8], "least_ms": min(times_ms), "samples_ms": times_ms}
+
+
+def _effort(plan: Plan) -> dict[str, int]:
+    if plan.quick:
+        return {"samples": QUICK_SAMPLES, "warm_up": QUICK_WARM_UP}
+    return {"samples": SAMPLES, "warm_up": WARM_UP}
+
+
+def _ours(plan: Plan) -> Sample:
+    pause_most_s = QUICK_PAUSE_MOST_S if plan.quick else PAUSE_MOST_S
+    url = f"sqlite:{Path(plan.folder) / 'ours'}"
+    answer = in_child("freshness:append_in_child", url=url, pause_most_s=pause_most_s, **_effort(plan))
+    return Sample(answer["p50_ms"], answer)
+
+
+def _theirs(plan: Plan) -> Sample:
+    answer = in_child("freshness:empty_batches_in_child", **_effort(plan))
+    return Sample(answer["p50_ms"], answer)
+
+
+CASES = [
+    Case(
+        "freshness/p50", "micro-batch", "ms", 0.6, _ours, _theirs, rounds=ROUNDS, rate=False,
+        settings={
+            "samples_a_round": SAMPLES, "warm_up": WARM_UP, "pause_s": [PAUSE_LEAST_S, PAUSE_MOST_S], "master": MASTER
+        },
+    )
+]  # fmt: skip

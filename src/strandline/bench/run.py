@@ -1,0 +1,134 @@
+"""Run a benchmark: rounds of ours and of the peer in turn, then one line per case."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Result, Sample, Side
+from strandline.bench.machine import machine, versions
+from strandline.errors import InvalidInput
+
+NAMES = ("append", "read", "replicate", "freshness", "memory")
+BACKENDS = ("sqlite",)
+
+
+def run(
+    name: str,
+    *,
+    json_file: str | Path | None = None,
+    rounds: int | None = None,
+    quick: bool = False,
+    on: str | None = None,
+    cases: Sequence[str] | None = None,
+) -> list[Result]:
+    """Run benchmark `name`, print one line per case, and keep everything in `json_file`.
+
+    `cases` picks some ("16-writers", or "append/16-writers"); those that run only on demand must be picked. `on` is the
+    kind of log and store. `rounds` is each case's own number where it is not given; `quick` does one short round, to
+    see that it runs. Files go into the folder for temporary files: set TMPDIR to measure another disk.
+    """
+    chosen = _choose(name, on, cases)
+    if rounds is not None and rounds < 1:
+        raise _refused("rounds", "1 or more", rounds)
+    started = time.time()
+    with tempfile.TemporaryDirectory(prefix="strandline-bench-") as folder:
+        about = {"machine": machine(Path(folder)), "versions": versions()}
+        counts = [1 if quick else rounds or case.rounds for case in chosen]
+        with _progress(sum(counts)) as show:
+            results = [
+                _measure(case, count, quick, Path(folder), show) for case, count in zip(chosen, counts, strict=True)
+            ]
+    for result in results:
+        print(result.line, flush=True)
+    if json_file is not None:
+        kept = {
+            "benchmark": name,
+            "command": " ".join(sys.argv),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+            "seconds": round(time.time() - started, 1),
+            "quick": quick,
+            **about,
+            "settings": {"on": on or BACKENDS[0], "payload_bytes": PAYLOAD_BYTES, "rounds": counts},
+            "results": [result.kept() for result in results],
+        }
+        path = Path(json_file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    return results
+
+
+def _choose(name: str, on: str | None, cases: Sequence[str] | None) -> list[Case]:
+    if name not in NAMES:
+        raise _refused("benchmark", " or ".join(NAMES), name)
+    if on is not None and on not in BACKENDS:
+        raise _refused("on", " or ".join(BACKENDS), on)
+    known: list[Case] = importlib.import_module(f"strandline.bench.{name}").CASES
+    if not cases:
+        return [case for case in known if not case.on_demand]
+    by_name = {case.name: case for case in known}
+    full = [case if "/" in case else f"{name}/{case}" for case in cases]
+    for case in full:
+        if case not in by_name:
+            raise _refused("case", " or ".join(by_name), case)
+    return [by_name[case] for case in full]
+
+
+def _refused(field: str, allowed: str, got: Any) -> InvalidInput:
+    return InvalidInput(
+        f"{field}: unknown; allowed {allowed}; got {got}", code="option", hint=f"give {allowed}", field=field
+    )
+
+
+class Show(Protocol):
+    def __call__(self, what: str, *, done: int = 0) -> None: ...
+
+
+def _measure(case: Case, rounds: int, quick: bool, folder: Path, show: Show) -> Result:
+    """Who goes first changes with every round, so that neither always finds the machine as the other left it."""
+    result = Result(case, [], [])
+    sides: list[tuple[str, Side | float, list[Sample]]] = [
+        ("ours", case.ours, result.ours),
+        (case.peer, case.theirs, result.theirs),
+    ]
+    with tempfile.TemporaryDirectory(dir=folder) as shared:
+        if case.prepare is not None:
+            show(f"{case.name}: preparing")
+            case.prepare(Plan(Path(shared), Path(shared), quick))
+        for number in range(rounds):
+            for side, measure, samples in sides if number % 2 == 0 else reversed(sides):
+                if isinstance(measure, (int, float)):
+                    samples.append(Sample(float(measure), {}))
+                    continue
+                step = f"{case.name}, round {number + 1} of {rounds}: {side}"
+                show(step)
+                with tempfile.TemporaryDirectory(dir=folder) as fresh:
+                    samples.append(measure(Plan(Path(fresh), Path(shared), quick)))
+                show(f"{step} {samples[-1].value:.4g} {case.unit}")
+            show("", done=1)
+    return result
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Show]:
+    """Tells on standard error how far it is: a bar on a terminal, else one line per step."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda what, *, done=0: None if done else console.print(what, highlight=False, soft_wrap=True)
+        return
+    with Progress(
+        BarColumn(20), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn(),
+        TextColumn("{task.description}"), console=console, transient=True,
+    ) as bar:  # fmt: skip
+        task = bar.add_task("", total=total)
+        yield lambda what, *, done=0: bar.update(task, description=what, advance=done)
