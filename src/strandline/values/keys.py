@@ -23,6 +23,8 @@ class Key:
         for field, part in (("entity_type", self.entity_type), ("entity_id", self.entity_id)):
             if not isinstance(part, str):
                 raise invalid("key_type", f"key.{field}", "not text", allowed="text", got=part)
+            if type(part) is not str:  # a member of a text enumeration is equal to its text, but not written like it
+                object.__setattr__(self, field, str.__str__(part))
             if not part:
                 raise invalid("invalid_key", f"key.{field}", "empty", allowed="1 character or more", got=part)
             if not part.isprintable() and (bad := _control(part)):

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import orjson
 
-from strandline.errors import InvalidInput, shown
+from strandline.errors import InvalidInput, invalid, shown
 
 BYTES: Final = 0
 JSON: Final = 1
 DEPTH_MAX: Final = 64
 NUMBER_CHARACTERS_MAX: Final = 400
+PATH_CHARACTERS_MAX: Final = 100
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
 class _Bad(Exception):
-    """A value that cannot be kept; the path grows while the stack unwinds."""
+    """A value that cannot be kept; the path grows while the stack unwinds.
+
+    What parses text puts it in the value's place, so that the check finds it there and knows the path.
+    """
 
     def __init__(self, code: str, wrong: str, allowed: str, got: object) -> None:
         super().__init__(code)
@@ -31,7 +35,8 @@ class _Bad(Exception):
 
     def error(self, field: str) -> InvalidInput:
         path = "$" + "".join(reversed(self.path))
-        message = f"{field} {path}: {self.wrong}; allowed {self.allowed}; got {shown(self.got)}"
+        end = path if len(path) <= PATH_CHARACTERS_MAX else f"$…{path[2 - PATH_CHARACTERS_MAX :]}"
+        message = f"{field} {end}: {self.wrong}; allowed {self.allowed}; got {shown(self.got)}"
         return InvalidInput(message, code=self.code, hint=f"give {self.allowed}", field=field, path=path)
 
 
@@ -39,7 +44,7 @@ def encode(payload: object, field: str = "payload") -> tuple[int, bytes]:
     """The form and the bytes of a payload; `InvalidInput` with its path if it cannot be kept exactly."""
     if type(payload) is bytes:
         return BYTES, payload
-    if isinstance(payload, (bytearray, memoryview)):
+    if isinstance(payload, (bytes, bytearray, memoryview)):
         return BYTES, bytes(payload)
     return JSON, encode_json(payload, field)
 
@@ -51,7 +56,7 @@ def encode_json(value: object, field: str) -> bytes:
         return orjson.dumps(value)
     except _Bad as bad:
         raise bad.error(field) from None
-    except (orjson.JSONEncodeError, RecursionError):
+    except orjson.JSONEncodeError:
         raise _unencodable(value).error(field) from None
 
 
@@ -71,13 +76,11 @@ def parse_json(text: str | bytes, field: str = "input") -> Any:
     except _Bad as bad:
         raise bad.error(field) from None
     except UnicodeDecodeError as error:
-        raise InvalidInput(
-            f"{field}: not UTF-8 at byte {error.start}", code="invalid_unicode", hint="send UTF-8", field=field
-        ) from None
+        raise invalid("invalid_unicode", field, f"not UTF-8 at byte {error.start}", allowed="UTF-8", got=text) from None
     except RecursionError:
         raise _too_deep(text).error(field) from None
     except ValueError as error:
-        raise InvalidInput(f"{field}: {error}", code="invalid_json", hint="give one JSON value", field=field) from None
+        raise invalid("invalid_json", field, str(error), allowed="one JSON value", got=text) from None
     return value
 
 
@@ -100,6 +103,8 @@ def _check(value: Any, depth: int) -> None:
         _check_object(value, depth + 1)
     elif isinstance(value, list) or kind is tuple:
         _check_array(value, depth + 1)
+    elif kind is _Bad:
+        raise value
     else:
         raise _Bad(
             "payload_type", f"{kind.__name__} is no JSON type", "JSON values, or bytes as a whole payload", value
@@ -146,32 +151,31 @@ def _unencodable(value: object) -> _Bad:
     return _Bad("payload_type", "cannot be written as JSON", "JSON values, or bytes as a whole payload", value)
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _Bad:
     found = dict(pairs)
     if len(found) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise _Bad("duplicate_key", f"key {shown(twice, 40)} twice", "each key once", twice)
+        return _Bad("duplicate_key", f"key {shown(twice, 40)} twice", "each key once", twice)
     return found
 
 
-def _parse_int(text: str) -> int:
-    _check_length(text)
-    return int(text)
+def _parse_int(text: str) -> int | _Bad:
+    return int(text) if len(text) <= NUMBER_CHARACTERS_MAX else _too_long(text)
 
 
-def _parse_float(text: str) -> float:
-    _check_length(text)
+def _parse_float(text: str) -> float | _Bad:
+    if len(text) > NUMBER_CHARACTERS_MAX:
+        return _too_long(text)
     value = float(text)
     if math.isinf(value):
-        raise _Bad("number_out_of_range", "number is out of range", "numbers that a double can carry", text)
+        return _Bad("number_out_of_range", "number is out of range", "numbers that a double can carry", text)
     return value
 
 
-def _check_length(text: str) -> None:
-    if len(text) > NUMBER_CHARACTERS_MAX:
-        raise _Bad("number_too_long", f"{len(text)} characters", f"at most {NUMBER_CHARACTERS_MAX} characters", text)
+def _too_long(text: str) -> _Bad:
+    return _Bad("number_too_long", f"{len(text)} characters", f"at most {NUMBER_CHARACTERS_MAX} characters", text)
 
 
-def _constant(text: str) -> NoReturn:
-    raise _Bad("number_not_finite", "number is not finite", "finite numbers", text)
+def _constant(text: str) -> _Bad:
+    return _Bad("number_not_finite", "number is not finite", "finite numbers", text)
