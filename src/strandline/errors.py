@@ -20,6 +20,7 @@ An error has a `code` (one of its class's `codes`), a `hint` that says what to d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 Applied = Literal["no", "unknown"]
@@ -29,7 +30,9 @@ class StrandlineError(Exception):
     """Something went wrong in Strandline."""
 
     codes: ClassVar[frozenset[str]] = frozenset()
-    http_status: ClassVar[int] = 500
+    http_status: int = 500
+    http_status_by_code: ClassVar[Mapping[str, int]] = {}
+    """Where a code's status is not that of its class."""
     exit_code: ClassVar[int] = 1
     retry: ClassVar[Literal["no", "again", "yes"]] = "no"
 
@@ -43,6 +46,7 @@ class StrandlineError(Exception):
         super().__init__(message or (type(self).__doc__ or "").strip())
         self.message: str = self.args[0]
         self.code = code
+        self.http_status = self.http_status_by_code.get(code, self.http_status)
         self.hint = hint
         self.applied: Applied = applied
         self.facts = facts
@@ -78,6 +82,13 @@ class InvalidInput(StrandlineError):
     """What was given cannot be accepted."""
 
     http_status, exit_code = 422, 2
+    http_status_by_code: ClassVar[Mapping[str, int]] = {
+        "empty_body": 400,
+        "invalid_json": 400,
+        "event_too_large": 413,
+        "append_too_large": 413,
+        "data_too_large": 413,
+    }
     codes = frozenset(
         """
         number_not_finite number_out_of_range integer_out_of_range number_too_long nul_character invalid_unicode
@@ -96,6 +107,7 @@ class NotFound(StrandlineError):
     """What was named is not there."""
 
     http_status, exit_code = 404, 3
+    http_status_by_code: ClassVar[Mapping[str, int]] = {"trimmed": 410}
     codes = frozenset({"event", "quarantine", "trimmed"})
 
 
@@ -148,6 +160,7 @@ class Unavailable(StrandlineError):
     """A back-end is away, slow or full."""
 
     http_status, exit_code, retry = 503, 6, "yes"
+    http_status_by_code: ClassVar[Mapping[str, int]] = {"overloaded": 429}
     codes = frozenset("away timeout no_space log_failed not_replicated consumer_pool serialization overloaded".split())
 
 
@@ -177,6 +190,7 @@ def shown(value: object, limit: int = 100) -> str:
         text = value if isinstance(value, str) else repr(value)
     except Exception:  # noqa: BLE001 (a caller's own __repr__ may do anything)
         text = f"<{type(value).__name__}>"
+    text = text[: limit + 1]
     text = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
