@@ -1,0 +1,177 @@
+"""The log as a Spark stream: one Python data source over the log protocol, for every log.
+
+A Spark partition is a partition of the log; a row is a page of its records (`pages`). Ranges start at the store's
+pointers, whatever Spark remembers. Offsets are positions, as JSON in order of partition. Nothing is kept between calls
+but the end that an available-now run froze.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from strandline.errors import MissingEvent
+from strandline.pipeline import pages
+from strandline.pipeline.failures import to_text
+from strandline.pipeline.target import Target
+
+NAME = "strandline_log"
+SCHEMA = "partition int, start long, position long, page binary, error string"
+ARROW_SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("position", pa.int64()),
+        ("page", pa.binary()),
+        ("error", pa.string()),
+    ]
+)
+PAGE_RECORDS_MAX = 2000
+PAGE_BYTES_MAX = 2**20
+IDLE_WAIT_S = 0.25
+
+Positions = dict[str, int]
+
+
+class LogSource(DataSource):
+    """Format `strandline_log`: what `pipeline run` reads.
+
+    Options: `target`; `held`, partitions to leave alone; `ends`, positions where an available-now run ends.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: Any) -> LogReader:  # noqa: N802 - Spark's names
+        return LogReader(self.options)
+
+
+@dataclass
+class LogRange(InputPartition):
+    """What one task reads: offsets `start` to `position` - 1 of a partition."""
+
+    partition: int
+    start: int
+    position: int
+
+
+class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans ranges in one process of the driver's, and reads them on the executors."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        self.target = Target.from_json(options["target"])
+        self.held: list[int] = orjson.loads(options.get("held", "[]"))
+        self.ends: list[int] | None = orjson.loads(options.get("ends", "null"))
+        self.frozen: list[int] | None = None
+
+    def initialOffset(self) -> Positions:  # noqa: N802
+        s = self.target.open()
+        pointers = [pointer.offset + 1 for pointer in s.store.pointers()]
+        for partition, (position, oldest) in enumerate(zip(pointers, s.log.oldest(), strict=True)):
+            if oldest > position:
+                raise _trimmed(partition, position, oldest - 1)
+        return _positions(pointers)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self.frozen = self.ends or self._ends()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        s = self.target.open()
+        return ReadMaxRows(s.settings.batch_actions_max * s.log.partitions)
+
+    def latestOffset(self, start: Positions, limit: ReadLimit) -> Positions:  # noqa: N802
+        positions = [start[str(partition)] for partition in range(len(start))]
+        ends = self._planned(positions, limit)
+        if ends == positions and self.frozen is None:
+            after = {p: position - 1 for p, position in enumerate(positions) if p not in self.held}
+            if self.target.open().log.wait(after, IDLE_WAIT_S):
+                ends = self._planned(positions, limit)
+        return _positions(ends)
+
+    def reportLatestOffset(self) -> Positions:  # noqa: N802
+        return _positions(self._ends())
+
+    def partitions(self, start: Positions, end: Positions) -> Sequence[LogRange]:
+        return [LogRange(int(p), start[p], end[p]) for p in end if end[p] > start[p]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, LogRange):
+            raise TypeError(partition)
+        try:
+            yield from _read(self.target, partition)
+        except Exception as error:  # noqa: BLE001 - the task's result says it, the driver decides
+            self.target.drop()
+            yield _batch(partition, None, to_text(error))
+
+    def stop(self) -> None:
+        self.target.drop()
+
+    def _ends(self) -> list[int]:
+        return [offset + 1 for offset in self.target.open().log.newest()]
+
+    def _planned(self, positions: list[int], limit: ReadLimit) -> list[int]:
+        ends = self.frozen or self._ends()
+        if not isinstance(limit, ReadAllAvailable):
+            rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            ends = _limited(positions, ends, rows, self.target.open().settings.batch_actions_max)
+        return [
+            position if partition in self.held else max(position, end)
+            for partition, (position, end) in enumerate(zip(positions, ends, strict=True))
+        ]
+
+
+def _limited(positions: list[int], ends: list[int], rows_max: int | None, span_max: int) -> list[int]:
+    """Ends cut to `span_max` offsets a partition and `rows_max` in all, fairly: the smallest backlog first."""
+    spans = [min(max(end - position, 0), span_max) for position, end in zip(positions, ends, strict=True)]
+    left = sum(spans) if rows_max is None else rows_max
+    for served, partition in enumerate(sorted(range(len(spans)), key=spans.__getitem__)):
+        spans[partition] = min(spans[partition], -(-left // (len(spans) - served)))
+        left -= spans[partition]
+    return [position + span for position, span in zip(positions, spans, strict=True)]
+
+
+def _read(target: Target, range_: LogRange) -> Iterator[pa.RecordBatch]:
+    log = target.open().log
+    at = range_.start
+    while at < range_.position:
+        page = log.read(
+            range_.partition, after=at - 1, to=range_.position - 1, limit=PAGE_RECORDS_MAX, bytes_max=PAGE_BYTES_MAX
+        )
+        yield _batch(range_, pages.pack(page.records))
+        at = page.position
+
+
+def _batch(range_: LogRange, page: bytes | None, error: str | None = None) -> pa.RecordBatch:
+    columns = [[range_.partition], [range_.start], [range_.position], [page], [error]]
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, ARROW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+
+
+def _positions(positions: Sequence[int]) -> Positions:
+    return {str(partition): position for partition, position in enumerate(positions)}
+
+
+def _trimmed(partition: int, first: int, last: int) -> MissingEvent:
+    return MissingEvent(
+        f"partition {partition}: the log was trimmed past the pointer, offsets {first} to {last} are lost",
+        code="log_trimmed",
+        hint="restore log and store from one backup",
+        partition=partition,
+        first=first,
+        last=last,
+    )

@@ -1,0 +1,308 @@
+"""Replicate: carry the log into the store, on Spark.
+
+                 ┌────────────────────────────────────────────────────────────┐
+                 ▼                                                            │ a partition failed, or its
+    take lease ─▶ query from the pointers ─▶ batch ─▶ batch ─▶ … ─▶ end query ─┘ back-off is over
+                                                     │
+                                                     └─▶ stopped, or `once` is done ─▶ give the lease back
+
+Each batch is one range per partition, carried by a task that never fails: its error is its result. What is done is
+decided by the pointers in the store; the query's checkpoint is a temporary folder that nobody needs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from strandline.connect import Strandline
+from strandline.errors import LeaseLost, StrandlineError, Unavailable, Unsupported
+from strandline.journal.retention import trim
+from strandline.pipeline import log_source, marks, session
+from strandline.pipeline.failures import TaskFailed, from_text
+from strandline.pipeline.progress import PartitionProgress, Progress
+from strandline.pipeline.target import Target
+from strandline.pipeline.task import RESULT_SCHEMA, Result, carry_pages
+from strandline.store.api import Lease
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+BACK_OFF_S, BACK_OFF_MAX_S = 0.1, 5.0
+LOOK_S = 0.1
+TRIM_EVERY_S = 60.0
+BROKEN_QUERIES_MAX = 5
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Failure:
+    """A partition that failed: how often in a row, why, and when it is tried again."""
+
+    error: Exception
+    times: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run carried."""
+
+    actions: int
+    events: int
+    strandline: int
+
+
+def run(
+    url: str | None = None,
+    *,
+    log: str | None = None,
+    store: str | None = None,
+    once: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+    stop: threading.Event | None = None,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    **settings: Any,
+) -> Summary:
+    """Carry until stopped, or with `once` up to now. `LeaseHeld` if another pipeline serves this store."""
+    target = Target(url, log, store, settings)
+    with target.connect() as s:
+        _check_shared(s, spark.sparkContext.master if spark else master)
+        lease = s.store.take_lease(f"{socket.gethostname()} pid {os.getpid()}")
+        try:
+            own = session.start(master) if spark is None else None
+            running = own or spark
+            if running is None:
+                raise TypeError("no Spark session")
+            session.check(running)
+            try:
+                replicator = Replicator(s, target, running, lease, progress, stop or threading.Event())
+                replicator.run_once() if once else replicator.run()
+                return Summary(replicator.actions, replicator.events, s.strandline())
+            finally:
+                if own is not None:
+                    own.stop()
+        finally:
+            lease.release()
+
+
+def _check_shared(s: Strandline, master: str | None) -> None:
+    if not s.shared:
+        raise Unsupported(
+            "the pipeline runs in other processes, and a memory log or store is seen by one process alone",
+            code="not_shared",
+            hint='use "sqlite:FOLDER"; in tests, strandline.testing.carry',
+        )
+    if s.local and master is not None and not master.startswith("local"):
+        raise Unsupported(
+            f"SQLite files are on this machine; tasks on {master} cannot share them",
+            code="not_shared",
+            hint='use a local master, such as "local[2]"',
+        )
+
+
+class Replicator:
+    """One pipeline at work."""
+
+    def __init__(
+        self,
+        s: Strandline,
+        target: Target,
+        spark: SparkSession,
+        lease: Lease,
+        progress: Callable[[Progress], None] | None,
+        stop: threading.Event,
+    ) -> None:
+        self.s, self.target, self.spark, self.lease = s, target, spark, lease
+        self.progress, self.stop = progress, stop
+        self.actions = self.events = self.batches = 0
+        self.failures: dict[int, Failure] = {}
+        self.fatal: Exception | None = None
+        self._ending = threading.Event()
+        self._patient = False
+        spark.dataSource.register(log_source.LogSource)
+
+    def run(self) -> None:
+        """Carry until `stop` is set."""
+        keeper = threading.Thread(target=self._keep, name="strandline-keeper", daemon=True)
+        keeper.start()
+        broken = 0
+        try:
+            while not self.stop.is_set():
+                held = self._held()
+                query = self._start(held)
+                self._watch(query, until=min((self.failures[p].until for p in held), default=float("inf")))
+                broken = self._end(query, broken)
+        finally:
+            self._ending.set()
+            self.stop.set()
+            keeper.join()
+
+    def run_once(self) -> None:
+        """Carry up to the ends of now, write marks, carry up to them."""
+        self._patient = True
+        self._carry_to([offset + 1 for offset in self.s.log.newest()])
+        wanted = marks.behind(self.s.store.pointers(), self.s.log.newest())
+        if wanted:
+            marks.write(self.s.log, wanted)
+            self._carry_to([offset + 1 for offset in self.s.log.newest()])
+
+    def _carry_to(self, ends: list[int]) -> None:
+        give_up = None
+        broken = 0
+        while not self.stop.is_set():
+            if all(pointer.offset + 1 >= end for pointer, end in zip(self.s.store.pointers(), ends, strict=True)):
+                return
+            query = self._start([], ends)
+            self._watch(query)
+            broken = self._end(query, broken)
+            if self.failures:
+                give_up = give_up or time.monotonic() + self.s.settings.append_timeout_s
+                worst = max(self.failures.values(), key=lambda failure: failure.times)
+                if time.monotonic() >= give_up:
+                    raise worst.error
+                self.stop.wait(max(0.0, worst.until - time.monotonic()))
+
+    # ------------------------------------------------------------ one query
+
+    def _start(self, held: list[int], ends: list[int] | None = None) -> StreamingQuery:
+        self._ending.clear()
+        self._folder = tempfile.mkdtemp(prefix="strandline-checkpoint-")
+        stream = self.spark.readStream.format(log_source.NAME).option("target", self.target.to_json())
+        stream = stream.option("held", orjson.dumps(held).decode()).option("ends", orjson.dumps(ends).decode())
+        writer = stream.load().writeStream.foreachBatch(self._batch).option("checkpointLocation", self._folder)
+        writer = writer.trigger(availableNow=True) if ends is not None else writer.trigger(processingTime="0 seconds")
+        return writer.start()
+
+    def _watch(self, query: StreamingQuery, until: float = float("inf")) -> None:
+        while query.isActive and not self.stop.is_set() and not self._ending.is_set() and time.monotonic() < until:
+            self._ending.wait(LOOK_S)
+
+    def _end(self, query: StreamingQuery, broken: int) -> int:
+        """Stop a query and look at how it ended; how many in a row have broken by now."""
+        ended_itself = not query.isActive
+        self._ending.set()
+        query.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        if self.fatal is not None:
+            raise self.fatal
+        error = query.exception() if ended_itself else None
+        if error is None:
+            return 0
+        if broken + 1 >= BROKEN_QUERIES_MAX:
+            raise _ended(error)
+        _logger.warning("the query broke and is started again from the pointers: %s", _first_line(error))
+        self.stop.wait(min(BACK_OFF_MAX_S, BACK_OFF_S * 2**broken))
+        return broken + 1
+
+    def _batch(self, frame: DataFrame, _batch_id: int) -> None:
+        if self._ending.is_set() and not self._patient:
+            return
+        started = time.monotonic()
+        mapped = frame.mapInArrow(partial(carry_pages, self.target, self.lease.fence), RESULT_SCHEMA)
+        self._take([Result(*row) for row in mapped.collect()])
+        self.batches += 1
+        if self.progress is not None:
+            self.progress(self._progress(time.monotonic() - started))
+
+    # ------------------------------------------------------------ results
+
+    def _take(self, results: list[Result]) -> None:
+        self._last_actions = sum(result.actions for result in results)
+        self._last_events = sum(result.events for result in results)
+        self.actions += self._last_actions
+        self.events += self._last_events
+        for result in results:
+            if result.error is None:
+                self.failures.pop(result.partition, None)
+            else:
+                self._failed(result.partition, from_text(result.error))
+
+    def _failed(self, partition: int, error: Exception) -> None:
+        if isinstance(error, LeaseLost):
+            self.fatal = error
+            self._ending.set()
+            return
+        before = self.failures.get(partition)
+        if before is not None and isinstance(error, Unavailable) and error.code == "serialization":
+            return  # it stands after a failed range of the same query
+        times = before.times + 1 if before else 1
+        wait_s = min(BACK_OFF_MAX_S, BACK_OFF_S * 2 ** (times - 1))
+        self.failures[partition] = Failure(error, times, time.monotonic() + wait_s)
+        _logger.warning("partition %d failed and is tried again in %.1f s: %s", partition, wait_s, error)
+        if not self._patient:
+            self._ending.set()
+
+    def _held(self) -> list[int]:
+        now = time.monotonic()
+        return sorted(partition for partition, failure in self.failures.items() if failure.until > now)
+
+    def _progress(self, seconds: float) -> Progress:
+        status = self.s.status()
+        errors: Mapping[int, Failure] = self.failures
+        return Progress(
+            batch=self.batches,
+            actions=self._last_actions,
+            events=self._last_events,
+            seconds=seconds,
+            partitions=tuple(
+                PartitionProgress(
+                    p.partition, p.pointer, p.newest, p.lag_actions,
+                    str(errors[p.partition].error) if p.partition in errors else None,
+                )
+                for p in status.partitions
+            ),
+            strandline=status.strandline,
+            quarantined=status.quarantined,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ beside the batches
+
+    def _keep(self) -> None:
+        """Idle marks, trimming, and a look at the lease, while the query runs."""
+        stillness = marks.Stillness(self.s.settings.mark_idle_s)
+        trimmed = time.monotonic()
+        while not self.stop.wait(self.s.settings.mark_idle_s / 4):
+            try:
+                self.lease.check()
+                newest = self.s.log.newest()
+                still = stillness.still(newest)
+                wanted = marks.behind(self.s.store.pointers(), newest)
+                marks.write(self.s.log, {p: at_least for p, at_least in wanted.items() if p in still})
+                if time.monotonic() - trimmed >= TRIM_EVERY_S:
+                    trim(self.s.log, self.s.store, self.s.settings)
+                    trimmed = time.monotonic()
+            except LeaseLost as error:
+                self.fatal = error
+                self._ending.set()
+                return
+            except StrandlineError as error:
+                _logger.warning("marks and trimming wait: %s", error)
+
+
+def _ended(error: Exception) -> Exception:
+    if isinstance(error, (StrandlineError, TaskFailed)):
+        return error
+    return Unavailable(
+        f"Spark ended the query: {_first_line(error)}",
+        code="away",
+        hint="see `strandline doctor`; what was carried is safe, run it again",
+    )
+
+
+def _first_line(error: object) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:300]
