@@ -1,0 +1,123 @@
+"""The pipeline's lease on a SQLite store: an OS lock that death frees, and a fence that only grows.
+
+The lock says who may carry; it is on a file beside the store, `pipeline.lock` for a `store.db`, else `NAME.lock`. The
+fence in the pointer rows says whose writes count: it protects the store even from a holder that does not know yet.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from strandline.sqlite import files
+from strandline.store.refusals import check_fence
+
+# Who only asks for the holder has the lock for a moment; who wants to have it waits that long.
+_PATIENCE_S = 0.2
+
+
+def lock_path(store: Path) -> Path:
+    """The lock of a store file: the same whatever link it was opened through."""
+    real = Path(os.path.realpath(store))
+    return real.with_name("pipeline.lock" if real.name == "store.db" else f"{real.name}.lock")
+
+
+class FileLock:
+    """An exclusive lock on a file; its text names the holder."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle: int | None = None
+
+    def take(self) -> bool:
+        """Whether it is ours now."""
+        handle = self._open()
+        deadline = time.monotonic() + _PATIENCE_S
+        while not _locked(handle, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                os.close(handle)
+                return False
+            time.sleep(0.002)
+        self._handle = handle
+        _held.add(self)
+        return True
+
+    def taken(self) -> bool:
+        """Whether anybody holds it."""
+        handle = self._open()
+        try:
+            return not _locked(handle, fcntl.LOCK_SH)
+        finally:
+            os.close(handle)
+
+    def name(self, holder: str) -> None:
+        """Write who holds it."""
+        if self._handle is not None:
+            os.ftruncate(self._handle, 0)
+            os.pwrite(self._handle, f"{holder}\n".encode(), 0)
+
+    def free(self) -> None:
+        """Let go. Twice is harmless."""
+        if self._handle is not None:
+            self.name("")
+            self.drop()
+
+    def drop(self) -> None:
+        """Close the file without a word: in a forked child the lock stays its parent's."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def _open(self) -> int:
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise files.unusable(self._path, error.strerror) from None
+
+
+class FileLease:
+    """The right to carry a SQLite store."""
+
+    def __init__(self, lock: FileLock, fence: int, in_force: Callable[[], int], ended: Callable[[int], None]) -> None:
+        self.fence = fence
+        self._lock = lock
+        self._in_force = in_force
+        self._ended = ended
+        self._released = False
+
+    def check(self) -> None:
+        """`LeaseLost` if another fence is in force."""
+        check_fence(self._in_force(), self.fence)
+
+    def release(self) -> None:
+        """Give it back; the lock last."""
+        if self._released:
+            return
+        self._released = True
+        try:
+            self._ended(self.fence)
+        finally:
+            self._lock.free()
+
+
+def _locked(handle: int, how: int) -> bool:
+    try:
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    for lock in list(_held):
+        lock.drop()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

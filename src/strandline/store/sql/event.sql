@@ -1,0 +1,4 @@
+-- The event at a place.
+SELECT key, life, segment, seq_nr, prev_seq_nr, entity_type, slice, partition, log_offset, timestamp, append_id, type, tags,
+    headers, form, metadata, payload, digest
+FROM journal WHERE key = ? AND life = ? AND segment = ? AND seq_nr = ?;

@@ -1,0 +1,4 @@
+-- Add an event. Another one at its place is a constraint error.
+INSERT INTO journal (key, life, segment, seq_nr, prev_seq_nr, entity_type, slice, partition, log_offset, timestamp, append_id, type, tags,
+    headers, form, metadata, payload, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);

@@ -1,0 +1,2 @@
+-- Fence, holder and start of the lease.
+SELECT fence, holder, since FROM lease WHERE name = 'pipeline';

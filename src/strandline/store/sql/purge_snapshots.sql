@@ -1,0 +1,2 @@
+-- Remove all snapshots of a life.
+DELETE FROM snapshot WHERE key = ? AND life = ?;

@@ -1,0 +1,2 @@
+-- Keys that will expire, by when.
+CREATE INDEX metajournal_by_expiry ON metajournal (expire_at) WHERE expire_at IS NOT NULL;
