@@ -106,6 +106,8 @@ class Database:
         self.fixed = fixed
         self.writer = writer
         """For who holds the write transaction (`begin`)."""
+        self.moved = True
+        """Inside a write transaction: whether somebody else wrote the file since the last one through here."""
         self._settings = settings
         self._vfs = vfs
         self._pid = os.getpid()
@@ -118,6 +120,7 @@ class Database:
         self._waiting_pages = settings.wal_bytes_max // WAITING_SHARE // page_bytes
         self._checkpoint_at = self._passive_pages
         self._wal_pages = 0
+        self._version = -1
         writer.set_wal_hook(self._committed)
         self._inode = OPEN_FILES.add(path, self)
 
@@ -131,7 +134,7 @@ class Database:
             yield connection
         except apsw.Error as error:
             self.rollback()
-            raise self._translated(error, connection, "write") from error
+            raise self.translated(error, connection, "write") from error
         except BaseException:
             self.rollback()
             raise
@@ -147,9 +150,10 @@ class Database:
         try:
             self.check_writable()
             self.writer.execute("BEGIN IMMEDIATE")
+            self.moved = self.writer.data_version() != self._version
         except apsw.Error as error:
             self._lock.release()
-            raise self._translated(error, self.writer, "write") from error
+            raise self.translated(error, self.writer, "write") from error
         except BaseException:
             self._lock.release()
             raise
@@ -159,11 +163,12 @@ class Database:
         """Make the transaction durable and let go of the lock; on an error it is undone."""
         try:
             self.writer.execute("COMMIT")
+            self._version = self.writer.data_version()
             if self._wal_pages >= self._checkpoint_at:
                 self._checkpoint()
         except apsw.Error as error:
             self._undo()
-            raise self._translated(error, self.writer, "commit") from error
+            raise self.translated(error, self.writer, "commit") from error
         finally:
             self._lock.release()
 
@@ -178,9 +183,10 @@ class Database:
         try:
             if self.writer.in_transaction:
                 self.writer.execute("ROLLBACK")
+            self._version = self.writer.data_version()
         except apsw.Error as error:
             # A transaction that cannot be undone is undone when the file is opened again.
-            self._translated(error, self.writer, "write")
+            self.translated(error, self.writer, "write")
 
     def _committed(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self._wal_pages = pages
@@ -198,7 +204,7 @@ class Database:
         except (apsw.BusyError, apsw.LockedError, apsw.FullError):
             self._checkpoint_at = self._wal_pages + self._passive_pages
         except apsw.Error as error:
-            self._translated(error, self.writer, "write")
+            self.translated(error, self.writer, "write")
         finally:
             if waiting:
                 self.writer.set_busy_timeout(_busy_ms(self._settings))
@@ -217,7 +223,7 @@ class Database:
             if snapshot:
                 connection.execute("COMMIT")
         except apsw.Error as error:
-            raise self._translated(error, connection, "read") from error
+            raise self.translated(error, connection, "read") from error
         finally:
             self._give_back(connection)
 
@@ -281,7 +287,8 @@ class Database:
                 connection.close(True)
             OPEN_FILES.remove(self._inode, self)
 
-    def _translated(self, error: apsw.Error, connection: apsw.Connection, doing: Doing) -> Exception:
+    def translated(self, error: apsw.Error, connection: apsw.Connection, doing: Doing) -> Exception:
+        """Our error for one of the library's; after an I/O error of a write nothing more is written."""
         outcome = outcome_of(error, self.path, doing, errno_=connection.system_errno)
         if kills(error, outcome):
             self._failed = outcome

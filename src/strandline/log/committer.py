@@ -1,0 +1,233 @@
+"""Group commit: appends that arrive while a commit is under way go together into the next one.
+
+There is no thread of its own for callers that wait: who finds nobody committing commits for all who wait, then hands on
+to one of those who came meanwhile. Nobody waits for more to come. Order of arrival is order in the log.
+
+    a call:  queued ── taken ──▶ in a commit ──▶ answered
+               │                     └─ past its time-out: Unavailable.timeout, "unknown"
+               └─ past its time-out: withdrawn, Unavailable.timeout, "no"
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from threading import Condition, Lock, Thread
+
+from strandline.errors import StrandlineError, Unavailable
+from strandline.log.api import Draft, Log, Recorded
+from strandline.log.refusals import closed, used_after_fork
+from strandline.settings import Settings
+
+
+class _Call:
+    """An append on its way. `woken` is released when it is answered, or when it is to lead."""
+
+    __slots__ = ("answer", "draft", "error", "future", "leads", "taken", "woken")
+
+    def __init__(self, draft: Draft, future: Future[Recorded] | None = None) -> None:
+        self.draft = draft
+        self.future = future
+        self.answer: Recorded | None = None
+        self.error: BaseException | None = None
+        self.leads = False
+        self.taken = False
+        self.woken = Lock()
+        self.woken.acquire()
+
+
+class Committer:
+    """Appends to a log, many at a time. Any number of threads may use it."""
+
+    def __init__(self, log: Log, settings: Settings) -> None:
+        self._log = log
+        self._actions_max = settings.group_actions_max
+        self._bytes_max = settings.group_bytes_max
+        self._queue_max = settings.append_queue_max
+        self._timeout_s = settings.append_timeout_s
+        self._pid = os.getpid()
+        self._lock = Lock()
+        self._done = Condition(self._lock)
+        self._queue: deque[_Call] = deque()
+        self._led = False  # a thread is committing, or on its way to; if not, the queue is empty
+        self._closed = False
+        self._helper: Thread | None = None
+        self._helper_woken = Lock()
+        self._helper_woken.acquire()
+
+    def append(self, draft: Draft, timeout_s: float | None = None) -> Recorded:
+        """Record a draft; returns when it is durable, or was refused by the fold (its effect says so)."""
+        call = _Call(draft)
+        if self._enqueue(call):
+            self._lead()
+        else:
+            self._await(call, self._timeout_s if timeout_s is None else timeout_s)
+        if call.answer is None:
+            raise call.error or RuntimeError("a call was woken without an answer")
+        return call.answer
+
+    def submit(self, draft: Draft) -> Future[Recorded]:
+        """Record a draft in the background. Futures of one thread are recorded in the order of its calls."""
+        future: Future[Recorded] = Future()
+        future.set_running_or_notify_cancel()
+        if self._enqueue(_Call(draft, future)):
+            self._wake_helper()
+        return future
+
+    def close(self) -> None:
+        """Refuse new appends and finish those that are queued. Twice is harmless."""
+        if os.getpid() != self._pid:
+            return
+        with self._done:
+            self._closed = True
+            self._done.wait_for(lambda: not self._led)
+            helper, self._helper = self._helper, None
+        if helper is not None:
+            self._helper_woken.release()
+            helper.join()
+
+    # ------------------------------------------------------------ the queue
+
+    def _enqueue(self, call: _Call) -> bool:
+        """Queue a call; whether its caller is to lead."""
+        if os.getpid() != self._pid:
+            raise used_after_fork()
+        with self._lock:
+            if self._closed:
+                raise closed()
+            if len(self._queue) >= self._queue_max:
+                raise Unavailable(
+                    f"{len(self._queue)} appends wait already",
+                    code="overloaded",
+                    hint="append less at a time, or raise append_queue_max; call again later",
+                    queued=len(self._queue),
+                )
+            self._queue.append(call)
+            if self._led:
+                return False
+            self._led = True
+            return True
+
+    def _await(self, call: _Call, timeout_s: float) -> None:
+        try:
+            woken = call.woken.acquire(timeout=timeout_s)
+        except BaseException:
+            self._abandon(call)
+            raise
+        if not woken:
+            self._expire(call, timeout_s)
+        if call.leads:
+            self._lead()
+
+    def _expire(self, call: _Call, timeout_s: float) -> None:
+        with self._lock:
+            if call.leads:
+                call.woken.acquire()
+            if call.leads or call.answer is not None or call.error is not None:
+                return  # it came at the last moment
+            if not call.taken:
+                self._queue.remove(call)
+        raise Unavailable(
+            f"the append {'was handed to the log, which' if call.taken else 'waited in the queue and'} did not answer "
+            f"within {timeout_s:g} s",
+            code="timeout",
+            hint="retry with an append id, or read the head" if call.taken else "call again",
+            applied="unknown" if call.taken else "no",
+        )
+
+    def _abandon(self, call: _Call) -> None:
+        """The caller was interrupted: nobody waits for this call any more."""
+        with self._lock:
+            if not call.taken:
+                self._queue.remove(call)
+                if call.leads:
+                    self._hand_on()
+
+    # ------------------------------------------------------------ leading
+
+    def _lead(self) -> None:
+        """One commit, of the calls that wait now."""
+        calls = self._take()
+        try:
+            answers = self._log.append([call.draft for call in calls])
+        except BaseException as error:
+            self._fail(calls, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            for call, answer in zip(calls, answers, strict=True):
+                call.answer = answer
+            self._wake(calls)
+
+    def _take(self) -> list[_Call]:
+        queue = self._queue
+        calls: list[_Call] = []
+        size = 0
+        with self._lock:
+            while queue and len(calls) < self._actions_max:
+                draft = queue[0].draft
+                size += len(draft.header) + len(draft.value or b"")
+                if calls and size > self._bytes_max:
+                    break
+                call = queue.popleft()
+                call.taken = True
+                calls.append(call)
+        return calls
+
+    def _fail(self, calls: Sequence[_Call], error: BaseException) -> None:
+        if not isinstance(error, Exception):
+            error = Unavailable(
+                "the thread that committed was interrupted",
+                code="log_failed",
+                hint="retry with an append id, or read the head",
+                applied="unknown",
+            )
+        for call in calls:
+            # Each thread raises its own: a traceback belongs to one.
+            call.error = copy.copy(error) if isinstance(error, StrandlineError) else error
+            call.error.__cause__ = error.__cause__
+        self._wake(calls)
+
+    def _wake(self, calls: Sequence[_Call]) -> None:
+        with self._lock:
+            self._hand_on()  # first, so that the next commit is on its way
+        for call in calls:
+            if call.future is None:
+                call.woken.release()
+            elif call.answer is not None:
+                call.future.set_result(call.answer)
+            else:
+                call.future.set_exception(call.error)
+
+    def _hand_on(self) -> None:
+        """Let the first that waits lead, or nobody. The lock is held."""
+        if not self._queue:
+            self._led = False
+            self._done.notify_all()
+            return
+        call = self._queue[0]
+        if call.future is None:
+            call.leads = True
+            call.woken.release()
+        else:
+            self._wake_helper()
+
+    # ------------------------------------------------------------ futures
+
+    def _wake_helper(self) -> None:
+        """Nobody waits for a future, so a thread of ours leads in its place."""
+        if self._helper is None:
+            self._helper = Thread(target=self._help, name="strandline-committer", daemon=True)
+            self._helper.start()
+        self._helper_woken.release()
+
+    def _help(self) -> None:
+        while True:
+            self._helper_woken.acquire()
+            with self._lock:
+                if self._closed and not self._led:
+                    return
+            self._lead()

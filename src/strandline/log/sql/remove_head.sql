@@ -1,0 +1,2 @@
+-- A purge leaves no head.
+DELETE FROM head WHERE key = ?;

@@ -1,0 +1,2 @@
+-- Forget a run of records.
+DELETE FROM action WHERE place BETWEEN ? AND ?;
