@@ -1,3 +1,66 @@
-"""Strandline: an event journal for Python."""
+"""Strandline: an event journal for Python.
+
+s = strandline.connect("sqlite:orders")
+s.journal.append(Key("order", "42"), [Event("OrderPlaced", {"total": 99})])
+for event in s.journal.read(Key("order", "42")): ...
+"""
+
+from strandline.connect import Strandline, connect
+from strandline.errors import (
+    Conflict,
+    Corrupt,
+    InvalidInput,
+    LeaseHeld,
+    LeaseLost,
+    MissingEvent,
+    NotFound,
+    ReadConflict,
+    SchemaMismatch,
+    SeqNrConflict,
+    StrandlineError,
+    Unavailable,
+    Unsupported,
+)
+from strandline.journal.journal import Journal
+from strandline.journal.status import PartitionStatus, Status
+from strandline.settings import Settings
+from strandline.values.answers import KEEP, Appended, Deleted, Marked, Purged, Recovery, Snapshot
+from strandline.values.events import Event, RecordedEvent
+from strandline.values.heads import Head
+from strandline.values.keys import Key
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "KEEP",
+    "Appended",
+    "Conflict",
+    "Corrupt",
+    "Deleted",
+    "Event",
+    "Head",
+    "InvalidInput",
+    "Journal",
+    "Key",
+    "LeaseHeld",
+    "LeaseLost",
+    "Marked",
+    "MissingEvent",
+    "NotFound",
+    "PartitionStatus",
+    "Purged",
+    "ReadConflict",
+    "RecordedEvent",
+    "Recovery",
+    "SchemaMismatch",
+    "SeqNrConflict",
+    "Settings",
+    "Snapshot",
+    "Status",
+    "Strandline",
+    "StrandlineError",
+    "Unavailable",
+    "Unsupported",
+    "__version__",
+    "connect",
+]

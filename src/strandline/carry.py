@@ -14,15 +14,13 @@ from typing import NamedTuple
 from strandline.errors import Corrupt, SchemaMismatch, Unavailable
 from strandline.fold import Duplicate, Effect, EventsAppended, EventsDeleted, LifePurged, Refused, fold
 from strandline.record import VALUE_BYTES_MAX, BadHeader, BadValue, Content, Record, decode_header, read_contents
-from strandline.rows import Batch, Cut, Pointer, QuarantineRow, damaged_contents, event_rows
+from strandline.rows import DAMAGED_FORMS, Batch, Cut, Pointer, QuarantineRow, damaged_contents, event_rows
 from strandline.store.api import Carried, StoreSettings
 from strandline.values.actions import Action, Append, Mark, Place
-from strandline.values.events import DAMAGED_DIGEST, DAMAGED_UNDECODABLE
 from strandline.values.heads import Head, State
 from strandline.values.keys import partition_of, slice_of
 
 PREPARE_ATTEMPTS_MAX = 5
-DAMAGED_FORMS = {"undecodable": DAMAGED_UNDECODABLE, "digest": DAMAGED_DIGEST}
 
 
 class Range(NamedTuple):

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from strandline.fold import EventsAppended, EventsDeleted, LifePurged, segment_of
 from strandline.record import Content
 from strandline.values.actions import Append, Place
-from strandline.values.events import EventRow, row_digest
+from strandline.values.events import DAMAGED_DIGEST, DAMAGED_UNDECODABLE, EventRow, row_digest
 from strandline.values.heads import Head, Remembered, State
 from strandline.values.keys import slice_of
 
@@ -76,9 +76,18 @@ class Batch:
 
 
 def event_rows(
-    action: Append, place: Place, effect: EventsAppended, segment_size: int, contents: Iterable[Content]
+    action: Append,
+    place: Place,
+    effect: EventsAppended,
+    segment_size: int,
+    contents: Iterable[Content],
+    *,
+    digests: bool = True,
 ) -> list[EventRow]:
-    """The journal rows of an accepted append; damaged ones have contents without payload and their own form."""
+    """The journal rows of an accepted append; damaged ones have contents without payload and their own form.
+
+    Without `digests` theirs are 0: for who has just verified the contents and keeps no row.
+    """
     key = action.key
     entity_type = key.partition("|")[0]
     slice_ = slice_of(key)
@@ -92,9 +101,13 @@ def event_rows(
             place.offset, place.timestamp, append_id, type_, orjson.dumps(tags).decode() if tags else None, headers,
             form, metadata, payload if form <= 1 else None,
         )  # fmt: skip
-        rows.append(EventRow(*row, row_digest(row)))
+        rows.append(EventRow(*row, row_digest(row) if digests else 0))
         prev, seq_nr = seq_nr, seq_nr + 1
     return rows
+
+
+DAMAGED_FORMS: Final = {"undecodable": DAMAGED_UNDECODABLE, "digest": DAMAGED_DIGEST}
+"""The form of events whose value cannot be read, by the reason."""
 
 
 def damaged_contents(count: int, form: int) -> Sequence[Content]:

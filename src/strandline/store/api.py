@@ -74,8 +74,10 @@ class Readable(Protocol):
     def entity_types(self) -> list[str]:
         """Entity types that have a head, sorted by their bytes."""
 
-    def keys(self, entity_type: str, *, after: str | None, limit: int) -> list[str]:
-        """Written keys with a head, by slice, then bytes, after that key; purged ones not."""
+    def keys(
+        self, entity_type: str, *, after: str | None, limit: int, slices: tuple[int, int] | None = None
+    ) -> list[str]:
+        """Written keys with a head, by slice, then bytes, after that key; purged ones not. `slices`: lo and hi."""
 
     def close(self) -> None:
         """Let go of everything. Twice is harmless."""

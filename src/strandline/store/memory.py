@@ -25,7 +25,7 @@ from strandline.store.refusals import (
 )
 from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head, State
-from strandline.values.keys import slice_of
+from strandline.values.keys import SLICES, slice_of
 
 _Life = tuple[str, int]
 
@@ -108,9 +108,13 @@ class MemoryStore:
         with self._moment_of():
             return sorted({key.partition("|")[0] for key in self._heads}, key=str.encode)
 
-    def keys(self, entity_type: str, *, after: str | None, limit: int) -> list[str]:
+    def keys(
+        self, entity_type: str, *, after: str | None, limit: int, slices: tuple[int, int] | None = None
+    ) -> list[str]:
+        lo, hi = slices or (0, SLICES - 1)
         with self._moment_of():
-            places = sorted(_place(key) for key in self._heads if key.partition("|")[0] == entity_type)
+            places = [_place(key) for key in self._heads if key.partition("|")[0] == entity_type]
+        places = sorted(place for place in places if lo <= place[0] <= hi)
         start = 0 if after is None else bisect_right(places, _place(after))
         return [written.decode() for _, written in places[start : start + limit]]
 

@@ -1,1 +1,82 @@
-"""What tests of Strandline, and of programs that use it, can build on."""
+"""What tests of Strandline, and of programs that use it, can build on.
+
+- `carry` does the work of the pipeline's tasks in a plain process.
+- `raw_append` puts any bytes into a log, as a foreign or broken writer would.
+- `FakeClock` says the time that a test tells it; `faults` wraps a log or a store so that calls fail, wait or die.
+- `LastWriteWinsStore` has Cassandra's order of writes and ties, in memory.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol, cast
+
+from strandline import carry as carrying
+from strandline.connect import Strandline
+from strandline.store.api import Lease
+from strandline.testing.clock import FakeClock
+from strandline.testing.last_write_wins import LastWriteWinsStore
+from strandline.values.actions import Place
+
+__all__ = ["Carried", "FakeClock", "LastWriteWinsStore", "carry", "raw_append"]
+
+
+class Carried(NamedTuple):
+    """What a call of `carry` brought into the store."""
+
+    actions: int
+    events: int
+
+
+def carry(
+    s: Strandline, *, partition: int | None = None, limit: int | None = None, lease: Lease | None = None
+) -> Carried:
+    """Carry each partition up to its newest offset of now, or one of them, or at most `limit` records of each.
+
+    It takes the pipeline's lease for the time of the call, or works under one that the caller holds.
+    """
+    held = lease or s.store.take_lease("strandline.testing.carry")
+    try:
+        newest = s.log.newest()
+        chosen = range(len(newest)) if partition is None else (partition,)
+        done = [_carry(s, number, newest[number], limit, held.fence) for number in chosen]
+    finally:
+        if lease is None:
+            held.release()
+    return Carried(sum(counts.actions for counts in done), sum(counts.events for counts in done))
+
+
+def _carry(s: Strandline, partition: int, to: int, limit: int | None, fence: int) -> Carried:
+    actions = events = records = 0
+    after = s.store.pointers()[partition].offset
+    while after < to and (limit is None or records < limit):
+        page_max = s.settings.batch_actions_max
+        page = s.log.read(
+            partition,
+            after=after,
+            to=to,
+            limit=page_max if limit is None else min(page_max, limit - records),
+            bytes_max=s.settings.batch_bytes_max,
+        )
+        if page.position <= after + 1:
+            break
+        range_ = carrying.Range(partition, after + 1, page.position, page.records)
+        done = carrying.carry(s.store, s.store.settings, range_, fence)
+        actions, events = actions + done.actions, events + done.events
+        records, after = records + len(page.records), page.position - 1
+    return Carried(actions, events)
+
+
+class _Raw(Protocol):
+    def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place: ...
+
+
+def raw_append(
+    s: Strandline,
+    partition: int,
+    *,
+    key: str | None = None,
+    header: bytes | None = None,
+    value: bytes | None = None,
+) -> Place:
+    """Put a record into a partition as it is, unfolded and unchecked."""
+    return cast(_Raw, s.log).raw_append(partition, key=key, header=header, value=value)

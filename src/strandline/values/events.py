@@ -84,9 +84,10 @@ class RecordedEvent:
     offset: Any
     """The place in a query, set by queries by tag or slices."""
 
-    def __init__(self, row: EventRow) -> None:
+    def __init__(self, row: EventRow, sound: bool = False) -> None:
+        """`sound`: the contents were verified where they were read, and the row may be without its digest."""
         self._row = row
-        self._sound: bool | None = None
+        self._sound = sound
 
     @property
     def key(self) -> Key:
@@ -141,20 +142,24 @@ class RecordedEvent:
     @property
     def damaged(self) -> bool:
         """Whether what was appended cannot be read any more."""
-        if self._sound is None:
-            self._sound = self._row[14] <= JSON and row_digest(self._row) == self._row[17]
-        return not self._sound
+        if not self._sound and self._row[14] <= JSON:
+            self._sound = row_digest(self._row) == self._row[17]
+        return self._row[14] > JSON or not self._sound
 
     @property
     def payload(self) -> Any:
         if not self._sound and self.damaged:
             raise self._damage()
-        data = self._row[16]
-        return data if self._row[14] == BYTES else orjson.loads(data or b"null")
+        form = self._row[14]
+        if form == BYTES:
+            return self._row[16]
+        if form == JSON:
+            return orjson.loads(self._row[16] or b"null")
+        raise self._damage()
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        if not self._sound and self.damaged:
+        if self.damaged:
             raise self._damage()
         metadata = self._row[15]
         return None if metadata is None else orjson.loads(metadata)
@@ -173,10 +178,10 @@ class RecordedEvent:
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RecordedEvent) and self._row == other._row
+        return isinstance(other, RecordedEvent) and self._row[:17] == other._row[:17]
 
     def __hash__(self) -> int:
-        return hash(self._row)
+        return hash(self._row[:17])
 
     def __repr__(self) -> str:
         mark = " damaged" if self.damaged else ""

@@ -1,0 +1,321 @@
+"""The Journal: what a service records into and reads from.
+
+Appends, deletes, purges and marks are actions: they go through the group commit into the log and are answered when they
+are durable. Reads, heads and snapshots join the log's unreplicated tail with the store. Appends need the log alone,
+everything else both. A Journal may be used by any number of threads, never in a forked child.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from strandline.errors import Conflict, InvalidInput, Unavailable, Unsupported, invalid
+from strandline.journal import checks, verdict
+from strandline.journal.read import Reader
+from strandline.log.api import Draft, Log, Recorded
+from strandline.log.committer import Committer
+from strandline.record import encode_header
+from strandline.settings import Settings
+from strandline.store.api import SnapshotRow, Store
+from strandline.values.actions import Action, Delete, Mark, Purge
+from strandline.values.answers import KEEP, Appended, Deleted, Keep, Marked, Purged, Recovery, Snapshot
+from strandline.values.events import Event, RecordedEvent
+from strandline.values.heads import SEQ_NR_MAX, Head
+from strandline.values.keys import Key, partition_of
+from strandline.values.payloads import BYTES, decode_json
+
+WAIT_LEAST_S, WAIT_MOST_S = 0.001, 0.1
+
+
+class Journal:
+    """The events of keys. Everything a caller gives is checked before anything is written."""
+
+    def __init__(self, log: Log, store: Store, settings: Settings, clock: Callable[[], int]) -> None:
+        self._log, self._store, self._settings, self._clock = log, store, settings, clock
+        self._committer = Committer(log, settings)
+        self._reader = Reader(log, store, settings)
+        self._process = os.getpid()
+        self._closed = False
+
+    # ------------------------------------------------------------ record
+
+    def append(
+        self,
+        key: Key | str,
+        events: list[Event] | tuple[Event, ...],
+        *,
+        expected: int | None = None,
+        first: int | None = None,
+        append_id: Any = None,
+        expire_after: timedelta | Keep | None = KEEP,
+        headers: dict[str, str] | None = None,
+        numbers: bool = True,
+    ) -> Appended:
+        """Record events as one, or not at all; the answer comes when they are durable.
+
+        `expected`: only if the head's seq_nr is this (0: no journal yet), else `SeqNrConflict.expected`. `first`: the
+        number of the first event, above all given so far. `append_id`: a UUID; the same append again gets the first
+        answer. `numbers`: whether to wait for the numbers where the log does not give them itself.
+        """
+        known, draft = self._append_draft(key, events, expected, first, append_id, expire_after, headers)
+        return verdict.appended(known, draft, self._committer.append(draft, self._settings.append_timeout_s))
+
+    def append_future(
+        self,
+        key: Key | str,
+        events: list[Event] | tuple[Event, ...],
+        *,
+        expected: int | None = None,
+        first: int | None = None,
+        append_id: Any = None,
+        expire_after: timedelta | Keep | None = KEEP,
+        headers: dict[str, str] | None = None,
+        numbers: bool = True,
+    ) -> Future[Appended]:
+        """An append that is not waited for. Bad input is refused at once, everything else by the future.
+
+        Appends of one thread to one key keep their order. What is under way cannot be cancelled.
+        """
+        known, draft = self._append_draft(key, events, expected, first, append_id, expire_after, headers)
+        answer: Future[Appended] = Future()
+        answer.set_running_or_notify_cancel()
+
+        def settle(recorded: Future[Recorded]) -> None:
+            try:
+                appended = verdict.appended(known, draft, recorded.result())
+            except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's answer)
+                answer.set_exception(error)
+            else:
+                answer.set_result(appended)
+
+        self._committer.submit(draft).add_done_callback(settle)
+        return answer
+
+    def _append_draft(
+        self,
+        key: object,
+        events: object,
+        expected: object,
+        first: object,
+        append_id: object,
+        expire_after: object,
+        headers: object,
+    ) -> tuple[Key, Draft]:
+        self._check()
+        return checks.append_draft(
+            self._settings,
+            self._log.partitions,
+            key,
+            events,
+            expected=expected,
+            first=first,
+            append_id=append_id,
+            expire_after=expire_after,
+            headers=headers,
+        )
+
+    def delete(self, key: Key | str, *, to: int, reset: bool = False) -> Deleted | None:
+        """Remove existing events up to `to`; None if there is no journal.
+
+        With `reset` an absent journal then stands at `to`: its next event is `to` + 1.
+        """
+        self._check()
+        _, written, slice_ = checks.writable_key(key)
+        to = checks.seq_nr(to, "to")
+        action = Delete(written, to)
+        if not reset:
+            head = self._reader.head(written)
+            if head is None:
+                return None
+            action = Delete(written, min(to, head.seq_nr), head.life)
+        draft = self._draft(action, slice_)
+        return verdict.deleted(draft, self._committed(draft))
+
+    def purge(self, key: Key | str) -> Purged:
+        """Remove the whole journal: events, head, snapshots. Twice is harmless."""
+        self._check()
+        _, written, slice_ = checks.writable_key(key)
+        draft = self._draft(Purge(written), slice_)
+        place = verdict.placed(draft, self._committed(draft))
+        return Purged(place.partition, place.offset)
+
+    def mark(self, key: Key | str, *, id: str | None = None) -> Marked:  # noqa: A002 (the specification's name)
+        """Write a Mark into the key's partition: a place to wait for. It changes nothing."""
+        self._check()
+        _, written, slice_ = checks.known_key(key)
+        named = checks.mark_id(id)
+        draft = self._draft(Mark(written, named), slice_)
+        place = verdict.placed(draft, self._committed(draft))
+        return Marked(named, place.partition, place.offset, place.timestamp)
+
+    def _draft(self, action: Action, slice_: int) -> Draft:
+        return Draft(partition_of(slice_, self._log.partitions), action, encode_header(action))
+
+    def _committed(self, draft: Draft) -> Recorded:
+        return self._committer.append(draft, self._settings.append_timeout_s)
+
+    # ------------------------------------------------------------ read
+
+    def read(self, key: Key | str, *, from_: int = 1, to: int | None = None) -> Iterator[RecordedEvent]:
+        """The events of a key in order, `to` included; empty for an unknown, purged or wholly deleted one.
+
+        Arguments are checked at the call. What the read shows is decided when its first event is asked for: all that
+        was acknowledged before, nothing that was deleted before. `ReadConflict.journal_changed` if the journal is
+        deleted or purged under it: read again.
+        """
+        self._check()
+        _, written, _ = checks.known_key(key)
+        return self._reader.read(written, *checks.bounds(from_, to))
+
+    def head(self, key: Key | str) -> Head | None:
+        """What is known of a key, as a read would see it; None for an absent or purged one."""
+        self._check()
+        return self._reader.head(checks.known_key(key)[1])
+
+    def entity_types(self) -> list[str]:
+        """The entity types that the store holds."""
+        self._check()
+        return self._store.entity_types()
+
+    def keys(self, entity_type: str, *, after: Key | str | None = None, limit: int = 1000) -> list[Key]:
+        """The keys of an entity type that the store holds, by slice, then bytes, at most `limit`, after that key."""
+        self._check()
+        wanted = checks.entity_type(entity_type)
+        last = None if after is None else checks.known_key(after)
+        if last is not None and last[0].entity_type != wanted:
+            raise invalid(
+                "offset_foreign", "after", "of another entity type", allowed=f"a key of {wanted}", got=last[1]
+            )
+        found = self._store.keys(wanted, after=None if last is None else last[1], limit=checks.limit(limit))
+        return [Key.of(written) for written in found]
+
+    def wait_replicated(
+        self, place: Appended | Deleted | Purged | Marked, *, timeout_s: float | timedelta = 10
+    ) -> None:
+        """Return when the pipeline has carried that place into the store; else `Unavailable.not_replicated`."""
+        self._check()
+        seconds = checks.timeout_s(timeout_s)
+        if not isinstance(place, (Appended, Deleted, Purged, Marked)):
+            allowed = "what append, delete, purge or mark returned"
+            raise invalid("offset_foreign", "place", "not a place", allowed=allowed, got=place)
+        if place.partition >= self._log.partitions or place.offset > self._log.newest()[place.partition]:
+            got = f"partition {place.partition}, offset {place.offset}"
+            raise invalid("offset_foreign", "place", "not in this log", allowed="a place of this log", got=got)
+        deadline = time.monotonic() + seconds
+        pause_s = WAIT_LEAST_S
+        while (pointer := self._store.pointers()[place.partition]).offset < place.offset:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise Unavailable(
+                    f"partition {place.partition} is replicated up to offset {pointer.offset}, not {place.offset}",
+                    code="not_replicated",
+                    hint="see `strandline status`: is the pipeline running?",
+                    partition=place.partition,
+                    offset=place.offset,
+                    pointer=pointer.offset,
+                )
+            time.sleep(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, WAIT_MOST_S)
+
+    # ------------------------------------------------------------ snapshots
+
+    def save_snapshot(self, key: Key | str, seq_nr: int, state: Any, *, life: int | None = None) -> None:
+        """Save a state, straight into the store; again at the same seq_nr replaces it."""
+        self._check()
+        _, written, slice_ = checks.writable_key(key)
+        form, data = checks.state_bytes(state, self._settings.event_bytes_max)
+        if life is not None:
+            checks.seq_nr(life, "life")
+        if type(seq_nr) is not int or seq_nr < 1:
+            raise _snapshot_seq_nr(seq_nr, "1 or more")
+        head = self._reader.head(written)
+        if life is not None and (head is None or head.life != life):
+            raise Conflict(
+                f"life {life} of {written} has ended",
+                code="life_ended",
+                hint="read the journal again and save a snapshot of what it says now",
+                key=written,
+                life=life,
+            )
+        if head is None or seq_nr > head.seq_nr:
+            raise _snapshot_seq_nr(seq_nr, "a journal" if head is None else f"1..{head.seq_nr}")
+        row = SnapshotRow(written, head.life, seq_nr, self._clock(), form, data, 0)
+        self._store.save_snapshot(row, partition_of(slice_, self._log.partitions))
+
+    def load_snapshot(self, key: Key | str, *, to: int | None = None) -> Snapshot | None:
+        """The newest snapshot of the key's life, up to `to`; None if there is none."""
+        self._check()
+        _, written, _ = checks.known_key(key)
+        most = SEQ_NR_MAX if to is None else checks.seq_nr(to, "to")
+        head = self._reader.head(written)
+        return None if head is None else self._loaded(written, head.life, 1, most)
+
+    def snapshots(self, key: Key | str) -> list[Snapshot]:
+        """All snapshots of the key's life by seq_nr, without their states."""
+        self._check()
+        known, written, _ = checks.known_key(key)
+        head = self._reader.head(written)
+        rows = [] if head is None else self._store.snapshots(written, head.life)
+        return [Snapshot(known, row.life, row.seq_nr, row.timestamp, None) for row in rows]
+
+    def delete_snapshots(self, key: Key | str, *, to: int | None = None) -> int:
+        """Remove the snapshots of the key's life up to `to`; how many went."""
+        self._check()
+        _, written, _ = checks.writable_key(key)
+        most = SEQ_NR_MAX if to is None else checks.seq_nr(to, "to")
+        head = self._reader.head(written)
+        return 0 if head is None else self._store.delete_snapshots(written, head.life, to=most)
+
+    def recover(self, key: Key | str) -> Recovery:
+        """The newest snapshot that no delete has passed, and the events after it: both of one moment."""
+        self._check()
+        _, written, _ = checks.known_key(key)
+        plan = self._reader.plan(written)
+        if plan.head is None:
+            return Recovery(None, iter(()))
+        snapshot = self._loaded(written, plan.head.life, max(1, plan.head.delete_to), plan.head.seq_nr)
+        from_ = 1 if snapshot is None else snapshot.seq_nr + 1
+        return Recovery(snapshot, self._reader.events(plan.narrowed(from_), from_, SEQ_NR_MAX))
+
+    def _loaded(self, written: str, life: int, from_: int, to: int) -> Snapshot | None:
+        row = self._store.load_snapshot(written, life, from_=from_, to=to)
+        if row is None:
+            return None
+        state = row.state if row.form == BYTES else decode_json(row.state or b"null")
+        return Snapshot(Key.of(row.key), row.life, row.seq_nr, row.timestamp, state)
+
+    # ------------------------------------------------------------ end
+
+    def close(self) -> None:
+        """Finish what is queued, then refuse every call. Twice is harmless; log and store stay open."""
+        if not self._closed and os.getpid() == self._process:
+            self._closed = True
+            self._committer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if os.getpid() != self._process:
+            raise Unsupported(
+                "this Journal was opened before a fork, by the parent of this process",
+                code="used_after_fork",
+                hint="connect after the fork, in each process, or start processes with spawn",
+            )
+        if self._closed:
+            raise InvalidInput("this Journal is closed", code="closed", hint="connect again")
+
+
+def _snapshot_seq_nr(seq_nr: object, allowed: str) -> InvalidInput:
+    return invalid("snapshot_seq_nr", "seq_nr", "not a number of this journal", allowed=allowed, got=seq_nr)

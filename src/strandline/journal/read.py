@@ -1,0 +1,266 @@
+"""Reading a key's journal: the plan's input and output, page by page.
+
+A read is right whether the pipeline is ahead, behind or off: it joins the store and the unreplicated tail of the log up
+to the place where the log ended when the read began. No transaction stays open between pages, so the store may change
+under a slow reader. Events form a chain by prev_seq_nr; where it breaks the store is looked at again, and the read goes
+on, starts anew or ends with an error. It never ends early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Final
+
+from strandline.errors import MissingEvent, NotFound, ReadConflict, SchemaMismatch
+from strandline.journal.checks import new_id
+from strandline.journal.plan import Plan, Tail, chained, plan
+from strandline.log.api import Draft, Log
+from strandline.record import encode_header
+from strandline.settings import Settings
+from strandline.store.api import Readable
+from strandline.values.actions import Mark
+from strandline.values.events import EventRow, RecordedEvent
+from strandline.values.heads import SEQ_NR_MAX, Head, State
+from strandline.values.keys import partition_of, slice_of
+
+LOG_PAGE_BYTES: Final = 4 * 2**20
+PLANS_MAX: Final = 100
+"""How often a read starts anew or goes on elsewhere because the journal changed under it."""
+UNEXPLAINED_MAX: Final = 3
+"""How often the head may move, without saying why an event is not there, before the event counts as missing."""
+PIECES_A_PAGE: Final = 256
+
+
+class Reader:
+    """What reads, heads, snapshots and replay share: a log, a store, and how much of them to hold in memory."""
+
+    def __init__(self, log: Log, store: Readable, settings: Settings) -> None:
+        self.log, self.store, self.settings = log, store, settings
+        self.segment_size = store.settings.segment_size
+
+    def mark(self, key: str, partition: int) -> int:
+        """Where the log ends now, exactly: its newest offset, or a Mark where the log cannot say that."""
+        if self.log.exact:
+            return self.log.newest()[partition]
+        action = Mark(key, new_id())
+        (recorded,) = self.log.append([Draft(partition, action, encode_header(action))])
+        return recorded.place.offset if recorded.place is not None else self.log.newest()[partition]
+
+    def plan(
+        self, key: str, *, from_: int = 1, to: int = SEQ_NR_MAX, mark: int | None = None, values: bool = True
+    ) -> Plan:
+        """Search the tail and say where the events are. Without `values` the plan is good for its head alone."""
+        partition = partition_of(slice_of(key), self.log.partitions)
+        mark = self.mark(key, partition) if mark is None else mark
+        earliest = -1
+        for _ in range(PLANS_MAX):
+            pointer, state = self.store.look(key, partition)  # after the mark: the less is left of the tail
+            if pointer.offset >= mark:
+                return plan(key, partition, mark, state, None, from_=from_, to=to)
+            if pointer.offset + 1 < earliest:
+                raise trimmed_away(partition, pointer.offset + 1, earliest - 1)
+            try:
+                tail = self._search(key, partition, state, pointer.offset, mark, from_, to if values else 0)
+            except NotFound as error:
+                if error.code != "trimmed":
+                    raise
+                earliest = error.earliest  # the pointer may have passed it meanwhile: look again
+                continue
+            return plan(key, partition, mark, state, tail, from_=from_, to=to)
+        raise _changed(key)
+
+    def _search(self, key: str, partition: int, state: State, after: int, mark: int, from_: int, to: int) -> Tail:
+        tail = Tail(key, state, self.segment_size, from_=from_, to=to, bytes_max=self.settings.tail_buffer_bytes)
+        while after < mark:
+            page = self.log.read(
+                partition,
+                after=after,
+                to=mark,
+                limit=self.settings.read_page,
+                bytes_max=LOG_PAGE_BYTES,
+                key=key,
+                values=to > 0,
+            )
+            tail.add(page.records)
+            if page.position <= after + 1:
+                raise _ended(partition, after, mark)
+            after = page.position - 1
+        return tail
+
+    def head(self, key: str) -> Head | None:
+        """The same view as a read, without its events."""
+        return self.plan(key, values=False).head
+
+    def read(self, key: str, from_: int, to: int) -> Iterator[RecordedEvent]:
+        """Events of a key. The plan is made when the first one is asked for."""
+        yield from self.events(self.plan(key, from_=from_, to=to), from_, to)
+
+    def events(self, made: Plan, from_: int, to: int) -> Iterator[RecordedEvent]:
+        """The events of a plan that was made for these bounds."""
+        for rows, sound in Reading(self, made, from_, to).pages():
+            yield from map(RecordedEvent, rows, repeat(True)) if sound else map(RecordedEvent, rows)
+
+
+class Reading:
+    """One read under way: its plan, the number it wants next, and whether anything was handed out.
+
+    With `cut` it is a replay: the journal up to that offset and no further, less what was removed meanwhile; rows have
+    their digests.
+    """
+
+    def __init__(self, reader: Reader, made: Plan, from_: int, to: int, *, cut: int | None = None) -> None:
+        self._reader, self._plan, self._from, self._to = reader, made, from_, to
+        self._wanted = made.start
+        self._given = False
+        self._cut = cut
+        self._plans = self._broken_at = self._unexplained = 0
+
+    def pages(self) -> Iterator[tuple[list[EventRow], bool]]:
+        """Rows in order, and whether they were verified already."""
+        while self._wanted <= self._plan.end:
+            made = self._plan
+            yield from self._from_store()
+            if made is self._plan:
+                yield from self._from_tail()
+            if made is self._plan:
+                return
+
+    def _from_store(self) -> Iterator[tuple[list[EventRow], bool]]:
+        key, _, _, _, stored, _, _, end = self._plan
+        while stored is not None and self._wanted <= min(end, stored.seq_nr):
+            # One above the end, as it proves that nothing below it is missing.
+            limit = min(self._reader.settings.read_page, end - self._wanted + 2)
+            rows = self._reader.store.page(
+                key, stored.life, stored.segment_size, from_=self._wanted, to=stored.seq_nr, limit=limit
+            )
+            wanted, missing = chained(rows, self._wanted)
+            short = len(rows) < limit
+            if short and not missing and wanted <= stored.prev:
+                missing = stored.prev
+            if missing:
+                self._look_again(missing)
+                return
+            if self._cut is not None and rows and rows[-1].log_offset > self._cut:
+                rows = [row for row in rows if row.log_offset <= self._cut]
+                wanted = end + 1
+            while rows and rows[-1][3] > end:
+                rows.pop()
+            self._wanted, self._given = wanted, self._given or bool(rows)
+            yield rows, False
+            if short:
+                return
+
+    def _from_tail(self) -> Iterator[tuple[list[EventRow], bool]]:
+        tail = self._plan.tail
+        if tail is None or self._wanted > self._plan.end:
+            return
+        while tail.pieces:
+            rows: list[EventRow] = []
+            for _ in range(min(PIECES_A_PAGE, len(tail.pieces))):
+                rows += self._rows_of(tail)
+            if rows:
+                self._given = True
+                yield rows, True
+        if tail.resume is not None and self._wanted <= self._plan.end:
+            yield from self._from_log(*tail.resume)
+
+    def _rows_of(self, tail: Tail) -> list[EventRow]:
+        """The rows of the next piece that are wanted."""
+        piece = tail.pieces.popleft()
+        first, last, _, _ = piece.effect
+        if last < self._wanted or first > self._plan.end:
+            return []
+        rows = piece.rows(digests=self._cut is not None)
+        if first < self._wanted or last > self._plan.end:
+            rows = [row for row in rows if self._wanted <= row.seq_nr <= self._plan.end]
+        self._wanted = last + 1
+        return rows
+
+    def _from_log(self, after: int, state: State) -> Iterator[tuple[list[EventRow], bool]]:
+        """What the buffer did not hold: from the log again, or the store, if the pipeline has got there meanwhile."""
+        key, partition, mark, head, _, _, _, end = self._plan
+        reader = self._reader
+        pointer, _ = reader.store.look(key, partition)
+        while head is not None and pointer.offset < mark and after < mark:
+            try:
+                page = reader.log.read(
+                    partition, after=after, to=mark, limit=reader.settings.read_page, bytes_max=LOG_PAGE_BYTES, key=key
+                )
+            except NotFound as error:
+                if error.code != "trimmed":
+                    raise
+                break
+            tail = Tail(key, state, reader.segment_size, from_=self._wanted, to=end, bytes_max=SEQ_NR_MAX)
+            tail.add(page.records)
+            state, after = tail.state, page.position - 1
+            while tail.pieces:
+                if tail.pieces[0].effect.life != head.life:
+                    tail.pieces.popleft()
+                elif rows := self._rows_of(tail):
+                    self._given = True
+                    yield rows, True
+            if self._wanted > end:
+                return
+        if state != head:  # else all was there, and the end asked for is in a gap
+            self._look_again()
+
+    def _look_again(self, missing: int = 0) -> None:
+        """A new plan to go on with, or the error that says why there is none."""
+        old, wanted = self._plan, self._wanted
+        self._plans += 1
+        if self._plans > PLANS_MAX:
+            raise _changed(old.key)
+        from_ = wanted if self._given else self._from
+        new = self._reader.plan(old.key, from_=from_, to=self._to, mark=old.mark)
+        life = old.head.life if old.head is not None else 0
+        changed = new.head is None or new.head.life != life or new.head.delete_to >= wanted
+        if changed and self._given and self._cut is None:
+            raise _changed(old.key)
+        if changed and self._given and (new.head is None or new.head.life != life):
+            new = new._replace(end=0)  # a replay goes on with the next key
+        if missing and not changed:
+            self._unexplained = self._unexplained + 1 if wanted == self._broken_at else 1
+            self._broken_at = wanted
+            if new.stored == old.stored or self._unexplained >= UNEXPLAINED_MAX:
+                raise _missing(old.key, missing)
+        self._plan, self._wanted = new, new.start
+
+
+def _missing(key: str, seq_nr: int) -> MissingEvent:
+    return MissingEvent(
+        f"event {seq_nr} of {key} must be in the store and is not",
+        code="store",
+        hint="run `strandline pipeline reconcile --repair`; if that finds no source, restore a backup",
+        key=key,
+        seq_nr=seq_nr,
+    )
+
+
+def _changed(key: str) -> ReadConflict:
+    return ReadConflict(
+        f"{key} was deleted or purged while it was read", code="journal_changed", hint="read it again", key=key
+    )
+
+
+def trimmed_away(partition: int, first: int, last: int) -> MissingEvent:
+    """What the log forgot before the store had it."""
+    return MissingEvent(
+        f"partition {partition}: offsets {first} to {last} were trimmed before the pipeline carried them",
+        code="log_trimmed",
+        hint="restore log and store from one backup; let the pipeline run at least once per log_retention_s",
+        partition=partition,
+        first=first,
+        last=last,
+    )
+
+
+def _ended(partition: int, after: int, mark: int) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"partition {partition} of the log ends after offset {after}, it had {mark} before",
+        code="log_replaced",
+        hint="the log was replaced or put back from an older copy; restore log and store from one backup",
+        partition=partition,
+        newest=after,
+        expected=mark,
+    )

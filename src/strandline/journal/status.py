@@ -1,0 +1,117 @@
+"""Status: how far the store is behind the log, who carries, and what an operator should look at."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from strandline.errors import NotFound
+from strandline.log.api import Log
+from strandline.rows import Pointer
+from strandline.settings import Settings
+from strandline.store.api import Store
+
+QUARANTINE_COUNT_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One partition: where its pointer is, and where its log begins and ends."""
+
+    partition: int
+    pointer: int
+    timestamp: int
+    """Of the pointer."""
+    newest: int
+    oldest_kept: int
+    lag_actions: int
+    lag_s: float
+    """Age of the oldest action that is not in the store."""
+    last_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A log and its store at one moment."""
+
+    partitions: tuple[PartitionStatus, ...]
+    strandline: int
+    strandline_age_s: float | None
+    """None while a partition was never replicated."""
+    lease_holder: str | None
+    lease_since: int | None
+    quarantined: int
+    """How many records are quarantined; counted up to 1000."""
+    durability: str
+    """"full", or "relaxed" where a power cut may lose acknowledged appends."""
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return asdict(self)
+
+
+def strandline_of(pointers: list[Pointer]) -> int:
+    """The least timestamp over all pointers: everything recorded up to it is in the store. 0 if one has none."""
+    return min(pointer.timestamp for pointer in pointers)
+
+
+def status_of(log: Log, store: Store, settings: Settings, now: int) -> Status:
+    """Look at both. The pointers are read first, so that no lag is shown as less than it is."""
+    pointers = store.pointers()
+    newest, oldest = log.newest(), log.oldest()
+    partitions = tuple(
+        _partition(log, pointer, newest[pointer.partition], oldest[pointer.partition], now) for pointer in pointers
+    )
+    strandline = strandline_of(pointers)
+    holder, since = store.lease_holder() or (None, None)
+    quarantined = len(store.quarantined(limit=QUARANTINE_COUNT_MAX))
+    return Status(
+        partitions,
+        strandline,
+        _seconds(now - strandline) if strandline else None,
+        holder,
+        since,
+        quarantined,
+        "relaxed" if settings.accept_power_loss else "full",
+        tuple(_warnings(partitions, settings, quarantined)),
+    )
+
+
+def _partition(log: Log, pointer: Pointer, newest: int, oldest: int, now: int) -> PartitionStatus:
+    lag = max(0, newest - pointer.offset)
+    return PartitionStatus(
+        pointer.partition, pointer.offset, pointer.timestamp, newest, oldest, lag,
+        _seconds(now - _waits_since(log, pointer, newest, now)) if lag else 0.0,
+    )  # fmt: skip
+
+
+def _waits_since(log: Log, pointer: Pointer, newest: int, now: int) -> int:
+    """The timestamp of the oldest action that is not in the store, or, trimmed, of the pointer."""
+    try:
+        page = log.read(pointer.partition, after=pointer.offset, to=newest, limit=1, values=False)
+    except NotFound:
+        return pointer.timestamp
+    return page.records[0].timestamp if page.records else now
+
+
+def _seconds(us: int) -> float:
+    return max(0, us) / 1_000_000
+
+
+def _warnings(partitions: tuple[PartitionStatus, ...], settings: Settings, quarantined: int) -> list[str]:
+    warnings = []
+    for partition in partitions:
+        if partition.lag_s > settings.log_retention_s / 2:
+            warnings.append(
+                f"partition {partition.partition}: not carried for {partition.lag_s / 3600:.1f} h, more than half of "
+                "the log's retention; start the pipeline"
+            )
+        if partition.pointer + 1 < partition.oldest_kept:
+            warnings.append(
+                f"partition {partition.partition}: the log was trimmed up to offset {partition.oldest_kept - 1}, the "
+                f"pointer is at {partition.pointer}: what lies between is lost"
+            )
+    if quarantined:
+        warnings.append(f"{quarantined} records are quarantined; see `strandline pipeline quarantine`")
+    return warnings

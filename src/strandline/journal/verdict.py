@@ -1,0 +1,107 @@
+"""Verdict: what became of an action, as an answer or an error.
+
+A log that folds by itself says it with the acknowledgement. For one that does not, the effect has to be found out
+before it comes here: by folding the log, up to the action's own place, on the pointer and head that were taken before
+it was sent. Where that was not asked for, or did not come in time, a plain append is still answered, without numbers:
+it is accepted whoever else writes. Of anything else nobody can say then.
+"""
+
+from __future__ import annotations
+
+from strandline.errors import InvalidInput, SeqNrConflict, StrandlineError, Unavailable
+from strandline.fold import Duplicate, EventsAppended, EventsDeleted, Refused
+from strandline.log.api import Draft, Recorded
+from strandline.values.actions import Append, Delete, Place
+from strandline.values.answers import Appended, Deleted
+from strandline.values.heads import Head
+from strandline.values.keys import Key
+
+
+def appended(key: Key, draft: Draft, recorded: Recorded) -> Appended:
+    """The answer to an append, or the error that refuses it."""
+    effect, place = recorded.effect, recorded.place
+    if type(effect) is EventsAppended and place is not None:
+        return Appended(key, effect.first, effect.last, place.partition, place.offset, place.timestamp)
+    if isinstance(effect, Duplicate):
+        first = effect.answer
+        return Appended(key, first.first, first.last, draft.partition, first.offset, first.timestamp, duplicate=True)
+    if isinstance(effect, Refused) and isinstance(draft.action, Append):
+        raise _refused(draft.action, effect)
+    if _plain(draft) and place is not None:
+        return Appended(key, None, None, place.partition, place.offset, None)
+    raise _unknown(str(key))
+
+
+def deleted(draft: Draft, recorded: Recorded) -> Deleted | None:
+    """The answer to a delete; None if it was void."""
+    place = _place(draft, recorded)
+    if isinstance(recorded.effect, EventsDeleted):
+        return Deleted(recorded.effect.to, place.partition, place.offset)
+    if isinstance(draft.action, Delete) and draft.action.life is None and isinstance(recorded.state, Head):
+        return Deleted(recorded.state.delete_to, place.partition, place.offset)
+    return None
+
+
+def placed(draft: Draft, recorded: Recorded) -> Place:
+    """The place of a purge or a mark."""
+    return _place(draft, recorded)
+
+
+def _place(draft: Draft, recorded: Recorded) -> Place:
+    if recorded.place is None or not recorded.folded:
+        raise _unknown(str(draft.action.key))
+    return recorded.place
+
+
+def _plain(draft: Draft) -> bool:
+    action = draft.action
+    return isinstance(action, Append) and action.expected is None and action.first is None and not action.id_given
+
+
+def _refused(action: Append, refused: Refused) -> StrandlineError:
+    key, actual = action.key, refused.actual
+    if refused.code == "expected":
+        return SeqNrConflict(
+            f"{key}: expected {action.expected}, head is {actual}",
+            code="expected",
+            hint="read the journal again, decide anew, and append with the number found",
+            key=key,
+            expected=action.expected,
+            actual=actual,
+        )
+    if refused.code == "first":
+        return SeqNrConflict(
+            f"{key}: first is {action.first}, head is {actual}",
+            code="first",
+            hint="read the journal again; first must be above every number given so far",
+            key=key,
+            first=action.first,
+            actual=actual,
+        )
+    if refused.code == "append_id_reused":
+        return InvalidInput(
+            f"append_id: used for other events of {key}; allowed a new id, or the same events; got {action.append_id}",
+            code="append_id_reused",
+            hint="give each append an id of its own; repeat one only with the same events and headers",
+            field="append_id",
+            key=key,
+            append_id=action.append_id,
+        )
+    return InvalidInput(
+        f"first: out of range; allowed up to 2^63-1, and at most 100 empty segments above {actual}; got {action.first}",
+        code="seq_nr_range",
+        hint="seq_nr is 1..2^63-1, and a gap may leave at most 100 segments empty",
+        field="first",
+        key=key,
+        actual=actual,
+    )
+
+
+def _unknown(key: str) -> Unavailable:
+    return Unavailable(
+        f"{key}: recorded, but what became of it is not known yet",
+        code="timeout",
+        applied="unknown",
+        hint="repeat it with its append id, or read the head",
+        key=key,
+    )
