@@ -4,9 +4,17 @@
 the translation of the library's errors are here, once.
 """
 
-from strandline.sqlite.database import Database, open_database, upgrade_database
+from strandline.sqlite.database import Database, describe_database, open_database, upgrade_database
 from strandline.sqlite.outcomes import outcome_of
 from strandline.sqlite.schema import check_fixed
 from strandline.sqlite.statements import statement
 
-__all__ = ["Database", "check_fixed", "open_database", "outcome_of", "statement", "upgrade_database"]
+__all__ = [
+    "Database",
+    "check_fixed",
+    "describe_database",
+    "open_database",
+    "outcome_of",
+    "statement",
+    "upgrade_database",
+]

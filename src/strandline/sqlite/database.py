@@ -22,7 +22,7 @@ from strandline.sqlite import files, schema
 from strandline.sqlite.checks import check_clock, check_file_system, check_library
 from strandline.sqlite.files import OPEN_FILES
 from strandline.sqlite.outcomes import Doing, kills, outcome_of
-from strandline.sqlite.schema import APPLICATION_IDS, Kind, Schema, schema_of
+from strandline.sqlite.schema import APPLICATION_IDS, Description, Kind, Schema, schema_of
 
 IDLE_READERS_MAX = 8
 CACHE_KIB = 16 * 1024
@@ -90,6 +90,26 @@ def upgrade_database(path: str | Path, *, kind: Kind, package: str, settings: Se
             connection = _connect(path, settings, None)
             try:
                 return schema.upgrade(connection, known)
+            finally:
+                connection.close()
+        except apsw.Error as error:
+            raise _opened_badly(error, path) from error
+
+
+def describe_database(path: str | Path, *, kind: Kind, package: str, settings: Settings) -> Description:
+    """What a file says of itself, also where its schema is older or newer than this program's. Changes nothing."""
+    path = Path(path).absolute()
+    known = schema_of(kind, package)
+    check_library()
+    check_file_system(path)
+    OPEN_FILES.refuse_inherited(path)
+    with _opening:
+        try:
+            if not _has_schema(path, known, settings, None):
+                raise _no_schema(path)
+            connection = _connect(path, settings, None)
+            try:
+                return schema.describe(connection, known)
             finally:
                 connection.close()
         except apsw.Error as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import apsw
 
@@ -40,6 +40,14 @@ class Schema:
     @property
     def names(self) -> list[str]:
         return [name for name, _ in self.steps]
+
+
+class Description(NamedTuple):
+    """What a file says of itself: steps done, steps that this program knows, and what creation fixed."""
+
+    done: list[str]
+    known: list[str]
+    fixed: dict[str, str]
 
 
 @cache
@@ -101,6 +109,11 @@ def check(connection: apsw.Connection, schema: Schema) -> None:
     for table, declared in schema.columns.items():
         if columns.get(table) != declared:
             raise _mismatch(schema, f"has another table {table} than declared", done, "restore a backup")
+
+
+def describe(connection: apsw.Connection, schema: Schema) -> Description:
+    """What a file says of itself."""
+    return Description(_done(connection), schema.names, fixed_settings(connection))
 
 
 def fixed_settings(connection: apsw.Connection) -> dict[str, str]:

@@ -1,0 +1,160 @@
+"""The commands in their groups, and what happens around each: errors, Ctrl-C, a reader that went away."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from strandline import __version__
+from strandline.cli import bench, demo, doctor, look, pipeline, record, schema, status
+from strandline.cli.failure import (
+    EXIT_INTERRUPTED,
+    of_system,
+    refuse_bad_text,
+    report,
+    report_bug,
+    unknown,
+    usage_error,
+)
+from strandline.cli.masking import forget, refuse_tokens, remember
+from strandline.cli.options import URL_VARIABLE, with_options
+from strandline.cli.output import note, say
+from strandline.errors import StrandlineError
+
+PROGRAM = "strandline"
+COMPLETE_VARIABLE = "_STRANDLINE_COMPLETE"
+# The parser's own errors; which module has them depends on the version.
+_USAGE_ERROR: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
+
+
+class Commands(TyperGroup):
+    """A group that names the nearest command when it does not know one."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            raise unknown("command", args[0], self.list_commands(ctx), seen=f"see `{ctx.command_path} --help`")
+        return super().resolve_command(ctx, args)
+
+
+def _group(help_: str) -> typer.Typer:
+    return typer.Typer(
+        cls=Commands, help=help_, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
+    )
+
+
+def _add(to: typer.Typer, panel: str, *functions: Callable[..., int | None], common: bool = True) -> None:
+    for function in functions:
+        name = function.__name__.strip("_").replace("_", "-")
+        to.command(name, rich_help_panel=panel)(with_options(function) if common else function)
+
+
+@cache
+def app() -> typer.Typer:
+    """All commands."""
+    top = _group("An event journal: record events, carry them into a store, read them.")
+    top.callback()(_top)
+    _add(top, "Record", record.append, look.read, look.head, record.mark, record.delete, record.purge)
+    carrying = _group("Carry the log into the store, on Spark; resolve what failed.")
+    _add(carrying, "Carry", pipeline.run, pipeline.replay)
+    _add(carrying, "Look after", pipeline.quarantine, pipeline.resolve, pipeline.purge_expired)
+    top.add_typer(carrying, name="pipeline", rich_help_panel="Carry")
+    _add(top, "Carry", status.status)
+    _add(top, "Look after", look.keys)
+    keeping = _group("Show or upgrade the schema of log and store.")
+    _add(keeping, "Look after", schema.show, schema.upgrade)
+    top.add_typer(keeping, name="schema", rich_help_panel="Look after")
+    _add(top, "Look after", doctor.doctor)
+    _add(top, "Try", demo.demo, bench.bench, common=False)
+    return top
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. Without `argv`, as the process that the shell started."""
+    if argv is None:
+        _settle_streams()
+        argv = sys.argv[1:]
+    as_json = "--json" in argv and "bench" not in argv[:1]
+    forget()
+    remember([*argv, os.environ.get(URL_VARIABLE, "")])
+    try:
+        try:
+            refuse_bad_text(argv)
+            refuse_tokens(argv)
+            return _flushed(_call(argv))
+        except BrokenPipeError:
+            return _quiet_end()
+        except OSError as error:
+            told = of_system(error)
+            if told is None:
+                raise
+            return report(told, as_json=as_json)
+    except StrandlineError as error:
+        return report(error, as_json=as_json)
+    except KeyboardInterrupt:
+        note("interrupted")
+        return EXIT_INTERRUPTED
+    except Exception as error:  # noqa: BLE001 (the last place that can say it in one line)
+        return report_bug(error, as_json=as_json)
+
+
+def _call(argv: Sequence[str]) -> int:
+    command = typer.main.get_command(app())
+    if os.environ.get(COMPLETE_VARIABLE):
+        command.main(args=list(argv), prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE)
+    try:
+        with command.make_context(PROGRAM, list(argv) or ["--help"]) as ctx:
+            code = command.invoke(ctx)
+        return code if isinstance(code, int) else 0
+    except typer.Exit as done:
+        return done.exit_code
+    except _USAGE_ERROR as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            return 2  # its help was printed
+        raise usage_error(error) from None
+
+
+def _flushed(code: int) -> int:
+    sys.stdout.flush()
+    return code
+
+
+def _quiet_end() -> int:
+    """Nobody reads any more: `strandline read … | head` is no error. Nothing more is written, at exit neither."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    return 0
+
+
+def _settle_streams() -> None:
+    """Text that a terminal's encoding lacks is shown escaped; a warning is one line."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if issubclass(category, (UserWarning, RuntimeWarning)):
+            note(f"warning: {message}")
+
+    warnings.showwarning = show
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        say(f"strandline {__version__}")
+        raise typer.Exit
+
+
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_say_version)
+    ] = False,
+) -> None:
+    """An event journal: record events, carry them into a store, read them."""

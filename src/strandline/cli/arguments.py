@@ -1,0 +1,99 @@
+"""What a shell gives as text, as the values that the journal takes. Ranges are the journal's own to check."""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import timedelta
+
+from strandline.errors import InvalidInput, invalid, shown
+from strandline.values.answers import KEEP, Keep
+from strandline.values.keys import Key
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
+_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([dhms])")
+_UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+
+
+def key_of(text: str) -> Key:
+    """A key as the shell gives it; most who get it wrong forgot the quotes."""
+    if "|" not in text:
+        raise invalid(
+            "key_type",
+            "KEY",
+            "not a key",
+            allowed='text "type|id"',
+            got=text,
+            hint="write it in quotes, for the shell takes | for a pipe: 'order|42'",
+        )
+    return Key.of(text)
+
+
+def whole_number(text: str, field: str, *, code: str, allowed: str) -> int:
+    """A whole number, however large: who takes it knows the range."""
+    if not _WHOLE.fullmatch(text):
+        raise invalid(code, field, "not a whole number", allowed=allowed, got=text)
+    return int(text)
+
+
+def seq_nr(text: str | None, field: str) -> int | None:
+    """A seq_nr, or nothing."""
+    if text is None:
+        return None
+    return whole_number(text, field, code="seq_nr_range", allowed="1..2^63-1")
+
+
+def expected_seq_nr(text: str | None) -> int | None:
+    """Where the journal must be: 0 means that there must be none."""
+    if text is None:
+        return None
+    return whole_number(text, "--expected", code="seq_nr_range", allowed="0..2^63-1")
+
+
+def expiry(text: str | None) -> timedelta | Keep | None:
+    """`30d`, `12h`, `15m`, `45s`, or `none`; left out: as it is."""
+    if text is None:
+        return KEEP
+    if text == "none":
+        return None
+    match = _DURATION.fullmatch(text)
+    try:
+        if match:
+            return timedelta(**{_UNITS[match[2]]: float(match[1])})
+    except OverflowError:
+        pass
+    raise invalid("expire_after", "--expire-after", "no duration", allowed="30d, 12h, 15m, 45s or none", got=text)
+
+
+def pairs(texts: list[str] | None, field: str, *, code: str) -> dict[str, str]:
+    """`NAME=VALUE`, any number of them; the last of a name counts."""
+    found = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            # Not shown: what has no name may be a secret.
+            raise InvalidInput(f"{field}: no NAME=VALUE; allowed NAME=VALUE", code=code, hint=f"{field} NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def confirm(what: str, *, yes: bool) -> None:
+    """Ask before something is destroyed. Without a terminal `--yes` is needed: nobody could answer."""
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InvalidInput(
+            f"--yes: missing; this will {what}, and there is no terminal to ask on",
+            code="option",
+            hint="give --yes if that is meant",
+            field="--yes",
+        )
+    sys.stderr.write(f"This will {what}. Go on? [y/N] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline().strip()
+    if answer.lower() not in ("y", "yes"):
+        raise InvalidInput(
+            f"not confirmed: nothing was done; got {shown(answer) or 'nothing'}",
+            code="option",
+            hint="answer y to go on",
+        )

@@ -1,0 +1,30 @@
+"""`strandline bench`: a benchmark beside a peer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strandline.cli.arguments import whole_number
+
+
+def bench(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="append, read, replicate, freshness or memory.")],
+    on: Annotated[str | None, typer.Option("--on", metavar="KIND", help="Kind of log and store, e.g. sqlite.")] = None,
+    case: Annotated[list[str] | None, typer.Option("--case", metavar="CASE", help="Only this case.")] = None,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Keep every figure in a file.")
+    ] = None,
+    rounds: Annotated[str | None, typer.Option("--rounds", metavar="N", help="Rounds of each side.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One short round, to see that it runs.")] = False,
+) -> None:
+    """Measure this machine beside a peer, in one run.
+
+    Example: strandline bench append --quick
+    """
+    count = None if rounds is None else whole_number(rounds, "--rounds", code="option", allowed="1 or more")
+    from strandline.bench import run
+
+    run(name, json_file=None if json_file is None else Path(json_file), rounds=count, quick=quick, on=on, cases=case)

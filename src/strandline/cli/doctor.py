@@ -1,0 +1,198 @@
+"""`strandline doctor`: what is installed, what is missing, and how to get it; with a URL also whether it opens.
+
+What recording and reading need must be right, or the exit code is 7. What only other commands need may be missing.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from strandline import __version__
+from strandline.cli import extras
+from strandline.cli.masking import masked
+from strandline.cli.options import Options
+from strandline.cli.output import bytes_text, console, emit, say, table, time_text
+from strandline.errors import StrandlineError
+from strandline.settings import cores
+
+State = Literal["ok", "missing", "warning", "wrong"]
+EXIT_WRONG = 7
+PYTHON_LEAST = (3, 11)
+FREE_BYTES_ADVISED = 2**30
+MEMORY_BYTES_ADVISED = 2 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `missing` is optional; `wrong` must be mended."""
+
+    name: str
+    state: State
+    found: str
+    remedy: str = ""
+
+
+def doctor(options: Options) -> int:
+    """Check this machine, and with --url a journal; say what to mend.
+
+    Example: strandline doctor --url sqlite:orders
+    """
+    findings = [*core(), *machine(_folder_of(options)), *spark(), *others(), *_journal(options)]
+    if options.json:
+        for finding in findings:
+            emit(finding)
+    else:
+        rows = [(finding.name, finding.state, finding.found, finding.remedy) for finding in findings]
+        console().print(table(("what", "state", "found", "what to do"), rows))
+        say(_summary(findings))
+    return EXIT_WRONG if any(finding.state == "wrong" for finding in findings) else 0
+
+
+def core() -> Iterator[Finding]:
+    """What every command needs."""
+    yield Finding("strandline", "ok", __version__)
+    version = platform.python_version()
+    if sys.version_info >= PYTHON_LEAST:
+        yield Finding("python", "ok", version)
+    else:
+        yield Finding("python", "wrong", version, "use Python 3.11 or newer")
+    yield _checked("sqlite", _sqlite)
+    for package in ("orjson", "typer", "rich"):
+        found = extras.installed(package)
+        yield Finding(package, "ok", found) if found else Finding(package, "wrong", "-", "pip install strandline")
+    yield _checked("clock", _clock)
+
+
+def machine(folder: Path) -> Iterator[Finding]:
+    """Cores, memory, and the disk under a folder."""
+    yield Finding("cores", "ok", str(cores()))
+    yield _memory()
+    yield _checked("file system", lambda: _file_system(folder))
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        yield Finding("free disk", "warning", f"unknown: {error.strerror}")
+        return
+    enough = free >= FREE_BYTES_ADVISED
+    yield Finding("free disk", "ok" if enough else "warning", bytes_text(free), "" if enough else "free some space")
+
+
+def spark() -> Iterator[Finding]:
+    """What `pipeline run`, `pipeline replay` and `demo` need beside the core."""
+    found = extras.installed("pyspark")
+    if found is None:
+        yield Finding("spark", "missing", "not installed: needed to carry", extras.install("spark"))
+        return
+    if found.split(".")[:2] != ["4", "3"]:
+        yield Finding("spark", "wrong", f"pyspark {found}; 4.3 is needed", extras.install("spark"))
+    else:
+        yield Finding("spark", "ok", f"pyspark {found}")
+    yield _checked("java", _java)
+
+
+def others() -> Iterator[Finding]:
+    """The extras, each with what it lacks."""
+    for extra, use in extras.EXTRAS.items():
+        lacking = extras.lacking(extra)
+        if lacking:
+            yield Finding(f"extra {extra}", "missing", f"no {', '.join(lacking)}: {use}", extras.install(extra))
+        else:
+            yield Finding(f"extra {extra}", "ok", use)
+
+
+def _checked(name: str, check: Callable[[], str]) -> Finding:
+    """What a check finds, warns of or refuses."""
+    try:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            found = check()
+    except StrandlineError as error:
+        return Finding(name, "wrong", masked(error.message), error.hint)
+    except ImportError as error:
+        return Finding(name, "wrong", f"{error.name or 'a module'} is missing", "pip install strandline")
+    if warned:
+        return Finding(name, "warning", found, str(warned[0].message))
+    return Finding(name, "ok", found)
+
+
+def _sqlite() -> str:
+    import apsw
+
+    from strandline.sqlite.checks import check_library
+
+    check_library()
+    return f"SQLite {apsw.sqlite_lib_version()}, apsw {apsw.apsw_version()}"
+
+
+def _clock() -> str:
+    from strandline.sqlite.checks import check_clock
+
+    now = time.time_ns() // 1000
+    check_clock(lambda: now)
+    return time_text(now)
+
+
+def _file_system(folder: Path) -> str:
+    from strandline.sqlite.checks import check_file_system, file_system_of
+
+    check_file_system(folder)
+    kind, mount = file_system_of(folder)
+    return f"{kind} ({mount})" if kind else "unknown"
+
+
+def _memory() -> Finding:
+    try:
+        size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return Finding("memory", "ok", "unknown")
+    if size < MEMORY_BYTES_ADVISED:
+        return Finding("memory", "warning", bytes_text(size), "2 GiB or more for Spark")
+    return Finding("memory", "ok", bytes_text(size))
+
+
+def _java() -> str:
+    from strandline.pipeline.java import find_java
+
+    found = find_java()
+    return f"{found}"
+
+
+def _folder_of(options: Options) -> Path:
+    """Where the files are, or would be: the nearest folder that exists."""
+    scheme, _, rest = (options.places.get("url") or options.places.get("store") or "").partition(":")
+    folder = Path(rest or ".") if scheme == "sqlite" else Path()
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+def _journal(options: Options) -> Iterator[Finding]:
+    """Whether the journal opens, and how it is."""
+    if not options.places:
+        return
+    name = masked(" ".join(options.target().values()))
+    yield _checked(name, lambda: _opened(options))
+
+
+def _opened(options: Options) -> str:
+    with options.connect() as s:
+        status = s.status()
+    lag = sum(partition.lag_actions for partition in status.partitions)
+    return f"opens; {len(status.partitions)} partitions, lag {lag:,} actions, {status.quarantined} quarantined"
+
+
+def _summary(findings: list[Finding]) -> str:
+    wrong = [finding.name for finding in findings if finding.state == "wrong"]
+    if wrong:
+        return f"wrong: {', '.join(wrong)}"
+    missing = [finding.name for finding in findings if finding.state == "missing"]
+    return "recording and reading work here" + (f"; not installed: {', '.join(missing)}" if missing else "")

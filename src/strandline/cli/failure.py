@@ -1,0 +1,129 @@
+"""How a command fails: one line and a hint on stderr, or one JSON object; the exit code of the error's class."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import json
+import math
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from strandline.cli.masking import masked
+from strandline.cli.output import plain, printable
+from strandline.errors import InvalidInput, StrandlineError, Unavailable, shown
+
+EXIT_BUG = 1
+EXIT_INTERRUPTED = 130
+TRACEBACK = "STRANDLINE_TRACEBACK"
+
+
+def unknown(what: str, given: str, known: Iterable[str], *, code: str = "option", seen: str = "") -> InvalidInput:
+    """`InvalidInput` for a name that does not exist, with the nearest that does."""
+    names = sorted(known)
+    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    return InvalidInput(
+        f"{what}: unknown; allowed {' '.join(names)}; got {shown(given)}",
+        code=code,
+        hint=f"did you mean {near[0]}?" if near else seen or f"known: {' '.join(names)}",
+        field=what,
+    )
+
+
+def usage_error(error: Any) -> InvalidInput:
+    """What the option parser refused, as an error of ours."""
+    ctx = error.ctx
+    path = ctx.command_path if ctx is not None else "strandline"
+    see = f"see `{path} --help`"
+    kind = type(error).__name__
+    if kind == "NoSuchOption" and ctx is not None:
+        known = [name for parameter in ctx.command.get_params(ctx) for name in parameter.opts if name.startswith("-")]
+        return unknown("option", error.option_name, known, seen=see)
+    if kind == "MissingParameter" and error.param is not None:
+        name = error.param.opts[0] if error.param.opts[0].startswith("-") else error.param.metavar or error.param.name
+        return InvalidInput(f"{name}: missing", code="option", hint=see, field=name)
+    message = error.format_message().strip().rstrip(".")
+    return InvalidInput(f"{path}: {message[:1].lower()}{message[1:]}", code="option", hint=see)
+
+
+def report(error: StrandlineError, *, as_json: bool) -> int:
+    """Say what went wrong, on stderr; the exit code."""
+    if as_json:
+        problem = {
+            "title": type(error).__name__,
+            "code": error.code,
+            "detail": error.message,
+            "hint": error.hint,
+            "applied": error.applied,
+            "retryable": error.retryable,
+            "exit_code": error.exit_code,
+            "facts": plain(error.facts),
+        }
+        _write(json.dumps(_told(problem)))
+        return error.exit_code
+    outcome = "; the outcome is unknown" if error.applied == "unknown" else ""
+    _write(masked(f"error: {printable(error.message)} [{error.name}{outcome}]"))
+    if error.hint:
+        _write(masked(f"hint: {printable(error.hint)}"))
+    return error.exit_code
+
+
+def report_bug(error: BaseException, *, as_json: bool) -> int:
+    """Say that we failed, without a traceback unless one is asked for."""
+    what = shown(f"{type(error).__name__}: {error}", 300)
+    hint = f"run it again with {TRACEBACK}=1 and report what it prints"
+    if os.environ.get(TRACEBACK, "") not in ("", "0"):
+        _write(masked("".join(traceback.format_exception(error)).rstrip("\n")))
+    if as_json:
+        problem = {"title": "Bug", "code": "bug", "detail": what, "hint": hint, "exit_code": EXIT_BUG}
+        _write(json.dumps(_told(problem)))
+    else:
+        _write(masked(f"error: this is a bug: {what}"))
+        _write(f"hint: {hint}")
+    return EXIT_BUG
+
+
+def of_system(error: OSError) -> StrandlineError | None:
+    """Our error for one of the operating system's that is nobody's bug; None for the others."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Unavailable(f"no space: {error.strerror}", code="no_space", hint="free some space, then call again")
+    if error.errno == errno.EADDRINUSE:
+        return Unavailable("the port is in use", code="away", hint="stop who uses it, or choose another port")
+    return None
+
+
+def refuse_bad_text(argv: Sequence[str]) -> None:
+    """`InvalidInput.invalid_unicode` for an argument that is not UTF-8."""
+    for place, argument in enumerate(argv, 1):
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            got = shown(argument.encode("utf-8", "surrogateescape"))
+            raise InvalidInput(
+                f"argument {place}: not UTF-8; allowed UTF-8; got {got}",
+                code="invalid_unicode",
+                hint="write it in UTF-8",
+                field=f"argument {place}",
+            ) from None
+
+
+def _told(value: Any) -> Any:
+    """A value as the JSON of an error carries it: each text without secrets, each number one that JSON has."""
+    if isinstance(value, str):
+        return masked(value)
+    if isinstance(value, dict):
+        return {name: _told(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_told(member) for member in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _write(line: str) -> None:
+    try:
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):  # nobody listens any more; the exit code still tells
+        return

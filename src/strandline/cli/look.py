@@ -1,0 +1,133 @@
+"""Look: read, head, keys."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from strandline.cli.arguments import key_of, seq_nr, whole_number
+from strandline.cli.events import event_fields
+from strandline.cli.options import Options
+from strandline.cli.output import emit, printable, say, time_text
+from strandline.cli.record import KeyArgument
+from strandline.errors import Corrupt
+from strandline.journal import checks
+from strandline.values.events import RecordedEvent
+from strandline.values.heads import Head
+
+
+def read(
+    options: Options,
+    key: KeyArgument,
+    from_: Annotated[str, typer.Option("--from", metavar="N", help="The first event to show.")] = "1",
+    to: Annotated[str | None, typer.Option("--to", metavar="N", help="The last event to show.")] = None,
+) -> None:
+    """Show the events of a journal, as one line each.
+
+    Example: strandline read 'order|42' --from 10 --url sqlite:orders --json
+    """
+    whose = key_of(key)
+    first, last = checks.bounds(seq_nr(from_, "--from"), seq_nr(to, "--to"))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    damaged, damage = 0, None
+    with options.connect() as s:
+        for event in s.journal.read(whose, from_=first, to=last):
+            if event.damaged:
+                damaged, damage = damaged + 1, damage or _damage(event)
+            if options.json:
+                sys.stdout.buffer.write(orjson.dumps(event_fields(event), option=orjson.OPT_APPEND_NEWLINE))
+            else:
+                say(event_line(event, width))
+    if damage is not None:
+        raise Corrupt(
+            f"{damage.message}; damaged in all: {damaged}", code=damage.code, hint=damage.hint, **damage.facts
+        )
+
+
+def head(options: Options, key: KeyArgument) -> None:
+    """Show where a journal stands: last number, deletions, expiry.
+
+    Example: strandline head 'order|42' --url sqlite:orders
+    """
+    whose = key_of(key)
+    with options.connect() as s:
+        found = s.journal.head(whose)
+    if options.json:
+        emit(None if found is None else {"key": whose, **_head_fields(found)})
+    elif found is None:
+        say(f"{whose}: no journal")
+    else:
+        say(f"{whose}: {_head_line(found)}")
+
+
+def keys(
+    options: Options,
+    entity_type: Annotated[
+        str | None, typer.Argument(metavar="[ENTITY_TYPE]", help="Whose keys; else all types.")
+    ] = None,
+    after: Annotated[str | None, typer.Option("--after", metavar="KEY", help="Go on after this key.")] = None,
+    limit: Annotated[str, typer.Option("--limit", metavar="N", help="At most so many, 1..1000.")] = "1000",
+) -> None:
+    """List the entity types, or the keys of one, as carried so far.
+
+    Example: strandline keys order --limit 100 --url sqlite:orders
+    """
+    most = checks.limit(whole_number(limit, "--limit", code="limit_range", allowed="1..1000"))
+    following = None if after is None else key_of(after)
+    if entity_type is not None:
+        checks.entity_type(entity_type)
+    with options.connect() as s:
+        if entity_type is None:
+            found = [str(name) for name in s.journal.entity_types()]
+        else:
+            found = [str(key) for key in s.journal.keys(entity_type, after=following, limit=most)]
+    for name in found:
+        if options.json:
+            emit({"entity_type" if entity_type is None else "key": name})
+        else:
+            say(printable(name))
+
+
+def event_line(event: RecordedEvent, width: int | None = None) -> str:
+    """An event for a person: number, time, type, tags, payload; cut at `width`."""
+    tags = "" if event.damaged else "".join(f" #{tag}" for tag in event.tags)
+    line = printable(f"{event.seq_nr:>6}  {time_text(event.timestamp)}  {event.type}{tags}  {_payload_text(event)}")
+    return line if width is None or len(line) <= width else line[: width - 1] + "…"
+
+
+def _payload_text(event: RecordedEvent) -> str:
+    if event.damaged:
+        return f"DAMAGED ({_damage(event).code})"
+    payload = event.payload
+    if isinstance(payload, bytes):
+        return f"{len(payload)} bytes"
+    text = orjson.dumps(payload).decode()
+    return text if event.metadata is None else f"{text}  metadata {orjson.dumps(event.metadata).decode()}"
+
+
+def _damage(event: RecordedEvent) -> Corrupt:
+    try:
+        event.payload  # noqa: B018 (touching it is what raises)
+    except Corrupt as error:
+        return error
+    raise AssertionError("a damaged event gave its payload")
+
+
+def _head_fields(found: Head) -> dict[str, Any]:
+    names = "seq_nr delete_to life partition offset created updated expire_after expire_at segment_size archive_to"
+    return {name: getattr(found, name) for name in names.split()}
+
+
+def _head_line(found: Head) -> str:
+    parts = [f"seq_nr {found.seq_nr}"]
+    if found.delete_to:
+        parts.append(f"deleted up to {found.delete_to}")
+    parts += [f"life {found.life}", f"partition {found.partition}", f"offset {found.offset}"]
+    parts.append(f"created {time_text(found.created)}, updated {time_text(found.updated)}")
+    if found.expire_at is not None:
+        parts.append(f"expires {time_text(found.expire_at)}")
+    return ", ".join(parts)

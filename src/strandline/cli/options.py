@@ -1,0 +1,155 @@
+"""The options that every command takes: where the journal is, settings, and how to answer.
+
+The command line wins over the configuration file, and that over `STRANDLINE_URL`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strandline.cli.arguments import pairs
+from strandline.cli.failure import unknown
+from strandline.cli.masking import remember
+from strandline.errors import InvalidInput, SchemaMismatch, shown
+from strandline.settings import Settings, parse_setting
+
+if TYPE_CHECKING:
+    from strandline.connect import Strandline
+
+URL_VARIABLE = "STRANDLINE_URL"
+PLACES = ("url", "log", "store")
+CONFIG_BYTES_MAX = 2**20
+_PANEL = "Where, and how to answer"
+
+
+def _option(kind: Any, default: Any, name: str, metavar: str | None, help_: str) -> tuple[Any, Any]:
+    option = typer.Option(name, metavar=metavar, help=help_, rich_help_panel=_PANEL, show_default=False)
+    return Annotated[kind, option], default
+
+
+COMMON = {
+    "url": _option(str | None, None, "--url", "URL", f"The journal, e.g. sqlite:orders; else {URL_VARIABLE}."),
+    "log": _option(str | None, None, "--log", "URL", "The action log alone; needs --store."),
+    "store": _option(str | None, None, "--store", "URL", "The journal store alone; needs --log."),
+    "config": _option(str | None, None, "--config", "FILE", "TOML: url, log, store, and settings by name."),
+    "set": _option(list[str] | None, None, "--set", "NAME=VALUE", "One setting, e.g. read_page=100."),
+    "json": _option(bool, False, "--json", None, "Answer with JSON lines."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the common options say, checked."""
+
+    places: dict[str, str] = field(default_factory=dict)
+    """Some of url, log, store."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    json: bool = False
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Options:
+        """Options from the command line, the file that it names, and the environment."""
+        places = {name: given[name] for name in PLACES if given.get(name) is not None}
+        settings = {}
+        if given.get("config") is not None:
+            written = _read_config(Path(given["config"]))
+            in_file = {name: written.pop(name) for name in PLACES if name in written}
+            places = places or in_file
+            remember(map(str, in_file.values()))
+            settings = written
+        for name, text in pairs(given.get("set"), "--set", code="setting").items():
+            settings[name] = parse_setting(name, text)
+        if not places and environ.get(URL_VARIABLE):
+            places = {"url": environ[URL_VARIABLE]}
+        Settings.of(settings)
+        return cls(places, settings, bool(given.get("json")))
+
+    def target(self) -> dict[str, Any]:
+        """`url=`, or `log=` and `store=`, for a call that takes them; `InvalidInput.url_incomplete` without."""
+        if not self.places:
+            raise InvalidInput(
+                "--url: missing; allowed a URL, e.g. sqlite:FOLDER",
+                code="url_incomplete",
+                hint=f"give --url sqlite:FOLDER, or set {URL_VARIABLE}",
+                field="--url",
+            )
+        if "url" in self.places and len(self.places) > 1:
+            raise InvalidInput(
+                "--url: given together with --log or --store; allowed --url, or --log and --store",
+                code="url_incomplete",
+                hint="leave one of them out",
+                field="--url",
+            )
+        return dict(self.places)
+
+    def connect(self, *, create: bool = False) -> Strandline:
+        """Open it. Commands that only look make nothing: a mistyped folder stays absent."""
+        from strandline.connect import connect
+
+        if create:
+            return connect(**self.target(), **self.settings)
+        try:
+            return connect(**self.target(), **{"schema": "check", **self.settings})
+        except SchemaMismatch as error:
+            if error.code == "no_schema":
+                error.hint = "is --url right? `strandline append` makes a new one"
+            raise
+
+
+def with_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """A command that takes the common options beside its own, and gets them as its first argument."""
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    common = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+        for name, (annotation, default) in COMMON.items()
+    ]
+    parameters = [*(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own), *common]
+
+    def command(**given: Any) -> int | None:
+        options = Options.of({name: given.pop(name) for name in COMMON})
+        return function(options, **given)
+
+    command.__doc__, command.__name__ = function.__doc__, function.__name__
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    refused = f"--config {shown(str(path))}"
+    try:
+        with path.open("rb") as file:
+            text = file.read(CONFIG_BYTES_MAX + 1)
+    except OSError as error:
+        raise InvalidInput(
+            f"{refused}: cannot be read ({error.strerror})", code="option", hint="give a file that you can read"
+        ) from None
+    if len(text) > CONFIG_BYTES_MAX:
+        raise InvalidInput(f"{refused}: over {CONFIG_BYTES_MAX} bytes", code="option", hint="give a shorter file")
+    try:
+        written = tomllib.loads(text.decode())
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"{refused}: not UTF-8 at byte {error.start}", code="invalid_unicode", hint="write it in UTF-8"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(
+            f"{refused}: not TOML: {error}", code="option", hint='write lines like url = "sqlite:orders"'
+        ) from None
+    known = {*PLACES, *(setting.name for setting in fields(Settings))}
+    for name, value in written.items():
+        if name not in known:
+            raise unknown("configuration key", name, known, code="setting")
+        if name in PLACES and not isinstance(value, str):
+            raise InvalidInput(
+                f"{name}: not text; allowed a URL; got {shown(value)}", code="setting", hint="write it in quotes"
+            )
+    return written

@@ -1,0 +1,121 @@
+"""What a command prints: JSON lines for programs, short lines and tables for people.
+
+Text from a journal is never sent to a terminal as it is: control characters and direction marks are shown escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import sys
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from strandline.values.keys import Key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+    from rich.table import Table
+
+WIDTH_WITHOUT_TERMINAL = 200
+
+
+def say(text: str) -> None:
+    """A line for people, on stdout."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """A line for people, on stderr: not part of the answer."""
+    sys.stderr.write(text + "\n")
+
+
+def emit(value: Any) -> None:
+    """A JSON line, on stdout, as UTF-8 whatever the locale says."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(orjson.dumps(plain(value)) + b"\n")
+
+
+def plain(value: Any) -> Any:
+    """A value of ours as JSON carries it."""
+    if isinstance(value, (str, int, float, bool, type(None))):
+        return value.value if isinstance(value, Enum) else value
+    if isinstance(value, Key):
+        return str(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: plain(member) for name, member in value._asdict().items()}
+    if isinstance(value, dict):
+        return {str(name): plain(member) for name, member in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(member) for member in value]
+    return str(value)
+
+
+def printable(text: str) -> str:
+    """Text that can do nothing to a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def time_text(timestamp: int | None) -> str:
+    """Microseconds as a date and time, UTC."""
+    if not timestamp:
+        return "-"
+    try:
+        moment = datetime.fromtimestamp(timestamp // 10**6, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp} µs"
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{timestamp % 10**6:06d}Z"
+
+
+def seconds_text(seconds: float) -> str:
+    """A duration, as precise as somebody who looks at it needs."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} d"
+
+
+def bytes_text(size: float) -> str:
+    """A size in the unit that makes it short."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def console() -> Console:
+    """A console on stdout. Without a terminal it is wide, so that no table is cut."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL
+    return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()) -> Table:
+    """A table without frames; the columns in `numbers` stand right."""
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        drawn.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text(printable(cell)) for cell in row))
+    return drawn

@@ -1,0 +1,179 @@
+"""`strandline pipeline`: carry, replay, and look after what could not be carried or has expired."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from strandline.cli.arguments import confirm, whole_number
+from strandline.cli.display import display_for
+from strandline.cli.extras import needs_spark
+from strandline.cli.options import Options
+from strandline.cli.output import console, emit, note, say, table, time_text
+from strandline.cli.record import Yes
+from strandline.errors import invalid
+from strandline.pipeline.progress import Progress
+from strandline.rows import QuarantineRow
+
+
+def run(
+    options: Options,
+    once: Annotated[bool, typer.Option("--once", help="Carry up to now, then end.")] = False,
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="URL", help="Spark's master; else the cores of this machine.")
+    ] = None,
+) -> None:
+    """Carry the log into the store, on Spark, until stopped.
+
+    Example: strandline pipeline run --once --url sqlite:orders
+    """
+    target = options.target()
+    with needs_spark():
+        from strandline.pipeline.replicate import run as carry
+    if not options.json:
+        note("starting Spark …")
+    stop = threading.Event()
+    with _stopped_by_signal(stop), display_for(json=options.json) as display:
+        guard = _Guard(display.show, stop)
+        done = carry(**target, once=once, progress=guard, stop=stop, master=master, **options.settings)
+    guard.raise_if_unread()
+    if not options.json:
+        say(f"carried {done.events:,} events, {done.actions:,} actions; strandline {time_text(done.strandline)}")
+
+
+class _Guard:
+    """Shows batches from the pipeline's thread. If nobody reads any more the pipeline ends; it does not break."""
+
+    def __init__(self, show: Callable[[Progress], None], stop: threading.Event) -> None:
+        self._show, self._stop = show, stop
+        self._error: OSError | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        try:
+            if self._error is None:
+                self._show(progress)
+        except OSError as error:
+            self._error = error
+            self._stop.set()
+
+    def raise_if_unread(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+@contextmanager
+def _stopped_by_signal(stop: threading.Event) -> Iterator[None]:
+    """SIGTERM ends the run in order: the batch at hand is finished, the lease given back, exit 0."""
+    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def replay(
+    options: Options,
+    out: Annotated[str, typer.Option("--out", metavar="PATH", help="A new folder for the Parquet files.")],
+    entity_type: Annotated[str | None, typer.Option("--entity-type", metavar="TYPE", help="Only this type.")] = None,
+    slices: Annotated[str | None, typer.Option("--slices", metavar="LO-HI", help="Only these slices, 0-1023.")] = None,
+    from_: Annotated[str | None, typer.Option("--from", metavar="TIME", help="From this time, RFC 3339.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Up to this time, RFC 3339.")] = None,
+) -> None:
+    """Write all events as Parquet, joined from store and log.
+
+    Example: strandline pipeline replay --out events --entity-type order --url sqlite:orders
+    """
+    raise NotImplementedError(options, out, entity_type, slices, from_, to)
+
+
+def quarantine(
+    options: Options,
+    limit: Annotated[str, typer.Option("--limit", metavar="N", help="At most so many, 1..1000.")] = "1000",
+) -> None:
+    """List records that are damaged or not ours.
+
+    Example: strandline pipeline quarantine --url sqlite:orders
+    """
+    from strandline.journal import checks
+
+    most = checks.limit(whole_number(limit, "--limit", code="limit_range", allowed="1..1000"))
+    with options.connect() as s:
+        rows = s.store.quarantined(limit=most)
+    if options.json:
+        for row in rows:
+            emit(_listed(row))
+        return
+    if not rows:
+        say("nothing is quarantined")
+        return
+    columns = ("partition", "offset", "time", "key", "reason", "events")
+    cells = [
+        (str(row.partition), str(row.offset), time_text(row.timestamp), row.key or "-", row.reason, _events(row))
+        for row in rows
+    ]
+    console().print(table(columns, cells, numbers=("partition", "offset")))
+    note("`strandline pipeline resolve PARTITION OFFSET skip` takes one off; `retry` reads it again")
+
+
+def resolve(
+    options: Options,
+    partition: Annotated[str, typer.Argument(metavar="PARTITION", help="As `pipeline quarantine` lists it.")],
+    offset: Annotated[str, typer.Argument(metavar="OFFSET", help="As `pipeline quarantine` lists it.")],
+    how: Annotated[str, typer.Argument(metavar="HOW", help="skip: give its events up; retry: read it again.")],
+    yes: Yes = False,
+) -> None:
+    """Resolve a quarantined record: skip it, or read it again.
+
+    Example: strandline pipeline resolve 3 1042 retry --url sqlite:orders
+    """
+    place = (
+        whole_number(partition, "PARTITION", code="option", allowed="a number of a partition"),
+        whole_number(offset, "OFFSET", code="option", allowed="an offset"),
+    )
+    if how not in ("skip", "retry"):
+        raise invalid("how", "HOW", "unknown", allowed="skip or retry", got=how)
+    options.target()
+    if how == "skip":
+        confirm(f"give up the events of partition {place[0]}, offset {place[1]}, for good", yes=yes)
+    from strandline.resolve import resolve as resolve_record
+
+    with options.connect() as s:
+        resolve_record(s.store, *place, how)
+    if options.json:
+        emit({"partition": place[0], "offset": place[1], "how": how})
+    else:
+        say(f"partition {place[0]}, offset {place[1]}: {'skipped' if how == 'skip' else 'read again'}")
+
+
+def purge_expired(
+    options: Options,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list them.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Purge the journals whose expiry has passed.
+
+    Example: strandline pipeline purge-expired --dry-run --url sqlite:orders
+    """
+    target = options.target()
+    if not dry_run:
+        confirm("remove every journal whose expiry has passed, for good", yes=yes)
+    from strandline.pipeline import purge_expired as purge
+
+    keys = purge(**target, dry_run=dry_run, **{"schema": "check", **options.settings})
+    for key in keys:
+        emit({"key": key}) if options.json else say(str(key))
+    if not options.json:
+        note(f"{len(keys)} {'would be ' if dry_run else ''}purged")
+
+
+def _listed(row: QuarantineRow) -> dict[str, Any]:
+    return {name: value for name, value in row._asdict().items() if name not in ("header", "value")}
+
+
+def _events(row: QuarantineRow) -> str:
+    return "-" if row.first is None else f"{row.first}..{row.last}"

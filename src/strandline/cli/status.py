@@ -1,0 +1,103 @@
+"""`strandline status`: how far the pipeline is, once or all the time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strandline.cli.options import Options
+from strandline.cli.output import console, emit, printable, seconds_text, table, time_text
+from strandline.journal.status import Status
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from strandline.connect import Strandline
+
+WATCH_S = 1.0
+
+
+def status(
+    options: Options,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on showing it, every second, until Ctrl-C.")] = False,
+) -> None:
+    """Show how far the pipeline is, and what it could not carry.
+
+    Example: strandline status --watch --url sqlite:orders
+    """
+    with options.connect() as s:
+        looks = _looks(s) if watch else iter((s.status(),))
+        if options.json:
+            for look in looks:
+                emit(look.to_dict())
+                sys.stdout.flush()
+        elif watch and sys.stdout.isatty():
+            _watch(looks)
+        else:
+            for look in looks:
+                console().print(picture(look))
+                sys.stdout.flush()
+
+
+def _looks(s: Strandline) -> Iterator[Status]:
+    while True:
+        yield s.status()
+        time.sleep(WATCH_S)
+
+
+def _watch(looks: Iterator[Status]) -> None:
+    from rich.live import Live
+
+    with Live(console=console(), auto_refresh=False) as live:
+        for look in looks:
+            live.update(picture(look), refresh=True)
+
+
+def picture(look: Status) -> RenderableType:
+    """A status for a person."""
+    from rich.console import Group
+    from rich.text import Text
+
+    warnings = [Text(f"warning: {printable(warning)}", style="bold yellow") for warning in look.warnings]
+    return Group(_partitions(look), Text(), *(Text(line) for line in summary(look)), *warnings)
+
+
+def summary(look: Status) -> list[str]:
+    """What holds for all partitions."""
+    age = look.strandline_age_s
+    strandline = "none yet: a partition was never carried" if age is None else f"{time_text(look.strandline)}, "
+    holder = "nobody: start it with `strandline pipeline run`"
+    if look.lease_holder is not None:
+        holder = f"{printable(look.lease_holder)} since {time_text(look.lease_since)}"
+    return [
+        f"strandline  {strandline}{'' if age is None else seconds_text(age) + ' ago'}",
+        f"pipeline    {holder}",
+        f"quarantine  {look.quarantined:,}",
+        f"durability  {look.durability}",
+    ]
+
+
+def _partitions(look: Status) -> RenderableType:
+    columns = ["partition", "pointer", "newest", "lag", "lag s", "carried up to"]
+    failing = any(p.last_error for p in look.partitions)
+    rows = [
+        [
+            str(p.partition),
+            _offset(p.pointer),
+            _offset(p.newest),
+            f"{p.lag_actions:,}",
+            f"{p.lag_s:.1f}",
+            time_text(p.timestamp),
+            *([p.last_error or ""] if failing else []),
+        ]
+        for p in look.partitions
+    ]
+    return table([*columns, *(["last error"] if failing else [])], rows, numbers=columns[:5])
+
+
+def _offset(offset: int) -> str:
+    return "-" if offset < 0 else f"{offset:,}"
