@@ -10,6 +10,7 @@ A record has a header, all that the fold needs, and a value, the payloads and me
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Callable, Sequence
@@ -19,8 +20,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from strandline.errors import SchemaMismatch
-from strandline.values.actions import KEEP_EXPIRY, Action, Append, Delete, EventHeader, Mark, Purge
+from strandline.errors import SchemaMismatch, shown
+from strandline.values.actions import EXPIRE_AFTER_US_MAX, KEEP_EXPIRY, Action, Append, Delete, EventHeader, Mark, Purge
 from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.keys import is_key
 from strandline.values.payloads import BYTES, JSON
@@ -30,6 +31,7 @@ VALUE_BYTES_MAX: Final = 16 * 2**20
 _TOP: Final = 0x80000000
 _PREFIX: Final = b'{"crc":"'
 _BODY: Final = len(_PREFIX) + 8 + 2  # the checksum, its quote and the comma
+_HEXADECIMAL: Final = re.compile("[0-9a-f]{32}").fullmatch
 
 
 class Record(NamedTuple):
@@ -84,25 +86,30 @@ def decode_header(data: bytes | None) -> Action:
     if not data or not data.startswith(_PREFIX):
         raise BadHeader("foreign")
     body = b"{" + data[_BODY:]
+    if data[len(_PREFIX) : _BODY] != b'%08x",' % zlib.crc32(body):
+        raise BadHeader("header")
     try:
-        if int(data[len(_PREFIX) : _BODY - 2], 16) != zlib.crc32(body):
-            raise BadHeader("header")
         fields = orjson.loads(body)
-        version, kind = fields["v"], fields["kind"]
+        version = fields["v"]
+        if type(version) is not int or version != RECORD_VERSION:
+            raise _unknown(version, fields.get("kind"))
+        kind = fields["kind"]
+        read = _READERS.get(kind) if type(kind) is str else None
+        if read is None:
+            raise _unknown(version, kind)
+        return read(fields)
     except (ValueError, KeyError, TypeError):
         raise BadHeader("header") from None
-    if version != RECORD_VERSION or kind not in _READERS:
-        raise SchemaMismatch(
-            f"record of version {version!r}, kind {kind!r}; this program knows version {RECORD_VERSION}",
-            code="version",
-            hint="upgrade strandline here: a newer one writes this log",
-            found=version,
-            known=RECORD_VERSION,
-        )
-    try:
-        return _READERS[kind](fields)
-    except (KeyError, TypeError, ValueError, IndexError):
-        raise BadHeader("header") from None
+
+
+def _unknown(version: object, kind: object) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"record of version {shown(version)}, kind {shown(kind)}; this program knows version {RECORD_VERSION}",
+        code="version",
+        hint="upgrade strandline here: a newer one writes this log",
+        found=version,
+        known=RECORD_VERSION,
+    )
 
 
 def _fields(action: Action) -> dict[str, Any]:
@@ -127,23 +134,37 @@ def _said(**fields: Any) -> dict[str, Any]:
 
 
 def _append(fields: dict[str, Any]) -> Append:
-    events = tuple([(_text(type_), tuple(map(_text, tags))) for type_, tags in fields["events"]])
-    append_id, digest, headers = fields["id"], fields["digest"], fields.get("headers")
-    if not events or len(append_id) != 32 or len(digest) != 32 or bytes.fromhex(append_id + digest) == b"":
-        raise ValueError(fields["id"])
-    if headers is not None and not all(isinstance(value, str) for value in headers.values()):
+    events, append_id, digest = fields["events"], fields["id"], fields["digest"]
+    given, expire, headers = fields.get("given", False), fields.get("expire", KEEP_EXPIRY), fields.get("headers")
+    if type(events) is not list or not events or type(given) is not bool:
+        raise TypeError(events, given)
+    if not _HEXADECIMAL(append_id) or not _HEXADECIMAL(digest):
+        raise ValueError(append_id, digest)
+    if type(expire) is not int or not KEEP_EXPIRY <= expire <= EXPIRE_AFTER_US_MAX:
+        raise ValueError(expire)
+    if headers is not None and (type(headers) is not dict or any(type(value) is not str for value in headers.values())):
         raise TypeError(headers)
     return Append(
         _key(fields["key"]),
-        events,
+        tuple(_events(events)),
         append_id,
-        bool(fields.get("given")),
+        given,
         digest,
         _number(fields.get("first"), 1),
         _number(fields.get("expected"), 0),
-        _number(fields.get("expire", KEEP_EXPIRY), KEEP_EXPIRY) or 0,
+        expire,
         headers,
     )
+
+
+def _events(events: list[Any]) -> list[EventHeader]:
+    found = []
+    for event in events:
+        type_, tags = event
+        if type(event) is not list or type(type_) is not str or type(tags) is not list:
+            raise TypeError(event)
+        found.append((type_, tuple(map(_text, tags)) if tags else ()))
+    return found
 
 
 def _mark(fields: dict[str, Any]) -> Mark:
@@ -194,7 +215,7 @@ def _number(value: Any, least: int) -> int | None:
 # ---------------------------------------------------------------- value
 
 
-def encode_value(contents: Sequence[Content]) -> bytes:
+def encode_value(contents: Sequence[tuple[int, bytes, bytes | None]]) -> bytes:
     """The value of an append."""
     lengths: list[int] = []
     parts: list[bytes] = []
@@ -224,6 +245,8 @@ def decode_value(data: bytes | None, count: int) -> list[Content]:
         metadata_length, payload_length = lengths[index], lengths[index + 1]
         metadata = None
         if metadata_length:
+            if not metadata_length & _TOP:
+                raise BadValue("undecodable")
             end = at + (metadata_length & ~_TOP)
             metadata, at = data[at:end], end
         end = at + (payload_length & ~_TOP)
@@ -235,8 +258,8 @@ def decode_value(data: bytes | None, count: int) -> list[Content]:
 
 
 def content_digest(events: Sequence[EventHeader], headers: dict[str, str] | None, value: bytes) -> str:
-    """What makes two appends the same: their events and headers, payloads included."""
-    digest = blake2b(orjson.dumps((events, headers)), digest_size=16)
+    """What makes two appends the same: their events, payloads included, and their headers in any order."""
+    digest = blake2b(orjson.dumps((events, headers), option=orjson.OPT_SORT_KEYS), digest_size=16)
     digest.update(value)
     return digest.hexdigest()
 

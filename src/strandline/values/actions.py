@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 KEEP_EXPIRY = -1
 NO_EXPIRY = 0
+EXPIRE_AFTER_US_MAX = 36_500 * 86_400 * 1_000_000
 
 
 EventHeader = tuple[str, tuple[str, ...]]

@@ -1,0 +1,455 @@
+"""Records: what is written is read again, and nothing else is ever taken for it."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from strandline.errors import SchemaMismatch
+from strandline.fold import fold
+from strandline.record import (
+    VALUE_BYTES_MAX,
+    BadHeader,
+    BadValue,
+    Content,
+    content_digest,
+    decode_header,
+    decode_value,
+    encode_header,
+    encode_value,
+    read_contents,
+)
+from strandline.values.actions import (
+    EXPIRE_AFTER_US_MAX,
+    KEEP_EXPIRY,
+    NO_EXPIRY,
+    Action,
+    Append,
+    Delete,
+    Mark,
+    Place,
+    Purge,
+)
+from strandline.values.heads import SEQ_NR_MAX
+from strandline.values.payloads import BYTES, JSON
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+NAME = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
+KEYS = st.builds("{}|{}".format, NAME.filter(lambda text: "|" not in text), NAME)
+HEX = st.binary(min_size=16, max_size=16).map(bytes.hex)
+NUMBERS = st.integers(1, SEQ_NR_MAX)
+OR_NOTHING = st.none()
+
+APPENDS = st.builds(
+    Append,
+    key=KEYS,
+    events=st.lists(st.tuples(TEXT, st.lists(TEXT, max_size=3).map(tuple)), min_size=1, max_size=5).map(tuple),
+    append_id=HEX,
+    id_given=st.booleans(),
+    digest=HEX,
+    first=OR_NOTHING | NUMBERS,
+    expected=OR_NOTHING | st.integers(0, SEQ_NR_MAX),
+    expire_after_us=st.sampled_from([KEEP_EXPIRY, NO_EXPIRY]) | st.integers(1, EXPIRE_AFTER_US_MAX),
+    headers=OR_NOTHING | st.dictionaries(TEXT, TEXT, max_size=3),
+)
+ACTIONS = (
+    APPENDS
+    | st.builds(Mark, key=OR_NOTHING | KEYS, id=TEXT, at_least=OR_NOTHING | st.integers(0, SEQ_NR_MAX))
+    | st.builds(Delete, key=KEYS, to=NUMBERS, life=OR_NOTHING | NUMBERS)
+    | st.builds(Purge, key=KEYS, if_offset=OR_NOTHING | st.integers(0, SEQ_NR_MAX))
+)
+CONTENTS = st.lists(
+    st.builds(Content, form=st.sampled_from([BYTES, JSON]), payload=st.binary(), metadata=OR_NOTHING | st.binary()),
+    min_size=1,
+    max_size=6,
+)
+
+ID, DIGEST = "0123456789abcdef" * 2, "fedcba9876543210" * 2
+APPEND = Append(
+    "order|42", (("Placed", ("new", "élan")), ("Paid", ())), ID, True, DIGEST, 7, 6, 90_000_000, {"by": "eve"}
+)
+EXAMPLES = [
+    APPEND,
+    Append("order|42", (("Placed", ()),), ID, False, DIGEST),
+    Mark(None, "idle", at_least=1_700_000_000_000_000),
+    Mark("order|42", "m"),
+    Delete("order|42", 5, life=2),
+    Delete("order|42", 5),
+    Purge("user|a|b", if_offset=0),
+    Purge("order|😀"),
+]
+
+
+def signed(fields: object) -> bytes:
+    """A header with a right checksum, whatever it says."""
+    body = fields if isinstance(fields, bytes) else orjson.dumps(fields)
+    return b'{"crc":"%08x",' % zlib.crc32(body) + body[1:]
+
+
+def refused(header: bytes | None) -> str:
+    with pytest.raises(BadHeader) as caught:
+        decode_header(header)
+    return caught.value.reason
+
+
+# ---------------------------------------------------------------- header
+
+
+@pytest.mark.req("J25", "J126")
+@settings(max_examples=500, deadline=None)
+@given(ACTIONS)
+def test_a_header_says_all_of_its_action(action: Action) -> None:
+    header = encode_header(action)
+    found = decode_header(header)
+    assert found == action
+    assert type(found) is type(action)
+    assert [type(field) for field in found] == [type(field) for field in action]
+    assert orjson.loads(header)["v"] == 1  # it is JSON for everybody
+
+
+@pytest.mark.req("J126")
+def test_a_header_is_readable_by_people() -> None:
+    header = encode_header(APPEND).decode()
+    assert header[:8] == '{"crc":"'
+    assert header[16:] == (
+        '","v":1,"kind":"append","key":"order|42","events":[["Placed",["new","élan"]],["Paid",[]]],"id":"' + ID
+        + '","digest":"' + DIGEST + '","given":true,"first":7,"expected":6,"headers":{"by":"eve"},"expire":90000000}'
+    )  # fmt: skip
+    assert encode_header(Purge("order|42"))[17:] == b',"v":1,"kind":"purge","key":"order|42"}'
+
+
+@pytest.mark.req("J126")
+@settings(max_examples=200, deadline=None)
+@given(ACTIONS, ACTIONS)
+def test_headers_alone_decide(before: Action, action: Action) -> None:
+    """Who folds what was read from headers comes to the same state as who folds the actions themselves."""
+    places = [Place(0, 1, 1_000), Place(0, 2, 2_000)]
+    told, read = None, None
+    for one, place in zip([before, action], places, strict=True):
+        told, effect = fold(told, one, place, 10)
+        read, same = fold(read, decode_header(encode_header(one)), place, 10)
+        assert same == effect
+    assert read == told
+
+
+@pytest.mark.req("RA12")
+@pytest.mark.parametrize("action", EXAMPLES, ids=repr)
+def test_every_flipped_bit_of_a_header_is_found(action: Action) -> None:
+    header = encode_header(action)
+    for bit in range(8 * len(header)):
+        flipped = bytearray(header)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(BadHeader):
+            decode_header(bytes(flipped))
+
+
+@pytest.mark.req("RA12")
+@settings(max_examples=500, deadline=None)
+@given(ACTIONS, st.data())
+def test_every_changed_header_is_found(action: Action, data: st.DataObject) -> None:
+    header = bytearray(encode_header(action))
+    at = data.draw(st.integers(0, len(header) - 1))
+    header[at] = data.draw(st.integers(0, 255).filter(lambda byte: byte != header[at]))
+    with pytest.raises(BadHeader):
+        decode_header(bytes(header))
+
+
+@pytest.mark.req("RA12")
+@pytest.mark.parametrize("action", EXAMPLES, ids=repr)
+def test_a_header_that_was_cut_or_grew_is_found(action: Action) -> None:
+    header = encode_header(action)
+    for end in range(len(header)):
+        refused(header[:end])
+        if end:
+            refused(header[end:])
+    for more in (b"}", b" ", b"\0", b"\n"):
+        refused(header + more)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        b"",
+        b"{}",
+        b"null",
+        b"hello",
+        b'{"v":1,"kind":"mark","id":"m"}',
+        b' {"crc":"00000000",',
+        b'{"crc":',
+        b"\xff",
+    ],
+)
+def test_what_is_not_ours_is_foreign(header: bytes | None) -> None:
+    assert refused(header) == "foreign"
+
+
+def without(*names: str) -> dict[str, Any]:
+    return {name: field for name, field in orjson.loads(encode_header(APPEND)).items() if name not in ("crc", *names)}
+
+
+SAID = without()
+BAD_FORMS: dict[str, object] = {
+    "no JSON": b'{"v":1,',
+    "not UTF-8": b'{"v":1,"kind":"\xff"}',
+    "array": b"[1]",
+    "text": b'"v"',
+    "number": b"1",
+    "nothing": b"null",
+    "no version": without("v"),
+    "no kind": without("kind"),
+    "no key": without("key"),
+    "no id": without("id"),
+    "no digest": without("digest"),
+    "no events": without("events"),
+    "key not text": SAID | {"key": 42},
+    "key a list": SAID | {"key": ["order|42"]},
+    "key without bar": SAID | {"key": "order"},
+    "key empty": SAID | {"key": "order|"},
+    "key too long": SAID | {"key": "order|" + "x" * 507},
+    "key with control character": SAID | {"key": "order|\n"},
+    "key nothing": SAID | {"key": None},
+    "events empty": SAID | {"events": []},
+    "events nothing": SAID | {"events": None},
+    "events a number": SAID | {"events": 1},
+    "events an object": SAID | {"events": {"ab": 1}},
+    "events a text": SAID | {"events": "ab"},
+    "event a text": SAID | {"events": ["ab"]},
+    "event an object": SAID | {"events": [{"T": 1, "U": 2}]},
+    "event without tags": SAID | {"events": [["T"]]},
+    "event with more": SAID | {"events": [["T", [], 1]]},
+    "event with type of number": SAID | {"events": [[1, []]]},
+    "event with type of nothing": SAID | {"events": [[None, []]]},
+    "tags a text": SAID | {"events": [["T", "tag"]]},
+    "tags an object": SAID | {"events": [["T", {"tag": 1}]]},
+    "tags nothing": SAID | {"events": [["T", None]]},
+    "tag a number": SAID | {"events": [["T", [1]]]},
+    "id short": SAID | {"id": ID[1:]},
+    "id long": SAID | {"id": ID + "0"},
+    "id no hexadecimal": SAID | {"id": "g" * 32},
+    "id with space": SAID | {"id": "ab " * 10 + "ab"},
+    "id in capitals": SAID | {"id": ID.upper()},
+    "id a number": SAID | {"id": 5},
+    "id a list": SAID | {"id": ["0"] * 32},
+    "digest short": SAID | {"digest": DIGEST[1:]},
+    "digest no hexadecimal": SAID | {"digest": "x" * 32},
+    "digest with space": SAID | {"digest": "ab " * 10 + "ab"},
+    "id and digest shifted": SAID | {"id": ID + DIGEST[:2], "digest": DIGEST[2:]},
+    "given a number": SAID | {"given": 1},
+    "given a text": SAID | {"given": "false"},
+    "first 0": SAID | {"first": 0},
+    "first too large": SAID | {"first": 2**63},
+    "first a fraction": SAID | {"first": 7.0},
+    "first true": SAID | {"first": True},
+    "first a text": SAID | {"first": "7"},
+    "expected negative": SAID | {"expected": -1},
+    "expected too large": SAID | {"expected": 2**64 - 1},
+    "expire below": SAID | {"expire": -2},
+    "expire nothing": SAID | {"expire": None},
+    "expire a fraction": SAID | {"expire": 1.5},
+    "expire too long": SAID | {"expire": EXPIRE_AFTER_US_MAX + 1},
+    "headers a list": SAID | {"headers": ["by"]},
+    "headers a text": SAID | {"headers": "by"},
+    "header a number": SAID | {"headers": {"by": 1}},
+    "mark without id": {"v": 1, "kind": "mark"},
+    "mark id a number": {"v": 1, "kind": "mark", "id": 1},
+    "mark with a bad key": {"v": 1, "kind": "mark", "id": "m", "key": "order"},
+    "mark at least negative": {"v": 1, "kind": "mark", "id": "m", "at_least": -1},
+    "delete without to": {"v": 1, "kind": "delete", "key": "order|42"},
+    "delete to nothing": {"v": 1, "kind": "delete", "key": "order|42", "to": None},
+    "delete to 0": {"v": 1, "kind": "delete", "key": "order|42", "to": 0},
+    "delete without key": {"v": 1, "kind": "delete", "to": 1},
+    "delete life 0": {"v": 1, "kind": "delete", "key": "order|42", "to": 1, "life": 0},
+    "purge without key": {"v": 1, "kind": "purge"},
+    "purge offset negative": {"v": 1, "kind": "purge", "key": "order|42", "if_offset": -1},
+}
+
+
+@pytest.mark.req("RA12")
+@pytest.mark.parametrize("fields", BAD_FORMS.values(), ids=BAD_FORMS.keys())
+def test_bad_form_and_limits_are_found_behind_a_right_checksum(fields: object) -> None:
+    assert refused(signed(fields)) == "header"
+
+
+@pytest.mark.req("RR12")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        *({"v": version} for version in (2, 0, "1", None, True, 1.0, [1], "x" * 9_999)),
+        *({"kind": kind} for kind in ("rename", "Append", None, ["append"], {"a": 1}, "x" * 9_999)),
+    ],
+    ids=lambda changed: repr(changed)[:40],
+)
+def test_an_unknown_version_or_kind_is_no_bad_record(changed: dict[str, Any]) -> None:
+    with pytest.raises(SchemaMismatch) as caught:
+        decode_header(signed(SAID | changed))
+    error = caught.value
+    assert (error.code, error.known, error.found) == ("version", 1, changed.get("v", 1))
+    assert len(str(error)) < 300
+    assert error.hint
+
+
+@pytest.mark.req("RR12")
+def test_another_version_may_have_another_form() -> None:
+    with pytest.raises(SchemaMismatch):
+        decode_header(signed({"v": 2, "what": "append"}))
+
+
+JSONS = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS = st.sampled_from([*SAID, "to", "life", "if_offset", "at_least"])
+
+
+@pytest.mark.req("RA12")
+@settings(max_examples=2_000, deadline=None)
+@given(ACTIONS, st.dictionaries(FIELDS, JSONS, max_size=3))
+def test_a_right_checksum_proves_no_form(action: Action, changed: dict[str, Any]) -> None:
+    """Any field may say anything: what comes is an action within its limits, or one of two errors."""
+    fields = orjson.loads(encode_header(action)) | changed
+    del fields["crc"]
+    try:
+        found = decode_header(signed(fields))
+    except (BadHeader, SchemaMismatch):
+        return
+    assert decode_header(encode_header(found)) == found
+    fold(None, found, Place(0, 1, 1_000), 10)
+
+
+@pytest.mark.req("RA12")
+@settings(max_examples=5_000, deadline=None)
+@given(st.binary() | st.binary().map(signed) | st.binary().map(b'{"crc":"'.__add__), st.integers(1, 4))
+@example(b'{"crc":"', 1)
+@example(signed(b"[" * 5_000), 1)
+def test_random_bytes_give_no_other_error(data: bytes, count: int) -> None:
+    with pytest.raises((BadHeader, SchemaMismatch)):
+        decode_header(data)
+    try:
+        contents = decode_value(data, count)
+    except BadValue as bad:
+        reason = bad.reason
+    else:
+        assert len(contents) == count
+        reason = "undecodable"
+    assert reason == "undecodable"
+    with pytest.raises(BadValue):
+        read_contents(APPEND, data)
+
+
+# ---------------------------------------------------------------- value
+
+
+def recorded(contents: list[Content], **changed: Any) -> tuple[Append, bytes]:
+    """An append with these contents, and its value."""
+    events = tuple((f"T{n}", ("tag",) * (n % 3)) for n in range(len(contents)))
+    value = encode_value(contents)
+    action = APPEND._replace(events=events, **changed)
+    return action._replace(digest=content_digest(action.events, action.headers, value)), value
+
+
+@pytest.mark.req("J7")
+@settings(max_examples=500, deadline=None)
+@given(CONTENTS)
+@example([Content(BYTES, b"", None)])
+@example([Content(JSON, b"null", b""), Content(BYTES, b"", b"{}")])
+def test_a_value_gives_back_its_contents(contents: list[Content]) -> None:
+    action, value = recorded(contents)
+    assert decode_value(value, len(contents)) == contents
+    assert read_contents(action, value) == contents
+
+
+SOME = [Content(JSON, b'{"price":1.0}', None), Content(BYTES, b"\0\xff", b'{"by":"eve"}'), Content(JSON, b"1", b"{}")]
+
+
+@pytest.mark.req("RA12")
+def test_every_changed_byte_of_a_value_is_found() -> None:
+    action, value = recorded(SOME)
+    for at in range(len(value)):
+        for byte in range(256):
+            if byte != value[at]:
+                with pytest.raises(BadValue):
+                    read_contents(action, value[:at] + bytes([byte]) + value[at + 1 :])
+
+
+@pytest.mark.req("RA12")
+def test_a_value_that_was_cut_or_grew_is_found() -> None:
+    action, value = recorded(SOME)
+    for end in range(len(value)):
+        with pytest.raises(BadValue, match="undecodable"):
+            read_contents(action, value[:end])
+    with pytest.raises(BadValue, match="undecodable"):
+        read_contents(action, value + b"\0")
+
+
+@pytest.mark.req("RA12")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"events": (("T0", ()), ("T1", ("tag",)), ("Other", ("tag", "tag")))},
+        {"events": (("T0", ("more",)), ("T1", ("tag",)), ("T2", ("tag", "tag")))},
+        {"headers": None},
+        {"headers": {}},
+        {"headers": {"by": "adam"}},
+        {"digest": DIGEST},
+    ],
+)
+def test_a_digest_is_over_types_tags_and_headers_too(changed: dict[str, Any]) -> None:
+    action, value = recorded(SOME)
+    with pytest.raises(BadValue, match="digest"):
+        read_contents(action._replace(**changed), value)
+
+
+@pytest.mark.req("J40")
+def test_two_appends_are_the_same_if_events_and_headers_are() -> None:
+    events = (("T", ("a", "b")),)
+    value = encode_value([Content(JSON, b"1", None)])
+    digest = content_digest(events, {"x": "1", "y": "2"}, value)
+    assert digest == content_digest(events, {"y": "2", "x": "1"}, value)  # headers have no order
+    others = [
+        content_digest((("T", ("b", "a")),), {"x": "1", "y": "2"}, value),
+        content_digest((("U", ("a", "b")),), {"x": "1", "y": "2"}, value),
+        content_digest(events, {"x": "1"}, value),
+        content_digest(events, {}, value),
+        content_digest(events, None, value),
+        content_digest(events, {"x": "1", "y": "2"}, encode_value([Content(JSON, b"1.0", None)])),
+        content_digest(events, {"x": "1", "y": "2"}, encode_value([Content(BYTES, b"1", None)])),
+        content_digest(events, {"x": "1", "y": "2"}, encode_value([Content(JSON, b"1", b"{}")])),
+    ]
+    assert len({digest, *others}) == 1 + len(others)
+
+
+HUGE = encode_value([Content(BYTES, b"x" * (VALUE_BYTES_MAX - 13), None)])
+BAD_VALUES = {
+    "nothing": (None, 1),
+    "empty": (b"", 1),
+    "other version": (b"\x02" + encode_value(SOME)[1:], 3),
+    "fewer than the header says": (encode_value(SOME), 4),
+    "more than the header says": (encode_value(SOME), 2),
+    "many more": (encode_value(SOME), 10**6),
+    "lengths beyond the end": (struct.pack("<BIII", 1, 1, 0, 0x7FFFFFFF), 1),
+    "metadata beyond the end": (struct.pack("<BIII", 1, 1, 0xFFFFFFFF, 0), 1),
+    "metadata without its mark": (struct.pack("<BIII", 1, 1, 2, 0) + b"{}", 1),
+    "over 16 MiB": (encode_value([Content(BYTES, b"x" * (VALUE_BYTES_MAX - 12), None)]), 1),
+    "text": (b'{"price":1.0}', 1),
+}
+
+
+@pytest.mark.req("J94")
+@pytest.mark.parametrize(("value", "count"), BAD_VALUES.values(), ids=BAD_VALUES.keys())
+def test_what_is_no_value_cannot_be_decoded(value: bytes | None, count: int) -> None:
+    with pytest.raises(BadValue) as caught:
+        decode_value(value, count)
+    assert caught.value.reason == "undecodable"
+
+
+def test_16_mib_can_be_decoded() -> None:
+    assert len(HUGE) == VALUE_BYTES_MAX == 16 * 2**20
+    assert len(decode_value(HUGE, 1)[0].payload) == VALUE_BYTES_MAX - 13
