@@ -90,7 +90,7 @@ def connect(
     `clock` tells microseconds. Settings are checked before anything is opened.
     """
     checked = Settings.of(settings)
-    places = _places(url, log, store, work)
+    places = places_of(url, log, store, work)
     told = clock or now_us
     _check_clock(told)
     opened_log = _open_log(places.log, checked, told)
@@ -126,7 +126,10 @@ class Places(NamedTuple):
     store: Place
 
 
-def _places(url: str | None, log: str | None, store: str | None, work: str | None) -> Places:
+def places_of(
+    url: str | None = None, log: str | None = None, store: str | None = None, work: str | None = None
+) -> Places:
+    """Where log and store are; `InvalidInput` for a URL that cannot be meant."""
     if work is not None:
         raise Unsupported(
             f"work: {masked(work)} cannot be opened by this version",

@@ -55,7 +55,7 @@ def call(*argv: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -
         redirect_stderr(err),
     ):
         code = main(list(argv))
-    return Answer(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # type: ignore[attr-defined]
+    return Answer(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
 
 
 def run(*argv: str | bytes, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Answer:

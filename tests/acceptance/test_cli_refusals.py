@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from tests.acceptance.cli_call import Answer, call, lines, placed, run
 
 KEY = "order|42"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import metadata
 
 from strandline.errors import Unsupported
 
@@ -22,6 +21,8 @@ def install(extra: str) -> str:
 
 def installed(package: str) -> str | None:
     """The version of a package, without importing it."""
+    from importlib import metadata
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -30,6 +31,8 @@ def installed(package: str) -> str | None:
 
 def lacking(extra: str) -> list[str]:
     """Packages of an extra that are not there."""
+    from importlib import metadata
+
     try:
         requirements = metadata.requires("strandline") or []
     except metadata.PackageNotFoundError:  # run from a folder that was never installed

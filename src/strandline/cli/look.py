@@ -12,7 +12,7 @@ import typer
 from strandline.cli.arguments import key_of, seq_nr, whole_number
 from strandline.cli.events import event_fields
 from strandline.cli.options import Options
-from strandline.cli.output import emit, printable, say, time_text
+from strandline.cli.output import emit, note, printable, say, time_text
 from strandline.cli.record import KeyArgument
 from strandline.errors import Corrupt
 from strandline.journal import checks
@@ -85,6 +85,8 @@ def keys(
             found = [str(name) for name in s.journal.entity_types()]
         else:
             found = [str(key) for key in s.journal.keys(entity_type, after=following, limit=most)]
+    if not found and not options.json:
+        note("none that was carried")
     for name in found:
         if options.json:
             emit({"entity_type" if entity_type is None else "key": name})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strandline.cli.arguments import confirm
 from strandline.cli.options import Options
@@ -11,7 +12,9 @@ from strandline.cli.output import emit, printable, say
 from strandline.cli.record import Yes
 from strandline.errors import Unsupported
 from strandline.settings import Settings
-from strandline.sqlite.schema import Kind
+
+if TYPE_CHECKING:
+    from strandline.sqlite.schema import Kind
 
 PACKAGES: dict[Kind, str] = {"log": "strandline.log", "store": "strandline.store"}
 
@@ -58,10 +61,9 @@ def upgrade(options: Options, yes: Yes = False) -> None:
 
 
 def _files(options: Options) -> Iterator[tuple[Kind, Path]]:
-    from strandline.connect import _places as places_of
+    from strandline.connect import places_of
 
-    target = options.target()
-    places = places_of(target.get("url"), target.get("log"), target.get("store"), None)
+    places = places_of(**options.target())
     kinds: tuple[Kind, ...] = ("log", "store")
     for kind, place in zip(kinds, places, strict=True):
         if place.path is None:
