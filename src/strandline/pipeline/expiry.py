@@ -1,0 +1,58 @@
+"""Expiry: purge the keys whose time has passed.
+
+Every key whose stored head says so, however old, gets a Purge that is void if anything was recorded for the key since
+that head. So a key that was revived stays, carried or not, and doing it twice is harmless.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from strandline.connect import Strandline
+from strandline.fold import LifePurged
+from strandline.log.api import Draft
+from strandline.pipeline.target import Target
+from strandline.record import encode_header
+from strandline.values.actions import Mark, Purge
+from strandline.values.keys import Key
+
+PAGE = 1000
+
+
+def purge_expired(
+    url: str | None = None,
+    *,
+    log: str | None = None,
+    store: str | None = None,
+    dry_run: bool = False,
+    **settings: Any,
+) -> list[Key]:
+    """Purge expired keys; which ones. With `dry_run` they are only listed."""
+    with Target(url, log, store, settings).connect() as s:
+        pages = _expired(s, _log_time(s))
+        return [Key.of(key) for page in pages for key in (dict(page) if dry_run else _purge(s, page))]
+
+
+def _log_time(s: Strandline) -> int:
+    """What the log's clock says: the timestamp of a Mark, which changes nothing."""
+    mark = Mark(None, uuid.uuid4().hex)
+    (recorded,) = s.log.append([Draft(0, mark, encode_header(mark))])
+    return recorded.place.timestamp if recorded.place is not None else 0
+
+
+def _expired(s: Strandline, at: int) -> Iterator[list[tuple[str, int]]]:
+    after = None
+    while page := s.store.expired(at=at, after=after, limit=PAGE):
+        yield [(key, offset) for _, key, offset in page]
+        after = page[-1][0], page[-1][1]
+
+
+def _purge(s: Strandline, page: list[tuple[str, int]]) -> list[str]:
+    drafts = []
+    for key, offset in page:
+        purge = Purge(key, if_offset=offset)
+        drafts.append(Draft(Key.of(key).partition(s.log.partitions), purge, encode_header(purge)))
+    answers = s.log.append(drafts)
+    return [key for (key, _), answer in zip(page, answers, strict=True) if isinstance(answer.effect, LifePurged)]
