@@ -79,3 +79,8 @@ def lines(*events: Mapping[str, Any]) -> bytes:
 def placed(count: int = 1, **more: Any) -> Sequence[dict[str, Any]]:
     """Events to append."""
     return [{"type": "placed", "payload": {"total": number}, **more} for number in range(1, count + 1)]
+
+
+def appended(url: str, count: int = 1, key: str = "order|42", **more: Any) -> None:
+    """Append events, and see that it is done."""
+    assert call("append", key, "--url", url, stdin=lines(*placed(count, **more))).code == 0

@@ -161,8 +161,11 @@ def _bars(progress: Progress) -> RenderableType:
         drawn.add_column(column, justify="right")
     drawn.add_column("carried")
     for p in progress.partitions:
-        bar = ProgressBar(total=max(1, p.newest + 1), completed=p.pointer + 1, width=BAR_WIDTH)
-        carried = Text(printable(p.error), style="red") if p.error else bar
+        carried: RenderableType = ProgressBar(total=p.newest + 1, completed=p.pointer + 1, width=BAR_WIDTH)
+        if p.error:
+            carried = Text(printable(p.error), style="red")
+        elif p.newest < 0:
+            carried = Text("empty", style="dim")
         drawn.add_row(str(p.partition), _offset(p.pointer), _offset(p.newest), f"{p.lag:,}", carried)
     return drawn
 

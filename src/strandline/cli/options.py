@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -124,6 +123,8 @@ def with_options(function: Callable[..., int | None]) -> Callable[..., int | Non
 
 
 def _read_config(path: Path) -> dict[str, Any]:
+    import tomllib
+
     refused = f"--config {shown(str(path))}"
     try:
         with path.open("rb") as file:

@@ -39,14 +39,14 @@ def run(
         note("starting Spark …")
     stop = threading.Event()
     with _stopped_by_signal(stop), display_for(json=options.json) as display:
-        guard = _Guard(display.show, stop)
+        guard = Guard(display.show, stop)
         done = carry(**target, once=once, progress=guard, stop=stop, master=master, **options.settings)
     guard.raise_if_unread()
     if not options.json:
         say(f"carried {done.events:,} events, {done.actions:,} actions; strandline {time_text(done.strandline)}")
 
 
-class _Guard:
+class Guard:
     """Shows batches from the pipeline's thread. If nobody reads any more the pipeline ends; it does not break."""
 
     def __init__(self, show: Callable[[Progress], None], stop: threading.Event) -> None:

