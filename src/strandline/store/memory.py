@@ -25,7 +25,7 @@ from strandline.store.refusals import (
 )
 from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head, State
-from strandline.values.keys import SLICES, slice_of
+from strandline.values.keys import SLICES, key_digest, slice_of
 
 _Life = tuple[str, int]
 
@@ -55,7 +55,7 @@ class MemoryStore:
         self._journal: dict[_Life, list[EventRow]] = {}
         self._moments: list[list[EventRow]] = [[] for _ in range(settings.partitions)]
         self._heads: dict[str, Head] = {}
-        self._ended: dict[str, Ended] = {}
+        self._ended: dict[bytes, Ended] = {}
         self._quarantine: dict[tuple[int, int], QuarantineRow] = {}
         self._snapshots: dict[_Life, dict[int, SnapshotRow]] = {}
         self._fence = 0
@@ -82,7 +82,7 @@ class MemoryStore:
             return self._pointers[partition], self._state(key)
 
     def _state(self, key: str) -> State:
-        return self._heads.get(key) or self._ended.get(key)
+        return self._heads.get(key) or self._ended.get(key_digest(key))
 
     def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[EventRow]:
         with self._moment_of():
@@ -117,6 +117,11 @@ class MemoryStore:
         places = sorted(place for place in places if lo <= place[0] <= hi)
         start = 0 if after is None else bisect_right(places, _place(after))
         return [written.decode() for _, written in places[start : start + limit]]
+
+    def expired(self, *, at: int, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str, int]]:
+        with self._moment_of():
+            heads = [(head.expire_at, key, head.offset) for key, head in self._heads.items()]
+        return expired_heads(heads, at, after, limit)
 
     def close(self) -> None:
         with self._lock:
@@ -170,7 +175,7 @@ class MemoryStore:
         self._quarantine.update({(row.partition, row.offset): row for row in change.quarantine})
 
     def _purge(self, key: str, ended: Ended) -> None:
-        self._ended[key] = ended
+        self._ended[key_digest(key)] = ended
         for row in list(self._journal.get((key, ended.life), [])):
             self._remove(row)
         self._snapshots.pop((key, ended.life), None)
@@ -246,8 +251,8 @@ class MemoryStore:
 
     def save_snapshot(self, row: SnapshotRow, partition: int) -> None:
         with self._moment_of():
-            ended, head = self._ended.get(row.key), self._heads.get(row.key)
-            if (ended and ended.life >= row.life) or (head and head.life > row.life):
+            state = self._state(row.key)
+            if state is not None and row.life < state.life + isinstance(state, Ended):
                 raise life_ended(row.key, row.life)
             saved = row._replace(digest=snapshot_digest(row))
             self._snapshots.setdefault((row.key, row.life), {})[row.seq_nr] = saved
@@ -273,6 +278,15 @@ class MemoryStore:
             for seq_nr in gone:
                 del saved[seq_nr]
             return len(gone)
+
+
+def expired_heads(
+    heads: Iterable[tuple[int | None, str, int]], at: int, after: tuple[int, str] | None, limit: int
+) -> list[tuple[int, str, int]]:
+    """Of heads given as (expire_at, key, offset) those that expired, in this order, after a place."""
+    places = sorted((when, key.encode(), offset) for when, key, offset in heads if when is not None and when <= at)
+    start = (-1, b"") if after is None else (after[0], after[1].encode())
+    return [(when, key.decode(), offset) for when, key, offset in places if (when, key) > start][:limit]
 
 
 class MemoryLease:

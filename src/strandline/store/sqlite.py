@@ -25,7 +25,6 @@ from strandline.store.refusals import bad_row, check_fence, check_pointer, lease
 from strandline.store.stored import (
     ended_row,
     head_row,
-    key_digest,
     key_place,
     listed_of,
     listed_row,
@@ -35,7 +34,7 @@ from strandline.store.stored import (
 )
 from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head, State
-from strandline.values.keys import SLICES
+from strandline.values.keys import SLICES, key_digest
 
 PARTITIONS_DEFAULT = 8
 SEGMENT_SIZE_DEFAULT = 10_000
@@ -147,6 +146,10 @@ class SqliteStore:
             start = place[1:]
         with self._database.read() as connection:
             return [key for (key,) in _rows(connection, "keys", (entity_type, *start, hi + 1, "", limit))]
+
+    def expired(self, *, at: int, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str, int]]:
+        with self._database.read() as connection:
+            return _rows(connection, "expired", (*(after or (-1, "")), at, limit))
 
     def close(self) -> None:
         for lease in self._leases:

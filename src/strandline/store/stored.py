@@ -8,23 +8,17 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any
 
 from strandline.rows import Pointer, QuarantineRow, head_columns, head_of
 from strandline.store.refusals import bad_row
 from strandline.values.heads import Ended, Head, State
-from strandline.values.keys import slice_of
+from strandline.values.keys import key_digest, slice_of
 
 HEAD_COLUMNS = 14
 _HEAD = struct.Struct("<11qBqq")
 _POINTER = struct.Struct("<6q")
 _ENDED = struct.Struct("<3q")
-
-
-def key_digest(key: str) -> bytes:
-    """What `ended` knows of a key."""
-    return blake2b(key.encode(), digest_size=16).digest()
 
 
 def key_place(key: str) -> tuple[str, int, str]:

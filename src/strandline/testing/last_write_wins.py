@@ -25,11 +25,12 @@ from typing import Any
 from strandline.fold import LifePurged, segment_of
 from strandline.rows import Batch, Cut, Pointer, QuarantineRow, head_columns, head_of
 from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
+from strandline.store.memory import expired_heads
 from strandline.store.refusals import bad_row, check_fence, check_pointer, closed, lease_held, life_ended
 from strandline.testing.cells import ALWAYS, Table
 from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head, State
-from strandline.values.keys import SLICES, slice_of
+from strandline.values.keys import SLICES, key_digest, slice_of
 
 _HEAD_CELLS = (*Head._fields[:13], "remembered")
 _NO_CELL = {"payload", "metadata", "tags", "headers"}
@@ -97,7 +98,7 @@ class LastWriteWinsStore:
         return head_of([cells.get(name) for name in _HEAD_CELLS]) if "offset" in cells else None
 
     def _ended(self, key: str) -> Ended | None:
-        cells = self._row("ended", key, 0)
+        cells = self._row("ended", key_digest(key), 0)
         return Ended(**cells) if cells else None
 
     def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[EventRow]:
@@ -139,9 +140,14 @@ class LastWriteWinsStore:
         start = (-1, b"") if after is None else (slice_of(after), after.encode())
         return [key.decode() for slice_, key in places if (slice_, key) > start and lo <= slice_ <= hi][:limit]
 
-    def _living(self) -> list[str]:
+    def _living(self) -> dict[str, Head]:
         self._check_open()
-        return [key for key in self.tables["metajournal"].partitions() if isinstance(self.look(key, 0)[1], Head)]
+        states = {key: self.look(key, 0)[1] for key in self.tables["metajournal"].partitions()}
+        return {key: state for key, state in states.items() if isinstance(state, Head)}
+
+    def expired(self, *, at: int, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str, int]]:
+        heads = [(head.expire_at, key, head.offset) for key, head in self._living().items()]
+        return expired_heads(heads, at, after, limit)
 
     def close(self) -> None:
         self._closed = True
@@ -231,7 +237,7 @@ class LastWriteWinsStore:
             return
         key, head = cut.key, self._head(cut.key)
         segment_size = head.segment_size if head and head.life == life else self.settings.segment_size
-        self._put("ended", key, 0, cut.state._asdict(), cut.timestamp)
+        self._put("ended", key_digest(key), 0, cut.state._asdict(), cut.timestamp)
         self._remove_slices(key, life, to, ALWAYS)
         for segment in range(segment_of(max(to, 1), segment_size) + 1):
             self._remove("journal", (key, life, segment), ALWAYS)
