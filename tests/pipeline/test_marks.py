@@ -5,27 +5,27 @@ from __future__ import annotations
 import pytest
 
 from strandline.log.memory import MemoryLog
-from strandline.pipeline.marks import Stillness, behind, write
+from strandline.pipeline.marks import Stillness, behind, carried, write
 from strandline.rows import Pointer
 
 
 def test_the_partition_that_moved_last_needs_no_mark() -> None:
     pointers = [Pointer(0, 5, 900, 900), Pointer(1, -1, 0, 0), Pointer(2, 3, 400, 400)]
-    assert behind(pointers, [5, -1, 3]) == {1: 900, 2: 900}
+    assert behind(pointers) == {1: 900, 2: 900}
 
 
-def test_a_partition_with_something_unreplicated_gets_none() -> None:
+def test_a_partition_with_something_unreplicated_is_told_apart() -> None:
     pointers = [Pointer(0, 5, 900, 900), Pointer(1, 2, 100, 100)]
-    assert behind(pointers, [5, 3]) == {}
+    assert carried(pointers, [5, 3]) == {0}
 
 
 def test_marks_are_no_movement() -> None:
     pointers = [Pointer(0, 6, 2000, 900), Pointer(1, 3, 1000, 100)]
-    assert behind(pointers, [6, 3]) == {}, "both are past 900, the newest action that was no Mark"
+    assert behind(pointers) == {}, "both are past 900, the newest action that was no Mark"
 
 
 def test_nothing_recorded_nothing_marked() -> None:
-    assert behind([Pointer(0), Pointer(1)], [-1, -1]) == {}
+    assert behind([Pointer(0), Pointer(1)]) == {}
 
 
 @pytest.mark.req("J92")

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -265,7 +266,7 @@ def _batches(rows: Iterable[EventRow]) -> Iterator[pa.RecordBatch]:
 
 def _batch(rows: list[EventRow]) -> pa.RecordBatch:
     columns = list(zip(*rows, strict=True))
-    named = dict(zip(EventRow._fields, columns, strict=True))
+    named: dict[str, Sequence[Any]] = dict(zip(EventRow._fields, columns, strict=True))
     damaged = [RecordedEvent(row).damaged for row in rows]
     named["append_id"] = [str(UUID(bytes=append_id)) for append_id in named["append_id"]]
     named["tags"] = [orjson.loads(tags) if tags is not None else [] for tags in named["tags"]]

@@ -17,14 +17,15 @@ from strandline.rows import Pointer
 from strandline.values.actions import Mark
 
 
-def behind(pointers: Sequence[Pointer], newest: Sequence[int]) -> dict[int, int]:
-    """Partitions that are carried to their end and hold the strandline back: the timestamp that each must reach."""
+def behind(pointers: Sequence[Pointer]) -> dict[int, int]:
+    """Partitions that hold the strandline back, and the timestamp that each must reach."""
     moved = max(pointer.moved for pointer in pointers)
-    return {
-        pointer.partition: moved
-        for pointer, end in zip(pointers, newest, strict=True)
-        if pointer.offset >= end and pointer.timestamp < moved
-    }
+    return {pointer.partition: moved for pointer in pointers if pointer.timestamp < moved}
+
+
+def carried(pointers: Sequence[Pointer], newest: Sequence[int]) -> set[int]:
+    """Partitions with nothing unreplicated."""
+    return {pointer.partition for pointer, end in zip(pointers, newest, strict=True) if pointer.offset >= end}
 
 
 def write(log: Log, wanted: dict[int, int]) -> None:

@@ -156,8 +156,8 @@ class Replicator:
         """Carry up to the ends of now, write marks, carry up to them."""
         self._patient = True
         self._carry_to([offset + 1 for offset in self.s.log.newest()])
-        wanted = marks.behind(self.s.store.pointers(), self.s.log.newest())
-        if wanted:
+        wanted = marks.behind(self.s.store.pointers())
+        if wanted and not self.stop.is_set():
             marks.write(self.s.log, wanted)
             self._carry_to([offset + 1 for offset in self.s.log.newest()])
 
@@ -185,8 +185,9 @@ class Replicator:
         stream = self.spark.readStream.format(log_source.NAME).option("target", self.target.to_json())
         stream = stream.option("held", orjson.dumps(held).decode()).option("ends", orjson.dumps(ends).decode())
         writer = stream.load().writeStream.foreachBatch(self._batch).option("checkpointLocation", self._folder)
-        writer = writer.trigger(availableNow=True) if ends is not None else writer.trigger(processingTime="0 seconds")
-        return writer.start()
+        if ends is not None:
+            return writer.trigger(availableNow=True).start()
+        return writer.options(**session.UNLOGGED).trigger(processingTime="0 seconds").start()
 
     def _watch(self, query: StreamingQuery, until: float = float("inf")) -> None:
         while query.isActive and not self.stop.is_set() and not self._ending.is_set() and time.monotonic() < until:
@@ -210,11 +211,17 @@ class Replicator:
         return broken + 1
 
     def _batch(self, frame: DataFrame, _batch_id: int) -> None:
-        if self._ending.is_set() and not self._patient:
+        if self.stop.is_set() or (self._ending.is_set() and not self._patient):
             return
         started = time.monotonic()
         mapped = frame.mapInArrow(partial(carry_pages, self.target, self.lease.fence), RESULT_SCHEMA)
-        self._take([Result(*row) for row in mapped.collect()])
+        try:
+            results = [Result(*row) for row in mapped.collect()]
+        except Exception as error:  # noqa: BLE001 - Spark's own errors are pages long, and it chokes on them
+            if self._ending.is_set() or self.stop.is_set():
+                return
+            raise TaskFailed(_first_line(error)) from None
+        self._take(results)
         self.batches += 1
         if self.progress is not None:
             self.progress(self._progress(time.monotonic() - started))
@@ -280,9 +287,9 @@ class Replicator:
             try:
                 self.lease.check()
                 newest = self.s.log.newest()
-                still = stillness.still(newest)
-                wanted = marks.behind(self.s.store.pointers(), newest)
-                marks.write(self.s.log, {p: at_least for p, at_least in wanted.items() if p in still})
+                pointers = self.s.store.pointers()
+                idle = stillness.still(newest) & marks.carried(pointers, newest)
+                marks.write(self.s.log, {p: time_ for p, time_ in marks.behind(pointers).items() if p in idle})
                 if time.monotonic() - trimmed >= TRIM_EVERY_S:
                     trim(self.s.log, self.s.store, self.s.settings)
                     trimmed = time.monotonic()
