@@ -80,7 +80,7 @@ class Readable(Protocol):
         """Written keys with a head, by slice, then bytes, after that key; purged ones not. `slices`: lo and hi."""
 
     def expired(self, *, at: int, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str, int]]:
-        """Heads with expire_at <= `at`, as (expire_at, written key, offset of the head) in this order, after a place."""
+        """Heads with expire_at <= `at`, after a place: (expire_at, written key, offset of the head), in this order."""
 
     def close(self) -> None:
         """Let go of everything. Twice is harmless."""

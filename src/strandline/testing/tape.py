@@ -87,7 +87,7 @@ class Tape:
 
     # ------------------------------------------------------------ reading
 
-    def keys(self) -> list[str]:
+    def all_keys(self) -> list[str]:
         """All keys on it, sorted."""
         return sorted({record.key for past in self.records for record in past if record.key is not None})
 

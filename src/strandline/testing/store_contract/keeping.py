@@ -1,0 +1,189 @@
+"""Lease, quarantine and snapshots."""
+
+# ruff: noqa: S101
+from __future__ import annotations
+
+import pytest
+
+from strandline.errors import LeaseHeld, LeaseLost, Unavailable
+from strandline.resolve import resolve
+from strandline.store.api import Store
+from strandline.testing.store_contract.made import (
+    KEY,
+    MadeStore,
+    Make,
+    batch_of,
+    contents,
+    events,
+    numbers,
+    settings_of,
+    snapshot,
+)
+from strandline.testing.tape import START_US, Tape
+from strandline.values.events import RecordedEvent, row_digest
+from strandline.values.heads import SEQ_NR_MAX
+from strandline.values.keys import partition_of, slice_of
+
+
+class KeepingContract(MadeStore):
+    """Lease, quarantine, snapshots."""
+
+    @pytest.mark.req("RR3")
+    def test_one_pipeline_at_a_time(self, store: Store) -> None:
+        first = store.take_lease("host-a, process 1")
+        first.check()
+        holder = store.lease_holder()
+        assert holder is not None
+        assert holder[0] == "host-a, process 1"
+        assert holder[1] > START_US - 10**15
+        with pytest.raises(LeaseHeld) as refused:
+            store.take_lease("host-b, process 2")
+        assert (refused.value.holder, refused.value.since) == holder
+        assert store.lease_holder() == holder
+        first.release()
+        first.release()
+        assert store.lease_holder() is None
+        second = store.take_lease("host-b, process 2")
+        assert second.fence > first.fence
+        assert [pointer.fence for pointer in store.pointers()] == [second.fence]
+        second.check()
+        with pytest.raises(LeaseLost):
+            first.check()
+        first.release()
+        assert store.lease_holder() is not None
+        second.release()
+
+    @pytest.mark.req("RR3", "J83")
+    def test_a_lost_fence_cannot_write(self, make: Make) -> None:
+        store, tape = make(settings_of(partitions=2)), Tape(2)
+        first = store.take_lease("first")
+        tape.append(KEY, ["a"])
+        tape.carry(store, fence=first.fence)
+        tape.append(KEY, ["b"])
+        tape.purge("order|1")
+        partition = partition_of(slice_of(KEY), 2)
+        batch, seen = batch_of(tape, store, partition, fence=first.fence)
+        first.release()
+        second = store.take_lease("second")
+        before = contents(store, tape.all_keys())
+        for stale in (seen, store.pointers()[partition]):
+            with pytest.raises(LeaseLost) as refused:
+                store.write(batch, stale)
+            assert refused.value.name == "LeaseLost.lease_lost"
+        assert contents(store, tape.all_keys()) == before
+        tape.carry(store, fence=second.fence)
+        assert numbers(events(store, KEY)) == [1, 2]
+
+    @pytest.mark.req("J94", "J95", "RJ7")
+    def test_the_quarantine_lists_what_the_pointer_passed(self, make: Make) -> None:
+        store, tape = make(settings_of(partitions=2)), Tape(2)
+        tape.append(KEY, ["good"])
+        bad = tape.append(KEY, ["b", "c"], damaged="undecodable")
+        foreign = tape.foreign(partition_of(slice_of(KEY), 2))
+        other = tape.foreign(1 - foreign.partition)
+        tape.append(KEY, ["d"])
+        tape.carry(store, size=2)
+        listed = store.quarantined()
+        assert [(row.partition, row.offset) for row in listed] == sorted(
+            (record.partition, record.offset) for record in (bad, foreign, other)
+        )
+        found = store.quarantined_at(bad.partition, bad.offset)
+        assert found is not None
+        assert (found.reason, found.key, found.life, found.first, found.last) == ("undecodable", KEY, 1, 2, 3)
+        assert (found.header, found.value, found.timestamp) == (bad.header, bad.value, bad.timestamp)
+        listed_foreign = store.quarantined_at(foreign.partition, foreign.offset)
+        assert listed_foreign is not None
+        assert (listed_foreign.reason, listed_foreign.life, listed_foreign.header) == ("foreign", None, None)
+        assert store.quarantined(limit=2) == listed[:2]
+        assert [(row.seq_nr, RecordedEvent(row).damaged) for row in events(store, KEY)] == [
+            (1, False),
+            (2, True),
+            (3, True),
+            (4, False),
+        ]
+
+    @pytest.mark.req("J98")
+    @pytest.mark.parametrize("at", ["first", "middle", "last"])
+    def test_a_skipped_event_is_a_gap(self, store: Store, at: str) -> None:
+        tape = Tape()
+        if at != "first":
+            tape.append(KEY, ["a", "b"])
+        bad = tape.append(KEY, ["c", "d"], damaged="digest")
+        if at != "last":
+            tape.append(KEY, ["e"])
+        tape.carry(store)
+        revision = store.pointers()[0].revision
+        resolve(store, 0, bad.offset, "skip")
+        assert store.pointers()[0].revision == revision + 1
+        assert store.quarantined() == []
+        tape.append(KEY, ["f"])
+        tape.carry(store)
+        rows = events(store, KEY)
+        assert [RecordedEvent(row).damaged for row in rows] == [False] * len(rows)
+        assert [(row.seq_nr, row.prev_seq_nr) for row in rows] == {
+            "first": [(3, 0), (4, 3)],
+            "middle": [(1, 0), (2, 1), (5, 2), (6, 5)],
+            "last": [(1, 0), (2, 1), (5, 2)],
+        }[at]
+        assert store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=100) == rows
+
+    def test_amended_rows_take_the_place_of_others(self, store: Store) -> None:
+        tape = Tape()
+        tape.append(KEY, ["a"])
+        tape.append(KEY, ["b"], damaged="undecodable")  # as young as the pointer
+        tape.carry(store)
+        (pointer,) = store.pointers()
+        bad = events(store, KEY)[1]
+        mended = bad._replace(form=1, payload=b'"b"')
+        mended = mended._replace(digest=row_digest(mended))
+        store.amend(pointer, resolved=bad.log_offset, replace=[mended])
+        assert events(store, KEY)[1] == mended
+        assert store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=10)[1] == mended
+        assert store.quarantined() == []
+        before = contents(store, tape.all_keys())
+        with pytest.raises(Unavailable) as refused:
+            store.amend(pointer, resolved=bad.log_offset, remove=[mended])
+        assert refused.value.name == "Unavailable.serialization"
+        assert contents(store, tape.all_keys()) == before
+
+    @pytest.mark.req("J104", "J105", "J106")
+    def test_snapshots(self, store: Store) -> None:
+        tape = Tape()
+        tape.append(KEY, list(range(9)))
+        tape.carry(store)
+        for seq_nr in (7, 2, 5):
+            store.save_snapshot(snapshot(seq_nr, state=str(seq_nr).encode()), 0)
+        store.save_snapshot(snapshot(5, key="order|other"), 0)
+        listed = store.snapshots(KEY, 1)
+        assert [(row.seq_nr, row.state) for row in listed] == [(2, None), (5, None), (7, None)]
+        loaded = store.load_snapshot(KEY, 1, from_=1, to=6)
+        assert loaded is not None
+        assert loaded._replace(digest=0) == snapshot(5, state=b"5")
+        assert store.load_snapshot(KEY, 1, from_=3, to=4) is None
+        assert store.load_snapshot(KEY, 2, from_=1, to=9) is None
+        store.save_snapshot(snapshot(5, state=b"again"), 0)
+        loaded = store.load_snapshot(KEY, 1, from_=5, to=5)
+        assert loaded is not None
+        assert loaded.state == b"again"
+        tape.delete(KEY, 9, 1)
+        tape.carry(store)
+        assert [row.seq_nr for row in store.snapshots(KEY, 1)] == [2, 5, 7]
+        assert store.delete_snapshots(KEY, 1, to=5) == 2
+        assert store.delete_snapshots(KEY, 1, to=5) == 0
+        assert [row.seq_nr for row in store.snapshots(KEY, 1)] == [7]
+        assert [row.seq_nr for row in store.snapshots("order|other", 1)] == [5]
+        store.save_snapshot(snapshot(5, state=b"once more"), 0)
+        assert [row.seq_nr for row in store.snapshots(KEY, 1)] == [5, 7]
+
+    @pytest.mark.req("J105")
+    def test_a_snapshot_may_be_ahead_of_the_store(self, store: Store) -> None:
+        tape = Tape()
+        store.save_snapshot(snapshot(3), 0)  # its life is still in the log alone
+        tape.append(KEY, list(range(3)))
+        tape.carry(store)
+        store.save_snapshot(snapshot(1, life=2), 0)  # purge and append are still in the log
+        tape.purge(KEY)
+        tape.append(KEY)
+        tape.carry(store)
+        assert store.snapshots(KEY, 1) == []
+        assert [row.seq_nr for row in store.snapshots(KEY, 2)] == [1]

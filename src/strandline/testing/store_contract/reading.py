@@ -1,0 +1,238 @@
+"""What a store shows of what it was given."""
+
+# ruff: noqa: S101
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from strandline.errors import InvalidInput
+from strandline.rows import Batch, Pointer
+from strandline.store.api import Store
+from strandline.testing.store_contract.made import (
+    KEY,
+    MadeStore,
+    Make,
+    batch_of,
+    events,
+    numbers,
+    random_tape,
+    settings_of,
+    snapshot,
+    state,
+)
+from strandline.testing.tape import Tape
+from strandline.values.events import EventRow, RecordedEvent, row_digest
+from strandline.values.heads import SEQ_NR_MAX, Head
+from strandline.values.keys import partition_of, slice_of
+
+
+class ReadingContract(MadeStore):
+    """States, pages, ranges, keys."""
+
+    @pytest.mark.req("J73")
+    def test_a_new_store_is_empty(self, make: Make) -> None:
+        store = make(settings_of(partitions=3))
+        assert store.pointers() == [Pointer(0), Pointer(1), Pointer(2)]
+        assert [(p.offset, p.timestamp) for p in store.pointers()] == [(-1, 0)] * 3
+        assert store.look("order|1", 2) == (Pointer(2), None)
+        assert store.states(1, ["order|1"]) == (Pointer(1), {})
+        assert store.entity_types() == []
+        assert store.keys("order", after=None, limit=10) == []
+        assert store.quarantined() == []
+        assert store.quarantined_at(0, 0) is None
+        assert store.lease_holder() is None
+        assert store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=10) == []
+
+    @pytest.mark.req("J71", "J72", "J78")
+    @pytest.mark.parametrize(
+        ("size", "count", "delete_to", "rows"),
+        [
+            (5, 3, 0, [(1, 0), (2, 0), (3, 0)]),
+            (3, 5, 0, [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1)]),
+            (3, 5, 2, [(3, 0), (4, 1), (5, 1)]),
+            (3, 5, 5, []),
+        ],
+    )
+    @pytest.mark.parametrize("batch", [1, None])
+    def test_states_after_replication(
+        self, make: Make, size: int, count: int, delete_to: int, rows: list[tuple[int, int]], batch: int | None
+    ) -> None:
+        store, tape = make(settings_of(segment_size=size)), Tape()
+        tape.append(KEY, list(range(count)))
+        if delete_to:
+            tape.delete(KEY, delete_to, 1)
+        tape.carry(store, size=batch)
+        head = state(store, KEY)
+        assert isinstance(head, Head)
+        assert (head.seq_nr, head.delete_to, head.removed_to, head.segment_size) == (count, delete_to, delete_to, size)
+        assert [(row.seq_nr, row.segment) for row in events(store, KEY)] == rows
+
+    def test_rows_come_back_as_they_went_in(self, store: Store) -> None:
+        tape, key = Tape(), "café ☕|'\"; DROP TABLE journal; --|😀"
+        tape.append(key, [b"", b"\x00\xff", {"a": 1.0}, None, "😀"], tags=("red", "été"), headers={"by": "me'"})
+        tape.append(key, ["plain"], expire_after_us=1_000_000)
+        batch, seen = batch_of(tape, store)
+        store.write(batch, seen)
+        (cut,) = batch.cuts
+        found = events(store, key)
+        assert found == cut.events
+        assert [type(value) for row in found for value in row] == [type(v) for row in cut.events for v in row]
+        assert all(type(row) is EventRow and row_digest(row) == row.digest for row in found)
+        assert [RecordedEvent(row).payload for row in found] == [b"", b"\x00\xff", {"a": 1.0}, None, "😀", "plain"]
+        assert state(store, key) == batch.states[key]
+        pointer, states = store.states(0, [key])
+        assert pointer == batch.pointer == store.pointers()[0]
+        assert states == batch.states
+
+    @pytest.mark.req("J70")
+    def test_many_keys_of_many_types_and_partitions(self, make: Make) -> None:
+        store, tape = make(settings_of(partitions=4)), Tape(4)
+        for index in range(3000):
+            tape.append(f"type{index % 5}|{index}")
+        tape.carry(store, size=500)
+        keys = tape.all_keys()
+        for partition in range(4):
+            mine = [key for key in keys if partition_of(slice_of(key), 4) == partition]
+            pointer, states = store.states(partition, [*mine, "type0|absent"])
+            assert pointer == store.pointers()[partition]
+            assert sorted(states) == mine
+            assert all(states[key] == tape.state(key, 3) for key in mine)
+        assert store.entity_types() == [f"type{index}" for index in range(5)]
+
+    @pytest.mark.req("J24", "J61")
+    def test_page(self, make: Make) -> None:
+        store, tape = make(settings_of(segment_size=2)), Tape()
+        tape.append(KEY, ["a", "b", "c"])
+        tape.append(KEY, ["d"], first=20)
+        tape.append(f"{KEY}0", ["other"])
+        tape.carry(store)
+        assert numbers(events(store, KEY)) == [1, 2, 3, 20]
+        assert [row.prev_seq_nr for row in events(store, KEY)] == [0, 1, 2, 3]
+        for from_ in (1, 2, 3, 4, 20, 21):
+            for to in (1, 2, 3, 19, 20, SEQ_NR_MAX):
+                for limit in (1, 2, 10):
+                    expected = [nr for nr in (1, 2, 3, 20) if from_ <= nr <= to][:limit]
+                    assert numbers(store.page(KEY, 1, 2, from_=from_, to=to, limit=limit)) == expected
+        assert store.page(KEY, 2, 2, from_=1, to=SEQ_NR_MAX, limit=10) == []
+
+    @pytest.mark.req("J72")
+    def test_keys_keep_their_own_segment_size(self, make: Make) -> None:
+        store, tape = make(settings_of(segment_size=5)), Tape()
+        tape.append("order|a", list(range(4)))
+        tape.carry(store, settings=settings_of(segment_size=3))
+        tape.append("order|b", list(range(7)))
+        tape.append("order|a", list(range(3)))
+        tape.carry(store)
+        assert [row.segment for row in events(store, "order|a")] == [0, 0, 0, 1, 1, 1, 2]
+        assert [row.segment for row in events(store, "order|b")] == [0, 0, 0, 0, 0, 1, 1]
+        tape.delete("order|a", 5, 1)
+        tape.carry(store)
+        assert numbers(events(store, "order|a")) == [6, 7]
+
+    def test_the_greatest_number(self, store: Store) -> None:
+        tape = Tape()
+        tape.append(KEY, ["last but one", "last"], first=SEQ_NR_MAX - 1)
+        tape.carry(store)
+        assert numbers(events(store, KEY)) == [SEQ_NR_MAX - 1, SEQ_NR_MAX]
+        tape.delete(KEY, SEQ_NR_MAX, 1)
+        tape.carry(store)
+        assert events(store, KEY) == []
+
+    @pytest.mark.parametrize("limit", [1, 2, 7, 1000])
+    def test_range_gives_each_event_once_in_order(self, make: Make, limit: int) -> None:
+        store = make(settings_of(partitions=2))
+        tape = random_tape(5, actions=150, keys=12, partitions=2)
+        tape.carry(store, size=20)
+        for partition in range(2):
+            keys = [key for key in tape.all_keys() if partition_of(slice_of(key), 2) == partition]
+            rows = [row for key in keys for life in range(1, 20) for row in events(store, key, life)]
+            rows.sort(key=lambda row: (row.timestamp, row.seq_nr))
+            assert len(rows) > 20
+            for type_ in (None, "order", "été", "nobody"):
+                expected = [row for row in rows if type_ in (None, row.entity_type)]
+                assert _pages(store, partition, limit, type_, SEQ_NR_MAX) == expected
+                to = rows[len(rows) // 2].timestamp
+                expected = [row for row in expected if row.timestamp <= to]
+                assert _pages(store, partition, limit, type_, to) == expected
+
+    @pytest.mark.req("J68")
+    def test_keys_and_entity_types(self, make: Make) -> None:
+        store, tape = make(settings_of(partitions=2)), Tape(2)
+        names = [f"order|{index}" for index in range(300)] + [
+            "order|Z",
+            "order|é",
+            "order|😀",
+            "été|1",
+            "Z|1",
+            "order2|1",
+        ]
+        for name in names:
+            tape.append(name)
+        tape.delete("order|3", 1, 1)
+        tape.purge("order|4")
+        tape.purge("Z|1")
+        tape.carry(store)
+        assert store.entity_types() == ["order", "order2", "été"]
+        expected = [name for name in names if name.startswith("order|") and name != "order|4"]
+        expected.sort(key=lambda name: (slice_of(name), name.encode()))
+        assert store.keys("order", after=None, limit=1000) == expected
+        for after in ("order|4", "order|nobody", *expected[::40]):
+            place = slice_of(after), after.encode()
+            rest = [name for name in expected if (slice_of(name), name.encode()) > place]
+            assert store.keys("order", after=after, limit=1000) == rest
+            assert store.keys("order", after=after, limit=7) == rest[:7]
+            within = [name for name in rest if 200 <= slice_of(name) <= 700]
+            assert store.keys("order", after=after, limit=1000, slices=(200, 700)) == within
+        assert store.keys("Z", after=None, limit=10) == []
+        assert store.keys("été", after=None, limit=10, slices=(slice_of("été|1"),) * 2) == ["été|1"]
+
+    def test_expired(self, make: Make) -> None:
+        store, tape = make(settings_of(partitions=2)), Tape(2)
+        hour = 3_600_000_000
+        records = [tape.append(f"order|{index}", expire_after_us=hour - 500 * index) for index in range(30)]
+        tape.append("order|kept", expire_after_us=hour)
+        tape.append("order|kept", expire_after_us=0)
+        tape.append("order|gone", expire_after_us=1)
+        tape.purge("order|gone")
+        tape.append("order|never")
+        tape.carry(store)
+        due = [
+            (record.timestamp + hour - 500 * index, record.key, record.offset) for index, record in enumerate(records)
+        ]
+        assert store.expired(at=SEQ_NR_MAX, after=None, limit=100) == due
+        assert store.expired(at=due[9][0], after=None, limit=100) == due[:10]
+        assert store.expired(at=due[9][0] - 1, after=None, limit=100) == due[:9]
+        assert store.expired(at=due[9][0], after=(due[3][0], f"order|{3}"), limit=4) == due[4:8]
+
+    def test_closed(self, store: Store) -> None:
+        store.take_lease("somebody")
+        store.close()
+        store.close()
+        calls: list[Callable[[], object]] = [
+            store.pointers,
+            lambda: store.look(KEY, 0),
+            lambda: store.page(KEY, 1, 3, from_=1, to=2, limit=1),
+            lambda: store.states(0, [KEY]),
+            lambda: store.write(Batch(Pointer(0, 1)), Pointer(0)),
+            lambda: store.take_lease("nobody"),
+            lambda: store.save_snapshot(snapshot(1), 0),
+            store.quarantined,
+            store.entity_types,
+        ]
+        for call in calls:
+            with pytest.raises(InvalidInput) as refused:
+                call()
+            assert refused.value.name == "InvalidInput.closed"
+
+
+def _pages(store: Store, partition: int, limit: int, type_: str | None, to: int) -> list[EventRow]:
+    """All of a range, page by page."""
+    found: list[EventRow] = []
+    after = (0, 0)
+    while page := store.range(partition, after=after, to=to, limit=limit, entity_type=type_):
+        assert len(page) <= limit
+        found += page
+        after = page[-1].timestamp, page[-1].seq_nr
+    return found

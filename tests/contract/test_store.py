@@ -1,0 +1,45 @@
+"""The contract of a journal store, on every back-end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from strandline.settings import Settings
+from strandline.store.api import Store, StoreSettings
+from strandline.store.memory import MemoryStore
+from strandline.store.sqlite import SqliteStore
+from strandline.testing.last_write_wins import LastWriteWinsStore
+from strandline.testing.store_contract import Make, StoreContract
+
+
+class TestMemoryStore(StoreContract):
+    @pytest.fixture
+    def make(self) -> Make:
+        return MemoryStore
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    def make(self, tmp_path: Path) -> Iterator[Make]:
+        made: list[Store] = []
+
+        def make(settings: StoreSettings) -> Store:
+            given = Settings(segment_size=settings.segment_size)
+            path = tmp_path / f"store-{len(made)}.db"
+            made.append(SqliteStore.open(path, given, settings.log_id, settings.partitions))
+            return made[-1]
+
+        yield make
+        for store in made:
+            store.close()
+
+
+class TestLastWriteWinsStore(StoreContract):
+    finds_conflicts = False
+
+    @pytest.fixture
+    def make(self) -> Make:
+        return LastWriteWinsStore
