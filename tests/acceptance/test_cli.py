@@ -401,3 +401,17 @@ def test_bad_urls(given: str, name: str, url: str) -> None:
     answer = call("append", KEY, "--url", given, "--json", stdin=lines(*placed()))
     assert (answer.code, answer.name) == (2, f"InvalidInput.{name}")
     assert list(Path().iterdir()) == []
+
+
+def test_purge_expired(url: str) -> None:
+    assert call("append", KEY, "--url", url, "--expire-after", "0.001s", stdin=lines(*placed())).code == 0
+    assert call("append", "order|7", "--url", url, "--expire-after", "1d", stdin=lines(*placed())).code == 0
+    carried(url)
+    purge = ["pipeline", "purge-expired", "--url", url]
+    for _ in range(2):
+        assert call(*purge, "--dry-run", "--json").lines == [{"key": KEY}]
+    done = call(*purge, "--yes")
+    assert (done.code, done.out) == (0, f"{KEY}\n")
+    assert call(*purge, "--yes", "--json").lines == []
+    assert call("head", KEY, "--url", url, "--json").lines == [None]
+    assert call("head", "order|7", "--url", url, "--json").lines[0]["seq_nr"] == 1

@@ -38,6 +38,30 @@ def test_reader_that_went_away_is_no_error(url: str) -> None:
             assert process.stderr.read() == b""
 
 
+def peak_kib(*argv: str) -> int:
+    """The most memory that a command used."""
+    process = started(*argv, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    for pipe in (process.stdin, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    assert process.returncode == 0
+    return used.ru_maxrss
+
+
+@pytest.mark.req("RJ11")
+def test_long_journals_stream(url: str) -> None:
+    settings = ["--set", "read_page=100", "--set", "tail_buffer_bytes=0"]
+    event = {"type": "t", "payload": "x" * 8000}
+    peaks = []
+    for appends in (2, 10):
+        for _ in range(appends):
+            assert call("append", KEY, "--url", url, stdin=lines(*[event] * 500)).code == 0
+        peaks.append(peak_kib("read", KEY, "--url", url, "--json", *settings))
+    assert peaks[1] - peaks[0] < 10_000  # 40 MB more to read
+
+
 def test_output_that_cannot_be_written(url: str) -> None:
     appended(url)
     with Path("/dev/full").open("wb") as full, started("read", KEY, "--url", url, stdout=full) as process:

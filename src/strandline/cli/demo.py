@@ -11,18 +11,16 @@ from strandline.cli.arguments import whole_number
 
 
 def demo(
-    folder: Annotated[
-        str | None, typer.Option("--folder", metavar="DIR", help="Where to work; else a new one.")
-    ] = None,
+    folder: Annotated[str | None, typer.Option("--folder", metavar="DIR", help="Where to play and leave it.")] = None,
     orders: Annotated[str | None, typer.Option("--orders", metavar="N", help="How many orders to make up.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the folder for you to look at.")] = False,
-) -> int | None:
-    """Take a tour: record orders, carry them on Spark, read them back.
+    keep: Annotated[bool, typer.Option("--keep", help="Keep what an earlier demo left; play beside it.")] = False,
+) -> int:
+    """Take a tour: a shop whose processes are killed, and the proof that nothing was lost.
 
-    Example: strandline demo --keep
+    Example: strandline demo --orders 1000
     """
+    place = None if folder is None else Path(folder)
     count = None if orders is None else whole_number(orders, "--orders", code="option", allowed="1 or more")
     from strandline.demo import run
 
-    more = {} if count is None else {"orders": count}
-    return run(folder=None if folder is None else Path(folder), keep=keep, **more)
+    return run(folder=place, keep=keep) if count is None else run(folder=place, keep=keep, orders=count)

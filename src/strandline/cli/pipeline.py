@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ from strandline.cli.arguments import confirm, whole_number
 from strandline.cli.display import display_for
 from strandline.cli.extras import needs_spark
 from strandline.cli.options import Options
-from strandline.cli.output import console, emit, note, say, table, time_text
+from strandline.cli.output import console, emit, note, printable, say, table, time_text
 from strandline.cli.record import Yes
 from strandline.errors import invalid
 from strandline.pipeline.progress import Progress
@@ -88,7 +89,33 @@ def replay(
 
     Example: strandline pipeline replay --out events --entity-type order --url sqlite:orders
     """
-    raise NotImplementedError(options, out, entity_type, slices, from_, to)
+    named = {"entity_type": entity_type, "slices": slices, "from": from_, "to": to, **options.target()}
+    chosen = {name: value for name, value in named.items() if value is not None}
+    chosen |= {f"set.{name}": _text(value) for name, value in options.settings.items()}
+    if Path(out).exists():
+        raise invalid("option", "--out", "is there already", allowed="a path that is not there yet", got=out)
+    with needs_spark():
+        from strandline.pipeline import session
+        from strandline.pipeline.events import BATCH_OPTIONS, EventsSource, Selection
+    Selection.of(chosen, BATCH_OPTIONS)
+    options.connect().close()
+    if not options.json:
+        note("starting Spark …")
+    spark = session.start()
+    try:
+        spark.dataSource.register(EventsSource)
+        spark.read.format(EventsSource.name()).options(**chosen).load().write.parquet(out)
+        events = spark.read.parquet(out).count()
+    finally:
+        spark.stop()
+    if options.json:
+        emit({"out": out, "events": events})
+    else:
+        say(f"{events:,} events in {printable(out)}")
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def quarantine(
@@ -162,7 +189,7 @@ def purge_expired(
     target = options.target()
     if not dry_run:
         confirm("remove every journal whose expiry has passed, for good", yes=yes)
-    from strandline.pipeline import purge_expired as purge
+    from strandline.pipeline.expiry import purge_expired as purge
 
     keys = purge(**target, dry_run=dry_run, **{"schema": "check", **options.settings})
     for key in keys:
