@@ -1,0 +1,220 @@
+"""One partition from log to store: order, bad records, what stops it, what may be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import strandline
+from strandline import Event
+from strandline.carry import Range, carry
+from strandline.connect import Strandline
+from strandline.errors import Corrupt, SchemaMismatch, StrandlineError, Unavailable
+from strandline.record import Content, Record, content_digest, encode_header, encode_value
+from strandline.testing import carry as carry_all
+from strandline.testing import raw_append
+from strandline.values.actions import Append, Delete
+
+KEY = "order|42"
+
+
+def an_append(key: str = KEY, payload: bytes = b"x", append_id: str = "a" * 32) -> tuple[bytes, bytes]:
+    events = (("Placed", ()),)
+    value = encode_value([Content(0, payload, None)])
+    return encode_header(Append(key, events, append_id, False, content_digest(events, None, value))), value
+
+
+def payloads(s: Strandline, key: str = KEY) -> list[object]:
+    return [event.payload for event in s.journal.read(key)]
+
+
+def numbers(s: Strandline, key: str = KEY) -> list[int]:
+    return [event.seq_nr for event in s.journal.read(key)]
+
+
+def flip(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+def with_header(change: Callable[[bytes], bytes | None]) -> dict[str, object]:
+    header, value = an_append()
+    return {"key": KEY, "header": change(header), "value": value}
+
+
+BAD_RECORDS: dict[str, tuple[dict[str, object], str]] = {
+    "no header": (with_header(lambda _: None), "foreign"),
+    "empty header": (with_header(lambda _: b""), "foreign"),
+    "foreign header": (with_header(lambda _: b'{"type":"something else"}'), "foreign"),
+    "broken header": (with_header(flip), "header"),
+    "cut header": (with_header(lambda header: header[:-5]), "header"),
+    "another key": ({"key": "order|43", "header": an_append()[0], "value": an_append()[1]}, "key"),
+}
+
+
+@pytest.mark.req("J95", "RR5")
+@pytest.mark.parametrize("name", BAD_RECORDS)
+def test_a_record_without_an_action_is_listed_and_changes_nothing(s: Strandline, name: str) -> None:
+    record, reason = BAD_RECORDS[name]
+    s.journal.append(KEY, [Event("Placed", 1)])
+    place = raw_append(s, 0, **record)  # type: ignore[arg-type]
+    s.journal.append(KEY, [Event("Paid", 2)])
+    carry_all(s)
+    (listed,) = s.store.quarantined()
+    assert (listed.partition, listed.offset, listed.key, listed.reason) == (0, place.offset, record["key"], reason)
+    assert s.store.quarantined_at(0, place.offset) is not None
+    assert s.store.pointers()[0].offset == s.log.newest()[0], "the pointer goes on"
+    assert payloads(s) == [1, 2]
+
+
+@pytest.mark.req("J95")
+def test_a_record_in_a_partition_that_is_not_its_keys_is_listed() -> None:
+    with strandline.connect("memory:", partitions=8) as s:
+        header, value = an_append()  # order|42 belongs to partition 4
+        raw_append(s, 3, key=KEY, header=header, value=value)
+        carry_all(s)
+        (listed,) = s.store.quarantined()
+        assert (listed.partition, listed.reason) == (3, "partition")
+        assert s.journal.head(KEY) is None
+
+
+BAD_VALUES: dict[str, tuple[Callable[[bytes], bytes | None], str]] = {
+    "none": (lambda _: None, "undecodable"),
+    "empty": (lambda _: b"", "undecodable"),
+    "cut": (lambda value: value[:-1], "undecodable"),
+    "other count": (lambda value: value[:1] + b"\x02" + value[2:], "undecodable"),
+    "flipped bit": (flip, "digest"),
+}
+
+
+@pytest.mark.req("J94", "J97", "RR5")
+@pytest.mark.parametrize("name", BAD_VALUES)
+@pytest.mark.parametrize("carried", [False, True])
+def test_a_bad_value_costs_its_payload_alone(s: Strandline, name: str, carried: bool) -> None:
+    change, reason = BAD_VALUES[name]
+    header, value = an_append()
+    s.journal.append("order|1", [Event("Placed", 1)])
+    raw_append(s, 0, key=KEY, header=header, value=change(value))
+    carry_all(s)  # the SQLite log numbers the next append by its own heads, which a raw record does not move
+    raw_append(s, 0, key=KEY, header=an_append(append_id="b" * 32)[0], value=value)
+    if carried:
+        carry_all(s)
+    first, second = s.journal.read(KEY)
+    assert (first.seq_nr, first.type, first.damaged) == (1, "Placed", True)
+    assert (second.seq_nr, second.prev_seq_nr, second.payload) == (2, 1, b"x")
+    with pytest.raises(Corrupt) as caught:
+        _ = first.payload
+    assert caught.value.name == f"Corrupt.{reason}"
+    assert (caught.value.key, caught.value.seq_nr, caught.value.partition) == (KEY, 1, 0)
+    assert caught.value.hint
+    (listed,) = s.store.quarantined()
+    assert (listed.key, listed.reason, listed.first, listed.last) == (KEY, reason, 1, 1)
+    assert payloads(s, "order|1") == [1]
+
+
+@pytest.mark.req("RR12")
+@pytest.mark.parametrize("field", [b'"v":1', b'"kind":"append"'])
+def test_a_record_of_a_newer_version_stops_its_partition_there(s: Strandline, field: bytes) -> None:
+    import zlib
+
+    header, value = an_append("order|7")
+    body = header.replace(field, {b'"v":1': b'"v":2'}.get(field, b'"kind":"rename"'))
+    plain = b"{" + body[18:]
+    newer = b'{"crc":"%08x",%s' % (zlib.crc32(plain), plain[1:])
+    s.journal.append(KEY, [Event("Placed", 1)])
+    place = raw_append(s, 0, key="order|7", header=newer, value=value)
+    s.journal.append(KEY, [Event("Paid", 2)])
+    for _ in range(2):
+        with pytest.raises(SchemaMismatch) as caught:
+            carry_all(s)
+        assert caught.value.code == "version"
+        assert s.store.pointers()[0].offset == place.offset - 1, "what comes before it is carried, nothing is skipped"
+    assert s.store.quarantined() == []
+
+
+@pytest.mark.req("J80")
+def test_a_range_that_starts_above_the_pointer_is_refused(s: Strandline) -> None:
+    for number in range(3):
+        s.journal.append(KEY, [Event("Placed", number)])
+    lease = s.store.take_lease("test")
+    records = s.log.read(0, after=0).records
+    with pytest.raises(Unavailable) as caught:
+        carry(s.store, s.store.settings, Range(0, 1, 3, records), lease.fence)
+    assert caught.value.name == "Unavailable.serialization"
+    assert s.store.pointers()[0].offset == -1
+    assert s.store.look(KEY, 0)[1] is None
+
+
+@pytest.mark.req("J80", "J81", "RR1")
+def test_what_is_at_or_below_the_pointer_is_dropped(s: Strandline) -> None:
+    for number in range(6):
+        s.journal.append(KEY, [Event("Placed", number)])
+    lease = s.store.take_lease("test")
+    records = s.log.read(0, after=-1).records
+    carry(s.store, s.store.settings, Range(0, 0, 4, records[:4]), lease.fence)
+    again = carry(s.store, s.store.settings, Range(0, 0, 4, records[:4]), lease.fence)
+    assert (again.actions, again.events) == (0, 0)
+    rest = carry(s.store, s.store.settings, Range(0, 2, 6, records[2:]), lease.fence)
+    assert (rest.actions, rest.events) == (2, 2)
+    assert payloads(s) == list(range(6))
+    assert numbers(s) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.req("J27")
+def test_numbers_that_the_log_did_not_give_are_found(s: Strandline) -> None:
+    s.journal.append(KEY, [Event("Placed", 1)])
+    (record,) = s.log.read(0, after=-1).records
+    lease = s.store.take_lease("test")
+    wrong: list[Record] = [record._replace(first=5, last=5), record._replace(life=2)]
+    for changed in wrong:
+        with pytest.raises(Corrupt) as caught:
+            carry(s.store, s.store.settings, Range(0, 0, 1, [changed]), lease.fence)
+        assert caught.value.name == "Corrupt.fold"
+    assert s.store.pointers()[0].offset == -1
+    carry(s.store, s.store.settings, Range(0, 0, 1, [record]), lease.fence)
+    assert numbers(s) == [1]
+
+
+@pytest.mark.req("J13", "J80")
+def test_marks_move_the_pointer_and_nothing_else(s: Strandline) -> None:
+    marked = [s.journal.mark(KEY) for _ in range(100)]
+    carry_all(s)
+    pointer = s.store.pointers()[0]
+    assert (pointer.offset, pointer.timestamp, pointer.moved) == (99, marked[-1].timestamp, 0)
+    assert s.store.look(KEY, 0)[1] is None
+    assert s.store.entity_types() == []
+
+
+@pytest.mark.req("J22", "J57")
+def test_a_record_that_is_twice_in_the_log_is_shown_once(s: Strandline) -> None:
+    header, value = an_append()
+    raw_append(s, 0, key=KEY, header=header, value=value)
+    raw_append(s, 0, key=KEY, header=header, value=value)
+    assert numbers(s) == [1]
+    carry_all(s)
+    assert numbers(s) == [1]
+    head = s.journal.head(KEY)
+    assert head is not None
+    assert head.seq_nr == 1
+
+
+@pytest.mark.req("J20")
+def test_a_delete_behind_a_purge_brings_nothing_back(s: Strandline) -> None:
+    s.journal.append(KEY, [Event("Placed", 1)])
+    s.journal.purge(KEY)
+    raw_append(s, 0, key=KEY, header=encode_header(Delete(KEY, 1, life=1)))
+    assert s.journal.head(KEY) is None
+    carry_all(s)
+    assert s.journal.head(KEY) is None
+
+
+def test_an_error_of_the_store_reaches_the_caller(s: Strandline) -> None:
+    s.journal.append(KEY, [Event("Placed", 1)])
+    stale = s.store.take_lease("old")
+    stale.release()
+    s.store.take_lease("new")
+    records = s.log.read(0, after=-1).records
+    with pytest.raises(StrandlineError) as caught:
+        carry(s.store, s.store.settings, Range(0, 0, 1, records), stale.fence)
+    assert caught.value.name == "LeaseLost.lease_lost"
+    assert s.store.pointers()[0].offset == -1

@@ -1,0 +1,124 @@
+"""What an operator does with a quarantined record: one chain, each event once."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline import Event
+from strandline.connect import Strandline
+from strandline.errors import Corrupt, InvalidInput, NotFound
+from strandline.record import Content, content_digest, encode_header, encode_value
+from strandline.resolve import resolve
+from strandline.testing import carry, raw_append
+from strandline.values.actions import Append
+
+KEY = "order|42"
+
+
+def put(s: Strandline, number: int, *, damaged: bool = False, count: int = 1) -> int:
+    """A raw append of `count` events; its offset."""
+    events = tuple([("Placed", ())] * count)
+    value = encode_value([Content(1, b"%d" % number, None)] * count)
+    header = encode_header(Append(KEY, events, f"{number:032x}", False, content_digest(events, None, value)))
+    return raw_append(s, 0, key=KEY, header=header, value=value[:-1] if damaged else value).offset
+
+
+def chain(s: Strandline) -> list[tuple[int, int, object]]:
+    return [(event.seq_nr, event.prev_seq_nr, event.payload) for event in s.journal.read(KEY)]
+
+
+@pytest.mark.req("J98", "J10")
+@pytest.mark.parametrize(
+    ("bad", "left"),
+    [
+        (1, [(2, 0, 2), (3, 2, 3), (4, 3, 4)]),
+        (2, [(1, 0, 1), (3, 1, 3), (4, 3, 4)]),
+        (3, [(1, 0, 1), (2, 1, 2), (4, 2, 4)]),
+    ],
+)
+def test_skip_turns_a_damaged_event_into_a_gap(s: Strandline, bad: int, left: list[tuple[int, int, int]]) -> None:
+    offsets = [put(s, number, damaged=number == bad) for number in (1, 2, 3)]
+    carry(s)
+    resolve(s.store, 0, offsets[bad - 1], "skip")
+    assert s.store.quarantined() == []
+    assert chain(s) == [row for row in left if row[0] != 4]
+    put(s, 4)
+    assert chain(s) == left, "the next event, still in the log"
+    carry(s)
+    assert chain(s) == left
+
+
+@pytest.mark.req("J98")
+def test_skip_of_several_leaves_one_chain(s: Strandline) -> None:
+    put(s, 1)
+    first = put(s, 2, damaged=True, count=3)
+    second = put(s, 3, damaged=True)
+    put(s, 4)
+    carry(s)
+    resolve(s.store, 0, second, "skip")
+    resolve(s.store, 0, first, "skip")
+    assert chain(s) == [(1, 0, 1), (6, 1, 4)]
+    head = s.journal.head(KEY)
+    assert head is not None
+    assert head.seq_nr == 6
+
+
+@pytest.mark.req("J98")
+def test_retry_fills_the_rows_once_they_can_be_read(s: Strandline, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(s, 1)
+    offset = put(s, 2, damaged=True)
+    put(s, 3)
+    carry(s)
+    with pytest.raises(Corrupt) as caught:
+        resolve(s.store, 0, offset, "retry")
+    assert caught.value.name == "Corrupt.undecodable"
+    assert len(s.store.quarantined()) == 1
+    monkeypatch.setattr("strandline.resolve.read_contents", lambda *_: [Content(1, b'"mended"', None)])
+    resolve(s.store, 0, offset, "retry")
+    assert s.store.quarantined() == []
+    assert chain(s) == [(1, 0, 1), (2, 1, "mended"), (3, 2, 3)]
+
+
+@pytest.mark.req("J98")
+def test_a_record_without_effect_can_only_be_skipped(s: Strandline) -> None:
+    offset = raw_append(s, 0, key="who|knows", value=b"not ours").offset
+    carry(s)
+    with pytest.raises(InvalidInput) as caught:
+        resolve(s.store, 0, offset, "retry")
+    assert caught.value.code == "how"
+    resolve(s.store, 0, offset, "skip")
+    assert s.store.quarantined() == []
+
+
+@pytest.mark.req("J98")
+def test_bad_ways_and_places_are_refused(s: Strandline) -> None:
+    offset = put(s, 1, damaged=True)
+    carry(s)
+    with pytest.raises(InvalidInput) as caught:
+        resolve(s.store, 0, offset, "forget")
+    assert (caught.value.code, caught.value.hint) == ("how", "give skip or retry")
+    with pytest.raises(NotFound) as missing:
+        resolve(s.store, 0, offset + 1, "skip")
+    assert missing.value.code == "quarantine"
+    assert len(s.store.quarantined()) == 1
+
+
+@pytest.mark.req("J98", "J48")
+def test_what_was_deleted_or_purged_meanwhile_is_only_taken_off_the_list(s: Strandline) -> None:
+    s.journal.append("order|1", [Event("Placed", 1)])
+    offset = put(s, 1, damaged=True)
+    carry(s)
+    put(s, 2)
+    carry(s)
+    assert [row.offset for row in s.store.quarantined()] == [offset]
+    from strandline.values.actions import Delete, Purge
+
+    raw_append(s, 0, key=KEY, header=encode_header(Delete(KEY, 1, life=1)))
+    carry(s)
+    resolve(s.store, 0, offset, "skip")
+    assert chain(s) == [(2, 1, 2)]
+    offset = put(s, 3, damaged=True)
+    carry(s)
+    raw_append(s, 0, key=KEY, header=encode_header(Purge(KEY)))
+    carry(s)
+    assert s.store.quarantined() == [], "a purge takes the bytes along"
