@@ -13,7 +13,7 @@ from uuid import UUID
 
 import orjson
 
-from strandline.errors import Corrupt
+from strandline.errors import Corrupt, shown
 from strandline.values.keys import Key
 from strandline.values.payloads import BYTES, JSON
 
@@ -58,25 +58,43 @@ class EventRow(NamedTuple):
     """Over all other fields."""
 
 
-_NUMBERS = struct.Struct("<8qB")
+_NUMBERS = struct.Struct("<12q").pack
+_READABLE = (BYTES, JSON)
 
 
 def row_digest(row: tuple[Any, ...]) -> int:
-    """The digest of an `EventRow`, whose last field is not looked at."""
+    """The digest of an `EventRow`, whose last field is not looked at.
+
+    One checksum over one run of bytes: this is most of the time that touching a payload takes. Numbers, texts and bytes
+    of other types than they should be raise. The lengths tell where metadata ends and payload begins.
+    """
     (key, life, segment, seq_nr, prev, entity_type, slice_, partition, offset, timestamp, append_id, type_, tags,
      headers, form, metadata, payload) = row[:17]  # fmt: skip
-    numbers = _NUMBERS.pack(life, segment, seq_nr, prev, slice_, partition, offset, timestamp, form)
-    text = f"{key}\0{entity_type}\0{type_}\0{'' if tags is None else tags}\0{'' if headers is None else headers}\0"
-    digest = zlib.crc32(text.encode(), zlib.crc32(append_id, zlib.crc32(numbers)))
-    if metadata is not None:
-        digest = zlib.crc32(b"m" + metadata, digest)
-    return digest if payload is None else zlib.crc32(payload, zlib.crc32(b"p", digest))
+    absent = 0
+    if tags is None:
+        tags, absent = "", 1
+    if headers is None:
+        headers, absent = "", absent + 2
+    if metadata is None:
+        metadata_length, metadata = -1, b""
+    else:
+        metadata_length = len(metadata)
+    if payload is None:
+        payload_length, payload = -1, b""
+    else:
+        payload_length = len(payload)
+    numbers = _NUMBERS(
+        life, segment, seq_nr, prev, slice_, partition, offset, timestamp, form, absent, metadata_length, payload_length
+    )
+    text = "\0".join((key, entity_type, type_, tags, headers)).encode()
+    return zlib.crc32(b"".join((text, append_id, numbers, metadata, payload)))
 
 
 class RecordedEvent:
     """An event of a journal: what was appended, and where it is.
 
-    A damaged event keeps its number and place; touching `payload` or `metadata` raises `Corrupt`.
+    A damaged event keeps its number and place; touching `payload` or `metadata` raises `Corrupt`. Where its row itself
+    was damaged, the rest is what is left of it.
     """
 
     __slots__ = ("_row", "_sound", "offset")
@@ -91,7 +109,7 @@ class RecordedEvent:
 
     @property
     def key(self) -> Key:
-        return Key.of(self._row[0])
+        return Key.kept(self._row[0])
 
     @property
     def life(self) -> int:
@@ -123,7 +141,8 @@ class RecordedEvent:
 
     @property
     def append_id(self) -> UUID:
-        return UUID(bytes=self._row[10])
+        append_id = self._row[10]
+        return UUID(bytes=append_id) if type(append_id) is bytes and len(append_id) == 16 else UUID(int=0)
 
     @property
     def type(self) -> str:
@@ -132,29 +151,31 @@ class RecordedEvent:
     @property
     def tags(self) -> tuple[str, ...]:
         tags = self._row[12]
-        return tuple(orjson.loads(tags)) if tags is not None else ()
+        return tuple(_parsed(tags, list)) if tags is not None else ()
 
     @property
     def headers(self) -> dict[str, str]:
         headers = self._row[13]
-        return dict(orjson.loads(headers)) if headers is not None else {}
+        return _parsed(headers, dict) if headers is not None else {}
 
     @property
     def damaged(self) -> bool:
         """Whether what was appended cannot be read any more."""
-        if not self._sound and self._row[14] <= JSON:
-            self._sound = row_digest(self._row) == self._row[17]
-        return self._row[14] > JSON or not self._sound
+        row = self._row
+        if row[14] not in _READABLE:
+            return True
+        if not self._sound:
+            try:
+                self._sound = row_digest(row) == row[17]
+            except (TypeError, ValueError, struct.error):  # a damaged file may give any type for a column
+                return True
+        return not self._sound
 
     @property
     def payload(self) -> Any:
-        if not self._sound and self.damaged:
-            raise self._damage()
-        form = self._row[14]
-        if form == BYTES:
-            return self._row[16]
-        if form == JSON:
-            return orjson.loads(self._row[16] or b"null")
+        row = self._row
+        if (self._sound or not self.damaged) and row[14] in _READABLE:
+            return row[16] if row[14] == BYTES else self._json(row[16])
         raise self._damage()
 
     @property
@@ -162,15 +183,26 @@ class RecordedEvent:
         if self.damaged:
             raise self._damage()
         metadata = self._row[15]
-        return None if metadata is None else orjson.loads(metadata)
+        return None if metadata is None else self._json(metadata)
 
-    def _damage(self) -> Corrupt:
-        code = "undecodable" if self._row[14] == DAMAGED_UNDECODABLE else "digest"
+    def _json(self, data: bytes | None) -> Any:
+        try:
+            return orjson.loads(data or b"")
+        except orjson.JSONDecodeError:  # its digest is right, so it was written so, and not by this library
+            raise self._damage(undecodable=True) from None
+
+    def _damage(self, *, undecodable: bool = False) -> Corrupt:
+        form = self._row[14]
+        hint = "the row is not what was written: check the disk, and put the store back from a backup"
+        if form in (DAMAGED_UNDECODABLE, DAMAGED_DIGEST):
+            hint = (
+                "see `strandline pipeline quarantine`; then "
+                f"`strandline pipeline resolve {self.partition} {self.log_offset} skip` or `retry`"
+            )
         return Corrupt(
-            f"event {self.seq_nr} of {self._row[0]} is damaged",
-            code=code,
-            hint="see `strandline pipeline quarantine`; then "
-            f"`strandline pipeline resolve {self.partition} {self.log_offset} skip` or `retry`",
+            f"event {self.seq_nr} of {shown(self._row[0])} is damaged",
+            code="undecodable" if undecodable or form == DAMAGED_UNDECODABLE else "digest",
+            hint=hint,
             key=self._row[0],
             seq_nr=self.seq_nr,
             partition=self.partition,
@@ -178,7 +210,7 @@ class RecordedEvent:
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RecordedEvent) and self._row[:17] == other._row[:17]
+        return isinstance(other, RecordedEvent) and self._row[:17] == other._row[:17] and self.damaged == other.damaged
 
     def __hash__(self) -> int:
         return hash(self._row[:17])
@@ -186,3 +218,12 @@ class RecordedEvent:
     def __repr__(self) -> str:
         mark = " damaged" if self.damaged else ""
         return f"<RecordedEvent {self._row[0]} {self.seq_nr} {self.type}{mark}>"
+
+
+def _parsed(text: str, kind: type[Any]) -> Any:
+    """JSON of this kind, or an empty one where a damaged row has something else."""
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return kind()
+    return found if type(found) is kind else kind()

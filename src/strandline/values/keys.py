@@ -68,6 +68,15 @@ class Key:
         entity_type, _, entity_id = key.partition("|")
         return cls(entity_type, entity_id)
 
+    @classmethod
+    def kept(cls, written: str) -> Key:
+        """The key of a row: it was checked when it was appended, and a damaged one is given as it is."""
+        key = object.__new__(cls)
+        entity_type, _, entity_id = str(written).partition("|")
+        object.__setattr__(key, "entity_type", entity_type)
+        object.__setattr__(key, "entity_id", entity_id)
+        return key
+
 
 def slice_of(written: str) -> int:
     """The slice of a written key, 0..1023: the same for ever, whatever the number of partitions."""
