@@ -151,7 +151,7 @@ def prepare(
         if isinstance(effect, EventsAppended) and isinstance(action, Append) and isinstance(state, Head):
             _add_events(batch, cut, record, action, place, effect, state.segment_size)
         elif isinstance(effect, (EventsDeleted, LifePurged)):
-            cut.ended_by = effect
+            cut.ended_by, cut.before = effect, before
             del open_cuts[action.key]
     batch.pointer = Pointer(seen.partition, range_.position - 1, timestamp, moved, fence, seen.revision + 1)
     return batch

@@ -60,6 +60,9 @@ class Cut:
     """Of its last action: a store without transactions writes with it."""
     events: list[EventRow] = field(default_factory=list)
     ended_by: EventsDeleted | LifePurged | None = None
+    before: State = None
+    """The state before `ended_by`. Without transactions the run's head is written first: a removal that was killed
+    half-way is known by it."""
 
 
 @dataclass(slots=True)

@@ -7,8 +7,10 @@ name before every single write; a test raises there.
     batch     quarantine → cuts → pointer. A damaged append that its head has passed is not met again, so it is
               listed before any head moves.
     appends   events → slice view → head
-    delete    the run's head, if there are events → hide (`delete_to` alone) → slice view, events → head
+    delete    hide (`delete_to` alone) → slice view, events → head
     purge     `ended`, which hides all → slice view, events, snapshots, quarantine, removed for always → head row
+              The head of the appends before it is always written first: hiding 6 while the head is at 5 would number
+              the next event 7, and a purge that was killed half-way is known by its head row.
     amend     rows anew → head → rows out, the last first → off the list → the pointer's revision
 
 Every cell is written with its action's timestamp. A correction is written with the pointer's + 1: an event may be as
@@ -180,7 +182,10 @@ class LastWriteWinsStore:
             self._write_events(cut.events)
             if cut.ended_by is None:
                 self._write_head(cut.key, cut.state, cut.timestamp)
-            elif isinstance(cut.ended_by, LifePurged):
+                continue
+            if cut.events and isinstance(cut.before, Head):
+                self._write_head(cut.key, cut.before, cut.before.updated)
+            if isinstance(cut.ended_by, LifePurged):
                 self._purge(cut, cut.ended_by.life, cut.ended_by.to)
             else:
                 self._delete(cut, cut.ended_by.life, cut.ended_by.from_, cut.ended_by.to)
@@ -216,12 +221,6 @@ class LastWriteWinsStore:
         head = cut.state
         if not isinstance(head, Head):
             return
-        if cut.events:  # the run's own head: who hid 6 while the head is at 5 would number the next event 7
-            last = cut.events[-1]
-            run = head._replace(
-                offset=last.log_offset, updated=last.timestamp, delete_to=from_ - 1, removed_to=from_ - 1
-            )
-            self._write_head(cut.key, run, last.timestamp)
         self._put("metajournal", cut.key, 0, {"delete_to": head.delete_to}, cut.timestamp)
         self._remove_slices(cut.key, life, to, cut.timestamp)
         for segment in range(segment_of(from_, head.segment_size), segment_of(max(to, 1), head.segment_size) + 1):
