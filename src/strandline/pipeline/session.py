@@ -1,0 +1,310 @@
+"""The Spark session that the pipeline runs in: how one is started, and what one must be like.
+
+`start` gives a session on this machine that listens on loopback alone, shows no page, says nothing on the terminal,
+runs its workers on this Python, and is set for small batches. `check` refuses a session, ours or one that a user passes
+in, in which the pipeline would not be safe (`Unsupported.spark_setup`, all reasons at once).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strandline.errors import Unsupported
+from strandline.pipeline import jvm
+from strandline.pipeline.java import VERSION_LEAST, find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK_VERSION = "4.3"
+HEAP = "1g"
+LOOPBACK = "127.0.0.1"
+INSTALL_HINT = "pip install 'strandline[spark]'"
+
+# For streams whose checkpoint means nothing: without these each batch waits for two files that nobody reads. Spark
+# offers this for few sinks, since a restart would repeat batches; ours starts at the store's pointers. A query with
+# `availableNow` cannot have it.
+UNLOGGED = {
+    "asyncProgressTrackingEnabled": "true",
+    "asyncProgressTrackingCheckpointIntervalMs": "60000",
+    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
+}
+
+
+def start(
+    master: str | None = None,
+    *,
+    app: str = "strandline",
+    conf: Mapping[str, str] | None = None,
+    quiet: bool = True,
+    short: bool = False,
+) -> SparkSession:
+    """A session on `master`, by default this machine with all its cores; `conf` goes over our settings.
+
+    A process has one session: if there is one, it is checked and given back. `short` makes the start faster and long
+    work slower, for a command that ends soon. `Unsupported.spark_setup` if Spark or Java is missing or does not fit.
+    """
+    pyspark = _pyspark()
+    master = master or f"local[{_cores()}]"
+    running = pyspark.sql.SparkSession.getActiveSession()
+    if running is not None:
+        check(running)
+        return running
+    settings = _everywhere(app) | (_local(master) if is_local(master) else {}) | dict(conf or {})
+    session = (
+        _start_here(pyspark, master, settings, quiet, short) if is_local(master) else _start_there(master, settings)
+    )
+    try:
+        check(session)
+    except BaseException:
+        session.stop()
+        raise
+    return session
+
+
+def is_local(master: str) -> bool:
+    """Whether a master keeps everything in this machine's one JVM."""
+    return re.fullmatch(r"local(\[[^\]]*\])?", master) is not None
+
+
+def _pyspark() -> Any:
+    try:
+        import pyarrow  # noqa: F401 - every Python source of Spark needs it
+        import pyspark.sql
+    except ImportError as error:
+        raise Unsupported(
+            f"the pipeline needs PySpark {SPARK_VERSION} and PyArrow, and {error.name} is not installed",
+            code="spark_setup",
+            hint=INSTALL_HINT,
+        ) from None
+    if not _is_supported(pyspark.__version__):
+        raise _unsafe([_wrong_version(pyspark.__version__)])
+    return pyspark
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# ------------------------------------------------------------ settings
+
+
+def _everywhere(app: str) -> dict[str, str]:
+    return {
+        "spark.app.name": app,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.python.worker.reuse": "true",
+        # A task reports its error as its result, and an attempt beside another one would only be fenced off.
+        "spark.task.maxFailures": "1",
+        "spark.speculation": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # An event can have 8 MiB, so rows alone do not bound a batch.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 2**20),
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        # Without a page to show them on, finished jobs only fill the heap.
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "50",
+        "spark.ui.retainedTasks": "500",
+        "spark.sql.ui.retainedExecutions": "20",
+    }
+
+
+def _local(master: str) -> dict[str, str]:
+    cores = re.search(r"\d+", master)
+    return {
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.sql.shuffle.partitions": cores[0] if cores else str(_cores()),
+        "spark.locality.wait": "0",
+        # Files of a checkpoint by plain renames: a third of the time. Two queries on one checkpoint would not notice
+        # each other; the lease on the store sees to that.
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        ),
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        "spark.python.daemon.module": "strandline.pipeline.daemon",
+    }
+
+
+def _in_folder(folder: Path) -> dict[str, str]:
+    settings = {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    if jvm.sockets_fit(folder):
+        # Between JVM and workers TCP waits 40 ms in every task for an acknowledgement. Unix sockets do not, and who may
+        # connect is a matter of the folder's mode.
+        settings["spark.python.unix.domain.socket.enabled"] = "true"
+        settings["spark.python.unix.domain.socket.dir"] = str(folder)
+    return settings
+
+
+# ------------------------------------------------------------ starting
+
+
+def _start_here(pyspark: Any, master: str, settings: Mapping[str, str], quiet: bool, short: bool) -> SparkSession:
+    running = pyspark.SparkContext._gateway is not None
+    folder = jvm.temporary_folder()
+    settings = {"spark.master": master, "spark.driver.memory": HEAP} | _in_folder(folder) | dict(settings)
+    if running:  # a JVM cannot be changed: it keeps its Java, its heap and its words
+        with _environment({"PYSPARK_PYTHON": sys.executable}):
+            return _session(settings)
+    options = [f"-Xmx{settings['spark.driver.memory']}", *_words(quiet)]
+    if short:
+        options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    options += settings.get("spark.driver.extraJavaOptions", "").split()
+    gateway = jvm.launch(find_java(), Path(pyspark.__file__).parent, folder, settings, options)
+    told = {"PYSPARK_GATEWAY_PORT": str(gateway.port), "PYSPARK_GATEWAY_SECRET": gateway.secret}
+    try:
+        with _environment({"PYSPARK_PYTHON": sys.executable, **told}):
+            return _session(settings)
+    except BaseException:
+        gateway.end()
+        pyspark.SparkContext._gateway = pyspark.SparkContext._jvm = None
+        raise
+
+
+def _start_there(master: str, settings: Mapping[str, str]) -> SparkSession:
+    """A session on a cluster: Spark's own scripts start the JVM, with the site's files."""
+    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    given = {"spark.master": master, "spark.pyspark.python": python, **settings}
+    with _environment({"JAVA_HOME": str(find_java().home), "PYSPARK_PYTHON": python}):
+        return _session(given)
+
+
+def _session(settings: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.config(map=dict(settings)).getOrCreate()
+
+
+def _words(quiet: bool) -> list[str]:
+    return [] if quiet else ["-Dstrandline.log.level=warn", "-Dstrandline.task.log.level=warn"]
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for the time that PySpark reads them."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+# ------------------------------------------------------------ the check
+
+
+def check(spark: SparkSession) -> None:
+    """Refuse a session in which the pipeline would not be safe: `Unsupported.spark_setup` with every reason."""
+    problems = list(_problems(spark))
+    if problems:
+        raise _unsafe(problems)
+
+
+def _problems(spark: SparkSession) -> Iterator[str]:
+    if not hasattr(spark, "_jsc"):
+        yield "this is a Spark Connect session; start a classic one (SparkSession.builder.master(...))"
+        return
+    context = spark.sparkContext
+    conf = context.getConf()
+    versions = {spark.version, _pyspark().__version__}
+    yield from (_wrong_version(version) for version in sorted(versions) if not _is_supported(version))
+    java = int(context._jvm.java.lang.Runtime.version().feature())
+    if java < VERSION_LEAST:
+        yield f"Java {java} runs it; Spark {SPARK_VERSION} needs {VERSION_LEAST} or newer: set JAVA_HOME"
+    if _is_true(conf.get("spark.speculation", "false")):
+        yield "spark.speculation is on: a second attempt would write beside the first; set it to false"
+    yield from _open_doors(context) if is_local(context.master) else _open_lines(conf)
+    yield from _other_pythons(context)
+
+
+def _open_doors(context: Any) -> Iterator[str]:
+    """What lets others reach a session on this machine."""
+    if context.uiWebUrl is not None:
+        yield f"its page is served at {context.uiWebUrl}; set spark.ui.enabled to false"
+    conf = context.getConf()
+    host = conf.get("spark.driver.host", "")
+    for name, address in {"host": host, "bindAddress": conf.get("spark.driver.bindAddress", host)}.items():
+        if not _is_loopback(address):
+            yield f"spark.driver.{name} is {address}, which others can reach; set it to {LOOPBACK}"
+
+
+def _open_lines(conf: Any) -> Iterator[str]:
+    """What lets others join a cluster's session, or listen to it."""
+    if not _is_true(conf.get("spark.authenticate", "false")):
+        yield "anyone can join this cluster session; set spark.authenticate to true"
+    crypto = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
+    if not any(_is_true(conf.get(name, "false")) for name in crypto):
+        yield "events would cross the network in the clear; set spark.network.crypto.enabled to true"
+    if not _is_true(conf.get("spark.io.encryption.enabled", "false")):
+        yield "events would lie on the workers' disks in the clear; set spark.io.encryption.enabled to true"
+
+
+def _other_pythons(context: Any) -> Iterator[str]:
+    """Whether workers run this Python and this Strandline. Asks one, unless the very same program is named."""
+    getenv = context._jvm.java.lang.System.getenv
+    planner = getenv("PYSPARK_DRIVER_PYTHON") or getenv("PYSPARK_PYTHON")  # runs what data sources do in the driver
+    if is_local(context.master) and context.pythonExec == planner == sys.executable:
+        return
+    here = _who()
+    there = context.parallelize([0], 1).map(lambda _: _who()).collect()[0]
+    if is_local(context.master):
+        if there != here:
+            yield f"workers run {there[0]} in {there[2]}, not {here[0]} in {here[2]}; {_python_hint()}"
+    elif there[:2] != here[:2]:
+        yield f"workers run {there[0]} with Strandline {there[1]}, not {here[0]} with {here[1]}; {_python_hint()}"
+
+
+def _who() -> tuple[str, str, str]:
+    """Which Python and which Strandline this process is."""
+    from importlib.metadata import version
+
+    return f"Python {sys.version_info.major}.{sys.version_info.minor}", version("strandline"), sys.prefix
+
+
+def _python_hint() -> str:
+    return f"set PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON to {sys.executable} before the session starts"
+
+
+def _is_supported(version: str) -> bool:
+    return version.split(".")[:2] == SPARK_VERSION.split(".")
+
+
+def _wrong_version(version: str) -> str:
+    return f"it is Spark {version}, and only {SPARK_VERSION} is known to work: {INSTALL_HINT}"
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() == "true"
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.strip("[]")).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def _unsafe(problems: list[str]) -> Unsupported:
+    return Unsupported(
+        f"this Spark session cannot be used: {'; '.join(problems)}",
+        code="spark_setup",
+        hint="let strandline start the session, or change what is named",
+        problems=problems,
+    )
