@@ -15,7 +15,7 @@ def demo(
     orders: Annotated[str | None, typer.Option("--orders", metavar="N", help="How many orders to make up.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep what an earlier demo left; play beside it.")] = False,
 ) -> int:
-    """Take a tour: a shop whose processes are killed, and the proof that nothing was lost.
+    """Take a tour: a shop is killed in the middle, and nothing is lost.
 
     Example: strandline demo --orders 1000
     """
