@@ -173,22 +173,24 @@ class RecordedEvent:
 
     @property
     def payload(self) -> Any:
-        row = self._row
-        if (self._sound or not self.damaged) and row[14] in _READABLE:
-            return row[16] if row[14] == BYTES else self._json(row[16])
-        raise self._damage()
+        form, data = self._row[14], self._row[16]
+        if not (self._sound and form in _READABLE) and self.damaged:
+            raise self._damage()
+        if form == BYTES:
+            return data
+        try:
+            return orjson.loads(data or b"")
+        except orjson.JSONDecodeError:  # its digest is right: it was written so, and not by this library
+            raise self._damage(undecodable=True) from None
 
     @property
     def metadata(self) -> dict[str, Any] | None:
         if self.damaged:
             raise self._damage()
         metadata = self._row[15]
-        return None if metadata is None else self._json(metadata)
-
-    def _json(self, data: bytes | None) -> Any:
         try:
-            return orjson.loads(data or b"")
-        except orjson.JSONDecodeError:  # its digest is right, so it was written so, and not by this library
+            return None if metadata is None else orjson.loads(metadata)
+        except orjson.JSONDecodeError:
             raise self._damage(undecodable=True) from None
 
     def _damage(self, *, undecodable: bool = False) -> Corrupt:
