@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -13,6 +12,8 @@ from typing import Any
 from strandline.errors import InvalidInput, shown
 
 MIB = 2**20
+SECONDS_MAX = 9_000_000_000_000
+"""More microseconds would not fit into 64 bits."""
 
 
 def _within(default: Any, least: float, most: float, **more: Any) -> Any:
@@ -44,7 +45,7 @@ class Settings:
     append_timeout_s: float = _within(10.0, 0.1, 600)
     append_queue_max: int = _within(10_000, 1, 1_000_000)
     lease_s: float = _within(30.0, 1, 3600)
-    log_retention_s: float = _within(86_400.0, 86_400, math.inf)
+    log_retention_s: float = _within(86_400.0, 86_400, SECONDS_MAX)
     mark_idle_s: float = _within(1.0, 0.1, 60)
     shutdown_grace_s: float = _within(10.0, 0, 600)
     wal_bytes_max: int = _within(64 * MIB, 4 * MIB, 4096 * MIB)
@@ -60,14 +61,15 @@ class Settings:
         checked = {}
         for name, value in given.items():
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
+                near = difflib.get_close_matches(shown(name), known, n=1)
                 hint = f"did you mean {near[0]}?" if near else "known settings: " + " ".join(sorted(known))
                 raise _refused(name, "unknown setting", "a known setting", value, hint)
             checked[name] = _check(known[name].metadata, name, value, known[name].default)
         return cls(**checked)
 
 
-def _check(rules: Mapping[str, Any], name: str, value: Any, default: Any) -> Any:
+def _check(rules: Mapping[str, Any], name: str, given: Any, default: Any) -> Any:
+    value = given
     if value is None and default is None:
         return None
     if "allowed" in rules:
@@ -79,19 +81,19 @@ def _check(rules: Mapping[str, Any], name: str, value: Any, default: Any) -> Any
             raise _refused(name, "not true or false", "true or false", value)
         return value
     least, most = rules["least"], rules["most"]
-    allowed = f"{least:g}..{most:g}" if most != math.inf else f"{least:g} or more"
-    if isinstance(value, timedelta) and name.endswith("_s"):
-        value = value.total_seconds()
+    allowed = f"{least}..{most}"
     whole = rules.get("kind") is int or isinstance(default, int)
+    if isinstance(value, timedelta) and not whole:
+        value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-        raise _refused(name, "not a number" if not whole else "not a whole number", allowed, value)
+        raise _refused(name, "not a number" if not whole else "not a whole number", allowed, given)
     if not least <= value <= most:
-        raise _refused(name, "out of range", allowed, value)
+        raise _refused(name, "out of range", allowed, given)
     return value if whole else float(value)
 
 
 def _refused(name: str, wrong: str, allowed: str, got: object, hint: str = "") -> InvalidInput:
-    message = f"{name}: {wrong}; allowed {allowed}; got {shown(got)}"
+    message = f"{shown(name)}: {wrong}; allowed {allowed}; got {shown(got)}"
     return InvalidInput(
         message, code="setting", hint=hint or f"give {allowed}", setting=name, allowed=allowed, given=got
     )
