@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import orjson
 
-from strandline.fold import EventsAppended, EventsDeleted, LifePurged, segment_of
+from strandline.fold import EventsAppended, EventsDeleted, LifePurged
 from strandline.record import Content
 from strandline.values.actions import Append, Place
 from strandline.values.events import DAMAGED_DIGEST, DAMAGED_UNDECODABLE, EventRow, row_digest
 from strandline.values.heads import Head, Remembered, State
 from strandline.values.keys import slice_of
+from strandline.values.payloads import JSON
 
 
 class Pointer(NamedTuple):
@@ -92,21 +94,28 @@ def event_rows(
     Without `digests` theirs are 0: for who has just verified the contents and keeps no row.
     """
     key = action.key
-    entity_type = key.partition("|")[0]
-    slice_ = slice_of(key)
+    entity_type, slice_ = _parts_of(key)
     append_id = bytes.fromhex(action.append_id)
     headers = None if action.headers is None else orjson.dumps(action.headers).decode()
     rows = []
-    seq_nr, prev = effect.first, effect.prev
+    partition, offset, timestamp = place
+    seq_nr, _, prev, life = effect
     for (type_, tags), (form, payload, metadata) in zip(action.events, contents, strict=True):
-        row = (
-            key, effect.life, segment_of(seq_nr, segment_size), seq_nr, prev, entity_type, slice_, place.partition,
-            place.offset, place.timestamp, append_id, type_, orjson.dumps(tags).decode() if tags else None, headers,
-            form, metadata, payload if form <= 1 else None,
+        row: tuple[Any, ...] = (
+            key, life, (seq_nr - 1) // segment_size, seq_nr, prev, entity_type, slice_, partition, offset, timestamp,
+            append_id, type_, orjson.dumps(tags).decode() if tags else None, headers, form, metadata,
+            payload if form <= JSON else None, 0,
         )  # fmt: skip
-        rows.append(EventRow(*row, row_digest(row) if digests else 0))
+        if digests:
+            row = (*row[:17], row_digest(row))
+        rows.append(tuple.__new__(EventRow, row))  # quicker than its own constructor
         prev, seq_nr = seq_nr, seq_nr + 1
     return rows
+
+
+@lru_cache(maxsize=8192)
+def _parts_of(key: str) -> tuple[str, int]:
+    return key.partition("|")[0], slice_of(key)
 
 
 DAMAGED_FORMS: Final = {"undecodable": DAMAGED_UNDECODABLE, "digest": DAMAGED_DIGEST}
