@@ -26,7 +26,7 @@ def count_reads(read: Callable[[], int], quick: bool) -> dict[str, Any]:
     """Events per second of whole reads; each must give every byte that was written."""
     for _ in range(WARM_UP_READS):
         _check(read())
-    times = []
+    times: list[float] = []
     ends = time.perf_counter() + (QUICK_READ_S if quick else READ_S)
     while not times or time.perf_counter() < ends:
         from_s = time.perf_counter()
