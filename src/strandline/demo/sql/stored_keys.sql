@@ -1,0 +1,2 @@
+-- Every key that has a head.
+SELECT key FROM metajournal

@@ -1,0 +1,131 @@
+"""The tour: set up, play the story, draw it, say what to try next."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from rich.text import Text
+
+from strandline.demo.drawing import png, terminal
+from strandline.demo.proof import FINDINGS_SHOWN_MAX, Proof
+from strandline.demo.sampling import Sampler
+from strandline.demo.stage import Stage
+from strandline.demo.story import Plan, perform
+from strandline.errors import InvalidInput, MissingEvent, Unsupported, invalid
+from strandline.pipeline.java import find_java
+
+FOLDER = Path("demo-out")
+ORDERS, SECONDS, DOWN_S, WRITERS, SEED = 4000, 40.0, 3.0, 4, 7
+MARKER = "strandline-demo"
+"""A file that says: made by a demo, and may be replaced by the next."""
+PICTURE = "demo.png"
+NEEDED = ("pyspark", "pyarrow", "pandas", "matplotlib")
+
+
+def run(
+    *,
+    folder: Path | None = None,
+    orders: int = ORDERS,
+    keep: bool = False,
+    seconds: float = SECONDS,
+    down_s: float = DOWN_S,
+    writers: int = WRITERS,
+    seed: int = SEED,
+    stage: Stage | None = None,
+) -> int:
+    """Play the demo in `folder`, which is left for you to look at; the exit code: 0 if the proof holds.
+
+    What an earlier demo left there is replaced, unless `keep`: then a new folder beside it is used.
+    """
+    if orders < 1:
+        raise invalid("option", "orders", "too few", allowed="1 or more", got=orders)
+    _check_installed()
+    place = _prepare(folder or FOLDER, keep)
+    stage = stage or Stage()
+    plan = Plan(place, orders, min(writers, orders), seconds, down_s, seed)
+    proof, sampler = perform(plan, stage)
+    _show(stage, plan, proof, sampler)
+    return 0 if proof.sound else MissingEvent.exit_code
+
+
+def _check_installed() -> None:
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise Unsupported(
+            f"{', '.join(missing)}: not installed; the demo carries on Spark and draws a picture",
+            code="spark_setup",
+            hint="pip install 'strandline[demo]'",
+            missing=missing,
+        )
+    find_java()
+
+
+def _prepare(folder: Path, keep: bool) -> Path:
+    """An empty folder. Nothing is removed that a demo did not make."""
+    if keep:
+        names = (folder, *(folder.with_name(f"{folder.name}-{number}") for number in range(2, 1000)))
+        folder = next((name for name in names if not name.exists()), folder)
+    if folder.exists():
+        if not folder.is_dir() or (any(folder.iterdir()) and not (folder / MARKER).exists()):
+            raise InvalidInput(
+                f"folder: {folder} has other things in it; allowed a new or empty folder, or that of an earlier demo",
+                code="option",
+                hint="give another --folder",
+                field="folder",
+            )
+        for path in folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARKER).write_text("Made by `strandline demo`, which may replace all of this folder.\n", encoding="utf-8")
+    return folder
+
+
+def _show(stage: Stage, plan: Plan, proof: Proof, sampler: Sampler) -> None:
+    stage.plain()
+    for line in terminal(sampler.samples, sampler.events, stage.console.width, unicode=stage.unicode):
+        stage.plain(line)
+    stage.plain()
+    yes, no = ("✓", "✗") if stage.unicode else ("ok", "NO")
+    for holds, text in proof.lines():
+        stage.plain(Text.assemble((f"  {yes if holds else no} ", "bold green" if holds else "bold red"), text))
+    for finding in proof.findings[:FINDINGS_SHOWN_MAX]:
+        stage.plain(Text(f"    {finding.kind}: {finding.key}: {finding.what}", style="red"))
+    verdict = "nothing lost, nothing repeated, nothing reordered" if proof.sound else "THE PROOF FAILS"
+    stage.plain(Text(f"  {verdict}", style="bold green" if proof.sound else "bold red"))
+    path = plan.folder / PICTURE
+    png(path, sampler.samples, sampler.events, f"{proof.counts.appends:,} appends, two kills, {verdict}")
+    stage.plain()
+    stage.plain(f"picture   {path}")
+    stage.plain(f"files     {plan.folder}/  (journal in shop/, ledgers, what each process said, demo.json)")
+    stage.plain("try next")
+    for command in _next(plan, sampler):
+        stage.plain(f"  {command}")
+
+
+def _next(plan: Plan, sampler: Sampler) -> list[str]:
+    program, url = _program(), shlex.quote(plan.url)
+    key = shlex.quote(f"order|1-{min(7, plan.orders_of(1) - 1):05d}")
+    return [
+        f"{program} read {key} --url {url}",
+        f"{program} read 'stock|lamp' --from 10 --url {url}",
+        f"{program} status --url {url}",
+        f"{program} keys order --limit 10 --url {url}",
+        f"{program} bench append --quick",
+    ]
+
+
+def _program() -> str:
+    """How to call the command from here: by its name where that finds this one."""
+    ours = Path(sys.executable).parent / "strandline"
+    found = shutil.which("strandline")
+    if found is not None and (not ours.exists() or ours.samefile(found)):
+        return "strandline"
+    if not ours.exists():
+        return "strandline"
+    near = os.path.relpath(ours)
+    return shlex.quote(str(ours) if near.startswith("..") else near)
