@@ -172,10 +172,10 @@ class Database:
             self.writer.execute("BEGIN IMMEDIATE")
             self.moved = self.writer.data_version() != self._version
         except apsw.Error as error:
-            self._lock.release()
+            self.rollback()
             raise self.translated(error, self.writer, "write") from error
-        except BaseException:
-            self._lock.release()
+        except BaseException:  # an interrupt, too, must not leave the file locked
+            self.rollback()
             raise
         return self.writer
 
@@ -189,6 +189,9 @@ class Database:
         except apsw.Error as error:
             self._undo()
             raise self.translated(error, self.writer, "commit") from error
+        except BaseException:
+            self._undo()
+            raise
         finally:
             self._lock.release()
 

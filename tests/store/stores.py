@@ -1,0 +1,42 @@
+"""SQLite stores of tests: how one is opened, and what is in its tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from strandline.settings import Settings
+from strandline.store.sqlite import SqliteStore
+
+TABLES = ("journal", "metajournal", "pointer", "ended", "quarantine", "snapshot")
+
+
+def open_store(path: Path, *, log_id: str | None = "tape", partitions: int | None = 1, **settings: Any) -> SqliteStore:
+    """A store with segments of three events."""
+    return SqliteStore.open(path, Settings.of({"segment_size": 3, **settings}), log_id, partitions)
+
+
+def tables(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of all tables, sorted; fences aside, and with them the pointers' digests."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        found = {}
+        for table in TABLES:
+            rows = [tuple(row) for row in connection.execute(f"SELECT * FROM {table}")]
+            found[table] = sorted(rows, key=repr)
+        found["pointer"] = [(*row[:4], row[5]) for row in found["pointer"]]
+        return found
+    finally:
+        connection.close()
+
+
+def change(path: Path, statement: str) -> int:
+    """Change a file by hand, as damage would; how many rows changed."""
+    connection = apsw.Connection(str(path))
+    try:
+        connection.execute(statement)
+        return connection.changes()
+    finally:
+        connection.close()
