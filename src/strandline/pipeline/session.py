@@ -7,17 +7,19 @@ in, in which the pipeline would not be safe (`Unsupported.spark_setup`, all reas
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ipaddress
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strandline.errors import Unsupported
-from strandline.pipeline import jvm
+from strandline.pipeline import jvm, worker
 from strandline.pipeline.java import VERSION_LEAST, find_java
 
 if TYPE_CHECKING:
@@ -53,8 +55,8 @@ def start(
     """
     pyspark = _pyspark()
     master = master or f"local[{_cores()}]"
-    running = pyspark.sql.SparkSession.getActiveSession()
-    if running is not None:
+    if pyspark.SparkContext._active_spark_context is not None:
+        running = _session({})
         check(running)
         return running
     settings = _everywhere(app) | (_local(master) if is_local(master) else {}) | dict(conf or {})
@@ -101,8 +103,6 @@ def _everywhere(app: str) -> dict[str, str]:
         "spark.app.name": app,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.pyspark.python": sys.executable,
-        "spark.pyspark.driver.python": sys.executable,
         "spark.python.worker.reuse": "true",
         # A task reports its error as its result, and an attempt beside another one would only be fenced off.
         "spark.task.maxFailures": "1",
@@ -124,6 +124,7 @@ def _everywhere(app: str) -> dict[str, str]:
 
 def _local(master: str) -> dict[str, str]:
     cores = re.search(r"\d+", master)
+    python = worker.python()
     return {
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
@@ -135,7 +136,8 @@ def _local(master: str) -> dict[str, str]:
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-        "spark.python.daemon.module": "strandline.pipeline.daemon",
+        "spark.pyspark.python": python,
+        "spark.pyspark.driver.python": python,
     }
 
 
@@ -153,25 +155,38 @@ def _in_folder(folder: Path) -> dict[str, str]:
 
 
 def _start_here(pyspark: Any, master: str, settings: Mapping[str, str], quiet: bool, short: bool) -> SparkSession:
-    running = pyspark.SparkContext._gateway is not None
     folder = jvm.temporary_folder()
     settings = {"spark.master": master, "spark.driver.memory": HEAP} | _in_folder(folder) | dict(settings)
-    if running:  # a JVM cannot be changed: it keeps its Java, its heap and its words
-        with _environment({"PYSPARK_PYTHON": sys.executable}):
+    python = {"PYSPARK_PYTHON": settings["spark.pyspark.python"]}
+    if pyspark.SparkContext._gateway is not None:  # a JVM is there, and keeps its Java, its heap and its words
+        with _environment(python):
             return _session(settings)
     options = [f"-Xmx{settings['spark.driver.memory']}", *_words(quiet)]
     if short:
         options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-    options += settings.get("spark.driver.extraJavaOptions", "").split()
+    options += shlex.split(settings.get("spark.driver.extraJavaOptions", ""))
     gateway = jvm.launch(find_java(), Path(pyspark.__file__).parent, folder, settings, options)
     told = {"PYSPARK_GATEWAY_PORT": str(gateway.port), "PYSPARK_GATEWAY_SECRET": gateway.secret}
     try:
-        with _environment({"PYSPARK_PYTHON": sys.executable, **told}):
-            return _session(settings)
+        with _environment(python | told):
+            session = _session(settings)
+        atexit.register(_end, os.getpid(), pyspark.SparkContext, gateway)
+        return session
     except BaseException:
         gateway.end()
         pyspark.SparkContext._gateway = pyspark.SparkContext._jvm = None
         raise
+
+
+def _end(owner: int, context_class: Any, gateway: jvm.Gateway) -> None:
+    """At the end of this process, not of a fork of it: in this order nobody is left who would complain."""
+    if os.getpid() != owner:
+        return
+    with contextlib.suppress(Exception):
+        if context_class._active_spark_context is not None:
+            context_class._active_spark_context.stop()
+        context_class._gateway.shutdown()
+    gateway.end()
 
 
 def _start_there(master: str, settings: Mapping[str, str]) -> SparkSession:
@@ -260,7 +275,7 @@ def _other_pythons(context: Any) -> Iterator[str]:
     """Whether workers run this Python and this Strandline. Asks one, unless the very same program is named."""
     getenv = context._jvm.java.lang.System.getenv
     planner = getenv("PYSPARK_DRIVER_PYTHON") or getenv("PYSPARK_PYTHON")  # runs what data sources do in the driver
-    if is_local(context.master) and context.pythonExec == planner == sys.executable:
+    if is_local(context.master) and context.pythonExec == planner and planner in {sys.executable, worker.python()}:
         return
     here = _who()
     there = context.parallelize([0], 1).map(lambda _: _who()).collect()[0]
