@@ -177,4 +177,4 @@ def segment_of(seq_nr: int, segment_size: int) -> int:
 
 
 def _segments_between(head: Head, last: int, first: int) -> int:
-    return segment_of(first, head.segment_size) - segment_of(max(last, 1), head.segment_size) - 1
+    return segment_of(first, head.segment_size) - segment_of(last, head.segment_size) - 1
