@@ -17,7 +17,7 @@ EventHeader = tuple[str, tuple[str, ...]]
 
 
 class Append(NamedTuple):
-    """Events saved as one. `count` of them; the fold gives the numbers."""
+    """Events saved as one; the fold gives their numbers."""
 
     key: str
     events: tuple[EventHeader, ...]
@@ -32,10 +32,6 @@ class Append(NamedTuple):
     expire_after_us: int = KEEP_EXPIRY
     """KEEP_EXPIRY, NO_EXPIRY, or a duration."""
     headers: dict[str, str] | None = None
-
-    @property
-    def size(self) -> int:
-        return len(self.events)
 
 
 class Mark(NamedTuple):
