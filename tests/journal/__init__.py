@@ -1,0 +1,1 @@
+"""Tests of the Journal, on every back-end that there is."""

@@ -1,0 +1,82 @@
+"""Where the tests of the Journal run: a log and a store of each kind, and ways to look at all that they hold."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import strandline
+from strandline import Event, Key
+from strandline.connect import Strandline
+from strandline.log.memory import MemoryLog
+from strandline.settings import Settings
+from strandline.store.api import Store, StoreSettings
+from strandline.testing import LastWriteWinsStore
+from strandline.values.events import RecordedEvent
+
+BACKENDS = ("memory", "sqlite")
+KEY = Key("order", "42")
+
+
+@contextmanager
+def world(backend: str, folder: Path, **settings: Any) -> Iterator[Strandline]:
+    """An empty journal, or the one that is in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    url = "memory:" if backend == "memory" else f"sqlite:{folder}/orders"
+    with strandline.connect(url, **settings) as s:
+        yield s
+
+
+def last_write_wins(*, partitions: int = 1, segment_size: int = 10_000, **settings: Any) -> Strandline:
+    """A memory log with a store that has no transactions."""
+    log = MemoryLog(partitions=partitions, segment_size=segment_size)
+    store: Store = LastWriteWinsStore(StoreSettings(log.log_id, partitions, segment_size))
+    return Strandline(log, store, Settings.of(settings))
+
+
+def paired(log: MemoryLog, store: Store, **settings: Any) -> Strandline:
+    """A Journal over a log and a store that a test has made or wrapped."""
+    return Strandline(log, store, Settings.of(settings))
+
+
+def events(*payloads: Any) -> list[Event]:
+    """Events with these payloads."""
+    return [Event("Placed", payload) for payload in payloads]
+
+
+def numbered(found: Iterator[RecordedEvent]) -> list[tuple[int, int, Any]]:
+    """seq_nr, prev_seq_nr and payload of each."""
+    return [(event.seq_nr, event.prev_seq_nr, event.payload) for event in found]
+
+
+def seq_nrs(found: Iterator[RecordedEvent]) -> list[int]:
+    return [event.seq_nr for event in found]
+
+
+def fields(event: RecordedEvent) -> dict[str, Any]:
+    """Every field that a reader can see."""
+    names = (
+        "key slice seq_nr prev_seq_nr life partition log_offset timestamp append_id type tags headers damaged payload "
+        "metadata"
+    )
+    return {name: getattr(event, name) for name in names.split()}
+
+
+def digest(s: Strandline) -> str:
+    """Over everything in log and store that a reader, a writer or the pipeline could see."""
+    seen = hashlib.sha256()
+    for partition in range(s.log.partitions):
+        page = s.log.read(partition, after=s.log.oldest()[partition] - 1, limit=10_000)
+        seen.update(repr(page).encode())
+        seen.update(repr(s.store.range(partition, after=(0, 0), to=2**62, limit=10_000)).encode())
+    pointers = [pointer._replace(fence=0) for pointer in s.store.pointers()]
+    seen.update(repr((s.log.newest(), pointers, s.store.quarantined())).encode())
+    for entity_type in s.store.entity_types():
+        for key in s.store.keys(entity_type, after=None, limit=1000):
+            _, state = s.store.look(key, Key.of(key).partition(s.log.partitions))
+            life = state.life if state is not None else 0
+            seen.update(repr((key, state, s.store.snapshots(key, life))).encode())
+    return seen.hexdigest()
