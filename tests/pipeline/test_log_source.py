@@ -1,0 +1,164 @@
+"""The log as a stream: what is planned, what travels. The reader's own methods, without a JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+import strandline
+from strandline import Event
+from strandline.connect import Strandline
+from strandline.errors import MissingEvent
+from strandline.pipeline import pages
+from strandline.pipeline.failures import from_text
+from strandline.pipeline.log_source import ARROW_SCHEMA, SCHEMA, LogRange, LogReader, LogSource
+from strandline.pipeline.target import Target
+from strandline.pipeline.task import RESULT_ARROW_SCHEMA, carry_pages
+from strandline.testing import carry
+
+KEYS = {4: "order|42", 5: "order|43", 7: "user|a|b"}
+
+
+@pytest.fixture
+def s(tmp_path: Path) -> Iterator[Strandline]:
+    with strandline.connect(f"sqlite:{tmp_path}/shop") as connected:
+        yield connected
+
+
+@pytest.fixture
+def target(tmp_path: Path, s: Strandline) -> Iterator[Target]:
+    target = Target(f"sqlite:{tmp_path}/shop", settings={"batch_actions_max": 5})
+    yield target
+    target.drop()
+
+
+def reader(target: Target, **options: object) -> LogReader:
+    texts = {name: json.dumps(value) for name, value in options.items()}
+    return LogReader({"target": target.to_json(), **texts})
+
+
+def fill(s: Strandline, counts: dict[int, int]) -> None:
+    for partition, count in counts.items():
+        for number in range(count):
+            s.journal.append(KEYS[partition], [Event("Placed", number)])
+
+
+def spans(start: dict[str, int], end: dict[str, int]) -> dict[int, int]:
+    return {int(p): end[p] - start[p] for p in end if end[p] != start[p]}
+
+
+@pytest.mark.req("J80", "J87", "RR2")
+def test_ranges_start_at_the_pointers(s: Strandline, target: Target) -> None:
+    fill(s, {4: 3, 5: 2})
+    carry(s, partition=4)
+    start = reader(target).initialOffset()
+    assert list(start) == [str(p) for p in range(8)], "in order of partition"
+    assert start == {**{str(p): 0 for p in range(8)}, "4": 3}
+
+
+@pytest.mark.req("J86", "J87")
+def test_a_range_spans_no_more_than_the_limit(s: Strandline, target: Target) -> None:
+    fill(s, {4: 12, 5: 3})
+    r = reader(target)
+    start = r.initialOffset()
+    assert spans(start, r.latestOffset(start, r.getDefaultReadLimit())) == {4: 5, 5: 3}
+
+
+@pytest.mark.req("J87")
+def test_row_limits_and_all_available_are_honoured(s: Strandline, target: Target) -> None:
+    fill(s, {4: 12, 5: 3, 7: 1})
+    r = reader(target)
+    start = r.initialOffset()
+    assert sum(spans(start, r.latestOffset(start, ReadMaxRows(6))).values()) <= 6
+    assert spans(start, r.latestOffset(start, ReadMaxRows(1))) != {}
+    assert spans(start, r.latestOffset(start, ReadAllAvailable())) == {4: 12, 5: 3, 7: 1}
+
+
+@pytest.mark.req("J87")
+def test_an_available_now_run_freezes_its_end(s: Strandline, target: Target) -> None:
+    fill(s, {4: 2})
+    r = reader(target)
+    start = r.initialOffset()
+    r.prepareForTriggerAvailableNow()
+    fill(s, {4: 2, 5: 1})
+    assert spans(start, r.latestOffset(start, ReadAllAvailable())) == {4: 2}
+    end = r.latestOffset(start, ReadAllAvailable())
+    assert r.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_held_partitions_stay_where_they_are(s: Strandline, target: Target) -> None:
+    fill(s, {4: 2, 5: 1})
+    r = reader(target, held=[4])
+    start = r.initialOffset()
+    assert spans(start, r.latestOffset(start, ReadAllAvailable())) == {5: 1}
+
+
+@pytest.mark.req("J87")
+def test_pages_come_in_one_exact_schema(s: Strandline, target: Target) -> None:
+    fill(s, {4: 3})
+    assert [name.split()[0] for name in SCHEMA.split(", ")] == ARROW_SCHEMA.names
+    assert LogSource.name() == "strandline_log"
+    (batch,) = reader(target).read(LogRange(4, 1, 3))
+    assert batch.schema.equals(ARROW_SCHEMA)
+    (row,) = batch.to_pylist()
+    assert (row["partition"], row["start"], row["position"], row["error"]) == (4, 1, 3, None)
+    assert [record.offset for record in pages.unpack(4, row["page"])] == [1, 2]
+
+
+@pytest.mark.req("RR7", "U6", "J32")
+def test_a_log_trimmed_past_a_pointer_is_said_at_the_start(s: Strandline, target: Target) -> None:
+    fill(s, {4: 5})
+    s.log.trim(4, to=2, pointer=2, keep_after=2**62)
+    with pytest.raises(MissingEvent) as caught:
+        reader(target).initialOffset()
+    assert caught.value.name == "MissingEvent.log_trimmed"
+    assert (caught.value.partition, caught.value.first, caught.value.last) == (4, 0, 2)
+
+
+@pytest.mark.req("J84")
+def test_an_error_of_the_source_is_a_row_and_no_failed_task(s: Strandline, target: Target) -> None:
+    fill(s, {4: 5})
+    r = reader(target)
+    s.log.trim(4, to=2, pointer=2, keep_after=2**62)
+    (batch,) = r.read(LogRange(4, 0, 5))
+    error = from_text(batch.to_pylist()[0]["error"])
+    assert "trimmed" in str(error)
+    (result,) = [row for out in carry_pages(target, 0, iter([batch])) for row in out.to_pylist()]
+    assert (result["partition"], result["events"]) == (4, 0)
+    assert str(from_text(result["error"])) == str(error)
+
+
+@pytest.mark.req("J86", "J79")
+def test_a_task_commits_whenever_it_holds_enough_bytes(s: Strandline, tmp_path: Path) -> None:
+    for number in range(5):
+        s.journal.append(KEYS[4], [Event("Placed", bytes([number]) * 600_000)])
+    target = Target(f"sqlite:{tmp_path}/shop", settings={"batch_bytes_max": 2**20})
+    lease = s.store.take_lease("test")
+    try:
+        batches = list(reader(target).read(LogRange(4, 0, 5)))
+        (result,) = [row for out in carry_pages(target, lease.fence, iter(batches)) for row in out.to_pylist()]
+    finally:
+        target.drop()
+    assert (result["actions"], result["events"], result["offset"], result["error"]) == (5, 5, 4, None)
+    assert list(result) == RESULT_ARROW_SCHEMA.names
+    assert s.store.pointers()[4].revision >= 3, "two actions reach a megabyte: three commits of their own"
+    assert [event.payload[0] for event in s.journal.read(KEYS[4])] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.req("J84", "RR12")
+def test_a_damaged_page_writes_nothing_and_says_so(s: Strandline, target: Target) -> None:
+    import pyarrow as pa
+
+    fill(s, {4: 2})
+    lease = s.store.take_lease("test")
+    (batch,) = reader(target).read(LogRange(4, 0, 2))
+    row = batch.to_pylist()[0]
+    row["page"] = row["page"][:-1] + b"?"
+    damaged = pa.RecordBatch.from_pylist([row], schema=ARROW_SCHEMA)
+    (result,) = [row for out in carry_pages(target, lease.fence, iter([damaged])) for row in out.to_pylist()]
+    assert getattr(from_text(result["error"]), "name", "") == "Corrupt.transport"
+    assert s.store.pointers()[4].offset == -1
