@@ -15,6 +15,7 @@ from strandline.testing.cells import ALWAYS, Table
 from strandline.testing.faults import Crash
 from strandline.testing.last_write_wins import TABLES, LastWriteWinsStore
 from strandline.testing.store_contract import random_tape, settings_of
+from strandline.testing.store_contract.made import snapshot
 from strandline.testing.tape import Tape
 from tests.store.reading import expected, read
 
@@ -177,6 +178,33 @@ def test_a_pipeline_that_wakes_up_without_its_lease_undoes_nothing(size: int | N
             assert point > 60
             return
     raise AssertionError("the sweep has no end")
+
+
+@pytest.mark.req("RJ6", "J77")
+def test_what_comes_late_for_an_ended_life_is_gone_already() -> None:
+    """Rows written with any clock, and a snapshot whose look at the life came before the purge."""
+    tape, store = Tape(), LastWriteWinsStore(settings_of(segment_size=2))
+    tape.append(KEY, ["a", "b", "c"])
+    tape.carry(store)
+    kept = {name: [(place, dict(store.tables[name].rows(place))) for place in store.tables[name].partitions()]
+            for name in ("journal", "slice_view")}  # fmt: skip
+    tape.purge(KEY)
+    tape.append(KEY, ["d"])
+
+    def purge_first(table: str) -> None:
+        store.before_write = lambda table: None
+        tape.carry(store)
+
+    store.before_write = purge_first
+    store.save_snapshot(snapshot(2), 0)
+    before = rows(store)
+    assert before["snapshot"] == {}
+    for name, places in kept.items():
+        for place, late in places:
+            for at, cells in late.items():
+                store.tables[name].put(place, at, cells, 2**62)
+    assert rows(store) == before
+    assert [(row.life, row.seq_nr) for row in store.range(0, after=(0, 0), to=ALWAYS, limit=10)] == [(2, 1)]
 
 
 @pytest.mark.req("J98")

@@ -18,7 +18,7 @@ from strandline.testing.store_contract import settings_of
 from strandline.testing.store_contract.made import snapshot
 from strandline.testing.tape import Tape
 from strandline.values.events import RecordedEvent
-from strandline.values.heads import SEQ_NR_MAX, Head
+from strandline.values.heads import SEQ_NR_MAX, Ended, Head
 from strandline.values.keys import key_digest
 from tests.store.stores import TABLES, change, open_store, tables
 
@@ -171,6 +171,25 @@ def test_an_event_that_fails_its_digest_is_damaged(store: SqliteStore, path: Pat
     assert [RecordedEvent(row).damaged for row in rows] == [False, True, False]
     with pytest.raises(Corrupt):
         _ = RecordedEvent(rows[1]).payload
+
+
+@pytest.mark.req("J77")
+def test_a_head_that_an_ended_life_covers_is_none(store: SqliteStore, path: Path) -> None:
+    tape = Tape()
+    tape.append(KEY, ["old"])
+    tape.carry(store)
+    change(path, "CREATE TABLE kept AS SELECT * FROM metajournal")
+    purge = tape.purge(KEY)
+    tape.carry(store)
+    assert change(path, "INSERT INTO metajournal SELECT * FROM kept") == 1
+    ended = Ended(1, 0, purge.offset)
+    assert store.look(KEY, 0)[1] == ended
+    assert store.states(0, [KEY])[1] == {KEY: ended}
+    tape.append(KEY, ["new"])
+    tape.carry(store)
+    head = store.look(KEY, 0)[1]
+    assert isinstance(head, Head)
+    assert (head.life, head.seq_nr) == (2, 1)
 
 
 @pytest.mark.req("J58")
