@@ -91,6 +91,28 @@ def test_an_empty_place_is_refused_where_nothing_may_be_created(path: Path) -> N
         assert list(path.parent.iterdir()) == []
 
 
+@pytest.mark.req("J110")
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM schema_step WHERE name = '006_ended'",
+        "INSERT INTO schema_step (name) VALUES ('999_of_a_newer_program')",
+        "ALTER TABLE snapshot DROP COLUMN form",
+        "ALTER TABLE journal ADD COLUMN more TEXT",
+        "DROP TABLE ended",
+    ],
+)
+def test_another_schema_is_refused(path: Path, statement: str) -> None:
+    open_store(path).close()
+    change(path, statement)
+    before = path.read_bytes()
+    with pytest.raises(SchemaMismatch) as refused:
+        open_store(path)
+    assert refused.value.name == "SchemaMismatch.version"
+    assert {"found", "known", "remedy"} <= set(refused.value.facts)
+    assert path.read_bytes() == before
+
+
 @pytest.mark.req("J69")
 def test_tables(store: SqliteStore, path: Path) -> None:
     connection = apsw.Connection(str(path))
