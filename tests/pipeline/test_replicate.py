@@ -1,0 +1,235 @@
+"""Replication on a real Spark: continuous and to the end of now, sick partitions, marks, leases."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apsw
+import pytest
+
+import strandline
+from strandline import Event
+from strandline.connect import Strandline
+from strandline.errors import LeaseHeld, StrandlineError, Unsupported
+from strandline.pipeline.progress import Progress
+from strandline.pipeline.replicate import run
+from strandline.testing import raw_append
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEYS = [f"order|{number}" for number in range(40)]  # over all 8 partitions
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:{tmp_path}/shop"
+
+
+@pytest.fixture
+def s(url: str) -> Iterator[Strandline]:
+    with strandline.connect(url) as connected:
+        yield connected
+
+
+class Pipeline:
+    """A pipeline in a thread of this process, and what it told."""
+
+    def __init__(self, url: str, spark: SparkSession, **settings: Any) -> None:
+        self.told: list[Progress] = []
+        self.error: BaseException | None = None
+        self.stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(url, spark, settings), daemon=True)
+        self._thread.start()
+
+    def _run(self, url: str, spark: SparkSession, settings: dict[str, Any]) -> None:
+        try:
+            run(url, spark=spark, stop=self.stop, progress=self.told.append, **settings)
+        except BaseException as error:
+            self.error = error
+
+    def end(self) -> None:
+        self.stop.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "it stops when told to"
+
+
+@contextmanager
+def pipeline(url: str, spark: SparkSession, **settings: Any) -> Iterator[Pipeline]:
+    running = Pipeline(url, spark, **settings)
+    try:
+        yield running
+    finally:
+        running.end()
+    if running.error is not None:
+        raise running.error
+
+
+def until(condition: Callable[[], object], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that in time"
+        time.sleep(0.02)
+
+
+def stored(s: Strandline) -> dict[str, list[object]]:
+    """What the store alone has, without the tail."""
+    found = {}
+    for entity_type in s.store.entity_types():
+        for key in s.store.keys(entity_type, after=None, limit=1000):
+            _, head = s.store.look(key, strandline.Key.of(key).partition(8))
+            rows = s.store.page(key, head.life, head.segment_size, from_=1, to=2**62, limit=10**6)  # type: ignore
+            found[key] = [row.seq_nr for row in rows]
+    return found
+
+
+def lag(s: Strandline) -> int:
+    return sum(end - pointer.offset for pointer, end in zip(s.store.pointers(), s.log.newest(), strict=True))
+
+
+@pytest.mark.req("J79", "J85", "J93", "J90", "RR1")
+def test_once_carries_up_to_now_and_ends_with_the_strandline_above_it(url: str, s: Strandline, spark: Any) -> None:
+    last = [s.journal.append(key, [Event("Placed", n), Event("Paid", n)]) for n, key in enumerate(KEYS[:5])][-1]
+    s.journal.append(KEYS[0], [Event("Gone", 1)])
+    s.journal.delete(KEYS[0], to=1)
+    s.journal.append(KEYS[9], [Event("Gone", 1)])
+    gone = s.journal.purge(KEYS[9])
+    told: list[Progress] = []
+    summary = run(url, once=True, spark=spark, progress=told.append)
+    assert (summary.events, summary.strandline) == (12, s.strandline())
+    assert last.timestamp is not None
+    assert s.strandline() >= s.store.pointers()[gone.partition].moved >= last.timestamp
+    assert stored(s) == {KEYS[0]: [2, 3], **{key: [1, 2] for key in KEYS[1:5]}}
+    assert lag(s) == 0
+    assert sum(progress.events for progress in told) == 12
+    assert told[-1].lag == 0
+    newest = s.log.newest()
+    again = run(url, once=True, spark=spark)
+    assert (again.actions, again.events) == (0, 0)
+    assert s.log.newest() == newest, "a still log does not grow"
+
+
+@pytest.mark.req("J80", "RR2")
+def test_nothing_rests_on_the_checkpoint_folder(
+    url: str, s: Strandline, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    for round_ in range(3):
+        s.journal.append(KEYS[round_], [Event("Placed", round_)])
+        s.journal.append(KEYS[0], [Event("Placed", round_)])
+        run(url, once=True, spark=spark)
+        assert list(folder.glob("strandline-checkpoint-*")) == [], "it is removed at the end"
+    assert [event.payload for event in s.journal.read(KEYS[0])] == [0, 0, 1, 2]
+    assert stored(s)[KEYS[0]] == [1, 2, 3, 4]
+
+
+@pytest.mark.req("J79", "J89", "J92", "J93", "RR4", "J91")
+def test_a_running_pipeline_carries_and_marks_what_is_idle(url: str, s: Strandline, spark: Any) -> None:
+    seen: list[int] = []
+    with pipeline(url, spark, mark_idle_s=0.2) as running:
+        for number in range(10):  # one busy partition, seven that were never used
+            appended = s.journal.append(KEYS[0], [Event("Placed", number)])
+            s.journal.wait_replicated(appended, timeout_s=60)
+            seen.append(s.strandline())
+        until(lambda: s.strandline() >= (appended.timestamp or 0), 20)
+        seen.append(s.strandline())
+        until(lambda: lag(s) == 0)
+        newest = s.log.newest()
+        status = s.status()
+        assert status.lease_holder is not None
+        batches = len(running.told)
+        until(lambda: time.time_ns() // 1000 > status.strandline + 3_000_000, 20)
+        assert s.log.newest() == newest, "one Mark a partition, then a still log stops growing"
+        assert len(running.told) <= batches + 1
+    assert seen == sorted(seen), "the strandline never goes back"
+    assert s.status().lease_holder is None
+    assert stored(s) == {KEYS[0]: list(range(1, 11))}
+    assert sum(progress.events for progress in running.told) == 10
+
+
+@pytest.mark.req("J84", "RR12")
+def test_a_sick_partition_stops_no_other_and_heals_by_itself(
+    url: str, s: Strandline, spark: Any, tmp_path: Path
+) -> None:
+    sick = strandline.Key.of(KEYS[0]).partition(8)
+    for key in KEYS:
+        s.journal.append(key, [Event("Placed", 1)])
+    run(url, once=True, spark=spark)
+    connection = apsw.Connection(f"{tmp_path}/shop/store.db")
+    columns = connection.execute("SELECT * FROM journal LIMIT 1").fetchall()[0]
+    names = [row[1] for row in connection.execute("PRAGMA table_info(journal)")]
+    other = dict(zip(names, columns, strict=True)) | {"key": KEYS[0], "seq_nr": 2, "life": 1, "segment": 0}
+    marks = ",".join("?" * len(names))
+    connection.execute(f"INSERT INTO journal VALUES ({marks})", tuple(other.values()))
+    for key in KEYS:
+        s.journal.append(key, [Event("Paid", 2)])
+    with pipeline(url, spark) as running:
+        until(lambda: lag(s) == sum(strandline.Key.of(key).partition(8) == sick for key in KEYS))
+        until(lambda: any(p.error for progress in running.told for p in progress.partitions))
+        assert s.store.pointers()[sick].offset < s.log.newest()[sick]
+        connection.execute("DELETE FROM journal WHERE key = ? AND seq_nr = 2", (KEYS[0],))
+        until(lambda: lag(s) == 0)
+    errors = {p.partition for progress in running.told for p in progress.partitions if p.error}
+    assert errors == {sick}
+    assert stored(s) == {key: [1, 2] for key in KEYS}
+    connection.close()
+
+
+@pytest.mark.req("J85", "RR12", "J84")
+def test_once_ends_with_the_error_of_a_partition_that_stays_sick(url: str, s: Strandline, spark: Any) -> None:
+    raw_append(s, 3, key="who|knows", header=_newer())
+    s.journal.append(KEYS[0], [Event("Placed", 1)])
+    assert strandline.Key.of(KEYS[0]).partition(8) != 3
+    with pytest.raises(StrandlineError) as caught:
+        run(url, once=True, spark=spark, append_timeout_s=0.5)
+    assert caught.value.name == "SchemaMismatch.version"
+    assert stored(s) == {KEYS[0]: [1]}, "the others are carried"
+    assert s.store.lease_holder() is None
+
+
+def _newer() -> bytes:
+    import zlib
+
+    body = b'{"v":99,"kind":"append"}'
+    return b'{"crc":"%08x",%s' % (zlib.crc32(body), body[1:])
+
+
+@pytest.mark.req("J83", "U12", "RR3")
+def test_a_second_pipeline_is_refused_with_the_holder(url: str, s: Strandline, spark: Any) -> None:
+    with pipeline(url, spark):
+        until(lambda: s.status().lease_holder is not None)
+        holder = s.status().lease_holder
+        with pytest.raises(LeaseHeld) as caught:
+            run(url, once=True, spark=spark)
+        assert caught.value.holder == holder
+        assert "pid" in str(holder)
+
+
+@pytest.mark.req("J88", "U15")
+def test_back_ends_that_tasks_cannot_see_are_refused(url: str, spark: Any) -> None:
+    for call in (lambda: run("memory:", once=True, spark=spark), lambda: run(url, once=True, master="spark://h:7077")):
+        with pytest.raises(Unsupported) as caught:
+            call()
+        assert caught.value.name == "Unsupported.not_shared"
+        assert caught.value.hint
+
+
+@pytest.mark.req("J88", "J83")
+def test_a_pipeline_whose_lease_was_taken_ends(url: str, s: Strandline, spark: Any, tmp_path: Path) -> None:
+    s.journal.append(KEYS[0], [Event("Placed", 1)])
+    running = Pipeline(url, spark, mark_idle_s=0.2)
+    until(lambda: lag(s) == 0)
+    connection = apsw.Connection(f"{tmp_path}/shop/store.db")
+    connection.execute("UPDATE lease SET fence = fence + 1")
+    connection.close()
+    until(lambda: running.error is not None)
+    running.end()
+    assert getattr(running.error, "name", "") == "LeaseLost.lease_lost"
