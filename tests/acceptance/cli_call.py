@@ -58,10 +58,10 @@ def call(*argv: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -
     return Answer(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
 
 
-def run(*argv: str | bytes, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Answer:
+def run(*argv: str | bytes, stdin: bytes = b"", env: Mapping[str, str] | None = None, timeout_s: float = 60) -> Answer:
     """A command as a process of its own."""
     done = subprocess.run(
-        [*COMMAND, *argv], input=stdin, env=process_env(env), capture_output=True, timeout=60, check=False
+        [*COMMAND, *argv], input=stdin, env=process_env(env), capture_output=True, timeout=timeout_s, check=False
     )
     return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
 

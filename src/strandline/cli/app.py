@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
@@ -14,6 +15,7 @@ from typer.core import TyperGroup
 
 from strandline import __version__
 from strandline.cli import bench, demo, doctor, look, pipeline, record, schema, status
+from strandline.cli.extras import not_installed
 from strandline.cli.failure import (
     EXIT_INTERRUPTED,
     of_system,
@@ -87,21 +89,22 @@ def run(argv: Sequence[str] | None = None) -> int:
         try:
             refuse_bad_text(argv)
             refuse_tokens(argv)
-            return _flushed(_call(argv))
-        except BrokenPipeError:
-            return _quiet_end()
-        except OSError as error:
-            told = of_system(error)
-            if told is None:
-                raise
-            return report(told, as_json=as_json)
+            return _call(argv)
+        finally:
+            sys.stdout.flush()  # the answer first, then what went wrong
+    except BrokenPipeError:
+        _let_go_of_stdout()  # `strandline read … | head` is no error
+        return 0
     except StrandlineError as error:
         return report(error, as_json=as_json)
     except KeyboardInterrupt:
         note("interrupted")
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 (the last place that can say it in one line)
-        return report_bug(error, as_json=as_json)
+        if isinstance(error, OSError):
+            _let_go_of_stdout()
+        told = of_system(error) or not_installed(error)
+        return report(told, as_json=as_json) if told is not None else report_bug(error, as_json=as_json)
 
 
 def _call(argv: Sequence[str]) -> int:
@@ -120,17 +123,12 @@ def _call(argv: Sequence[str]) -> int:
         raise usage_error(error) from None
 
 
-def _flushed(code: int) -> int:
-    sys.stdout.flush()
-    return code
-
-
-def _quiet_end() -> int:
-    """Nobody reads any more: `strandline read … | head` is no error. Nothing more is written, at exit neither."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-    return 0
+def _let_go_of_stdout() -> None:
+    """Write nothing more, at exit neither: what cannot be written now cannot be written then."""
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _settle_streams() -> None:

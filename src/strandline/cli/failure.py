@@ -86,8 +86,10 @@ def report_bug(error: BaseException, *, as_json: bool) -> int:
     return EXIT_BUG
 
 
-def of_system(error: OSError) -> StrandlineError | None:
+def of_system(error: Exception) -> StrandlineError | None:
     """Our error for one of the operating system's that is nobody's bug; None for the others."""
+    if not isinstance(error, OSError):
+        return None
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Unavailable(f"no space: {error.strerror}", code="no_space", hint="free some space, then call again")
     if error.errno == errno.EADDRINUSE:

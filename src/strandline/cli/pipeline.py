@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -13,11 +14,10 @@ import typer
 
 from strandline.cli.arguments import confirm, whole_number
 from strandline.cli.display import display_for
-from strandline.cli.extras import needs_spark
 from strandline.cli.options import Options
 from strandline.cli.output import console, emit, note, printable, say, table, time_text
 from strandline.cli.record import Yes
-from strandline.errors import invalid
+from strandline.errors import Unavailable, invalid, shown
 from strandline.pipeline.progress import Progress
 from strandline.rows import QuarantineRow
 
@@ -34,8 +34,8 @@ def run(
     Example: strandline pipeline run --once --url sqlite:orders
     """
     target = options.target()
-    with needs_spark():
-        from strandline.pipeline.replicate import run as carry
+    from strandline.pipeline.replicate import run as carry
+
     if not options.json:
         note("starting Spark …")
     stop = threading.Event()
@@ -94,24 +94,39 @@ def replay(
     chosen |= {f"set.{name}": _text(value) for name, value in options.settings.items()}
     if Path(out).exists():
         raise invalid("option", "--out", "is there already", allowed="a path that is not there yet", got=out)
-    with needs_spark():
-        from strandline.pipeline import session
-        from strandline.pipeline.events import BATCH_OPTIONS, EventsSource, Selection
+    from pyspark.errors import PySparkException
+
+    from strandline.pipeline import session
+    from strandline.pipeline.events import BATCH_OPTIONS, EventsSource, Selection
+
     Selection.of(chosen, BATCH_OPTIONS)
     options.connect().close()
     if not options.json:
         note("starting Spark …")
-    spark = session.start()
+    spark = session.start(short=True)
     try:
         spark.dataSource.register(EventsSource)
         spark.read.format(EventsSource.name()).options(**chosen).load().write.parquet(out)
         events = spark.read.parquet(out).count()
+    except BaseException as error:
+        shutil.rmtree(out, ignore_errors=True)  # half of it would look like all of it
+        if isinstance(error, PySparkException):
+            raise _spark_gave_up(error) from error
+        raise
     finally:
         spark.stop()
     if options.json:
         emit({"out": out, "events": events})
     else:
         say(f"{events:,} events in {printable(out)}")
+
+
+def _spark_gave_up(error: Exception) -> Unavailable:
+    """What a task or Spark itself said, without the trace of either."""
+    said = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line.removeprefix("strandline.errors.") for line in said if line.startswith("strandline.errors.")]
+    message = (ours or said or [type(error).__name__])[0]
+    return Unavailable(f"Spark gave up: {shown(message, 300)}", code="away", hint="see `strandline doctor`")
 
 
 def _text(value: Any) -> str:

@@ -20,7 +20,7 @@ PACKAGES: dict[Kind, str] = {"log": "strandline.log", "store": "strandline.store
 
 
 def show(options: Options) -> None:
-    """Show the settings that creation fixed, and the steps of the schema.
+    """Show what creation fixed, and the steps of the schema.
 
     Example: strandline schema show --url sqlite:orders
     """
@@ -44,7 +44,7 @@ def show(options: Options) -> None:
 
 
 def upgrade(options: Options, yes: Yes = False) -> None:
-    """Do the steps that the schema of log and store lacks. There is no way back.
+    """Do the steps that the schema lacks. There is no way back.
 
     Example: strandline schema upgrade --url sqlite:orders
     """

@@ -1,0 +1,95 @@
+"""`strandline pipeline` on Spark, as a process."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.acceptance.cli_call import COMMAND, appended, call, process_env, run
+
+import strandline
+
+DEADLINE_S = 240
+
+
+def status(url: str) -> dict[str, Any]:
+    (found,) = call("status", "--url", url, "--json").lines
+    assert isinstance(found, dict)
+    return found
+
+
+def test_second_pipeline_is_refused(url: str) -> None:
+    appended(url)
+    with strandline.connect(url) as s:
+        lease = s.store.take_lease("the first")
+        answer = call("pipeline", "run", "--once", "--url", url, "--json")
+        lease.release()
+    assert (answer.code, answer.name) == (4, "LeaseHeld.lease_held")
+    assert "the first" in answer.problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["--slices", "9-3"], "slice_range"),
+        (["--slices", "0-1024"], "slice_range"),
+        (["--slices", "a"], "slice_range"),
+        (["--from", "2026-01-01T00:00:00"], "time_without_zone"),
+        (["--to", "yesterday"], "time_format"),
+        (["--out", "."], "option"),
+    ],
+)
+@pytest.mark.req("J122")
+def test_bad_options_of_a_replay_start_no_spark(argv: list[str], name: str, url: str) -> None:
+    appended(url)
+    answer = call("pipeline", "replay", "--out", "events", *argv, "--url", url, "--json")
+    assert (answer.code, answer.name) == (2, f"InvalidInput.{name}")
+    assert not Path("events").exists()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_run_once_then_until_stopped(url: str) -> None:
+    for number in range(5):
+        appended(url, 2, key=f"order|{number}")
+    once = run("pipeline", "run", "--once", "--url", url, "--json", timeout_s=DEADLINE_S)
+    assert (once.code, once.err) == (0, "")
+    assert sum(batch["events"] for batch in once.lines) == 10
+    assert once.lines[-1]["strandline"] > 0
+    assert all(partition["lag"] == 0 for partition in once.lines[-1]["partitions"])
+    assert len(call("keys", "order", "--url", url).out.splitlines()) == 5
+
+    argv = [*COMMAND, "pipeline", "run", "--url", url]
+    with subprocess.Popen(argv, env=process_env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        appended(url, 3, key="order|9")
+        said = next(line for line in process.stdout if b": 3 events in" in line)
+        assert status(url)["lease_holder"] is not None
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, err
+    assert said.startswith(b"batch 1: ")
+    assert "carried 3 events" in out.decode()
+    assert b"Traceback" not in err
+    assert status(url)["lease_holder"] is None
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_replay(url: str) -> None:
+    from pyarrow import parquet
+
+    appended(url, 3)
+    appended(url, 2, key="user|a")
+    done = run(
+        "pipeline", "replay", "--out", "events", "--entity-type", "order", "--url", url, "--json", timeout_s=DEADLINE_S
+    )
+    assert (done.code, done.err) == (0, "")
+    assert done.lines == [{"out": "events", "events": 3}]
+    rows = parquet.read_table("events", columns=["key", "seq_nr", "payload"]).to_pylist()
+    found = sorted((row["key"], row["seq_nr"], json.loads(row["payload"])) for row in rows)
+    assert found == [("order|42", number, {"total": number}) for number in (1, 2, 3)]
