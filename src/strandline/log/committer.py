@@ -3,6 +3,9 @@
 There is no thread of its own for callers that wait: who finds nobody committing commits for all who wait, then hands on
 to one of those who came meanwhile. Nobody waits for more to come. Order of arrival is order in the log.
 
+Who was committed is woken one by the other, not all at once: sixty threads that want the interpreter at the same time
+cost more than their work, and keep the next commit from its way to the disk.
+
     a call:  queued ── taken ──▶ in a commit ──▶ answered
                │                     └─ past its time-out: Unavailable.timeout, "unknown"
                └─ past its time-out: withdrawn, Unavailable.timeout, "no"
@@ -15,6 +18,7 @@ import os
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from itertools import pairwise
 from threading import Condition, Lock, Thread
 
 from strandline.errors import StrandlineError, Unavailable
@@ -26,15 +30,17 @@ from strandline.settings import Settings
 class _Call:
     """An append on its way. `woken` is released when it is answered, or when it is to lead."""
 
-    __slots__ = ("answer", "draft", "error", "future", "leads", "taken", "woken")
+    __slots__ = ("answer", "draft", "error", "following", "future", "gone", "leads", "taken", "woken")
 
     def __init__(self, draft: Draft, future: Future[Recorded] | None = None) -> None:
         self.draft = draft
         self.future = future
         self.answer: Recorded | None = None
         self.error: BaseException | None = None
-        self.leads = False
-        self.taken = False
+        self.leads = False  # and commits for all who wait
+        self.taken = False  # into a commit
+        self.gone = False  # without waiting for the end of it
+        self.following: _Call | None = None  # to be woken by this one
         self.woken = Lock()
         self.woken.acquire()
 
@@ -62,7 +68,7 @@ class Committer:
         """Record a draft; returns when it is durable, or was refused by the fold (its effect says so)."""
         call = _Call(draft)
         if self._enqueue(call):
-            self._lead()
+            self._lead(call)
         else:
             self._await(call, self._timeout_s if timeout_s is None else timeout_s)
         if call.answer is None:
@@ -120,16 +126,17 @@ class Committer:
         if not woken:
             self._expire(call, timeout_s)
         if call.leads:
-            self._lead()
+            self._lead(call)
+        elif call.following is not None:
+            self._wake_up(call.following)
 
     def _expire(self, call: _Call, timeout_s: float) -> None:
         with self._lock:
-            if call.leads:
-                call.woken.acquire()
             if call.leads or call.answer is not None or call.error is not None:
                 return  # it came at the last moment
             if not call.taken:
                 self._queue.remove(call)
+            call.gone = True
         raise Unavailable(
             f"the append {'was handed to the log, which' if call.taken else 'waited in the queue and'} did not answer "
             f"within {timeout_s:g} s",
@@ -141,26 +148,28 @@ class Committer:
     def _abandon(self, call: _Call) -> None:
         """The caller was interrupted: nobody waits for this call any more."""
         with self._lock:
+            call.gone = True
             if not call.taken:
                 self._queue.remove(call)
                 if call.leads:
                     self._hand_on()
+        self._wake_up(call.following)
 
     # ------------------------------------------------------------ leading
 
-    def _lead(self) -> None:
+    def _lead(self, own: _Call | None) -> None:
         """One commit, of the calls that wait now."""
         calls = self._take()
         try:
             answers = self._log.append([call.draft for call in calls])
         except BaseException as error:
-            self._fail(calls, error)
+            self._fail(calls, own, error)
             if not isinstance(error, Exception):
                 raise
         else:
             for call, answer in zip(calls, answers, strict=True):
                 call.answer = answer
-            self._wake(calls)
+            self._wake(calls, own)
 
     def _take(self) -> list[_Call]:
         queue = self._queue
@@ -177,7 +186,7 @@ class Committer:
                 calls.append(call)
         return calls
 
-    def _fail(self, calls: Sequence[_Call], error: BaseException) -> None:
+    def _fail(self, calls: Sequence[_Call], own: _Call | None, error: BaseException) -> None:
         if not isinstance(error, Exception):
             error = Unavailable(
                 "the thread that committed was interrupted",
@@ -189,18 +198,32 @@ class Committer:
             # Each thread raises its own: a traceback belongs to one.
             call.error = copy.copy(error) if isinstance(error, StrandlineError) else error
             call.error.__cause__ = error.__cause__
-        self._wake(calls)
+        self._wake(calls, own)
 
-    def _wake(self, calls: Sequence[_Call]) -> None:
+    def _wake(self, calls: Sequence[_Call], own: _Call | None) -> None:
+        """All of these are answered. The leader's own call needs no waking."""
+        waiting = [call for call in calls if call.future is None and call is not own]
+        for call, following in pairwise(waiting):
+            call.following = following
         with self._lock:
             self._hand_on()  # first, so that the next commit is on its way
+        if waiting:
+            self._wake_up(waiting[0])
         for call in calls:
             if call.future is None:
-                call.woken.release()
-            elif call.answer is not None:
+                continue
+            if call.answer is not None:
                 call.future.set_result(call.answer)
             else:
                 call.future.set_exception(call.error)
+
+    def _wake_up(self, call: _Call | None) -> None:
+        """Wake a call, or the first after it whose caller still waits."""
+        with self._lock:
+            while call is not None and call.gone:
+                call = call.following
+            if call is not None and call.woken.locked():
+                call.woken.release()
 
     def _hand_on(self) -> None:
         """Let the first that waits lead, or nobody. The lock is held."""
@@ -230,4 +253,4 @@ class Committer:
             with self._lock:
                 if self._closed and not self._led:
                     return
-            self._lead()
+            self._lead(None)

@@ -4,7 +4,10 @@ An append is one transaction: it folds each draft on the head of its key, number
 returns. Several processes may write one file; they take turns by SQLite's write lock. Offsets of a partition run from 0
 without holes; refused and duplicate appends take none.
 
-Heads are kept in memory as long as nobody else writes: SQLite's data version tells.
+What a commit costs decides how fast everything is. So actions of all partitions stand in one table that grows at its
+end, where to find those of a partition is noted later, many at a time, and heads are kept in memory as long as nobody
+else writes the file (SQLite's data version tells). Each statement of a commit lets other threads have the interpreter:
+there are few, whatever the number of drafts.
 """
 
 from __future__ import annotations
@@ -12,36 +15,41 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from threading import Condition
 from typing import Any
 from uuid import uuid4
+from zlib import crc32
 
 import apsw
 import orjson
 
 from strandline.errors import Corrupt, MissingEvent, SchemaMismatch
-from strandline.fold import FOLD_VERSION, Duplicate, EventsAppended, Refused, fold
+from strandline.fold import FOLD_VERSION, Duplicate, Effect, EventsAppended, Refused, fold
 from strandline.log.api import Draft, Page, Recorded
 from strandline.log.memory import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, now_us
 from strandline.log.refusals import check_trim, trimmed
-from strandline.record import BadHeader, Record, decode_header
+from strandline.record import Record
 from strandline.rows import head_columns, head_of
 from strandline.settings import Settings
 from strandline.sqlite import check_fixed, open_database, statement, upgrade_database
-from strandline.values.actions import Append, Mark, Place
+from strandline.values.actions import Mark, Place
 from strandline.values.heads import Ended, Head, State
 from strandline.values.keys import key_digest
 
-OFFSET_BITS = 53
-OFFSET_MAX = 2**OFFSET_BITS - 1
+OFFSET_MAX = 2**63 - 1
 HEADS_CACHED_MAX = 20_000
+ACTIONS_A_STATEMENT = 64
+HEADS_A_STATEMENT = 8  # more pages than these rows have would spill the statement's own journal into a file
+UNPLACED_MAX = 128
 TRIM_CHUNK = 10_000
-TAIL_VERIFIED = 16
+TAIL_VERIFIED = 64
 WAIT_LEAST_S, WAIT_MOST_S = 0.001, 0.05
 
 _PACKAGE = "strandline.log"
 _sql = partial(statement, _PACKAGE)
+_On = apsw.Connection | apsw.Cursor
 
 
 class SqliteLog:
@@ -69,8 +77,10 @@ class SqliteLog:
             path, kind="log", package=_PACKAGE, settings=settings, fixed=fixed, clock=clock, create=create, vfs=vfs
         )
         self._clock = clock
-        self._ends: dict[int, tuple[int, int]] = {}
         self._heads: dict[str, State] = {}
+        self._ends: list[tuple[int, int]] = []
+        self._seq = self._placed = 0
+        self._any_ended = True
         self._appended = Condition()
         self._waiting = 0
         try:
@@ -93,107 +103,120 @@ class SqliteLog:
         connection = database.begin()
         try:
             if database.moved:
-                self._forget()
-            answers, rows, changed = self._fold(connection, drafts)
+                self._catch_up(database.cursor)
+            answers, rows, changed = self._fold(drafts)
             if rows:
-                connection.executemany(_APPEND_ACTION, rows)
-                self._write_states(connection, changed)
-        except BaseException as error:
-            self._forget()
+                self._write(rows, changed)
+        except apsw.Error as error:
             database.rollback()
-            if isinstance(error, apsw.Error):
-                raise database.translated(error, connection, "write") from error
+            raise database.translated(error, connection, "write") from error
+        except BaseException:
+            database.rollback()
             raise
         if not rows:
-            database.rollback()
+            database.rollback(changed=False)
             return answers
-        self._commit()
+        database.commit()
+        if self._waiting:
+            with self._appended:
+                self._appended.notify_all()
         return answers
 
-    def _fold(
-        self, connection: apsw.Connection, drafts: Sequence[Draft]
-    ) -> tuple[list[Recorded], list[tuple[Any, ...]], dict[str, State]]:
+    def _catch_up(self, on: _On) -> None:
+        """Forget what was known of heads; learn where each partition ends."""
+        self._heads.clear()
+        self._ends = [(newest, timestamp) for _, newest, timestamp in self._bounds(on)]
+        ((last_seq, self._placed, self._any_ended),) = _rows(on, "last_seq")
+        self._seq = max(last_seq, self._placed)
+
+    def _fold(self, drafts: Sequence[Draft]) -> tuple[list[Recorded], list[tuple[Any, ...]], dict[str, State]]:
         """Answers, rows to insert, and the new states of the keys that changed."""
-        heads, ends, segment_size = self._heads, self._ends, self.segment_size
-        missing = {draft.action.key for draft in drafts if draft.action.key not in heads}
+        heads, ends, clock, segment_size, seq = self._heads, self._ends, self._clock, self.segment_size, self._seq
+        missing = [draft[1].key for draft in drafts if draft[1].key not in heads]
         if missing:
-            self._load(connection, missing)
+            self._load(self._database.cursor, missing)
         answers: list[Recorded] = []
         rows: list[tuple[Any, ...]] = []
         changed: dict[str, State] = {}
         for partition, action, header, value in drafts:
-            newest, last = ends.get(partition) or self._end(connection, partition)
-            timestamp = max(self._clock(), last + 1)
-            if isinstance(action, Mark) and action.at_least is not None:
+            offset, timestamp = ends[partition]
+            offset += 1
+            timestamp = max(clock(), timestamp + 1)
+            if type(action) is Mark and action.at_least is not None:
                 timestamp = max(timestamp, action.at_least)
-            place = Place(partition, newest + 1, timestamp)
+            place = Place(partition, offset, timestamp)
             key = action.key
-            effect = state = None
+            effect: Effect = None
+            state: State = None
+            key_hash = life = first = last = None
             if key is not None:
                 before = heads[key]
                 state, effect = fold(before, action, place, segment_size)
-                if isinstance(effect, (Refused, Duplicate)):
+                if type(effect) is EventsAppended:
+                    first, last, _, life = effect
+                elif isinstance(effect, (Refused, Duplicate)):
                     answers.append(Recorded(None, True, effect, state))
                     continue
                 if state is not before:
                     heads[key] = changed[key] = state
-            life = first = last_nr = None
-            if isinstance(effect, EventsAppended):
-                first, last_nr, _, life = effect
-            rows.append((partition << OFFSET_BITS | newest + 1, timestamp, key, header, value, life, first, last_nr))
-            ends[partition] = newest + 1, timestamp
+                key_hash = crc32(key.encode())
+            seq += 1
+            rows.append((seq, partition, offset, timestamp, key_hash, life, first, last, key, header, value))
+            ends[partition] = offset, timestamp
             answers.append(Recorded(place, True, effect, state))
+        self._seq = seq
         return answers, rows, changed
 
-    def _load(self, connection: apsw.Connection, keys: Iterable[str | None]) -> None:
+    def _load(self, on: _On, keys: Sequence[str | None]) -> None:
         """Bring the states of these keys into memory."""
         heads = self._heads
         if len(heads) > HEADS_CACHED_MAX:
             heads.clear()
         wanted = [key for key in keys if key is not None]
         heads.update(dict.fromkeys(wanted))
-        for key, *columns in _rows(connection, "heads", (orjson.dumps(wanted).decode(),)):
-            heads[str(key)] = head_of(columns)
-        by_digest = {key_digest(key): key for key in wanted if heads[key] is None}
-        if by_digest:
-            digests = orjson.dumps([digest.hex() for digest in by_digest]).decode()
-            for digest, *ended in _rows(connection, "ended", (digests,)):
-                heads[by_digest[digest]] = Ended(*ended)
+        one = len(wanted) == 1
+        for key, *columns in _rows(on, "head", wanted) if one else _rows(on, "heads", (orjson.dumps(wanted).decode(),)):
+            heads[key] = head_of(columns)
+        if self._any_ended:
+            self._load_ended(on, [key for key in wanted if heads[key] is None])
 
-    def _end(self, connection: apsw.Connection, partition: int) -> tuple[int, int]:
-        found: list[tuple[int, int]] = _rows(connection, "end", {"partition": partition})
-        return found[0] if found else (-1, 0)
+    def _load_ended(self, on: _On, keys: Iterable[str]) -> None:
+        by_digest = {key_digest(key): key for key in keys}
+        digests = orjson.dumps([digest.hex() for digest in by_digest]).decode()
+        for digest, *ended in _rows(on, "ended", (digests,)):
+            self._heads[by_digest[digest]] = Ended(*ended)
 
-    def _write_states(self, connection: apsw.Connection, changed: dict[str, State]) -> None:
-        heads = [(key, *head_columns(state)) for key, state in changed.items() if isinstance(state, Head)]
-        connection.executemany(_PUT_HEAD, heads)
+    def _write(self, rows: list[tuple[Any, ...]], changed: dict[str, State]) -> None:
+        cursor = self._database.cursor
+        _insert(cursor, "append_actions", rows, ACTIONS_A_STATEMENT)
+        heads = [(key, *head_columns(state)) for key, state in changed.items() if type(state) is Head]
+        _insert(cursor, "put_head", heads, HEADS_A_STATEMENT)
         if len(heads) < len(changed):
             ended = [(key, state) for key, state in changed.items() if isinstance(state, Ended)]
-            connection.executemany(_sql("remove_head"), [(key,) for key, _ in ended])
-            connection.executemany(_sql("put_ended"), [(key_digest(key), *state) for key, state in ended])
+            cursor.executemany(_sql("remove_head"), [(key,) for key, _ in ended])
+            cursor.executemany(_sql("put_ended"), [(key_digest(key), *state) for key, state in ended])
+            self._any_ended = True
+        if self._seq - self._placed >= UNPLACED_MAX:
+            self._place_actions()
 
-    def _commit(self) -> None:
-        try:
-            self._database.commit()
-        except BaseException:
-            self._forget()
-            raise
-        if self._waiting:
-            with self._appended:
-                self._appended.notify_all()
-
-    def _forget(self) -> None:
-        self._ends.clear()
-        self._heads.clear()
+    def _place_actions(self) -> None:
+        """Note where the actions are that have no place yet."""
+        cursor = self._database.cursor
+        cursor.execute(_sql("place_actions"))
+        cursor.execute(_sql("put_placed"), (self._seq,))
+        self._placed = self._seq
 
     def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place:
         """Put any bytes into a partition, unfolded: what a foreign or broken writer would leave behind."""
         with self._database.write() as connection:
-            self._forget()
-            newest, last = self._end(connection, partition)
-            place = Place(partition, newest + 1, max(self._clock(), last + 1))
-            row = (partition << OFFSET_BITS | place.offset, place.timestamp, key, header, value, None, None, None)
-            connection.execute(_APPEND_ACTION, row)
+            self._catch_up(connection)
+            offset, timestamp = self._ends[partition]
+            place = Place(partition, offset + 1, max(self._clock(), timestamp + 1))
+            key_hash = None if key is None else crc32(key.encode())
+            self._seq += 1
+            row = (self._seq, *place, key_hash, None, None, None, key, header, value)
+            self._database.cursor.execute(_sql("append_actions"), row)
+            self._ends[partition] = place[1:]
         return place
 
     # ------------------------------------------------------------ reading
@@ -209,12 +232,13 @@ class SqliteLog:
         key: str | None = None,
         values: bool = True,
     ) -> Page:
-        start = partition << OFFSET_BITS
         bindings = {
-            "after": start + after,
-            "to": start + min(OFFSET_MAX if to is None else to, OFFSET_MAX),
+            "partition": partition,
+            "after": after,
+            "to": OFFSET_MAX if to is None else to,
             "limit": limit,
             "key": key,
+            "key_hash": None if key is None else crc32(key.encode()),
             "values": values,
         }
         if key is None:
@@ -225,9 +249,9 @@ class SqliteLog:
             _check_holes(partition, after, records)
             return Page(records, records[-1].offset + 1 if records else after + 1)
         with self._database.read(snapshot=True) as connection:
-            earliest, newest = self._bounds(connection)[partition]
-            if after + 1 < earliest:
-                raise trimmed(partition, after, earliest)
+            last_trimmed, newest, _ = self._bounds(connection)[partition]
+            if after < last_trimmed:
+                raise trimmed(partition, after, last_trimmed + 1)
             records, whole = _fetch(connection, bindings, bytes_max)
         if not whole or len(records) == limit:
             return Page(records, records[-1].offset + 1)
@@ -235,22 +259,21 @@ class SqliteLog:
 
     def newest(self) -> list[int]:
         with self._database.read() as connection:
-            return [newest for _, newest in self._bounds(connection)]
+            return [newest for _, newest, _ in self._bounds(connection)]
 
     def oldest(self) -> list[int]:
         with self._database.read() as connection:
-            return [earliest for earliest, _ in self._bounds(connection)]
+            return [last_trimmed + 1 for last_trimmed, _, _ in self._bounds(connection)]
 
-    def _bounds(self, connection: apsw.Connection) -> list[tuple[int, int]]:
-        """The first offset that was not trimmed and the newest, of each partition."""
-        found = _rows(connection, "bounds", {"partitions": self.partitions})
-        return [(last_trimmed + 1, newest) for last_trimmed, newest in found]
+    def _bounds(self, on: _On) -> list[tuple[int, int, int]]:
+        """The last offset that was trimmed, the newest, and its timestamp, of each partition."""
+        return _rows(on, "bounds", {"partitions": self.partitions})
 
     def _check_trimmed(self, partition: int, after: int) -> None:
         with self._database.read() as connection:
-            earliest, _ = self._bounds(connection)[partition]
-        if after + 1 < earliest:
-            raise trimmed(partition, after, earliest)
+            last_trimmed = self._bounds(connection)[partition][0]
+        if after < last_trimmed:
+            raise trimmed(partition, after, last_trimmed + 1)
 
     def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
         """Appends of this process wake it up at once; those of others are looked for every few milliseconds."""
@@ -277,21 +300,24 @@ class SqliteLog:
 
     def trim(self, partition: int, *, to: int, pointer: int, keep_after: int) -> int:
         check_trim(to, pointer)
-        start = partition << OFFSET_BITS
+        with self._database.write() as connection:
+            self._catch_up(connection)
+            self._place_actions()
         with self._database.read(snapshot=True) as connection:
-            earliest, newest = self._bounds(connection)[partition]
-            last = _last_older(connection, start, earliest, min(to, newest), keep_after)
+            last_trimmed, newest, _ = self._bounds(connection)[partition]
+            last = _last_older(connection, partition, last_trimmed, min(to, newest), keep_after)
         count = 0
         # In pieces, so that appends need not wait long.
-        for first in range(earliest, last + 1, TRIM_CHUNK):
+        for first in range(last_trimmed + 1, last + 1, TRIM_CHUNK):
             final = min(first + TRIM_CHUNK - 1, last)
             with self._database.write() as connection:
-                timestamp = connection.execute(_sql("timestamp_at"), (start + final,)).get
+                timestamp = connection.execute(_sql("place_at"), (partition, final)).get
                 if timestamp is None:
                     break  # somebody else trims
                 connection.execute(_sql("put_trimmed"), (partition, final, timestamp))
-                connection.execute(_sql("trim"), (start, start + final))
+                connection.execute(_sql("trim_actions"), {"partition": partition, "to": final})
                 count += connection.changes()
+                connection.execute(_sql("trim_places"), {"partition": partition, "to": final})
         return count
 
     def close(self) -> None:
@@ -300,27 +326,19 @@ class SqliteLog:
     def _verify_tail(self) -> None:
         """`Corrupt.fold` if a head is behind the last records: what a commit wrote is then not all there."""
         with self._database.read(snapshot=True) as connection:
-            for partition, (_, newest) in enumerate(self._bounds(connection)):
-                after = max(newest - TAIL_VERIFIED, -1)
-                self._verify(connection, partition, after)
-        self._forget()
-
-    def _verify(self, connection: apsw.Connection, partition: int, after: int) -> None:
-        start = partition << OFFSET_BITS
-        bindings = {"after": start + after, "to": start + OFFSET_MAX, "limit": TAIL_VERIFIED, "key": None, "values": 1}
-        records, _ = _fetch(connection, bindings, None)
-        accepted = [record for record in records if record.life is not None and _is_append(record)]
-        self._load(connection, {record.key for record in accepted})
-        for record in accepted:
-            state = self._heads[record.key or ""]
-            if state is None or state.offset < record.offset:
-                raise Corrupt(
-                    f"the head of {record.key} is behind offset {record.offset} of partition {partition}",
-                    code="fold",
-                    hint="run `strandline verify`, and restore a backup",
-                    partition=partition,
-                    offset=record.offset,
-                )
+            self._catch_up(connection)
+            tail = _rows(connection, "tail", (TAIL_VERIFIED,))
+            self._load(connection, [key for _, _, key, _ in tail])
+            for partition, offset, key, life in tail:
+                state = self._heads[key]
+                if state is None or state.life < life or state.offset < offset:
+                    raise Corrupt(
+                        f"the head of {key} is behind offset {offset} of partition {partition}",
+                        code="fold",
+                        hint="run `strandline verify`, and restore a backup",
+                        partition=partition,
+                        offset=offset,
+                    )
 
 
 def upgrade(path: str | Path, settings: Settings | None = None) -> list[str]:
@@ -328,13 +346,18 @@ def upgrade(path: str | Path, settings: Settings | None = None) -> list[str]:
     return upgrade_database(path, kind="log", package=_PACKAGE, settings=settings or Settings())
 
 
-_APPEND_ACTION = _sql("append_action")
-_PUT_HEAD = _sql("put_head")
 _READ = _sql("read")
 
 
-def _rows(connection: apsw.Connection, name: str, bindings: Any) -> list[Any]:
-    return connection.execute(_sql(name), bindings).fetchall()
+def _insert(cursor: apsw.Cursor, name: str, rows: list[tuple[Any, ...]], most: int) -> None:
+    """Insert rows, at most so many with one statement."""
+    for start in range(0, len(rows), most):
+        part = rows[start : start + most]
+        cursor.execute(_sql(name, len(part)), tuple(chain.from_iterable(part)))
+
+
+def _rows(on: _On, name: str, bindings: Any = ()) -> list[Any]:
+    return on.execute(_sql(name), bindings).fetchall()
 
 
 def _fetch(connection: apsw.Connection, bindings: dict[str, Any], bytes_max: int | None) -> tuple[list[Record], bool]:
@@ -371,23 +394,15 @@ def _check_holes(partition: int, after: int, records: list[Record]) -> None:
             expected += 1
 
 
-def _last_older(connection: apsw.Connection, start: int, earliest: int, to: int, keep_after: int) -> int:
-    """The last offset in `earliest`..`to` that is older than `keep_after`; timestamps grow with the offsets."""
-    low, high = earliest - 1, to
+def _last_older(connection: apsw.Connection, partition: int, low: int, high: int, keep_after: int) -> int:
+    """The last offset in `low` + 1..`high` that is older than `keep_after`, or `low`; timestamps grow with offsets."""
     while low < high:
         middle = (low + high + 1) // 2
-        if connection.execute(_sql("timestamp_at"), (start + middle,)).get < keep_after:
+        if connection.execute(_sql("place_at"), (partition, middle)).get < keep_after:
             low = middle
         else:
             high = middle - 1
     return low
-
-
-def _is_append(record: Record) -> bool:
-    try:
-        return isinstance(decode_header(record.header), Append)
-    except (BadHeader, SchemaMismatch):
-        return False
 
 
 def _check_fold_version(stored: int) -> None:

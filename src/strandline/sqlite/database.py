@@ -30,6 +30,7 @@ CACHE_KIB = 16 * 1024
 PASSIVE_SHARE, WAITING_SHARE = 16, 2
 WAITING_CHECKPOINT_MS = 100
 
+_PAGES_WRITTEN = apsw.SQLITE_DBSTATUS_CACHE_WRITE
 _opening = Lock()
 
 
@@ -126,8 +127,13 @@ class Database:
         self.fixed = fixed
         self.writer = writer
         """For who holds the write transaction (`begin`)."""
+        self.cursor = writer.cursor()
+        """Of the writer: using one again is quicker than making one for every statement."""
         self.moved = True
-        """Inside a write transaction: whether somebody else wrote the file since the last one through here."""
+        """Inside a write transaction: whether what the last one left behind may have changed.
+
+        Somebody else wrote the file since, or the last one was undone.
+        """
         self._settings = settings
         self._vfs = vfs
         self._pid = os.getpid()
@@ -138,10 +144,7 @@ class Database:
         page_bytes = int(writer.pragma("page_size"))
         self._passive_pages = settings.wal_bytes_max // PASSIVE_SHARE // page_bytes
         self._waiting_pages = settings.wal_bytes_max // WAITING_SHARE // page_bytes
-        self._checkpoint_at = self._passive_pages
-        self._wal_pages = 0
         self._version = -1
-        writer.set_wal_hook(self._committed)
         self._inode = OPEN_FILES.add(path, self)
 
     # ------------------------------------------------------------ writing
@@ -169,7 +172,7 @@ class Database:
             )
         try:
             self.check_writable()
-            self.writer.execute("BEGIN IMMEDIATE")
+            self.cursor.execute("BEGIN IMMEDIATE")
             self.moved = self.writer.data_version() != self._version
         except apsw.Error as error:
             self.rollback()
@@ -182,9 +185,9 @@ class Database:
     def commit(self) -> None:
         """Make the transaction durable and let go of the lock; on an error it is undone."""
         try:
-            self.writer.execute("COMMIT")
+            self.cursor.execute("COMMIT")
             self._version = self.writer.data_version()
-            if self._wal_pages >= self._checkpoint_at:
+            if self.writer.status(_PAGES_WRITTEN)[0] >= self._passive_pages:
                 self._checkpoint()
         except apsw.Error as error:
             self._undo()
@@ -195,42 +198,43 @@ class Database:
         finally:
             self._lock.release()
 
-    def rollback(self) -> None:
-        """Undo the transaction and let go of the lock."""
+    def rollback(self, *, changed: bool = True) -> None:
+        """Undo the transaction and let go of the lock. `changed`: whether there was anything to undo."""
         try:
             self._undo()
+            if not changed:
+                self._version = self.writer.data_version()
         finally:
             self._lock.release()
 
     def _undo(self) -> None:
+        self._version = -1
         try:
             if self.writer.in_transaction:
-                self.writer.execute("ROLLBACK")
-            self._version = self.writer.data_version()
+                self.cursor.execute("ROLLBACK")
         except apsw.Error as error:
             # A transaction that cannot be undone is undone when the file is opened again.
             self.translated(error, self.writer, "write")
 
-    def _committed(self, connection: apsw.Connection, name: str, pages: int) -> int:
-        self._wal_pages = pages
-        return apsw.SQLITE_OK
-
     def _checkpoint(self) -> None:
         """Write the WAL back. The commit before it is done, whatever comes of this."""
-        waiting = self._wal_pages >= self._waiting_pages
         try:
-            if waiting:
-                self.writer.set_busy_timeout(WAITING_CHECKPOINT_MS)
-            mode = apsw.SQLITE_CHECKPOINT_RESTART if waiting else apsw.SQLITE_CHECKPOINT_PASSIVE
-            self.writer.wal_checkpoint("main", mode)
-            self._checkpoint_at = self._passive_pages
+            found, _ = self.writer.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
+            if found >= self._waiting_pages:
+                self._wait_and_checkpoint()
         except (apsw.BusyError, apsw.LockedError, apsw.FullError):
-            self._checkpoint_at = self._wal_pages + self._passive_pages
+            pass  # the next one does it
         except apsw.Error as error:
             self.translated(error, self.writer, "write")
+        self.writer.status(_PAGES_WRITTEN, True)  # counts from 0 again
+
+    def _wait_and_checkpoint(self) -> None:
+        """Readers were always in the way so far: wait until there is none, so that the WAL starts anew."""
+        self.writer.set_busy_timeout(WAITING_CHECKPOINT_MS)
+        try:
+            self.writer.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_RESTART)
         finally:
-            if waiting:
-                self.writer.set_busy_timeout(_busy_ms(self._settings))
+            self.writer.set_busy_timeout(_busy_ms(self._settings))
 
     # ------------------------------------------------------------ reading
 

@@ -1,18 +1,34 @@
--- The action log: actions in their order, a head per key, a trace of each ended life, and how far each partition was
--- trimmed.
+-- The action log: actions in the order of their commits, where to find those of a partition, a head per key, a trace of
+-- each ended life, and how far each partition was trimmed.
 
--- place is partition << 53 | offset, so that a partition is one run of the table. life, first and last are what the fold
--- gave to an accepted append.
+-- All partitions share one table that only grows at its end: a commit then writes few pages, whatever it has in it.
+-- life, first and last are what the fold gave to an accepted append; key_hash is the CRC-32 of the key.
 CREATE TABLE action (
-    place INTEGER PRIMARY KEY,
+    seq INTEGER PRIMARY KEY,
+    partition INTEGER NOT NULL,
+    log_offset INTEGER NOT NULL,
     timestamp INTEGER NOT NULL,
-    key TEXT,
-    header BLOB,
-    value BLOB,
+    key_hash INTEGER,
     life INTEGER,
     first INTEGER,
-    last INTEGER
+    last INTEGER,
+    key TEXT,
+    header BLOB,
+    value BLOB
 ) STRICT;
+
+-- Where the actions of a partition are. Filled some hundred actions at a time: it has those up to placed.seq.
+CREATE TABLE place (
+    partition INTEGER NOT NULL,
+    log_offset INTEGER NOT NULL,
+    timestamp INTEGER NOT NULL,
+    key_hash INTEGER,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (partition, log_offset)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE placed (seq INTEGER NOT NULL) STRICT;
+INSERT INTO placed (seq) VALUES (0);
 
 CREATE TABLE head (
     key TEXT PRIMARY KEY,

@@ -1,2 +1,0 @@
--- Forget a run of records.
-DELETE FROM action WHERE place BETWEEN ? AND ?;

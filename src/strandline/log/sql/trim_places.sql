@@ -1,0 +1,2 @@
+-- Forget where they were.
+DELETE FROM place WHERE partition = :partition AND log_offset <= :to;
