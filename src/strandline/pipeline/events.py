@@ -21,6 +21,7 @@ from uuid import UUID
 import orjson
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -37,11 +38,6 @@ from strandline.values.events import EventRow, RecordedEvent
 from strandline.values.keys import SLICES, partition_of
 from strandline.values.payloads import JSON
 
-SCHEMA = (
-    "key string, entity_type string, slice int, seq_nr long, prev_seq_nr long, life long, partition int, "
-    "log_offset long, timestamp timestamp, append_id string, type string, tags array<string>, "
-    "headers map<string, string>, metadata string, payload binary, json boolean, damaged boolean"
-)
 ARROW_SCHEMA = pa.schema(
     [
         ("key", pa.string()),
@@ -76,8 +72,8 @@ class EventsSource(DataSource):
     def name(cls) -> str:
         return "strandline"
 
-    def schema(self) -> str:
-        return SCHEMA
+    def schema(self) -> StructType:
+        return from_arrow_schema(ARROW_SCHEMA)
 
     def reader(self, schema: StructType) -> EventsReader:
         _check_schema(schema)
@@ -298,14 +294,14 @@ def _offsets(timestamps: Sequence[int]) -> dict[str, int]:
 
 
 def _check_schema(schema: StructType) -> None:
-    wanted = [field.name for field in StructType.fromDDL(SCHEMA)]
-    if schema != StructType.fromDDL(SCHEMA):
+    allowed = from_arrow_schema(ARROW_SCHEMA)
+    if schema != allowed:
         raise InvalidInput(
-            f"schema: not that of strandline events; allowed {SCHEMA}; got {shown(schema.simpleString())}",
+            f"schema: not that of strandline events; allowed {allowed.simpleString()}; "
+            f"got {shown(schema.simpleString())}",
             code="schema",
             hint="leave the schema out, and select columns afterwards",
             field="schema",
-            allowed=wanted,
         )
 
 

@@ -1,0 +1,206 @@
+"""Events as a Spark format: a batch equals what `read` gives, a stream gives each event once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import strandline
+from strandline import Event
+from strandline.connect import Strandline
+from strandline.errors import InvalidInput
+from strandline.pipeline.events import BATCH_OPTIONS, STREAM_OPTIONS, EventsReader, Selection
+from strandline.record import Content, content_digest, encode_header, encode_value
+from strandline.testing import carry, raw_append
+from strandline.values.actions import Append
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:{tmp_path}/shop"
+
+
+@pytest.fixture
+def s(url: str) -> Iterator[Strandline]:
+    with strandline.connect(url, partitions=2) as connected:
+        yield connected
+
+
+def shop(s: Strandline) -> list[str]:
+    """Keys with deletes, purges and new lives, some of it carried and some of it not."""
+    keys = [f"order|{number}" for number in range(30)] + [f"user|{number}" for number in range(5)]
+    for number, key in enumerate(keys):
+        s.journal.append(key, [Event("Placed", {"n": number}, tags=["blue", "new"], metadata={"by": "web"})])
+        s.journal.append(key, [Event("Paid", b"\x00\x01")] * (number % 4 + 1), headers={"trace": str(number)})
+    carry(s)
+    for key in keys[::3]:
+        s.journal.append(key, [Event("Shipped", 1)])
+    for key in keys[::5]:
+        s.journal.delete(key, to=1)
+    for key in keys[::7]:
+        s.journal.purge(key)
+    for key in keys[::14]:
+        s.journal.append(key, [Event("Placed", "again")])
+    s.journal.append("order|new", [Event("Placed", "not carried")])
+    return [*keys, "order|new"]
+
+
+def read_all(s: Strandline, keys: list[str]) -> list[tuple[Any, ...]]:
+    return sorted(
+        (str(e.key), e.life, e.seq_nr, e.prev_seq_nr, e.slice, e.partition, e.log_offset, e.timestamp, str(e.append_id),
+         e.type, e.tags, tuple(e.headers.items()))
+        for key in keys
+        for e in s.journal.read(key)
+    )  # fmt: skip
+
+
+def from_spark(rows: list[Any]) -> list[tuple[Any, ...]]:
+    return sorted(
+        (r.key, r.life, r.seq_nr, r.prev_seq_nr, r.slice, r.partition, r.log_offset, _us(r.timestamp), r.append_id,
+         r.type, tuple(r.tags), tuple(r.headers.items()))
+        for r in rows
+    )  # fmt: skip
+
+
+def _us(time: datetime) -> int:
+    delta = (time if time.tzinfo else time.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+@pytest.mark.req("J113", "J114", "J9")
+def test_a_batch_equals_what_read_gives_however_many_tasks(url: str, s: Strandline, spark: Any) -> None:
+    keys = shop(s)
+    wanted = read_all(s, keys)
+    for tasks in (1, 2, 16):  # for each of two partitions
+        rows = spark.read.format("strandline").option("url", url).option("tasks", tasks).load().collect()
+        assert from_spark(rows) == wanted
+    by_key = {(r.key, r.seq_nr): r for r in rows}
+    row = by_key["order|1", 1]
+    assert (bytes(row.payload), row.json, row.metadata, row.damaged) == (b'{"n":1}', True, '{"by":"web"}', False)
+    assert (bytes(by_key["order|1", 2].payload), by_key["order|1", 2].json) == (b"\x00\x01", False)
+
+
+@pytest.mark.req("J113", "J114")
+def test_a_batch_by_entity_type_slices_time_and_without_tail(url: str, s: Strandline, spark: Any) -> None:
+    keys = shop(s)
+    load = lambda **options: spark.read.format("strandline").options(url=url, **options).load().collect()  # noqa: E731
+    wanted = read_all(s, keys)
+    assert from_spark(load(entity_type="user")) == [row for row in wanted if row[0].startswith("user|")]
+    assert from_spark(load(slices="100-700")) == [row for row in wanted if 100 <= row[4] <= 700]
+    middle = sorted(row[7] for row in wanted)[len(wanted) // 2]
+    time = datetime.fromtimestamp(0, UTC).replace(microsecond=0)
+    time = datetime.fromisoformat(
+        f"{datetime.fromtimestamp(middle // 10**6, UTC):%Y-%m-%dT%H:%M:%S}.{middle % 10**6:06d}Z"
+    )
+    assert from_spark(load(**{"from": time.isoformat()})) == [row for row in wanted if row[7] >= middle]
+    assert from_spark(load(to=time.isoformat())) == [row for row in wanted if row[7] < middle]
+    stored = load(tail="false")
+    assert {row.type for row in stored} == {"Placed", "Paid"}, "what was appended after the carry is not in the store"
+    assert "order|new" not in {row.key for row in stored}
+
+
+@pytest.mark.req("J115")
+def test_a_stream_gives_each_stored_event_once_and_goes_on_after_a_restart(
+    url: str, s: Strandline, spark: Any, tmp_path: Path
+) -> None:
+    keys = shop(s)
+    got: list[list[Any]] = []
+
+    def drain(**options: str) -> list[Any]:
+        got.clear()
+        stream = spark.readStream.format("strandline").options(url=url, **options).load()
+        query = (
+            stream.writeStream.foreachBatch(lambda frame, _: got.append(frame.collect()))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return [row for batch in got for row in batch]
+
+    stored = spark.read.format("strandline").options(url=url, tail="false").load().collect()
+    first = drain(rows_max="40")
+    assert len(got) > 1, "cut by the limit"
+    assert from_spark(first) == from_spark(stored)
+    for partition in range(2):
+        times = [_us(row.timestamp) for batch in got for row in batch if row.partition == partition]
+        assert times == sorted(times)
+    assert drain() == []
+    before = {(row.key, row.life, row.seq_nr) for row in stored}
+    carry(s)
+    later = [(row.key, row.life, row.seq_nr) for row in drain()]
+    now = {row[:3] for row in read_all(s, keys)}
+    assert sorted(later) == sorted(now - before)
+
+
+@pytest.mark.req("J115")
+def test_a_stream_from_latest_leaves_out_what_is_there(url: str, s: Strandline, spark: Any, tmp_path: Path) -> None:
+    shop(s)
+    stream = spark.readStream.format("strandline").options(url=url, start="latest").load()
+    got: list[Any] = []
+    query = (
+        stream.writeStream.foreachBatch(lambda frame, _: got.extend(frame.collect()))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert got == []
+
+
+@pytest.mark.req("J97")
+def test_damaged_events_come_without_payload_and_say_so(url: str, s: Strandline, spark: Any) -> None:
+    events = (("Placed", ()),)
+    value = encode_value([Content(1, b"1", b'{"a":1}')])
+    header = encode_header(Append("order|42", events, "a" * 32, False, content_digest(events, None, value)))
+    raw_append(s, 1, key="order|42", header=header, value=value[:-1])
+    (row,) = spark.read.format("strandline").option("url", url).load().collect()
+    assert (row.key, row.seq_nr, row.damaged, row.payload, row.metadata) == ("order|42", 1, True, None, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"colour": "blue"}, "option"),
+        ({"tasks": "0"}, "option"),
+        ({"tasks": "many"}, "option"),
+        ({"tail": "maybe"}, "option"),
+        ({"slices": "9-3"}, "slice_range"),
+        ({"slices": "0-1024"}, "slice_range"),
+        ({"slices": "a"}, "slice_range"),
+        ({"from": "2026-01-01T00:00:00"}, "time_without_zone"),
+        ({"from": "yesterday"}, "time_format"),
+        ({"to": "1969-12-31T00:00:00Z"}, "time_range"),
+        ({"start": "earliest"}, "option"),
+    ],
+)
+@pytest.mark.req("J122")
+def test_bad_options_are_refused(options: dict[str, str], code: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Selection.of({"url": "sqlite:x", **options}, BATCH_OPTIONS)
+    assert caught.value.code == code
+    assert caught.value.hint
+
+
+@pytest.mark.req("D6")
+def test_text_in_an_option_is_data(s: Strandline, url: str, spark: Any) -> None:
+    nasty = "reflect('java.lang.System','getenv','HOME')`\"';--"
+    s.journal.append(strandline.Key(nasty, "1"), [Event("Placed", 1)])
+    rows = spark.read.format("strandline").options(url=url, entity_type=nasty).load().collect()
+    assert [row.entity_type for row in rows] == [nasty]
+
+
+def test_another_schema_is_refused(url: str, s: Strandline, spark: Any) -> None:
+    with pytest.raises(Exception, match="not that of strandline events"):
+        spark.read.format("strandline").schema("key string").option("url", url).load().collect()
+    assert set(STREAM_OPTIONS) - set(BATCH_OPTIONS) == {"start", "rows_max"}
+
+
+def test_a_batch_plans_one_range_a_task_over_all_slices(s: Strandline, url: str) -> None:
+    ranges = EventsReader(Selection.of({"url": url, "tasks": "3"}, BATCH_OPTIONS)).partitions()
+    assert len(ranges) == 6
+    assert sum(r.hi - r.lo + 1 for r in ranges) == 1024
