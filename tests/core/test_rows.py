@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from strandline.fold import EventsAppended, segment_of
 from strandline.record import BadValue, Content, content_digest, encode_value, read_contents
-from strandline.rows import DAMAGED_FORMS, damaged_contents, event_rows, head_columns, head_of
+from strandline.rows import DAMAGED_FORMS, Pointer, damaged_contents, event_rows, head_columns, head_of
 from strandline.values.actions import Append, Place
 from strandline.values.events import DAMAGED_DIGEST, DAMAGED_UNDECODABLE, EventRow, RecordedEvent
 from strandline.values.heads import SEQ_NR_MAX, Head, Remembered
@@ -147,3 +147,7 @@ def test_a_head_comes_out_of_its_columns_as_it_went_in(head: Head) -> None:
 def test_segments_are_runs_of_their_size(seq_nr: int, size: int) -> None:
     segment = segment_of(seq_nr, size)
     assert segment * size < seq_nr <= (segment + 1) * size
+
+
+def test_a_pointer_starts_before_the_first_offset() -> None:
+    assert Pointer(3) == Pointer(partition=3, offset=-1, timestamp=0, moved=0, fence=0, revision=0)
