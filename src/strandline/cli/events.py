@@ -8,14 +8,13 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
-from uuid import UUID
+from typing import IO, Any, NamedTuple
 
 from strandline.cli.failure import unknown
-from strandline.errors import InvalidInput, invalid
+from strandline.cli.output import plain
+from strandline.errors import Corrupt, InvalidInput, invalid
 from strandline.settings import Settings
 from strandline.values.events import Event, RecordedEvent
-from strandline.values.keys import Key
 from strandline.values.payloads import parse_json
 
 FIELDS = ("type", "payload", "payload_base64", "tags", "metadata")
@@ -86,25 +85,29 @@ def _bytes_of(text: object, field: str) -> bytes:
     raise invalid("payload_type", field, "no base64", allowed="bytes as base64 text", got=text)
 
 
-def event_fields(event: RecordedEvent) -> dict[str, Any]:
-    """An event as a JSON line shows it. A damaged one has what can still be read of its place, and no payload."""
-    if event.damaged:
-        return {**{name: _readable(event, name) for name in PLACE}, "damaged": True}
-    shown = {name: _plain(getattr(event, name)) for name in PLACE}
-    payload = event.payload
-    if isinstance(payload, bytes):
-        shown["payload_base64"] = base64.b64encode(payload).decode()
-    else:
-        shown["payload"] = payload
-    return {**shown, "metadata": event.metadata, "damaged": False}
+class Contents(NamedTuple):
+    """What can be read of an event, or why nothing can."""
+
+    payload: Any = None
+    metadata: dict[str, Any] | None = None
+    damage: Corrupt | None = None
 
 
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, (Key, UUID)) else value
-
-
-def _readable(event: RecordedEvent, name: str) -> Any:
+def contents_of(event: RecordedEvent) -> Contents:
+    """Touch payload and metadata: only that tells for sure whether they can be read."""
     try:
-        return _plain(getattr(event, name))
-    except (ValueError, TypeError, InvalidInput):  # the damage may be in any column
-        return None
+        return Contents(event.payload, event.metadata)
+    except Corrupt as error:
+        return Contents(damage=error)
+
+
+def event_fields(event: RecordedEvent, contents: Contents) -> dict[str, Any]:
+    """An event as a JSON line shows it. A damaged one has what is left of its place, and no payload."""
+    shown = {name: plain(getattr(event, name)) for name in PLACE}
+    if contents.damage is not None:
+        return {**shown, "damaged": True}
+    if isinstance(contents.payload, bytes):
+        shown["payload_base64"] = base64.b64encode(contents.payload).decode()
+    else:
+        shown["payload"] = contents.payload
+    return {**shown, "metadata": contents.metadata, "damaged": False}

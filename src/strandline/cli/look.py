@@ -10,7 +10,7 @@ import orjson
 import typer
 
 from strandline.cli.arguments import key_of, seq_nr, whole_number
-from strandline.cli.events import event_fields
+from strandline.cli.events import Contents, contents_of, event_fields
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note, printable, say, time_text
 from strandline.cli.record import KeyArgument
@@ -36,12 +36,14 @@ def read(
     damaged, damage = 0, None
     with options.connect() as s:
         for event in s.journal.read(whose, from_=first, to=last):
-            if event.damaged:
-                damaged, damage = damaged + 1, damage or _damage(event)
+            contents = contents_of(event)
+            if contents.damage is not None:
+                damaged, damage = damaged + 1, damage or contents.damage
             if options.json:
-                sys.stdout.buffer.write(orjson.dumps(event_fields(event), option=orjson.OPT_APPEND_NEWLINE))
+                line = orjson.dumps(event_fields(event, contents), option=orjson.OPT_APPEND_NEWLINE)
+                sys.stdout.buffer.write(line)
             else:
-                say(event_line(event, width))
+                say(event_line(event, contents, width))
     if damage is not None:
         raise Corrupt(
             f"{damage.message}; damaged in all: {damaged}", code=damage.code, hint=damage.hint, **damage.facts
@@ -94,29 +96,20 @@ def keys(
             say(printable(name))
 
 
-def event_line(event: RecordedEvent, width: int | None = None) -> str:
+def event_line(event: RecordedEvent, contents: Contents, width: int | None = None) -> str:
     """An event for a person: number, time, type, tags, payload; cut at `width`."""
-    tags = "" if event.damaged else "".join(f" #{tag}" for tag in event.tags)
-    line = printable(f"{event.seq_nr:>6}  {time_text(event.timestamp)}  {event.type}{tags}  {_payload_text(event)}")
+    tags = "".join(f" #{tag}" for tag in event.tags)
+    text = f"{event.seq_nr:>6}  {time_text(event.timestamp)}  {event.type}{tags}  {_contents_text(contents)}"
+    line = printable(text)
     return line if width is None or len(line) <= width else line[: width - 1] + "…"
 
 
-def _payload_text(event: RecordedEvent) -> str:
-    if event.damaged:
-        return f"DAMAGED ({_damage(event).code})"
-    payload = event.payload
-    if isinstance(payload, bytes):
-        return f"{len(payload)} bytes"
-    text = orjson.dumps(payload).decode()
-    return text if event.metadata is None else f"{text}  metadata {orjson.dumps(event.metadata).decode()}"
-
-
-def _damage(event: RecordedEvent) -> Corrupt:
-    try:
-        event.payload  # noqa: B018 (touching it is what raises)
-    except Corrupt as error:
-        return error
-    raise AssertionError("a damaged event gave its payload")
+def _contents_text(contents: Contents) -> str:
+    if contents.damage is not None:
+        return f"DAMAGED ({contents.damage.code})"
+    payload = contents.payload
+    text = f"{len(payload)} bytes" if isinstance(payload, bytes) else orjson.dumps(payload).decode()
+    return text if contents.metadata is None else f"{text}  metadata {orjson.dumps(contents.metadata).decode()}"
 
 
 def _head_fields(found: Head) -> dict[str, Any]:
