@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.text import Text
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # Colours that stay apart for every kind of colour vision (Okabe and Ito).
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#777777"
 ROWS, LABEL_WIDTH, WIDTH_MAX = 4, 10, 100
+CHARACTER_SHARE = 0.0068
+"""Width of a character in the picture's labels, as a share of the time axis."""
 _EIGHTHS, _ASCII = " ▁▂▃▄▅▆▇█", " .-=#"
 
 
@@ -31,9 +33,7 @@ class Panel(NamedTuple):
 PANELS = (
     Panel("appends acknowledged, per second", lambda sample: sample.rate_per_s, BLUE, "blue"),
     Panel("lag: actions in the log that are not in the store yet", lambda sample: float(sample.lag), ORANGE, "yellow"),
-    Panel(
-        "strandline: seconds behind now; 0 if all is in the store", lambda sample: sample.strandline_s, GREEN, "green"
-    ),
+    Panel("strandline: seconds behind the newest event", lambda sample: sample.strandline_s, GREEN, "green"),
 )
 
 
@@ -111,9 +111,10 @@ def png(path: Path, samples: Sequence[Sample], events: Sequence[Event], title: s
         times = [sample.at_s for sample in samples]
         for axes, panel in zip(panels, PANELS, strict=True):
             _draw_panel(axes, panel, times, [panel.value(sample) for sample in samples], events)
-        _draw_labels(panels[0], events)
+            _draw_absence(axes, samples, named=axes is panels[1])
+        _draw_labels(panels[0], events, times[-1])
         panels[-1].set_xlabel("seconds since the start")
-        panels[-1].set_xlim(0, times[-1] if times else 1)
+        panels[-1].set_xlim(0, times[-1])
         figure.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
         figure.savefig(path)
 
@@ -121,8 +122,9 @@ def png(path: Path, samples: Sequence[Sample], events: Sequence[Event], title: s
 def _draw_panel(axes: Axes, panel: Panel, times: list[float], values: list[float], events: Sequence[Event]) -> None:
     axes.fill_between(times, values, color=panel.colour, alpha=0.25, linewidth=0)
     axes.plot(times, values, color=panel.colour, linewidth=1.8)
-    axes.set_title(panel.title, fontsize=10, loc="left", pad=4)
-    axes.set_ylim(bottom=0, top=(max(values, default=0.0) or 1.0) * 1.08)
+    ground: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2}
+    axes.text(0.008, 0.96, panel.title, transform=axes.transAxes, va="top", fontweight="bold", bbox=ground)
+    axes.set_ylim(bottom=0, top=(max(values, default=0.0) or 1.0) * 1.3)
     axes.grid(axis="y", color="#DDDDDD", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value == int(value) else f"{value:,.1f}")
@@ -135,20 +137,45 @@ def _draw_panel(axes: Axes, panel: Panel, times: list[float], values: list[float
             axes.axvline(event.at_s, color=GREY, linewidth=1, linestyle=":")
 
 
-def _draw_labels(axes: Axes, events: Sequence[Event]) -> None:
-    """What happened, above the first panel, slanted so that neighbours do not cover each other."""
-    for event in events:
+def _draw_labels(axes: Axes, events: Sequence[Event], span_s: float) -> None:
+    """What happened, above the first panel; who starts further left stands higher, so that no line crosses a text."""
+    placed: list[tuple[float, int]] = []
+    for event in reversed(events):
+        end_s = event.at_s + (len(event.what) + 2) * CHARACTER_SHARE * span_s
+        level = 1 + max((level for at_s, level in placed if at_s < end_s), default=-1)
+        placed.append((event.at_s, level))
+        colour = RED if event.bad else GREY
+        height = 10 + 15 * level
+        top: dict[str, Any] = {
+            "xy": (event.at_s, 1.0),
+            "xycoords": ("data", "axes fraction"),
+            "textcoords": "offset points",
+        }
+        line: dict[str, Any] = {
+            "arrowstyle": "-",
+            "color": colour,
+            "lw": 1.6 if event.bad else 0.8,
+            "shrinkA": 0,
+            "shrinkB": 0,
+        }
+        axes.annotate("", xytext=(0, height + 6), arrowprops=line, **top)
         axes.annotate(
-            event.what,
-            xy=(event.at_s, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 20),
-            textcoords="offset points",
-            rotation=25,
-            ha="left",
-            va="bottom",
-            fontsize=9,
-            color=RED if event.bad else "#444444",
-            fontweight="bold" if event.bad else "normal",
-            rotation_mode="anchor",
-        )
+            event.what, xytext=(4, height), ha="left", va="center", fontsize=9.5,
+            color=RED if event.bad else "#444444", fontweight="bold" if event.bad else "normal", **top,
+        )  # fmt: skip
+
+
+def _draw_absence(axes: Axes, samples: Sequence[Sample], *, named: bool) -> None:
+    """A grey ground wherever no pipeline was there."""
+    start_s: float | None = None
+    for sample in [*samples, None]:
+        if sample is not None and not sample.carrying:
+            start_s = sample.at_s if start_s is None else start_s
+            end_s = sample.at_s
+        elif start_s is not None:
+            axes.axvspan(
+                start_s, end_s if sample is None else sample.at_s, color="#EEEEEE", zorder=0, label="no pipeline"
+            )
+            start_s = None
+    if named and axes.get_legend_handles_labels()[0]:
+        axes.legend(axes.get_legend_handles_labels()[0][:1], ["no pipeline"], loc="upper right", fontsize=9)

@@ -29,7 +29,9 @@ class Sample(NamedTuple):
     lag: int
     """Actions that are in the log and not in the store."""
     strandline_s: float
-    """How far the strandline is behind now; 0 where all that was recorded is in the store."""
+    """How far the strandline is behind the newest event."""
+    carrying: bool = False
+    """Whether a pipeline holds the lease."""
 
 
 class Event(NamedTuple):
@@ -48,7 +50,7 @@ class Sampler:
     ) -> None:
         self._s, self._ledgers, self._tasks, self._show = s, ledgers, tasks, show
         self._start = time.monotonic()
-        self._first_append: float | None = None
+        self._first_us = self._newest_us = 0
         self._end = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
@@ -77,18 +79,19 @@ class Sampler:
                 new = ledger.answered[self._counted[n] :]
                 self.appends += sum(entry.accepted and not entry.duplicate for entry in new)
                 self._counted[n] += len(new)
+                for entry in new:
+                    timestamp = (entry.answer or {}).get("timestamp", 0)
+                    self._first_us = self._first_us or timestamp
+                    self._newest_us = max(self._newest_us, timestamp)
             status = self._s.status()
             now = self.now_s
-            if self.appends and self._first_append is None:
-                self._first_append = now
             lag = sum(partition.lag_actions for partition in status.partitions)
-            age_s = status.strandline_age_s
-            if age_s is None:
-                age_s = now - self._first_append if self._first_append is not None else 0.0
+            behind_s = max(0, self._newest_us - (status.strandline or self._first_us)) / 10**6
             done = sum(ledger.all[-1].task + 1 for ledger in self._ledgers if ledger.all)
             before = self.samples[-RATE_SAMPLES:][0] if self.samples else Sample(0.0, 0, 0.0, 0.0, 0, 0.0)
             rate_per_s = (self.appends - before.appends) / max(now - before.at_s, EVERY_S)
-            sample = Sample(now, self.appends, rate_per_s, done / self._tasks, lag, age_s if lag else 0.0)
+            carrying = status.lease_holder is not None
+            sample = Sample(now, self.appends, rate_per_s, done / self._tasks, lag, behind_s, carrying)
             self.samples.append(sample)
         self._show(sample)
         return sample

@@ -44,7 +44,7 @@ class Stage:
         elif not self.console.is_terminal and time.monotonic() - self._said >= QUIET_S_MAX:
             self.say(
                 f"{sample.appends:,} appends, {sample.rate_per_s:,.0f}/s; lag {sample.lag:,} actions; "
-                f"strandline {sample.strandline_s:.1f} s behind now"
+                f"strandline {sample.strandline_s:.1f} s behind"
             )
 
     def quiet(self) -> None:

@@ -27,13 +27,13 @@ from strandline.errors import Unavailable
 
 LOOK_KEYS = 200
 LOOK_S = 0.05
-START_S_MAX, ACT_S_MAX, ONCE_S_MAX = 120.0, 300.0, 180.0
+START_S_MAX, ACT_S_MAX, ONCE_S_MAX = 180.0, 300.0, 240.0
 CAUGHT_UP_S = 2.0
 """The pipeline keeps up when the strandline is no further behind."""
 CATCH_S_MAX = 3.0
 VICTIM = 2
 # Shares of the writers' day: where things happen, and how far the writers may go before. They rarely have to wait.
-OPENING, WRITER_KILL, UP_TO_PIPELINE_KILL, PIPELINE_KILL, UP_TO_CATCH_UP, CLOSING = 0.4, 0.3, 0.6, 0.5, 0.8, 0.9
+OPENING, WRITER_KILL, UP_TO_PIPELINE_KILL, PIPELINE_KILL, UP_TO_CATCH_UP, CLOSING = 0.4, 0.3, 0.6, 0.45, 0.85, 0.92
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ class Story:
         self.pipeline: Child | None = None
         self.share = 0.0
         self.pipelines = 0
+        self.strandline_before = 0
 
     def play(self) -> Proof:
         """All acts."""
@@ -104,7 +105,7 @@ class Story:
         self.stage.say("Spark is up: the first batches are in the store")
         self.until("the pipeline to catch up", self.kept_up, ACT_S_MAX)
         behind_s = self.sampler.last.strandline_s
-        self.stage.say(f"the pipeline has caught up; the strandline is {behind_s:.1f} s behind now")
+        self.stage.say(f"the pipeline has caught up; the strandline is {behind_s:.1f} s behind the newest event")
 
     def kill_writer(self) -> None:
         self.until("the orders", lambda: self.sampler.last.share >= WRITER_KILL, ACT_S_MAX)
@@ -133,8 +134,6 @@ class Story:
         self.look("the pipeline is dead")
         self._start_pipeline("pipeline back")
         self.stage.say("the pipeline starts again; it goes on at the pointers in the store")
-        lag = self.sampler.last.lag
-        self.until("the pipeline", lambda: self.sampler.last.lag < lag or self.kept_up(), START_S_MAX)
         self.until("the pipeline to catch up", self.kept_up, ACT_S_MAX)
         self.stage.say(f"it has caught up; lag {self.sampler.last.lag:,} actions")
 
@@ -209,7 +208,9 @@ class Story:
         return read
 
     def kept_up(self) -> bool:
-        return self.sampler.last.strandline_s <= CAUGHT_UP_S
+        """Whether the pipeline that runs has carried, and is close behind the writers."""
+        carried = self.s.strandline() > self.strandline_before or not self.sampler.last.lag
+        return carried and self.sampler.last.strandline_s <= CAUGHT_UP_S
 
     def allow(self, share: float) -> None:
         """Let the writers do their day up to here."""
@@ -246,6 +247,7 @@ class Story:
 
     def _start_pipeline(self, what: str) -> None:
         self.pipelines += 1
+        self.strandline_before = self.s.strandline()
         self.pipeline = self.children.command(f"pipeline {self.pipelines}", "pipeline", "run", "--url", self.plan.url)
         self.sampler.mark(what)
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from strandline.demo.drawing import png, terminal
 from strandline.demo.proof import FINDINGS_SHOWN_MAX, Proof
 from strandline.demo.sampling import Sampler
+from strandline.demo.shelf import stored_events
 from strandline.demo.stage import Stage
 from strandline.demo.story import Plan, perform
 from strandline.errors import InvalidInput, MissingEvent, Unsupported, invalid
@@ -98,21 +99,29 @@ def _show(stage: Stage, plan: Plan, proof: Proof, sampler: Sampler) -> None:
     verdict = "nothing lost, nothing repeated, nothing reordered" if proof.sound else "THE PROOF FAILS"
     stage.plain(Text(f"  {verdict}", style="bold green" if proof.sound else "bold red"))
     path = plan.folder / PICTURE
-    png(path, sampler.samples, sampler.events, f"{proof.counts.appends:,} appends, two kills, {verdict}")
+    png(path, sampler.samples, sampler.events, f"{proof.counts.appends:,} appends, two kills: {verdict}")
     stage.plain()
     stage.plain(f"picture   {path}")
     stage.plain(f"files     {plan.folder}/  (journal in shop/, ledgers, what each process said, demo.json)")
     stage.plain("try next")
-    for command in _next(plan, sampler):
+    for command in _next(plan):
         stage.plain(f"  {command}")
 
 
-def _next(plan: Plan, sampler: Sampler) -> list[str]:
+def _next(plan: Plan) -> list[str]:
+    """Commands that work as they are printed, from the folder where the demo was started."""
     program, url = _program(), shlex.quote(plan.url)
-    key = shlex.quote(f"order|1-{min(7, plan.orders_of(1) - 1):05d}")
+    rows = stored_events(plan.store)
+    longest = {kind: max((key for key in rows if key.startswith(kind)), key=lambda key: len(rows[key]), default=None)
+               for kind in ("order|", "stock|")}  # fmt: skip
+    commands = []
+    if longest["order|"] is not None:
+        commands.append(f"{program} read {shlex.quote(longest['order|'])} --url {url}")
+    if longest["stock|"] is not None:
+        last = rows[longest["stock|"]][-1].seq_nr
+        commands.append(f"{program} read {shlex.quote(longest['stock|'])} --from {max(1, last - 9)} --url {url}")
     return [
-        f"{program} read {key} --url {url}",
-        f"{program} read 'stock|lamp' --from 10 --url {url}",
+        *commands,
         f"{program} status --url {url}",
         f"{program} keys order --limit 10 --url {url}",
         f"{program} bench append --quick",
