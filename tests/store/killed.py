@@ -1,6 +1,6 @@
 """Processes that are killed while they use a store. Run as a program, so that no store is open where it forks.
 
-python -m tests.store.killed carry FOLDER SEED KILLS    carry a tape, killed at random moments, again until it is done
+python -m tests.store.killed carry FOLDER SEED KILLS    carry a tape, killed at random moments, again and again
 python -m tests.store.killed create FOLDER              create a store, killed before each statement in turn
 python -m tests.store.killed creators FOLDER COUNT      create one store from many processes at once
 python -m tests.store.killed hold FILE                  take the lease, say so, and wait to be killed
@@ -24,7 +24,7 @@ from strandline.testing.store_contract import random_tape
 from strandline.testing.tape import Tape
 from tests.store.stores import open_store, tables
 
-ACTIONS, KEYS, PARTITIONS = 3000, 40, 2
+ACTIONS, KEYS, PARTITIONS = 2000, 40, 2
 
 
 def big_tape(seed: int) -> Tape:
@@ -58,28 +58,33 @@ def _ended(child: int) -> int:
 
 
 def carry(folder: Path, seed: int, kills: int) -> None:
-    """Kill until enough attempts died in their work; each next one goes on from the pointers, with other batches."""
+    """Kill until enough attempts died in their work; each next one goes on from the pointers, with other batches.
+
+    A store that was carried to its end before that is left as it is, and another one begun.
+    """
     chance = random.Random(seed)
     tape = big_tape(seed)
-    path = folder / "store.db"
-    killed = attempts = 0
-    while True:
-        size = chance.randint(5, 40)
-        child = _child(lambda size=size: carry_all(path, tape, size))  # type: ignore[misc]
-        if killed < kills:
-            time.sleep(chance.random() * 0.08)
+    start = time.monotonic()
+    carry_all(folder / "whole.db", tape, 20)
+    long = time.monotonic() - start
+    killed = stores = 0
+    while killed < kills:
+        stores += 1
+        path = folder / f"{stores}.db"
+        while True:
+            size = chance.randint(5, 40)
+            child = _child(lambda path=path, size=size: carry_all(path, tape, size))  # type: ignore[misc]
+            time.sleep(chance.random() * long / 4)
             os.kill(child, signal.SIGKILL)
-        code = _ended(child)
-        attempts += 1
-        if code == -signal.SIGKILL:
+            code = _ended(child)
+            if code == 0:
+                break
+            if code != -signal.SIGKILL:
+                sys.exit(f"an attempt ended with {code}")
             killed += 1
-        elif code == 0:
-            break
-        else:
-            sys.exit(f"attempt {attempts} ended with {code}")
-        if attempts > 20 * kills:
-            sys.exit("never done")
-    sys.stdout.write(f"{killed} killed\n")
+            if killed > 20 * kills:
+                sys.exit("never done")
+    sys.stdout.write(f"{killed} killed, {stores} stores\n")
 
 
 def create(folder: Path) -> None:

@@ -68,7 +68,7 @@ def _head_digest(key: str, columns: Sequence[Any]) -> int:
         seq_nr, delete_to, life, partition, offset, created, updated, segment_size, archive_to, prev, removed_to,
         expires, expire_after or 0, expire_at or 0,
     )  # fmt: skip
-    return zlib.crc32(remembered.encode(), zlib.crc32(key.encode(), zlib.crc32(numbers)))
+    return zlib.crc32(f"{key}\0{remembered}".encode(), zlib.crc32(numbers))
 
 
 def _ended_digest(digest: bytes, ended: Ended) -> int:
