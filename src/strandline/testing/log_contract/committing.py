@@ -1,0 +1,276 @@
+"""Group commit over a log: who is committed together, who waits, who is refused."""
+
+# ruff: noqa: S101
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from strandline.errors import InvalidInput, StrandlineError, Unavailable, Unsupported
+from strandline.fold import EventsAppended, Refused
+from strandline.log.api import Draft, Log, Recorded
+from strandline.log.committer import Committer
+from strandline.settings import Settings
+from strandline.testing.log_contract.made import (
+    KEY,
+    PARTITIONS,
+    Opened,
+    draft_of,
+    everything,
+    in_threads,
+    partition_for,
+)
+
+DEADLINE_S = 30.0
+
+
+class Gate:
+    """A log whose appends wait, or fail, when a test wants it; it notes what came together."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.groups: list[list[Draft]] = []
+        self.open = threading.Event()
+        self.open.set()
+        self.entered = threading.Semaphore(0)
+        self.error: BaseException | None = None
+
+    def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
+        self.groups.append(list(drafts))
+        self.entered.release()
+        if not self.open.wait(DEADLINE_S):
+            raise TimeoutError("nobody opened the gate")
+        if self.error is not None:
+            raise self.error
+        return self._log.append(drafts)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("it never came")
+        time.sleep(0.001)
+
+
+class Held:
+    """A committer with one commit under way, which waits at the gate."""
+
+    def __init__(self, log: Log, **settings: Any) -> None:
+        self.gate = Gate(log)
+        self.committer = Committer(self.gate, Settings.of(settings))
+        self.gate.open.clear()
+        self.pool = ThreadPoolExecutor(80)
+        self.first = self.submit(draft_of("order|first"))
+        self.gate.entered.acquire(timeout=DEADLINE_S)
+
+    def submit(self, draft: Draft, timeout_s: float | None = None) -> Any:
+        """Append in a thread of its own, and wait until it is queued."""
+        queued = len(self.committer._queue)
+        led = self.committer._led
+        future = self.pool.submit(self.committer.append, draft, timeout_s)
+        if led:
+            until(lambda: len(self.committer._queue) > queued or future.done())
+        return future
+
+    def close(self) -> None:
+        self.gate.open.set()
+        self.committer.close()
+        self.pool.shutdown()
+
+
+class CommittingContract:
+    """The committer, over this log."""
+
+    @pytest.fixture
+    def hold(self, opened: Opened) -> Any:
+        log = opened(partitions=PARTITIONS)
+        held: list[Held] = []
+
+        def hold(**settings: Any) -> Held:
+            held.append(Held(log, **settings))
+            return held[-1]
+
+        yield hold
+        for each in held:
+            each.close()
+
+    @pytest.mark.req("J41")
+    def test_a_single_append_waits_for_nobody(self, opened: Opened) -> None:
+        gate = Gate(opened(partitions=PARTITIONS))
+        committer = Committer(gate, Settings())
+        for number in range(3):
+            assert committer.append(draft_of(KEY)).effect == EventsAppended(number + 1, number + 1, number, 1)
+        assert [len(group) for group in gate.groups] == [1, 1, 1]
+        committer.close()
+
+    @pytest.mark.req("J41")
+    def test_what_comes_during_a_commit_is_in_the_next(self, hold: Any) -> None:
+        held = hold()
+        drafts = [draft_of(f"order|{index % 7}") for index in range(64)]
+        waiting = [held.submit(draft) for draft in drafts]
+        held.gate.open.set()
+        answers = [future.result(DEADLINE_S) for future in waiting]
+        assert [len(group) for group in held.gate.groups] == [1, 64]
+        assert held.gate.groups[1] == drafts
+        assert all(answer.place for answer in answers)
+
+    @pytest.mark.req("J41")
+    @pytest.mark.parametrize(
+        ("settings", "sizes"),
+        [({"group_actions_max": 4}, [1, 4, 4, 2]), ({"group_bytes_max": 3000}, [1, 2, 2, 2, 2, 2]),
+         ({"group_bytes_max": 1}, [1] * 11)],
+    )  # fmt: skip
+    def test_a_commit_has_its_limits(self, hold: Any, settings: dict[str, int], sizes: list[int]) -> None:
+        held = hold(**settings)
+        waiting = [held.submit(draft_of(KEY, bytes(1000))) for _ in range(10)]
+        held.gate.open.set()
+        numbers = [future.result(DEADLINE_S).effect.first for future in waiting]
+        assert numbers == list(range(1, 11))
+        assert [len(group) for group in held.gate.groups] == sizes
+
+    @pytest.mark.req("RA10", "J41")
+    def test_a_refused_member_fails_alone(self, hold: Any) -> None:
+        held = hold()
+        waiting = [held.submit(draft_of(KEY, expected=expected)) for expected in (0, 0, 9, 1)]
+        held.gate.open.set()
+        effects = [future.result(DEADLINE_S).effect for future in waiting]
+        assert effects == [
+            EventsAppended(1, 1, 0, 1), Refused("expected", 1), Refused("expected", 1), EventsAppended(2, 2, 1, 1),
+        ]  # fmt: skip
+        assert len(held.gate.groups) == 2
+
+    @pytest.mark.req("RA10", "RA2")
+    @pytest.mark.parametrize("applied", ["no", "unknown"])
+    def test_a_failed_commit_fails_all_its_members(self, hold: Any, applied: Any) -> None:
+        held = hold()
+        waiting = [held.submit(draft_of(KEY)) for _ in range(5)]
+        future = held.committer.submit(draft_of(KEY))
+        held.gate.error = Unavailable("no luck", code="no_space", hint="try again", applied=applied, path="here")
+        held.gate.open.set()
+        raised = [waited.exception(DEADLINE_S) for waited in (held.first, *waiting, future)]
+        assert [(type(error), error.code, error.applied, error.path) for error in raised] == [
+            (Unavailable, "no_space", applied, "here")
+        ] * 7
+        assert len({id(error) for error in raised}) == 7
+        held.gate.error = None
+        assert held.committer.append(draft_of(KEY)).effect == EventsAppended(1, 1, 0, 1)
+        assert len(everything(held.gate, partition_for(KEY))) == 1
+
+    @pytest.mark.req("J41")
+    def test_calls_of_one_thread_keep_their_order(self, opened: Opened) -> None:
+        log = opened(partitions=PARTITIONS)
+        committer = Committer(log, Settings(group_actions_max=3))
+
+        def write(writer: int) -> list[Any]:
+            return [committer.submit(draft_of(f"order|{writer}", number)) for number in range(40)]
+
+        for futures in in_threads(write, 5):
+            assert [future.result(DEADLINE_S).effect.first for future in futures] == list(range(1, 41))
+        committer.close()
+
+    @pytest.mark.req("J42")
+    def test_a_full_queue_refuses(self, hold: Any) -> None:
+        held = hold(append_queue_max=3)
+        waiting = [held.submit(draft_of(KEY)) for _ in range(3)]
+        for call in (held.committer.append, held.committer.submit):
+            with pytest.raises(Unavailable) as refused:
+                call(draft_of(KEY, "too many"))
+            assert (refused.value.code, refused.value.applied) == ("overloaded", "no")
+        held.gate.open.set()
+        assert [future.result(DEADLINE_S).effect.first for future in waiting] == [1, 2, 3]
+        assert len(everything(held.gate, partition_for(KEY))) == 3
+
+    @pytest.mark.req("J42")
+    def test_past_its_time_a_queued_append_is_withdrawn(self, hold: Any) -> None:
+        held = hold()
+        late = held.submit(draft_of(KEY, "late"), 0.05)
+        waiting = held.submit(draft_of(KEY, "waits"))
+        error = late.exception(DEADLINE_S)
+        assert (type(error), error.code, error.applied) == (Unavailable, "timeout", "no")
+        held.gate.open.set()
+        assert waiting.result(DEADLINE_S).effect == EventsAppended(1, 1, 0, 1)
+        assert len(everything(held.gate, partition_for(KEY))) == 1
+
+    @pytest.mark.req("J42")
+    def test_who_gives_up_in_a_commit_is_unknown_and_holds_up_nobody(self, hold: Any) -> None:
+        held = hold()
+        gate, committer = held.gate, held.committer
+        leader = held.submit(draft_of(KEY, "leads"))
+        late = [held.submit(draft_of(KEY, number), 0.3) for number in range(2)]
+        stays = held.submit(draft_of(KEY, "stays"))
+        second = threading.Event()
+        first_open, gate.open = gate.open, second
+        first_open.set()
+        gate.entered.acquire(timeout=DEADLINE_S)
+        for future in late:
+            error = future.exception(DEADLINE_S)
+            assert (type(error), error.code, error.applied) == (Unavailable, "timeout", "unknown")
+            assert "append id" in error.hint
+        second.set()
+        assert [future.result(DEADLINE_S).effect.first for future in (leader, stays)] == [1, 4]
+        assert committer.append(draft_of(KEY)).effect == EventsAppended(5, 5, 4, 1)
+
+    @pytest.mark.req("J49")
+    def test_close_finishes_what_is_queued(self, hold: Any) -> None:
+        held = hold()
+        waiting = [held.submit(draft_of(KEY)) for _ in range(3)]
+        futures = [held.committer.submit(draft_of(KEY)) for _ in range(3)]
+        closing = held.pool.submit(held.committer.close)
+        until(lambda: held.committer._closed)
+        with pytest.raises(InvalidInput) as refused:
+            held.committer.append(draft_of(KEY))
+        assert refused.value.code == "closed"
+        held.gate.open.set()
+        closing.result(DEADLINE_S)
+        assert [future.result(0).effect.first for future in futures] == [4, 5, 6]
+        assert [future.result(DEADLINE_S).effect.first for future in waiting] == [1, 2, 3]
+        held.committer.close()
+
+    @pytest.mark.req("RA15")
+    @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+    def test_a_forked_child_cannot_commit(self, hold: Any) -> None:
+        held = hold()
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                started = time.monotonic()
+                held.committer.append(draft_of(KEY))
+            except Unsupported as error:
+                code = 0 if error.code == "used_after_fork" and time.monotonic() - started < 1 else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        held.gate.open.set()
+        assert held.first.result(DEADLINE_S).place is not None
+
+    @pytest.mark.req("J41", "RA1", "RA4")
+    def test_many_threads_are_all_answered(self, opened: Opened) -> None:
+        log = opened(partitions=PARTITIONS)
+        committer = Committer(log, Settings())
+        writers, appends = 32, 20
+
+        def write(writer: int) -> list[int]:
+            key = f"order|{writer}"
+            firsts = []
+            for number in range(appends):
+                answer = committer.append(draft_of(key, writer, number, expected=2 * number))
+                if not isinstance(answer.effect, EventsAppended):
+                    raise StrandlineError
+                firsts.append(answer.effect.first)
+            return firsts
+
+        assert in_threads(write, writers) == [list(range(1, 2 * appends, 2))] * writers
+        assert sum(len(everything(log, partition)) for partition in range(PARTITIONS)) == writers * appends
+        committer.close()
