@@ -24,7 +24,7 @@ from strandline.values.events import EventRow, RecordedEvent
 from strandline.values.heads import SEQ_NR_MAX, Head, State
 from strandline.values.keys import partition_of, slice_of
 
-LOG_PAGE_BYTES: Final = 4 * 2**20
+LOG_PAGE_BYTES: Final = 2**20
 PLANS_MAX: Final = 100
 """How often a read starts anew or goes on elsewhere because the journal changed under it."""
 UNEXPLAINED_MAX: Final = 3

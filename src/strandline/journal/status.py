@@ -80,19 +80,18 @@ def status_of(log: Log, store: Store, settings: Settings, now: int) -> Status:
 
 def _partition(log: Log, pointer: Pointer, newest: int, oldest: int, now: int) -> PartitionStatus:
     lag = max(0, newest - pointer.offset)
-    return PartitionStatus(
-        pointer.partition, pointer.offset, pointer.timestamp, newest, oldest, lag,
-        _seconds(now - _waits_since(log, pointer, newest, now)) if lag else 0.0,
-    )  # fmt: skip
+    waits_since = _first_after(log, pointer.partition, max(pointer.offset, oldest - 1)) if lag else None
+    lag_s = 0.0 if waits_since is None else _seconds(now - waits_since)
+    return PartitionStatus(pointer.partition, pointer.offset, pointer.timestamp, newest, oldest, lag, lag_s)
 
 
-def _waits_since(log: Log, pointer: Pointer, newest: int, now: int) -> int:
-    """The timestamp of the oldest action that is not in the store, or, trimmed, of the pointer."""
+def _first_after(log: Log, partition: int, offset: int) -> int | None:
+    """The timestamp of the first action after an offset; None if there is none, or it was trimmed by now."""
     try:
-        page = log.read(pointer.partition, after=pointer.offset, to=newest, limit=1, values=False)
+        page = log.read(partition, after=offset, limit=1, values=False)
     except NotFound:
-        return pointer.timestamp
-    return page.records[0].timestamp if page.records else now
+        return None
+    return page.records[0].timestamp if page.records else None
 
 
 def _seconds(us: int) -> float:
