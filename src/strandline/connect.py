@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -29,7 +31,6 @@ BUCKET_SIZE_DEFAULT: Final = "hour"
 CLOCK_LEAST_US: Final = 1_577_836_800 * 10**6  # 2020-01-01
 CLOCK_MOST_US: Final = 4_102_444_800 * 10**6  # 2100-01-01
 _USER_INFO: Final = re.compile(r"(//[^/@\s:]*:)[^\s]*@")
-_PORT: Final = re.compile(r"//(?:[^/?#]*@)?(?:\[[^\]/]*\]|[^/?#:\[\]]*):([^/?#,]*)")
 
 
 def now_us() -> int:
@@ -93,17 +94,17 @@ def connect(
     places = places_of(url, log, store, work)
     told = clock or now_us
     _check_clock(told)
-    opened_log = _open_log(places.log, checked, told)
-    try:
-        opened_store = _open_store(places.store, checked, opened_log, told)
-        try:
-            strandline = Strandline(opened_log, opened_store, checked, clock=told)
-        except BaseException:
-            opened_store.close()
-            raise
-    except BaseException:
-        opened_log.close()
-        raise
+    with ExitStack() as opened:
+        # A store that is there says which log it belongs to: no other is made beside it.
+        found = _find_store(places.store, checked, told)
+        if found is not None:
+            opened.callback(found.close)
+        opened_log = _open_log(places.log, checked, told, found)
+        opened.callback(opened_log.close)
+        opened_store = found or _create_store(places.store, checked, opened_log, told)
+        opened.callback(opened_store.close)
+        strandline = Strandline(opened_log, opened_store, checked, clock=told)
+        opened.pop_all()
     strandline.shared = "memory" not in (places.log.scheme, places.store.scheme)
     strandline.local = "sqlite" in (places.log.scheme, places.store.scheme)
     return strandline
@@ -204,8 +205,11 @@ def _check_parent(field: str, path: Path, url: str) -> None:
 
 
 def _check_port(field: str, url: str) -> None:
-    for port in _PORT.findall(url):
-        if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
+    # What stands before the last @ is no host, even where somebody forgot to quote a / in a password.
+    hosts = re.split("[/?#]", url.partition("//")[2].rpartition("@")[2])[0]
+    for host in hosts.split(","):
+        _, colon, port = host.rpartition("]")[2].rpartition(":")
+        if colon and not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
             raise invalid("url_port", field, "not a port", allowed="1..65535", got=shown(port, 20))
 
 
@@ -225,7 +229,7 @@ def masked(url: str) -> str:
 # ---------------------------------------------------------------- back-ends
 
 
-def _open_log(place: Place, settings: Settings, clock: Callable[[], int]) -> Log:
+def _open_log(place: Place, settings: Settings, clock: Callable[[], int], store: Store | None) -> Log:
     if place.path is None:
         from strandline.log.memory import MemoryLog
 
@@ -236,23 +240,51 @@ def _open_log(place: Place, settings: Settings, clock: Callable[[], int]) -> Log
         )
     from strandline.log.sqlite import SqliteLog
 
-    return SqliteLog(place.path, settings=settings, clock=clock)
+    try:
+        return SqliteLog(place.path, settings=settings, clock=clock, create=None if store is None else False)
+    except SchemaMismatch as error:
+        if store is None or error.code != "no_schema":
+            raise
+        raise SchemaMismatch(
+            f"the store was filled from log {store.settings.log_id}; there is no log at {place.path}",
+            code="log_replaced",
+            hint="put the log back; a restored backup brings both",
+            stored=store.settings.log_id,
+            given=None,
+        ) from None
 
 
-def _open_store(place: Place, settings: Settings, log: Log, clock: Callable[[], int]) -> Store:
+def _find_store(place: Place, settings: Settings, clock: Callable[[], int]) -> Store | None:
+    if place.path is None:
+        return None
+    from strandline.store.sqlite import SqliteStore
+
+    try:
+        return SqliteStore.open(place.path, settings, None, None, clock=clock)
+    except SchemaMismatch as error:
+        if error.code != "no_schema" or settings.schema == "check":
+            raise
+        return None
+
+
+def _create_store(place: Place, settings: Settings, log: Log, clock: Callable[[], int]) -> Store:
+    # Where the log folds by itself both must count segments alike.
+    segment_size = getattr(log, "segment_size", settings.segment_size)
     if place.path is None:
         from strandline.store.memory import MemoryStore
 
         fixed = StoreSettings(
             log_id=log.log_id,
             partitions=log.partitions,
-            segment_size=settings.segment_size or SEGMENT_SIZE_DEFAULT,
+            segment_size=segment_size or SEGMENT_SIZE_DEFAULT,
             bucket_size=settings.bucket_size or BUCKET_SIZE_DEFAULT,
         )
         return MemoryStore(fixed, clock=clock)
     from strandline.store.sqlite import SqliteStore
 
-    return SqliteStore.open(place.path, settings, log.log_id, log.partitions, clock=clock)
+    return SqliteStore.open(
+        place.path, replace(settings, segment_size=segment_size), log.log_id, log.partitions, clock=clock
+    )
 
 
 def _check_pair(log: Log, store: Store) -> None:
@@ -275,8 +307,17 @@ def _check_pair(log: Log, store: Store) -> None:
             stored=stored.partitions,
             given=log.partitions,
         )
-    pointers = store.pointers()
-    for pointer, newest in zip(pointers, log.newest(), strict=True):
+    segment_size = getattr(log, "segment_size", stored.segment_size)
+    if stored.segment_size != segment_size:
+        raise SchemaMismatch(
+            f"segment_size: the store has {stored.segment_size}, the log {segment_size}",
+            code="setting",
+            hint="give the store's own log",
+            setting="segment_size",
+            stored=stored.segment_size,
+            given=segment_size,
+        )
+    for pointer, newest in zip(store.pointers(), log.newest(), strict=True):
         if newest < pointer.offset:
             raise SchemaMismatch(
                 f"partition {pointer.partition}: the store is at offset {pointer.offset}, the log ends at {newest}",
