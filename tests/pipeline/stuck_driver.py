@@ -1,10 +1,12 @@
 """A program for a test to kill: two streams, one stuck in a task, one stuck in the source's planning.
 
-Argument: a folder, where the files `task` and `plan` say that each got stuck.
+Argument: a folder, where the files `task` and `plan` say that each got stuck, and `fork` has the pid of a fork of the
+driver that lives on.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -62,6 +64,11 @@ def main(folder: str) -> None:
         stream = spark.readStream.format("stuck").option("folder", folder).option("where", where).load()
         writer = stream.writeStream.foreachBatch(lambda frame, _: frame.collect())
         writer.option("checkpointLocation", f"{folder}/checkpoint-{where}").start()
+    fork = os.fork()
+    if not fork:
+        time.sleep(300)
+        os._exit(0)
+    (Path(folder) / "fork").write_text(str(fork))
     spark.streams.awaitAnyTermination()
 
 

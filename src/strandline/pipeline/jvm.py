@@ -52,12 +52,12 @@ class Gateway:
     secret: str
     process: subprocess.Popen[bytes]
 
-    def end(self) -> None:
-        """End the JVM, which ends its workers."""
+    def end(self, wait_s: float) -> None:
+        """End the JVM, which ends its workers; by force after `wait_s`."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         try:
-            self.process.wait(END_WAIT_S)
+            self.process.wait(wait_s)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ipaddress
+import logging
 import os
 import re
 import shlex
@@ -19,16 +20,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strandline.errors import Unsupported
-from strandline.pipeline import jvm, worker
+from strandline.pipeline import archive, jvm, worker
 from strandline.pipeline.java import VERSION_LEAST, find_java
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 SPARK_VERSION = "4.3"
 HEAP = "1g"
 LOOPBACK = "127.0.0.1"
 INSTALL_HINT = "pip install 'strandline[spark]'"
+
+_gateways: dict[int, jvm.Gateway] = {}  # by process: a fork has none
 
 # For streams whose checkpoint means nothing: without these each batch waits for two files that nobody reads. Spark
 # offers this for few sinks, since a restart would repeat batches; ours starts at the store's pointers. A query with
@@ -60,6 +64,9 @@ def start(
         check(running)
         return running
     settings = _everywhere(app) | (_local(master) if is_local(master) else {}) | dict(conf or {})
+    problems = [] if is_local(master) else list(_open_lines(settings))
+    if problems:
+        raise _unsafe(problems)
     session = (
         _start_here(pyspark, master, settings, quiet, short) if is_local(master) else _start_there(master, settings)
     )
@@ -165,28 +172,33 @@ def _start_here(pyspark: Any, master: str, settings: Mapping[str, str], quiet: b
     if short:
         options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     options += shlex.split(settings.get("spark.driver.extraJavaOptions", ""))
-    gateway = jvm.launch(find_java(), Path(pyspark.__file__).parent, folder, settings, options)
+    java, spark_home = find_java(), Path(pyspark.__file__).parent
+    options += archive.options(java, spark_home)
+    gateway = _gateways[os.getpid()] = jvm.launch(java, spark_home, folder, settings, options)
+    atexit.register(end)
     told = {"PYSPARK_GATEWAY_PORT": str(gateway.port), "PYSPARK_GATEWAY_SECRET": gateway.secret}
     try:
         with _environment(python | told):
-            session = _session(settings)
-        atexit.register(_end, os.getpid(), pyspark.SparkContext, gateway)
-        return session
+            return _session(settings)
     except BaseException:
-        gateway.end()
-        pyspark.SparkContext._gateway = pyspark.SparkContext._jvm = None
+        end()
         raise
 
 
-def _end(owner: int, context_class: Any, gateway: jvm.Gateway) -> None:
-    """At the end of this process, not of a fork of it: in this order nobody is left who would complain."""
-    if os.getpid() != owner:
+def end(wait_s: float = jvm.END_WAIT_S) -> None:
+    """Stop the session that `start` gave, if any, and end its JVM. Happens by itself when the process ends."""
+    gateway = _gateways.pop(os.getpid(), None)  # none in a fork
+    if gateway is None:
         return
+    from pyspark import SparkContext
+
+    # In this order nobody is left who would complain.
     with contextlib.suppress(Exception):
-        if context_class._active_spark_context is not None:
-            context_class._active_spark_context.stop()
-        context_class._gateway.shutdown()
-    gateway.end()
+        if SparkContext._active_spark_context is not None:
+            SparkContext._active_spark_context.stop()
+        SparkContext._gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.end(wait_s)
 
 
 def _start_there(master: str, settings: Mapping[str, str]) -> SparkSession:
@@ -204,7 +216,11 @@ def _session(settings: Mapping[str, str]) -> SparkSession:
 
 
 def _words(quiet: bool) -> list[str]:
-    return [] if quiet else ["-Dstrandline.log.level=warn", "-Dstrandline.task.log.level=warn"]
+    """How much is said: errors of tasks and batches are raised, and need not be printed as well."""
+    if not quiet:
+        return ["-Dstrandline.log.level=warn", "-Dstrandline.task.log.level=warn"]
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    return []
 
 
 @contextlib.contextmanager
@@ -260,7 +276,7 @@ def _open_doors(context: Any) -> Iterator[str]:
             yield f"spark.driver.{name} is {address}, which others can reach; set it to {LOOPBACK}"
 
 
-def _open_lines(conf: Any) -> Iterator[str]:
+def _open_lines(conf: SparkConf | Mapping[str, str]) -> Iterator[str]:
     """What lets others join a cluster's session, or listen to it."""
     if not _is_true(conf.get("spark.authenticate", "false")):
         yield "anyone can join this cluster session; set spark.authenticate to true"
@@ -278,7 +294,11 @@ def _other_pythons(context: Any) -> Iterator[str]:
     if is_local(context.master) and context.pythonExec == planner and planner in {sys.executable, worker.python()}:
         return
     here = _who()
-    there = context.parallelize([0], 1).map(lambda _: _who()).collect()[0]
+    try:
+        there = context.parallelize([0], 1).map(lambda _: _who()).collect()[0]
+    except Exception as error:  # noqa: BLE001 - whatever a wrong Python makes of it
+        yield f"a worker on {context.pythonExec} cannot run Strandline ({_first_line(error)}); {_python_hint()}"
+        return
     if is_local(context.master):
         if there != here:
             yield f"workers run {there[0]} in {there[2]}, not {here[0]} in {here[2]}; {_python_hint()}"
@@ -291,6 +311,11 @@ def _who() -> tuple[str, str, str]:
     from importlib.metadata import version
 
     return f"Python {sys.version_info.major}.{sys.version_info.minor}", version("strandline"), sys.prefix
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if "Error: " in line), lines[0] if lines else type(error).__name__)[:200]
 
 
 def _python_hint() -> str:
