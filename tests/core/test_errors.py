@@ -158,7 +158,7 @@ def test_the_docstring_is_the_message_where_none_is_given() -> None:
 def test_defaults() -> None:
     error = SchemaMismatch("x", code="version")
     assert (error.applied, error.hint, error.facts, error.retryable) == ("no", "", {}, False)
-    assert issubclass(StrandlineError, Exception)
+    assert (StrandlineError.http_status, StrandlineError.exit_code) == (500, 1)  # what no class says is a bug
 
 
 # ---------------------------------------------------------------- what an error shows of its input

@@ -91,7 +91,8 @@ def test_equal_is_what_reads_alike() -> None:
     event = RecordedEvent(row())
     assert event == RecordedEvent(row())
     assert hash(event) == hash(RecordedEvent(row()))
-    assert event == RecordedEvent(row()._replace(digest=0), sound=True)  # read from the log, and verified there
+    verified = RecordedEvent(row()._replace(digest=0), sound=True)  # read from the log
+    assert (verified, hash(verified)) == (event, hash(event))
     assert event != RecordedEvent(row()._replace(digest=0))
     for name in EventRow._fields[:-1]:
         assert event != RecordedEvent(changed(row(), name, other(row(), name)))
@@ -226,6 +227,34 @@ def test_a_row_with_any_change_of_a_field_is_damaged(before: EventRow, name: str
 def test_fields_do_not_run_into_each_other(two: tuple[dict[str, Any], dict[str, Any]]) -> None:
     one, another = two
     assert row(**one).digest != row(**another).digest
+
+
+@pytest.mark.req("J97")
+@pytest.mark.parametrize(
+    ("lost", "name", "left"),
+    [
+        ({"append_id": b"cut"}, "append_id", UUID(int=0)),
+        ({"append_id": None}, "append_id", UUID(int=0)),
+        ({"append_id": "x" * 16}, "append_id", UUID(int=0)),
+        ({"tags": '["new"'}, "tags", ()),
+        ({"tags": '{"new":1}'}, "tags", ()),
+        ({"tags": 7}, "tags", ()),
+        ({"headers": "["}, "headers", {}),
+        ({"headers": "[1]"}, "headers", {}),
+        ({"key": "order"}, "key", Key.kept("order")),
+        ({"key": "or\nder|42"}, "key", Key.kept("or\nder|42")),
+    ],
+)
+def test_what_is_left_of_a_damaged_row_can_be_read(lost: dict[str, Any], name: str, left: object) -> None:
+    event = RecordedEvent(row()._replace(**lost))
+    assert event.damaged
+    assert getattr(event, name) == left
+
+
+def test_what_stands_in_stores_never_changes() -> None:
+    assert (BYTES, JSON, DAMAGED_UNDECODABLE, DAMAGED_DIGEST) == (0, 1, 2, 3)
+    assert row().digest == 3824327529
+    assert row(tags=None, headers=None, metadata=None, form=DAMAGED_DIGEST, payload=None).digest == 2553000359
 
 
 @pytest.mark.req("J97")

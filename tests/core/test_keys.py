@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.errors import InvalidInput
-from strandline.values.keys import KEY_BYTES_MAX, SLICES, Key, is_key, partition_of, slice_of
+from strandline.values.keys import KEY_BYTES_MAX, SLICES, Key, is_key, key_digest, partition_of, slice_of
 
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=40)
 
@@ -115,6 +115,24 @@ def test_bad_parts_are_refused(row: tuple[Any, ...]) -> None:
     assert str(caught.value) == f"{field}: {wrong}; allowed {allowed}; got {got}"
     assert caught.value.field == field
     assert caught.value.hint == f"give {allowed}"
+
+
+@pytest.mark.parametrize("number", [*range(0x20), *range(0x7F, 0xA0)])
+def test_every_control_character_is_refused(number: int) -> None:
+    with pytest.raises(InvalidInput, match=f"control character U\\+{number:04X}; "):
+        Key("order", f"a{chr(number)}b")
+
+
+@pytest.mark.parametrize("letter", [" ", "~", "\xa0", "\u2028", "\u202e", "\ufeff", "\uffff", "\U0010ffff"])
+def test_what_is_no_control_character_is_kept(letter: str) -> None:
+    assert Key.of(f"order|{letter}").entity_id == letter
+
+
+@pytest.mark.req("J11")
+def test_what_is_kept_of_a_purged_key_does_not_tell_it() -> None:
+    assert len(key_digest("order|42")) == len(key_digest("order|" + "x" * 500)) == 16
+    assert key_digest("order|42") != key_digest("order|43")
+    assert key_digest("order|42").hex() == "8800f2ff587c44a26b7c4cd50b49261f"
 
 
 @pytest.mark.parametrize("given_", [None, 42, b"order|42", "order", "", ("order", "42"), ["order|42"]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -424,6 +425,25 @@ def test_two_appends_are_the_same_if_events_and_headers_are() -> None:
         content_digest(events, {"x": "1", "y": "2"}, encode_value([Content(JSON, b"1", b"{}")])),
     ]
     assert len({digest, *others}) == 1 + len(others)
+
+
+def test_what_stands_in_logs_never_changes() -> None:
+    assert encode_header(APPEND)[:17] == b'{"crc":"dca37df8"'
+    value = encode_value(SOME)
+    assert (
+        value
+        == bytes.fromhex("0103000000000000000d0000800c000080020000000200008001000080")
+        + b'{"price":1.0}{"by":"eve"}\0\xff{}1'
+    )
+    assert content_digest(APPEND.events, APPEND.headers, value) == "5eaa276de3a2899b6335951911169ded"
+
+
+@pytest.mark.parametrize("size", [0, 4_000, 4_096, 4_097, 100_000])
+def test_a_digest_is_one_hash_over_events_headers_and_value(size: int) -> None:
+    events, headers, value = (("T", ("a",)),), {"b": "2", "a": "1"}, b"x" * size
+    said = b'[[["T",["a"]]],{"a":"1","b":"2"}]'
+    assert content_digest(events, headers, value) == blake2b(said + value, digest_size=16).hexdigest()
+    assert content_digest(events, None, value) == blake2b(b'[[["T",["a"]]],null]' + value, digest_size=16).hexdigest()
 
 
 HUGE = encode_value([Content(BYTES, b"x" * (VALUE_BYTES_MAX - 13), None)])
