@@ -13,9 +13,10 @@ there are few, whatever the number of drafts.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from threading import Condition
 from typing import Any
@@ -92,6 +93,8 @@ class SqliteLog:
             check_fixed("segment_size", self.segment_size, settings.segment_size)
             _check_fold_version(int(fixed["fold_version"]))
             self._verify_tail()
+            if settings.accept_power_loss:
+                _warn_power_loss(self._database.path)
         except BaseException:
             self._database.close()
             raise
@@ -364,17 +367,21 @@ def _fetch(connection: apsw.Connection, bindings: dict[str, Any], bytes_max: int
     """Records, and whether these are all that the limit allows."""
     cursor = connection.execute(_READ, bindings)
     if bytes_max is None:
-        return [Record._make(row) for row in cursor.fetchall()], True
-    records: list[Record] = []
-    size = 0
+        return _records(cursor.fetchall()), True
+    rows: list[Any] = []
+    left = bytes_max
     for row in cursor:
-        record = Record._make(row)
-        size += len(record.value or b"")
-        if records and size > bytes_max:
+        left -= len(row[5] or b"")
+        if left < 0 and rows:
             cursor.close(True)
-            return records, False
-        records.append(record)
-    return records, True
+            return _records(rows), False
+        rows.append(row)
+    return _records(rows), True
+
+
+def _records(rows: list[Any]) -> list[Record]:
+    # A third of the time of Record._make, which asks each row for its length.
+    return list(map(tuple.__new__, repeat(Record), rows))
 
 
 def _check_holes(partition: int, after: int, records: list[Record]) -> None:
@@ -403,6 +410,14 @@ def _last_older(connection: apsw.Connection, partition: int, low: int, high: int
         else:
             high = middle - 1
     return low
+
+
+def _warn_power_loss(path: Path) -> None:
+    warnings.warn(
+        f"{path}: accept_power_loss is on; a power cut can lose the last acknowledged appends",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def _check_fold_version(stored: int) -> None:

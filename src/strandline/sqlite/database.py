@@ -8,9 +8,8 @@ the file can only be read, until it is opened again. The WAL is written back aft
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 
@@ -311,7 +310,9 @@ class Database:
                 return
             self._closed = True
             for connection in self.connections():
-                connection.close(True)
+                # What is committed is in the WAL, whether or not it can be written back now.
+                with suppress(apsw.Error):
+                    connection.close(True)
             OPEN_FILES.remove(self._inode, self)
 
     def translated(self, error: apsw.Error, connection: apsw.Connection, doing: Doing) -> Exception:
@@ -453,12 +454,3 @@ def _opened_badly(error: apsw.Error, path: Path) -> Exception:
 
 def _busy_ms(settings: Settings) -> int:
     return int(settings.append_timeout_s * 1000)
-
-
-def warn_power_loss(path: Path) -> None:
-    """Say at each start what can be lost."""
-    warnings.warn(
-        f"{path}: accept_power_loss is on; a power cut can lose the last acknowledged appends",
-        RuntimeWarning,
-        stacklevel=2,
-    )
