@@ -33,7 +33,8 @@ CAUGHT_UP_S = 2.0
 CATCH_S_MAX = 3.0
 VICTIM = 2
 # Shares of the writers' day: where things happen, and how far the writers may go before. They rarely have to wait.
-OPENING, WRITER_KILL, UP_TO_PIPELINE_KILL, PIPELINE_KILL, UP_TO_CATCH_UP, CLOSING = 0.4, 0.3, 0.6, 0.45, 0.85, 0.92
+OPENING, WRITER_KILL, UP_TO_PIPELINE_KILL, PIPELINE_KILL, UP_TO_CATCH_UP = 0.42, 0.3, 0.6, 0.45, 0.85
+CLOSING, UP_TO_CLOSING = 0.9, 0.96
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +113,8 @@ class Story:
         self.allow(UP_TO_PIPELINE_KILL)
         victim = min(VICTIM, self.plan.writers)
         cut_off = self._catch(victim)
-        self.writers[victim].kill()
         self.sampler.mark(f"writer {victim} killed", bad=True)
+        self.writers[victim].kill()
         under_way = f"in the middle of an append to {cut_off.key}" if cut_off else "between two calls"
         self.stage.say(f"kill -9: writer {victim}, {under_way}; the others go on", style="bold red")
         self.pause(self.plan.down_s)
@@ -126,9 +127,9 @@ class Story:
     def kill_pipeline(self) -> None:
         self.until("the orders", lambda: self.sampler.last.share >= PIPELINE_KILL, ACT_S_MAX)
         self.allow(UP_TO_CATCH_UP)
+        self.sampler.mark("pipeline killed", bad=True)
         self._running().kill()
         self.pipeline = None
-        self.sampler.mark("pipeline killed", bad=True)
         self.stage.say("kill -9: the pipeline, Spark and all; the writers do not notice", style="bold red")
         self.pause(self.plan.down_s)
         self.look("the pipeline is dead")
@@ -138,11 +139,11 @@ class Story:
         self.stage.say(f"it has caught up; lag {self.sampler.last.lag:,} actions")
 
     def close(self) -> None:
-        self.allow(CLOSING)
-        self.until("the orders", lambda: self.sampler.last.share >= CLOSING - 0.01, ACT_S_MAX)
+        self.allow(UP_TO_CLOSING)
+        self.until("the orders", lambda: self.sampler.last.share >= CLOSING, ACT_S_MAX)
+        self.sampler.mark("pipeline stopped")
         self._running().stop()
         self.pipeline = None
-        self.sampler.mark("pipeline stopped")
         self.stage.say("the pipeline is stopped, in order this time; the writers finish their day without it")
         self.allow(1.0)
         self.until("the last orders", lambda: not any(writer.alive for writer in self.writers.values()), ACT_S_MAX)

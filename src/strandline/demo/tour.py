@@ -21,7 +21,7 @@ from strandline.errors import InvalidInput, MissingEvent, Unsupported, invalid
 from strandline.pipeline.java import find_java
 
 FOLDER = Path("demo-out")
-ORDERS, SECONDS, DOWN_S, WRITERS, SEED = 4000, 40.0, 3.0, 4, 7
+ORDERS, SECONDS, DOWN_S, WRITERS, SEED = 3000, 36.0, 3.0, 4, 7
 MARKER = "strandline-demo"
 """A file that says: made by a demo, and may be replaced by the next."""
 PICTURE = "demo.png"

@@ -23,6 +23,7 @@ from strandline.demo.shop import APPEND, DELETE, PURGE, STALE, Call, day
 
 ATTEMPTS_MAX = 1000
 BEHIND_S_MAX = 1.0
+SLOW_FROM, SLOWEST = 0.08, 0.1
 PAUSE_S = 0.05
 
 
@@ -44,6 +45,12 @@ class Gate:
         with self._moved:
             self._moved.wait_for(lambda: task < self._allowed)
 
+    def pace(self, task: int) -> float:
+        """Full pace is 1; close before the gate slower, so that there is little to see of it."""
+        if self._allowed >= self._tasks:
+            return 1.0
+        return max(SLOWEST, min(1.0, (self._allowed - task) / (SLOW_FROM * self._tasks)))
+
 
 class Writer:
     """One writer at work."""
@@ -60,7 +67,7 @@ class Writer:
         due = time.monotonic()
         while task < len(self._calls):
             gate.wait(task)
-            due = max(due + 1 / rate_per_s, time.monotonic() - BEHIND_S_MAX)
+            due = max(due + 1 / (rate_per_s * gate.pace(task)), time.monotonic() - BEHIND_S_MAX)
             time.sleep(max(0.0, due - time.monotonic()))
             self._do(task, self._calls[task])
             task += 1
