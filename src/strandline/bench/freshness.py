@@ -2,7 +2,9 @@
 
 The pipeline runs in a process of its own and has nothing to do. One event is appended, the clock starts when the append
 returns and stops when the partition's pointer has reached its offset; then a random pause. The empty micro-batch is one
-row from a Python source into a sink that does nothing, batch after batch, in a session with the same settings.
+row from a Python source into a sink that does nothing, batch after batch, in a session with the same settings, with the
+checkpoint that every query has. The pipeline's own query does without one; what an empty micro-batch costs then is kept
+beside it.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Sample
 from strandline.bench.child import Child, in_child
 
 MASTER = "local[2]"
-ROUNDS, SAMPLES, WARM_UP, QUICK_SAMPLES, QUICK_WARM_UP = 3, 34, 10, 3, 1
-PAUSE_LEAST_S, PAUSE_MOST_S, QUICK_PAUSE_MOST_S = 0.2, 1.5, 0.3
+ROUNDS, SAMPLES, WARM_UP, QUICK_SAMPLES, QUICK_WARM_UP = 3, 34, 30, 3, 1
+PAUSE_LEAST_S, PAUSE_MOST_S, QUICK_PAUSE_MOST_S, WARM_UP_PAUSE_S = 0.2, 1.5, 0.3, 0.1
 POLL_S = 0.001
 START_WAIT_S, VISIBLE_WAIT_S = 180.0, 30.0
 
@@ -65,11 +67,12 @@ def append_in_child(url: str, samples: int, warm_up: int, pause_most_s: float) -
             return time.perf_counter() - from_s
 
         start_s = visible_after_s(START_WAIT_S)
-        for number in range(warm_up + samples):
+        for _ in range(warm_up):
+            time.sleep(WARM_UP_PAUSE_S)
+            visible_after_s(VISIBLE_WAIT_S)
+        for _ in range(samples):
             time.sleep(random_.uniform(PAUSE_LEAST_S, pause_most_s))
-            took_s = visible_after_s(VISIBLE_WAIT_S)
-            if number >= warm_up:
-                times.append(took_s * 1000)
+            times.append(visible_after_s(VISIBLE_WAIT_S) * 1000)
         pipeline.stop()
         carried = pipeline.answer()
     return {**_spread(times), "start_s": start_s, "events": carried["events"]}
@@ -84,17 +87,28 @@ def empty_batches_in_child(samples: int, warm_up: int) -> dict[str, Any]:
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", warm_up + samples + 10)
     spark.dataSource.register(one_row.OneRow)
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            writer = spark.readStream.format(one_row.NAME).load().writeStream.format("noop")
-            query = writer.option("checkpointLocation", folder).trigger(processingTime="0 seconds").start()
-            while query.isActive and len(query.recentProgress) < warm_up + samples:
-                query.awaitTermination(0.2)
-            batches = [progress["durationMs"] for progress in query.recentProgress][warm_up : warm_up + samples]
-            query.stop()
+        batches = _empty_batches(spark, samples, warm_up, {})
+        unlogged = _empty_batches(spark, samples, warm_up, session.UNLOGGED)
     finally:
         spark.stop()
-    parts = {part: median(batch[part] for batch in batches if part in batch) for part in batches[0]}
-    return {**_spread([float(batch["triggerExecution"]) for batch in batches]), "parts_ms": parts}
+    return {
+        **_spread([batch["triggerExecution"] for batch in batches]),
+        "parts_ms": {part: median(batch.get(part, 0.0) for batch in batches) for part in batches[0]},
+        "without_checkpoint": _spread([batch["triggerExecution"] for batch in unlogged]),
+    }
+
+
+def _empty_batches(spark: Any, samples: int, warm_up: int, options: dict[str, str]) -> list[dict[str, float]]:
+    from strandline.bench import one_row
+
+    with tempfile.TemporaryDirectory() as folder:
+        writer = spark.readStream.format(one_row.NAME).load().writeStream.format("noop").options(**options)
+        query = writer.option("checkpointLocation", folder).trigger(processingTime="0 seconds").start()
+        while query.isActive and len(query.recentProgress) < warm_up + samples:
+            query.awaitTermination(0.2)
+        batches = [dict(progress["durationMs"]) for progress in query.recentProgress]
+        query.stop()
+    return batches[warm_up : warm_up + samples]
 
 
 def _spread(times_ms: list[float]) -> dict[str, Any]:
