@@ -10,10 +10,10 @@ from __future__ import annotations
 from strandline.errors import Corrupt, InvalidInput, NotFound, SchemaMismatch, Unavailable, invalid
 from strandline.fold import EventsAppended
 from strandline.record import BadHeader, BadValue, decode_header, read_contents
-from strandline.rows import Pointer, QuarantineRow, event_rows
+from strandline.rows import Pointer, QuarantineRow, event_cells
 from strandline.store.api import Store
 from strandline.values.actions import Append, Place
-from strandline.values.events import EventRow, row_digest
+from strandline.values.events import EventRow, Life, with_prev
 from strandline.values.heads import SEQ_NR_MAX, Head
 
 ATTEMPTS_MAX = 100
@@ -71,14 +71,15 @@ def _skip(store: Store, listed: QuarantineRow, seen: Pointer, head: Head) -> Non
     if not rows:
         store.amend(seen, resolved=listed.offset)
         return
-    prev = rows[0].prev_seq_nr
-    following = store.page(key, head.life, head.segment_size, from_=last + 1, to=SEQ_NR_MAX, limit=1)
+    life, size = Life(key, head.life), head.segment_size
+    prev = rows[0][1]
+    gone = [EventRow.of(life, size, cells) for cells in rows]
+    following = store.page(key, head.life, size, from_=last + 1, to=SEQ_NR_MAX, limit=1)
     if following:
-        mended = following[0]._replace(prev_seq_nr=prev)
-        replace = [mended._replace(digest=row_digest(mended))]
-        store.amend(seen, resolved=listed.offset, remove=rows, replace=replace)
+        mended = EventRow.of(life, size, with_prev(life, following[0], prev))
+        store.amend(seen, resolved=listed.offset, remove=gone, replace=[mended])
     else:
-        store.amend(seen, resolved=listed.offset, remove=rows, head=(key, head._replace(prev=prev)))
+        store.amend(seen, resolved=listed.offset, remove=gone, head=(key, head._replace(prev=prev)))
 
 
 def _retry(store: Store, listed: QuarantineRow, seen: Pointer, head: Head) -> None:
@@ -95,16 +96,13 @@ def _retry(store: Store, listed: QuarantineRow, seen: Pointer, head: Head) -> No
             hint="skip it, or try again with a version that can read it",
             key=key, seq_nr=first, partition=listed.partition, offset=listed.offset,
         ) from None  # fmt: skip
-    rows = store.page(key, head.life, head.segment_size, from_=first, to=last, limit=last - first + 1)
+    life, size = Life(key, head.life), head.segment_size
+    rows = store.page(key, head.life, size, from_=first, to=last, limit=last - first + 1)
     place = Place(listed.partition, listed.offset, listed.timestamp)
     effect = EventsAppended(first, last, first - 1, head.life)
-    fresh = {row.seq_nr: row for row in event_rows(action, place, effect, head.segment_size, contents)}
-    store.amend(seen, resolved=listed.offset, replace=[_filled(row, fresh[row.seq_nr]) for row in rows])
-
-
-def _filled(row: EventRow, fresh: EventRow) -> EventRow:
-    filled = fresh._replace(prev_seq_nr=row.prev_seq_nr)
-    return filled._replace(digest=row_digest(filled))
+    fresh = {cells[0]: cells for cells in event_cells(action, place, effect, contents)}
+    filled = [EventRow.of(life, size, with_prev(life, fresh[cells[0]], cells[1])) for cells in rows]
+    store.amend(seen, resolved=listed.offset, replace=filled)
 
 
 def _numbers(listed: QuarantineRow) -> tuple[str, int, int]:

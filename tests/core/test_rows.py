@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from strandline.fold import EventsAppended, segment_of
 from strandline.record import BadValue, Content, content_digest, encode_value, read_contents
-from strandline.rows import DAMAGED_FORMS, Pointer, damaged_contents, event_rows, head_columns, head_of
+from strandline.rows import DAMAGED_FORMS, Pointer, damaged_contents, event_cells, event_rows, head_columns, head_of
 from strandline.values.actions import Append, Place
-from strandline.values.events import DAMAGED_DIGEST, DAMAGED_UNDECODABLE, EventRow, RecordedEvent
+from strandline.values.events import DAMAGED_DIGEST, DAMAGED_UNDECODABLE, EventRow, parts_of
 from strandline.values.heads import SEQ_NR_MAX, Head, Remembered
 from strandline.values.keys import Key
 from strandline.values.payloads import BYTES, JSON
@@ -42,7 +42,8 @@ def rows(first: int = 9, prev: int = 3, size: int = 4, **changed: Any) -> list[E
 @pytest.mark.req("J8")
 def test_the_events_of_one_append_share_their_place_and_follow_each_other() -> None:
     made = rows()
-    assert {row[7:10] for row in made} == {(4, 77, 1_700_000_000_000_000)}
+    assert {parts_of(row.body)[3:6] for row in made} == {(4, 77, 1_700_000_000_000_000)}
+    assert {(row.partition, row.timestamp) for row in made} == {(4, 1_700_000_000_000_000)}
     assert {(row.key, row.entity_type, row.slice, row.life) for row in made} == {("order|42", "order", 601, 2)}
     assert [row.seq_nr for row in made] == [9, 10, 11]
 
@@ -61,7 +62,7 @@ def test_a_row_is_in_the_segment_of_its_own_number() -> None:
 
 @pytest.mark.req("J9")
 def test_rows_read_as_what_was_appended() -> None:
-    events = [RecordedEvent(row) for row in rows()]
+    events = [row.event for row in rows()]
     assert not any(event.damaged for event in events)
     assert [event.payload for event in events] == [{"price": 1.0}, b"\0\xff", 1]
     assert [event.metadata for event in events] == [None, {"by": "eve"}, {}]
@@ -76,15 +77,12 @@ def test_what_was_not_given_takes_no_room() -> None:
     row = event_rows(
         Append("user|a|b", (("T", ()),), "0" * 32, False, "0" * 32), PLACE, EventsAppended(1, 1, 0, 1), 10, CONTENTS[:1]
     )[0]
-    assert (row.tags, row.headers, row.metadata, row.entity_type) == (None, None, None, "user")
+    assert (row.event.tags, row.event.headers, row.event.metadata, row.entity_type) == ((), {}, None, "user")
+    assert row.body.endswith(b"T" + CONTENTS[0].payload)
 
 
-def test_rows_without_digests_are_the_same_but_for_them() -> None:
-    effect = EventsAppended(9, 11, 3, life=2)
-    bare = event_rows(ACTION, PLACE, effect, 4, CONTENTS, digests=False)
-    assert [row.digest for row in bare] == [0, 0, 0]
-    assert [row[:17] for row in bare] == [row[:17] for row in rows()]
-    assert [RecordedEvent(row, sound=True) for row in bare] == [RecordedEvent(row) for row in rows()]
+def test_a_reader_gets_the_same_as_a_store() -> None:
+    assert event_cells(ACTION, PLACE, EventsAppended(9, 11, 3, life=2), CONTENTS) == [row.cells for row in rows()]
 
 
 @pytest.mark.req("J94")
@@ -103,9 +101,10 @@ def test_damaged_events_take_numbers_rows_and_places_like_any_other(spoil: Any, 
     assert caught.value.reason == reason
     contents = damaged_contents(3, DAMAGED_FORMS[reason])
     made = event_rows(action, PLACE, EventsAppended(9, 11, 3, life=2), 4, contents)
-    assert [row[:14] for row in made] == [row[:14] for row in rows()]
-    assert [row[14:17] for row in made] == [(form, None, None)] * 3
-    assert all(RecordedEvent(row).damaged for row in made)
+    assert [row[:9] for row in made] == [row[:9] for row in rows()]
+    assert [parts_of(row.body).form for row in made] == [form] * 3
+    assert [row.event.type for row in made] == ["Placed", "Packed", "Paid"]
+    assert all(row.event.damaged for row in made)
 
 
 def test_contents_of_another_count_are_no_rows() -> None:

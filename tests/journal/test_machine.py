@@ -129,7 +129,7 @@ class Work(RuleBasedStateMachine):
         found: dict[str, list[int]] = {}
         for partition, cut in enumerate(self.s.log.newest()):
             for row in replay_partition(self.s.log, self.s.store, self.s.settings, partition, cut=cut):
-                found.setdefault(row.key, []).append(row.seq_nr)
+                found.setdefault(str(row.key), []).append(row.seq_nr)
         expected = {str(key): [number for number, _, _ in model.read()] for key, model in self.models.items()}
         assert found == {key: given for key, given in expected.items() if given}
 

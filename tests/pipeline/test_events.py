@@ -87,7 +87,10 @@ def test_a_batch_equals_what_read_gives_however_many_tasks(url: str, s: Strandli
 @pytest.mark.req("J113", "J114")
 def test_a_batch_by_entity_type_slices_time_and_without_tail(url: str, s: Strandline, spark: Any) -> None:
     keys = shop(s)
-    load = lambda **options: spark.read.format("strandline").options(url=url, **options).load().collect()  # noqa: E731
+
+    def load(**options: str) -> list[Any]:
+        return list(spark.read.format("strandline").options(url=url, **options).load().collect())
+
     wanted = read_all(s, keys)
     assert from_spark(load(entity_type="user")) == [row for row in wanted if row[0].startswith("user|")]
     assert from_spark(load(slices="100-700")) == [row for row in wanted if 100 <= row[4] <= 700]

@@ -84,8 +84,8 @@ def stored(s: Strandline) -> dict[str, list[object]]:
     for entity_type in s.store.entity_types():
         for key in s.store.keys(entity_type, after=None, limit=1000):
             _, head = s.store.look(key, strandline.Key.of(key).partition(8))
-            rows = s.store.page(key, head.life, head.segment_size, from_=1, to=2**62, limit=10**6)  # type: ignore
-            found[key] = [row.seq_nr for row in rows]
+            rows = s.store.page(key, head.life, head.segment_size, from_=1, to=2**62, limit=10**6)  # type: ignore[union-attr]
+            found[key] = [cells[0] for cells in rows]
     return found
 
 
@@ -215,9 +215,10 @@ def test_a_second_pipeline_is_refused_with_the_holder(url: str, s: Strandline, s
 
 @pytest.mark.req("J88", "U15")
 def test_back_ends_that_tasks_cannot_see_are_refused(url: str, spark: Any) -> None:
-    for call in (lambda: run("memory:", once=True, spark=spark), lambda: run(url, once=True, master="spark://h:7077")):
+    calls = [("memory:", {"spark": spark}), (url, {"master": "spark://h:7077"})]
+    for place, options in calls:
         with pytest.raises(Unsupported) as caught:
-            call()
+            run(place, once=True, **options)
         assert caught.value.name == "Unsupported.not_shared"
         assert caught.value.hint
 

@@ -28,7 +28,7 @@ def read(store: Store, tape: Tape, key: str) -> tuple[State, Numbers]:
         rows = store.page(
             key, state.life, state.segment_size, from_=state.delete_to + 1, to=stored.seq_nr, limit=SEQ_NR_MAX
         )
-        found += [(row.seq_nr, row.prev_seq_nr) for row in rows]
+        found += [(cells[0], cells[1]) for cells in rows]
     last = found[-1][0] if found else state.delete_to
     found += [event for life, event in tail if life == state.life and event[0] > last]
     return state, found

@@ -50,7 +50,7 @@ def test_a_store_is_the_fold_of_its_log(name: str, seed: int, tmp_path: Path) ->
             assert {**state._asdict(), "ids": ids}.items() >= expected.items()
         for life in range(1, model.lives_ended() + 2):
             rows = store.page(key, life, 3, from_=1, to=SEQ_NR_MAX, limit=1000)
-            found = [(row.life, row.seq_nr, row.prev_seq_nr) for row in rows]
+            found = [(life, cells[0], cells[1]) for cells in rows]
             assert found == [event for event in model.events if event[0] == life]
             events += len(found)
     assert events > 100

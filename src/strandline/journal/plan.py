@@ -18,14 +18,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from strandline.errors import Corrupt
 from strandline.fold import Effect, EventsAppended, EventsDeleted, LifePurged, fold
 from strandline.record import BadHeader, BadValue, Content, Record, decode_header, read_contents
-from strandline.rows import DAMAGED_FORMS, damaged_contents, event_rows
+from strandline.rows import DAMAGED_FORMS, damaged_contents, event_cells
 from strandline.values.actions import Append, Place
-from strandline.values.events import EventRow
 from strandline.values.heads import SEQ_NR_MAX, Head, State
 
 _new: Final = tuple.__new__  # makes a named tuple in a third of the time that its own constructor takes
@@ -39,20 +38,19 @@ class Piece(NamedTuple):
     action: Append
     place: Place
     effect: EventsAppended
-    segment_size: int
     value: bytes | None
 
     @property
     def size(self) -> int:
         return len(self.value or b"") + EVENT_OVERHEAD_BYTES * len(self.action.events)
 
-    def rows(self, *, digests: bool = True) -> list[EventRow]:
+    def cells(self) -> list[Any]:
         """Its events as the carry writes them: damaged ones where the value cannot be read."""
         try:
             contents: Iterable[Content] = read_contents(self.action, self.value)
         except BadValue as bad:
             contents = damaged_contents(len(self.action.events), DAMAGED_FORMS[bad.reason])
-        return event_rows(self.action, self.place, self.effect, self.segment_size, contents, digests=digests)
+        return event_cells(self.action, self.place, self.effect, contents)
 
 
 class Tail:
@@ -96,8 +94,7 @@ class Tail:
             if type(effect) is EventsAppended:
                 if life is not None and (first != effect.first or life != effect.life):
                     raise _disagreement(record, effect)
-                size = state.segment_size if type(state) is Head else segment_size
-                self._keep(_new(Piece, (action, place, effect, size, value)), before)
+                self._keep(_new(Piece, (action, place, effect, value)), before)
             elif type(effect) is EventsDeleted or type(effect) is LifePurged:
                 self._drop(effect)
         self.state = state
@@ -166,11 +163,10 @@ def _disagreement(record: Record, effect: Effect) -> Corrupt:
     )
 
 
-def chained(rows: Iterable[EventRow], wanted: int) -> tuple[int, int]:
+def chained(rows: Iterable[tuple[Any, ...]], wanted: int) -> tuple[int, int]:
     """The number wanted after these rows, and that of an event which the chain names and which is not here, or 0."""
-    for row in rows:
-        seq_nr = row[3]
-        if not row[4] < wanted <= seq_nr:
-            return wanted, row[4]
+    for seq_nr, prev, _, _ in rows:
+        if not prev < wanted <= seq_nr:
+            return wanted, prev
         wanted = seq_nr + 1
     return wanted, 0

@@ -8,19 +8,21 @@ on, starts anew or ends with an error. It never ends early.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from itertools import repeat
-from typing import Final
+from typing import Any, Final
 
 from strandline.errors import MissingEvent, NotFound, ReadConflict, SchemaMismatch
 from strandline.journal.checks import new_id
 from strandline.journal.plan import Plan, Tail, chained, plan
 from strandline.log.api import Draft, Log
 from strandline.record import encode_header
+from strandline.rows import life_of
 from strandline.settings import Settings
 from strandline.store.api import Readable
 from strandline.values.actions import Mark
-from strandline.values.events import EventRow, RecordedEvent
+from strandline.values.events import RecordedEvent, parts_of
 from strandline.values.heads import SEQ_NR_MAX, Head, State
 from strandline.values.keys import partition_of, slice_of
 
@@ -98,15 +100,13 @@ class Reader:
 
     def events(self, made: Plan, from_: int, to: int) -> Iterator[RecordedEvent]:
         """The events of a plan that was made for these bounds."""
-        for rows, sound in Reading(self, made, from_, to).pages():
-            yield from map(RecordedEvent, rows, repeat(True)) if sound else map(RecordedEvent, rows)
+        return Reading(self, made, from_, to).events()
 
 
 class Reading:
     """One read under way: its plan, the number it wants next, and whether anything was handed out.
 
-    With `cut` it is a replay: the journal up to that offset and no further, less what was removed meanwhile; rows have
-    their digests.
+    With `cut` it is a replay: the journal up to that offset and no further, less what was removed meanwhile.
     """
 
     def __init__(self, reader: Reader, made: Plan, from_: int, to: int, *, cut: int | None = None) -> None:
@@ -116,8 +116,13 @@ class Reading:
         self._cut = cut
         self._plans = self._broken_at = self._unexplained = 0
 
-    def pages(self) -> Iterator[tuple[list[EventRow], bool]]:
-        """Rows in order, and whether they were verified already."""
+    def events(self) -> Iterator[RecordedEvent]:
+        """The events, in order."""
+        for page in self._pages():
+            life = self._plan.head.life if self._plan.head is not None else 0
+            yield from map(RecordedEvent, repeat(life_of(self._plan.key, life)), page)
+
+    def _pages(self) -> Iterator[list[Any]]:
         while self._wanted <= self._plan.end:
             made = self._plan
             yield from self._from_store()
@@ -126,7 +131,7 @@ class Reading:
             if made is self._plan:
                 return
 
-    def _from_store(self) -> Iterator[tuple[list[EventRow], bool]]:
+    def _from_store(self) -> Iterator[list[Any]]:
         key, _, _, _, stored, _, _, end = self._plan
         while stored is not None and self._wanted <= min(end, stored.seq_nr):
             # One above the end, as it proves that nothing below it is missing.
@@ -141,43 +146,43 @@ class Reading:
             if missing:
                 self._look_again(missing)
                 return
-            if self._cut is not None and rows and rows[-1].log_offset > self._cut:
-                rows = [row for row in rows if row.log_offset <= self._cut]
+            if self._cut is not None and rows and _offset(rows[-1]) > self._cut:
+                rows = [row for row in rows if _offset(row) <= self._cut]
                 wanted = end + 1
-            while rows and rows[-1][3] > end:
+            while rows and rows[-1][0] > end:
                 rows.pop()
             self._wanted, self._given = wanted, self._given or bool(rows)
-            yield rows, False
+            yield rows
             if short:
                 return
 
-    def _from_tail(self) -> Iterator[tuple[list[EventRow], bool]]:
+    def _from_tail(self) -> Iterator[list[Any]]:
         tail = self._plan.tail
         if tail is None or self._wanted > self._plan.end:
             return
         while tail.pieces:
-            rows: list[EventRow] = []
+            rows: list[Any] = []
             for _ in range(min(PIECES_A_PAGE, len(tail.pieces))):
                 rows += self._rows_of(tail)
             if rows:
                 self._given = True
-                yield rows, True
+                yield rows
         if tail.resume is not None and self._wanted <= self._plan.end:
             yield from self._from_log(*tail.resume)
 
-    def _rows_of(self, tail: Tail) -> list[EventRow]:
+    def _rows_of(self, tail: Tail) -> list[Any]:
         """The rows of the next piece that are wanted."""
         piece = tail.pieces.popleft()
         first, last, _, _ = piece.effect
         if last < self._wanted or first > self._plan.end:
             return []
-        rows = piece.rows(digests=self._cut is not None)
+        rows = piece.cells()
         if first < self._wanted or last > self._plan.end:
-            rows = [row for row in rows if self._wanted <= row.seq_nr <= self._plan.end]
+            rows = [row for row in rows if self._wanted <= row[0] <= self._plan.end]
         self._wanted = last + 1
         return rows
 
-    def _from_log(self, after: int, state: State) -> Iterator[tuple[list[EventRow], bool]]:
+    def _from_log(self, after: int, state: State) -> Iterator[list[Any]]:
         """What the buffer did not hold: from the log again, or the store, if the pipeline has got there meanwhile."""
         key, partition, mark, head, _, _, _, end = self._plan
         reader = self._reader
@@ -199,7 +204,7 @@ class Reading:
                     tail.pieces.popleft()
                 elif rows := self._rows_of(tail):
                     self._given = True
-                    yield rows, True
+                    yield rows
             if self._wanted > end:
                 return
         if state != head:  # else all was there, and the end asked for is in a gap
@@ -225,6 +230,13 @@ class Reading:
             if new.stored == old.stored or self._unexplained >= UNEXPLAINED_MAX:
                 raise _missing(old.key, missing)
         self._plan, self._wanted = new, new.start
+
+
+def _offset(cells: tuple[Any, ...]) -> int:
+    try:
+        return parts_of(cells[2]).log_offset
+    except (TypeError, struct.error):  # a damaged row: nobody can say any more, and it is shown as damaged
+        return -1
 
 
 def _missing(key: str, seq_nr: int) -> MissingEvent:

@@ -17,7 +17,7 @@ from strandline.log.api import Log
 from strandline.record import Record
 from strandline.settings import Settings
 from strandline.store.api import Readable
-from strandline.values.events import EventRow
+from strandline.values.events import RecordedEvent
 from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.keys import SLICES, is_key, slice_of
 
@@ -34,8 +34,8 @@ def replay_partition(
     slices: tuple[int, int] = (0, SLICES - 1),
     entity_type: str | None = None,
     tail: bool = True,
-) -> Iterator[EventRow]:
-    """Rows of every key of a partition in these slices, key by key, each by seq_nr, up to offset `cut`.
+) -> Iterator[RecordedEvent]:
+    """Events of every key of a partition in these slices, key by key, each by seq_nr, up to offset `cut`.
 
     Without `tail` only what the store has by then.
     """
@@ -49,8 +49,7 @@ def replay_partition(
             left += [(middle + 1, hi), (lo, middle)]
             continue
         for key in _keys(store, (lo, hi), entity_type, tails):
-            for rows, _ in Reading(reader, tails.plan(key), 1, SEQ_NR_MAX, cut=cut).pages():
-                yield from rows
+            yield from Reading(reader, tails.plan(key), 1, SEQ_NR_MAX, cut=cut).events()
 
 
 class Tails:

@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
-from uuid import UUID
 
-import orjson
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -33,10 +31,10 @@ from pyspark.sql.types import StructType
 from strandline.errors import InvalidInput, invalid, shown
 from strandline.journal.replay import replay_partition
 from strandline.pipeline.target import Target
+from strandline.rows import life_of
 from strandline.settings import parse_setting
-from strandline.values.events import EventRow, RecordedEvent
+from strandline.values.events import RecordedEvent
 from strandline.values.keys import SLICES, partition_of
-from strandline.values.payloads import JSON
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -122,11 +120,11 @@ class Selection:
             _count(given["rows_max"], "rows_max", LAST) if "rows_max" in given else None,
         )
 
-    def wants(self, row: EventRow) -> bool:
+    def wants(self, event: RecordedEvent) -> bool:
         return (
-            self.lo <= row.slice <= self.hi
-            and self.from_ <= row.timestamp < self.to
-            and (self.entity_type is None or row.entity_type == self.entity_type)
+            self.lo <= event.slice <= self.hi
+            and self.from_ <= event.timestamp < self.to
+            and (self.entity_type is None or event.key.entity_type == self.entity_type)
         )
 
 
@@ -169,7 +167,7 @@ class EventsReader(DataSourceReader):
             raise TypeError(partition)
         chosen = self.selection
         s = chosen.target.open()
-        rows = replay_partition(
+        events = replay_partition(
             s.log,
             s.store,
             s.settings,
@@ -179,7 +177,7 @@ class EventsReader(DataSourceReader):
             entity_type=chosen.entity_type,
             tail=chosen.tail,
         )
-        yield from _batches(row for row in rows if chosen.wants(row))
+        yield from _batches(event for event in events if chosen.wants(event))
 
 
 class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -220,19 +218,19 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, TimeRange):
             raise TypeError(partition)
         chosen = self.selection
-        yield from _batches(row for row in self._rows(partition) if chosen.wants(row))
+        yield from _batches(event for event in self._events(partition) if chosen.wants(event))
 
     def stop(self) -> None:
         self.selection.target.drop()
 
-    def _rows(self, range_: TimeRange) -> Iterator[EventRow]:
+    def _events(self, range_: TimeRange) -> Iterator[RecordedEvent]:
         store = self.selection.target.open().store
         after = (range_.after, LAST)
         while True:
             rows = store.range(
                 range_.partition, after=after, to=range_.to, limit=PAGE, entity_type=self.selection.entity_type
             )
-            yield from rows
+            yield from [RecordedEvent(life_of(row.key, row.life), row.cells) for row in rows]
             if len(rows) < PAGE:
                 return
             after = rows[-1].timestamp, rows[-1].seq_nr
@@ -249,10 +247,10 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows[-1].timestamp if len(rows) == rows_max else end
 
 
-def _batches(rows: Iterable[EventRow]) -> Iterator[pa.RecordBatch]:
-    page: list[EventRow] = []
-    for row in rows:
-        page.append(row)
+def _batches(events: Iterable[RecordedEvent]) -> Iterator[pa.RecordBatch]:
+    page: list[RecordedEvent] = []
+    for event in events:
+        page.append(event)
         if len(page) == PAGE:
             yield _batch(page)
             page = []
@@ -260,23 +258,18 @@ def _batches(rows: Iterable[EventRow]) -> Iterator[pa.RecordBatch]:
         yield _batch(page)
 
 
-def _batch(rows: list[EventRow]) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True))
-    named: dict[str, Sequence[Any]] = dict(zip(EventRow._fields, columns, strict=True))
-    damaged = [RecordedEvent(row).damaged for row in rows]
-    named["append_id"] = [str(UUID(bytes=append_id)) for append_id in named["append_id"]]
-    named["tags"] = [orjson.loads(tags) if tags is not None else [] for tags in named["tags"]]
-    named["headers"] = [orjson.loads(text) if text is not None else {} for text in named["headers"]]
-    named["metadata"] = [_sound(data, bad) for data, bad in zip(named["metadata"], damaged, strict=True)]
-    named["payload"] = [None if bad else data for data, bad in zip(named["payload"], damaged, strict=True)]
-    named["json"] = [form == JSON for form in named["form"]]
-    named["damaged"] = damaged
-    arrays = [pa.array(list(named[field.name]), type=field.type) for field in ARROW_SCHEMA]
+def _batch(events: list[RecordedEvent]) -> pa.RecordBatch:
+    columns = zip(*map(_columns, events), strict=True)
+    arrays = [pa.array(list(column), type=field.type) for column, field in zip(columns, ARROW_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
 
 
-def _sound(data: bytes | None, damaged: bool) -> str | None:
-    return None if data is None or damaged else data.decode()
+def _columns(e: RecordedEvent) -> tuple[Any, ...]:
+    metadata, payload, is_json = e.packed() if not e.damaged else (None, None, False)
+    return (
+        str(e.key), e.key.entity_type, e.slice, e.seq_nr, e.prev_seq_nr, e.life, e.partition, e.log_offset, e.timestamp,
+        str(e.append_id), e.type, e.tags, e.headers, metadata, payload, is_json, e.damaged,
+    )  # fmt: skip
 
 
 def _split(partition: int, partitions: int, selection: Selection) -> list[tuple[int, int]]:

@@ -23,7 +23,7 @@ from strandline.store.refusals import (
     other_event,
     used_after_fork,
 )
-from strandline.values.events import EventRow
+from strandline.values.events import Cells, EventRow
 from strandline.values.heads import Ended, Head, State
 from strandline.values.keys import SLICES, key_digest, slice_of
 
@@ -84,12 +84,12 @@ class MemoryStore:
     def _state(self, key: str) -> State:
         return self._heads.get(key) or self._ended.get(key_digest(key))
 
-    def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[EventRow]:
+    def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[Cells]:
         with self._moment_of():
             rows = self._journal.get((key, life), [])
             start = bisect_left(rows, from_, key=_seq_nr)
             end = bisect_right(rows, to, key=_seq_nr)
-            return rows[start : min(end, start + limit)]
+            return [row.cells for row in rows[start : min(end, start + limit)]]
 
     def range(
         self, partition: int, *, after: tuple[int, int], to: int, limit: int, entity_type: str | None = None

@@ -41,7 +41,7 @@ SEGMENT_SIZE_DEFAULT = 10_000
 BUCKET_SIZE_DEFAULT = "hour"
 
 _sql = partial(statement, "strandline.store")
-_moment = itemgetter(9, 3)  # timestamp, seq_nr
+_moment = itemgetter(8, 3)  # timestamp, seq_nr
 
 
 def _now_us() -> int:
@@ -109,11 +109,10 @@ class SqliteStore:
             row = _rows(connection, "look", place)[0]
         return pointer_of(row[:7], partition), state_of(row[7:])
 
-    def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[EventRow]:
+    def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[Any]:
         bounds = (segment_of(from_, segment_size), from_, segment_of(to, segment_size), to)
         with self._database.read() as connection:
-            rows = _rows(connection, "page", (key, life, *bounds, limit))
-        return _events(rows)
+            return _rows(connection, "page", (key, life, *bounds, limit))
 
     def range(
         self, partition: int, *, after: tuple[int, int], to: int, limit: int, entity_type: str | None = None

@@ -30,12 +30,11 @@ from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.memory import expired_heads
 from strandline.store.refusals import bad_row, check_fence, check_pointer, closed, lease_held, life_ended
 from strandline.testing.cells import ALWAYS, Table
-from strandline.values.events import EventRow
+from strandline.values.events import Cells, EventRow
 from strandline.values.heads import Ended, Head, State
 from strandline.values.keys import SLICES, key_digest, slice_of
 
 _HEAD_CELLS = (*Head._fields[:13], "remembered")
-_NO_CELL = {"payload", "metadata", "tags", "headers"}
 BUCKET_US = {"minute": 60_000_000, "hour": 3_600_000_000, "day": 86_400_000_000}
 TABLES = ("journal", "slice_view", "metajournal", "ended", "pointer", "quarantine", "snapshot", "lease")
 
@@ -103,9 +102,9 @@ class LastWriteWinsStore:
         cells = self._row("ended", key_digest(key), 0)
         return Ended(**cells) if cells else None
 
-    def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[EventRow]:
+    def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[Cells]:
         self._check_open()
-        rows = (row for row in self._events(key, life) if from_ <= row.seq_nr <= to)
+        rows = (row.cells for row in self._events(key, life) if from_ <= row.seq_nr <= to)
         return list(islice(rows, limit))
 
     def _events(self, key: str, life: int) -> Iterator[EventRow]:
@@ -198,9 +197,7 @@ class LastWriteWinsStore:
             self._put_event("slice_view", row, row.timestamp)
 
     def _put_event(self, table: str, row: EventRow, timestamp: int) -> None:
-        # A written null would be a removal, which a later correction could not beat at the same timestamp.
-        cells = {name: value for name, value in row._asdict().items() if value is not None or name not in _NO_CELL}
-        self._put(table, *self._place(table, row), cells, timestamp)
+        self._put(table, *self._place(table, row), row._asdict(), timestamp)
 
     def _remove_event(self, table: str, row: EventRow, timestamp: int) -> None:
         partition, place = self._place(table, row)

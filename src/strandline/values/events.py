@@ -1,12 +1,15 @@
 """Events: as a caller gives them, as a store keeps them, and as a reader gets them.
 
-One row type serves log tail, store and replay, so an event looks the same wherever it was read from.
+What was appended, and where, is packed once into the event's *body*: numbers, then type, tags, headers, metadata and
+payload. Log tail, store and replay hand on the same bytes, so an event looks the same wherever it was read from, and
+nothing of it is taken apart before somebody touches it.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -14,7 +17,7 @@ from uuid import UUID
 import orjson
 
 from strandline.errors import Corrupt, shown
-from strandline.values.keys import Key
+from strandline.values.keys import Key, slice_of
 from strandline.values.payloads import BYTES, JSON
 
 DAMAGED_UNDECODABLE: Final = 2
@@ -31,8 +34,31 @@ class Event:
     metadata: dict[str, Any] | None = field(default=None)
 
 
+class Life:
+    """One life of a key: what its events have in common."""
+
+    __slots__ = ("key", "number", "seed")
+
+    def __init__(self, key: str, number: int) -> None:
+        self.key, self.number = key, number
+        self.seed = zlib.crc32(f"{key}\0{number}".encode())
+
+
+class Cells(NamedTuple):
+    """An event of a life that is known: what a reader needs of its row."""
+
+    seq_nr: int
+    prev_seq_nr: int
+    body: bytes
+    digest: int
+    """Over key, life and body."""
+
+
 class EventRow(NamedTuple):
-    """An event as a store keeps it, in the order of the columns of table `journal`."""
+    """An event as a store keeps it, in the order of the columns of table `journal`.
+
+    The body has all of it; the columns before it say again what a store seeks and sorts by.
+    """
 
     key: str
     life: int
@@ -42,52 +68,93 @@ class EventRow(NamedTuple):
     entity_type: str
     slice: int
     partition: int
+    timestamp: int
+    body: bytes
+    digest: int
+
+    @property
+    def cells(self) -> Cells:
+        return Cells(self[3], self[4], self[9], self[10])
+
+    @property
+    def event(self) -> RecordedEvent:
+        return RecordedEvent(Life(self.key, self.life), self.cells)
+
+    @classmethod
+    def of(cls, life: Life, segment_size: int, cells: tuple[Any, ...]) -> EventRow:
+        """The row of an event."""
+        seq_nr, prev, body, digest = cells
+        parts = parts_of(body)
+        return cls(
+            life.key, life.number, (seq_nr - 1) // segment_size, seq_nr, prev, life.key.partition("|")[0],
+            slice_of(life.key), parts.partition, parts.timestamp, body, digest,
+        )  # fmt: skip
+
+
+# ---------------------------------------------------------------- body
+
+
+class Parts(NamedTuple):
+    """The fixed fields of a body, in their order."""
+
+    seq_nr: int
+    prev_seq_nr: int
+    form: int
+    """BYTES or JSON; DAMAGED_UNDECODABLE or DAMAGED_DIGEST where the value could not be read."""
+    partition: int
     log_offset: int
     timestamp: int
     append_id: bytes
-    type: str
-    tags: str | None
-    """A JSON array of text, or nothing."""
-    headers: str | None
-    """A JSON object of text, or nothing."""
-    form: int
-    """BYTES or JSON; DAMAGED_UNDECODABLE or DAMAGED_DIGEST where the value could not be read."""
-    metadata: bytes | None
-    payload: bytes | None
-    digest: int
-    """Over all other fields."""
+    tags_at: int
+    """Where tags begin; the type stands before them."""
+    headers_at: int
+    metadata_at: int
+    payload_at: int
 
 
-_NUMBERS = struct.Struct("<12q").pack
-_READABLE = (BYTES, JSON)
+_FIXED: Final = struct.Struct("<qqBHqq16sIIII")
+_PREV: Final = struct.Struct("<q")
+_PREV_AT: Final = 8
+_pack, _unpack = _FIXED.pack, _FIXED.unpack_from
 
 
-def row_digest(row: tuple[Any, ...]) -> int:
-    """The digest of an `EventRow`, whose last field is not looked at.
+def bodies(
+    first: int,
+    prev: int,
+    place: tuple[int, int, int],
+    append_id: bytes,
+    headers: dict[str, str] | None,
+    events: Iterable[tuple[tuple[str, tuple[str, ...]], tuple[int, bytes, bytes | None]]],
+    seed: int,
+) -> list[tuple[int, int, bytes, int]]:
+    """The cells of one append's events: of each its header (type, tags) and contents (form, payload, metadata)."""
+    packed_headers = b"" if headers is None else orjson.dumps(headers)
+    size = _FIXED.size
+    made = []
+    seq_nr = first
+    for (type_, tags), (form, payload, metadata) in events:
+        name = type_.encode()
+        labels = orjson.dumps(tags) if tags else b""
+        tags_at = size + len(name)
+        headers_at = tags_at + len(labels)
+        metadata_at = headers_at + len(packed_headers)
+        payload_at = metadata_at + (0 if metadata is None else len(metadata))
+        fixed = _pack(seq_nr, prev, form, *place, append_id, tags_at, headers_at, metadata_at, payload_at)
+        body = b"".join((fixed, name, labels, packed_headers, metadata or b"", payload))
+        made.append((seq_nr, prev, body, zlib.crc32(body, seed)))
+        prev, seq_nr = seq_nr, seq_nr + 1
+    return made
 
-    One checksum over one run of bytes: this is most of the time that touching a payload takes. Numbers, texts and bytes
-    of other types than they should be raise. The lengths tell where metadata ends and payload begins.
-    """
-    (key, life, segment, seq_nr, prev, entity_type, slice_, partition, offset, timestamp, append_id, type_, tags,
-     headers, form, metadata, payload) = row[:17]  # fmt: skip
-    absent = 0
-    if tags is None:
-        tags, absent = "", 1
-    if headers is None:
-        headers, absent = "", absent + 2
-    if metadata is None:
-        metadata_length, metadata = -1, b""
-    else:
-        metadata_length = len(metadata)
-    if payload is None:
-        payload_length, payload = -1, b""
-    else:
-        payload_length = len(payload)
-    numbers = _NUMBERS(
-        life, segment, seq_nr, prev, slice_, partition, offset, timestamp, form, absent, metadata_length, payload_length
-    )
-    text = "\0".join((key, entity_type, type_, tags, headers)).encode()
-    return zlib.crc32(b"".join((text, append_id, numbers, metadata, payload)))
+
+def parts_of(body: bytes) -> Parts:
+    """The fixed fields of a body."""
+    return Parts._make(_unpack(body))
+
+
+def with_prev(life: Life, cells: tuple[Any, ...], prev_seq_nr: int) -> Cells:
+    """The same event behind another one."""
+    body = cells[2][:_PREV_AT] + _PREV.pack(prev_seq_nr) + cells[2][_PREV_AT + _PREV.size :]
+    return Cells(cells[0], prev_seq_nr, body, zlib.crc32(body, life.seed))
 
 
 class RecordedEvent:
@@ -97,104 +164,132 @@ class RecordedEvent:
     was damaged, the rest is what is left of it.
     """
 
-    __slots__ = ("_row", "_sound", "offset")
+    __slots__ = ("_cells", "_life", "_parts", "offset")
 
     offset: Any
     """The place in a query, set by queries by tag or slices."""
 
-    def __init__(self, row: EventRow, sound: bool = False) -> None:
-        """`sound`: the contents were verified where they were read, and the row may be without its digest."""
-        self._row = row
-        self._sound = sound
+    def __init__(self, life: Life, cells: tuple[Any, ...]) -> None:
+        self._life = life
+        self._cells = cells
+        self._parts: tuple[Any, ...] | None = None
 
     @property
     def key(self) -> Key:
-        return Key.kept(self._row[0])
+        return Key.kept(self._life.key)
 
     @property
     def life(self) -> int:
-        return self._row[1]
+        return self._life.number
 
     @property
     def seq_nr(self) -> int:
-        return self._row[3]
+        return self._cells[0]  # type: ignore[no-any-return]
 
     @property
     def prev_seq_nr(self) -> int:
-        return self._row[4]
+        return self._cells[1]  # type: ignore[no-any-return]
 
     @property
     def slice(self) -> int:
-        return self._row[6]
+        return slice_of(self._life.key)
 
     @property
     def partition(self) -> int:
-        return self._row[7]
+        return self._left().partition
 
     @property
     def log_offset(self) -> int:
-        return self._row[8]
+        return self._left().log_offset
 
     @property
     def timestamp(self) -> int:
-        return self._row[9]
+        return self._left().timestamp
 
     @property
     def append_id(self) -> UUID:
-        append_id = self._row[10]
-        return UUID(bytes=append_id) if type(append_id) is bytes and len(append_id) == 16 else UUID(int=0)
+        return UUID(bytes=self._left().append_id)
 
     @property
     def type(self) -> str:
-        return self._row[11]
+        return self._between(_FIXED.size, self._left().tags_at).decode(errors="replace")
 
     @property
     def tags(self) -> tuple[str, ...]:
-        tags = self._row[12]
-        return tuple(_parsed(tags, list)) if tags is not None else ()
+        left = self._left()
+        return tuple(_parsed(self._between(left.tags_at, left.headers_at), list))
 
     @property
     def headers(self) -> dict[str, str]:
-        headers = self._row[13]
-        return _parsed(headers, dict) if headers is not None else {}
+        left = self._left()
+        return _parsed(self._between(left.headers_at, left.metadata_at), dict)  # type: ignore[no-any-return]
 
     @property
     def damaged(self) -> bool:
         """Whether what was appended cannot be read any more."""
-        row = self._row
-        if row[14] not in _READABLE:
-            return True
-        if not self._sound:
-            try:
-                self._sound = row_digest(row) == row[17]
-            except (TypeError, ValueError, struct.error):  # a damaged file may give any type for a column
-                return True
-        return not self._sound
+        parts = self._parts or self._verified()
+        return parts is None or parts[2] > JSON
 
     @property
     def payload(self) -> Any:
-        form, data = self._row[14], self._row[16]
-        if not (self._sound and form in _READABLE) and self.damaged:
+        parts = self._parts or self._verified()
+        if parts is None or parts[2] > JSON:
             raise self._damage()
-        if form == BYTES:
-            return data
-        try:
-            return orjson.loads(data or b"")
-        except orjson.JSONDecodeError:  # its digest is right: it was written so, and not by this library
-            raise self._damage(undecodable=True) from None
+        data = self._cells[2][parts[10] :]
+        return data if parts[2] == BYTES else self._loaded(data)
 
     @property
     def metadata(self) -> dict[str, Any] | None:
         if self.damaged:
             raise self._damage()
-        metadata = self._row[15]
+        left = self._left()
+        data = self._between(left.metadata_at, left.payload_at)
+        return self._loaded(data) if data else None
+
+    def packed(self) -> tuple[str | None, bytes, bool]:
+        """Metadata as JSON text, payload as bytes, and whether the payload is JSON, as they were written."""
+        if self.damaged:
+            raise self._damage()
+        left = self._left()
+        metadata = self._between(left.metadata_at, left.payload_at)
+        return metadata.decode() if metadata else None, self._cells[2][left.payload_at :], left.form == JSON
+
+    def _verified(self) -> tuple[Any, ...] | None:
+        """The fixed fields, if the body is what was written."""
+        seq_nr, prev, body, digest = self._cells
         try:
-            return None if metadata is None else orjson.loads(metadata)
-        except orjson.JSONDecodeError:
+            if zlib.crc32(body, self._life.seed) != digest:
+                return None
+            parts = _unpack(body)
+        except (TypeError, struct.error):  # a damaged file may give any type for a column
+            return None
+        if parts[0] != seq_nr or parts[1] != prev:
+            return None
+        self._parts = parts
+        return parts
+
+    def _left(self) -> Parts:
+        """The fixed fields, or what can be made of them."""
+        parts = self._parts or self._verified()
+        if parts is not None:
+            return Parts._make(parts)
+        try:
+            return parts_of(self._cells[2])
+        except (TypeError, struct.error):
+            return Parts(0, 0, DAMAGED_DIGEST, 0, -1, 0, bytes(16), 0, 0, 0, 0)
+
+    def _between(self, start: int, end: int) -> bytes:
+        body = self._cells[2]
+        return body[start:end] if isinstance(body, bytes) else b""
+
+    def _loaded(self, data: bytes) -> Any:
+        try:
+            return orjson.loads(data)
+        except orjson.JSONDecodeError:  # its digest is right: it was written so, and not by this library
             raise self._damage(undecodable=True) from None
 
     def _damage(self, *, undecodable: bool = False) -> Corrupt:
-        form = self._row[14]
+        form = self._parts[2] if self._parts is not None else None
         hint = "the row is not what was written: check the disk, and put the store back from a backup"
         if form in (DAMAGED_UNDECODABLE, DAMAGED_DIGEST):
             hint = (
@@ -202,30 +297,33 @@ class RecordedEvent:
                 f"`strandline pipeline resolve {self.partition} {self.log_offset} skip` or `retry`"
             )
         return Corrupt(
-            f"event {self.seq_nr} of {shown(self._row[0])} is damaged",
+            f"event {self.seq_nr} of {shown(self._life.key)} is damaged",
             code="undecodable" if undecodable or form == DAMAGED_UNDECODABLE else "digest",
             hint=hint,
-            key=self._row[0],
+            key=self._life.key,
             seq_nr=self.seq_nr,
             partition=self.partition,
             offset=self.log_offset,
         )
 
+    def _whole(self) -> tuple[Any, ...]:
+        return (self._life.key, self._life.number, *self._cells[:3], self.damaged)
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RecordedEvent) and self._row[:17] == other._row[:17] and self.damaged == other.damaged
+        return isinstance(other, RecordedEvent) and self._whole() == other._whole()
 
     def __hash__(self) -> int:
-        return hash(self._row[:17])
+        return hash(self._whole())
 
     def __repr__(self) -> str:
         mark = " damaged" if self.damaged else ""
-        return f"<RecordedEvent {self._row[0]} {self.seq_nr} {self.type}{mark}>"
+        return f"<RecordedEvent {self._life.key} {self.seq_nr} {self.type}{mark}>"
 
 
-def _parsed(text: str, kind: type[Any]) -> Any:
-    """JSON of this kind, or an empty one where a damaged row has something else."""
+def _parsed(text: bytes, kind: type[Any]) -> Any:
+    """JSON of this kind; an empty one where there is none, or where a damaged row has something else."""
     try:
-        found = orjson.loads(text)
+        found = orjson.loads(text) if text else kind()
     except orjson.JSONDecodeError:
         return kind()
     return found if type(found) is kind else kind()

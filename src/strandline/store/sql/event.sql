@@ -1,4 +1,3 @@
 -- The event at a place.
-SELECT key, life, segment, seq_nr, prev_seq_nr, entity_type, slice, partition, log_offset, timestamp, append_id, type, tags,
-    headers, form, metadata, payload, digest
+SELECT key, life, segment, seq_nr, prev_seq_nr, entity_type, slice, partition, timestamp, body, digest
 FROM journal WHERE key = ? AND life = ? AND segment = ? AND seq_nr = ?;

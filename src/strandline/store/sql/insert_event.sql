@@ -1,4 +1,3 @@
 -- Add an event. Another one at its place is a constraint error.
-INSERT INTO journal (key, life, segment, seq_nr, prev_seq_nr, entity_type, slice, partition, log_offset, timestamp, append_id, type, tags,
-    headers, form, metadata, payload, digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO journal (key, life, segment, seq_nr, prev_seq_nr, entity_type, slice, partition, timestamp, body, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);

@@ -1,6 +1,4 @@
 -- Events of a life by seq_nr. Both bounds are places in the primary key, so a page deep in a journal seeks.
-SELECT key, life, segment, seq_nr, prev_seq_nr, entity_type, slice, partition, log_offset, timestamp, append_id, type, tags,
-    headers, form, metadata, payload, digest
-FROM journal
+SELECT seq_nr, prev_seq_nr, body, digest FROM journal
 WHERE key = ? AND life = ? AND (segment, seq_nr) >= (?, ?) AND (segment, seq_nr) <= (?, ?)
 ORDER BY segment, seq_nr LIMIT ?;

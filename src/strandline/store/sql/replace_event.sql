@@ -1,4 +1,3 @@
 -- Write an event whatever stands at its place: for corrections.
-INSERT OR REPLACE INTO journal (key, life, segment, seq_nr, prev_seq_nr, entity_type, slice, partition, log_offset, timestamp, append_id, type, tags,
-    headers, form, metadata, payload, digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT OR REPLACE INTO journal (key, life, segment, seq_nr, prev_seq_nr, entity_type, slice, partition, timestamp, body, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);

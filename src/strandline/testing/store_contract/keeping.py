@@ -3,6 +3,8 @@
 # ruff: noqa: S101
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from strandline.errors import LeaseHeld, LeaseLost, Unavailable
@@ -20,7 +22,7 @@ from strandline.testing.store_contract.made import (
     snapshot,
 )
 from strandline.testing.tape import START_US, Tape
-from strandline.values.events import RecordedEvent, row_digest
+from strandline.values.events import Life
 from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.keys import partition_of, slice_of
 
@@ -95,7 +97,7 @@ class KeepingContract(MadeStore):
         assert listed_foreign is not None
         assert (listed_foreign.reason, listed_foreign.life, listed_foreign.header) == ("foreign", None, None)
         assert store.quarantined(limit=2) == listed[:2]
-        assert [(row.seq_nr, RecordedEvent(row).damaged) for row in events(store, KEY)] == [
+        assert [(row.seq_nr, row.event.damaged) for row in events(store, KEY)] == [
             (1, False),
             (2, True),
             (3, True),
@@ -119,7 +121,7 @@ class KeepingContract(MadeStore):
         tape.append(KEY, ["f"])
         tape.carry(store)
         rows = events(store, KEY)
-        assert [RecordedEvent(row).damaged for row in rows] == [False] * len(rows)
+        assert [row.event.damaged for row in rows] == [False] * len(rows)
         assert [(row.seq_nr, row.prev_seq_nr) for row in rows] == {
             "first": [(3, 0), (4, 3)],
             "middle": [(1, 0), (2, 1), (5, 2), (6, 5)],
@@ -134,15 +136,16 @@ class KeepingContract(MadeStore):
         tape.carry(store)
         (pointer,) = store.pointers()
         bad = events(store, KEY)[1]
-        mended = bad._replace(form=1, payload=b'"b"')
-        mended = mended._replace(digest=row_digest(mended))
-        store.amend(pointer, resolved=bad.log_offset, replace=[mended])
+        mended = bad._replace(body=bad.body + b'"b"')
+        mended = mended._replace(digest=zlib.crc32(mended.body, Life(KEY, 1).seed))
+        offset = bad.event.log_offset
+        store.amend(pointer, resolved=offset, replace=[mended])
         assert events(store, KEY)[1] == mended
         assert store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=10)[1] == mended
         assert store.quarantined() == []
         before = contents(store, tape.all_keys())
         with pytest.raises(Unavailable) as refused:
-            store.amend(pointer, resolved=bad.log_offset, remove=[mended])
+            store.amend(pointer, resolved=offset, remove=[mended])
         assert refused.value.name == "Unavailable.serialization"
         assert contents(store, tape.all_keys()) == before
 

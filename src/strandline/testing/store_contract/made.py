@@ -12,7 +12,7 @@ from strandline.carry import Range, decode, prepare
 from strandline.rows import Batch, Pointer
 from strandline.store.api import SnapshotRow, Store, StoreSettings
 from strandline.testing.tape import START_US, Tape
-from strandline.values.events import EventRow
+from strandline.values.events import EventRow, Life
 from strandline.values.heads import SEQ_NR_MAX, Head, State
 from strandline.values.keys import partition_of, slice_of
 
@@ -36,7 +36,8 @@ def events(store: Store, key: str, life: int = 1, *, limit: int = ALL) -> list[E
     """All rows of a life."""
     found = state(store, key)
     size = found.segment_size if isinstance(found, Head) else store.settings.segment_size
-    return store.page(key, life, size, from_=1, to=SEQ_NR_MAX, limit=limit)
+    page = store.page(key, life, size, from_=1, to=SEQ_NR_MAX, limit=limit)
+    return [EventRow.of(Life(key, life), size, cells) for cells in page]
 
 
 def numbers(rows: Iterable[EventRow]) -> list[int]:
