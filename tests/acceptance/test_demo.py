@@ -154,7 +154,8 @@ def test_a_line_that_a_kill_cut_off_says_nothing(tmp_path: Path) -> None:
 
 
 def test_nothing_is_found_in_an_honest_journal(shop: Shop) -> None:
-    report = check(shop.entries(), lambda key: shop.shown()[key])
+    shown = shop.shown()
+    report = check(shop.entries(), lambda key: shown[key])
     assert report.findings == []
     assert report.keys == len(shop.entries()) > ORDERS
     assert report.empty_keys > 0
@@ -362,14 +363,34 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_proof_that_fails_ends_with_5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = Proof(Counts.of([], 0), Report(findings=[Finding("lost", "order|1", "is gone")]), Report(), Report(), ())
-    with strandline.connect("memory:") as s:
-        sampler = Sampler(s, [], 1, lambda _: None)
-        sampler.take()
-    monkeypatch.setattr(tour, "perform", lambda plan, stage: (failed, sampler))
+
+    def perform(plan: Plan, stage: Stage) -> tuple[Proof, Sampler]:
+        with strandline.connect(plan.url) as s:
+            sampler = Sampler(s, [], 1, stage.show)
+            sampler.take()
+        return failed, sampler
+
+    monkeypatch.setattr(tour, "perform", perform)
     said = io.StringIO()
     assert tour.run(folder=tmp_path / "out", stage=Stage(Console(file=said))) == 5
     assert "THE PROOF FAILS" in said.getvalue()
     assert "order|1" in said.getvalue()
+
+
+def test_a_demo_may_be_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[Path] = []
+
+    def perform(plan: Plan, stage: Stage) -> tuple[Proof, Sampler]:
+        places.append(plan.folder)
+        assert [path.name for path in plan.folder.iterdir()] == [tour.MARKER]
+        (plan.folder / "shop").mkdir()
+        raise InterruptedError
+
+    monkeypatch.setattr(tour, "perform", perform)
+    for keep in (False, False, True, True):
+        with pytest.raises(InterruptedError):
+            tour.run(folder=tmp_path / "out", keep=keep, stage=Stage(Console(file=io.StringIO())))
+    assert [place.name for place in places] == ["out", "out", "out-2", "out-3"]
 
 
 def _marked(mark: str) -> list[int]:
