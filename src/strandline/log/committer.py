@@ -229,7 +229,8 @@ class Committer:
         """Let the first that waits lead, or nobody. The lock is held."""
         if not self._queue:
             self._led = False
-            self._done.notify_all()
+            if self._closed:
+                self._done.notify_all()
             return
         call = self._queue[0]
         if call.future is None:
