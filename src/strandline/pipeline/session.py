@@ -15,13 +15,13 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strandline.errors import Unsupported
 from strandline.pipeline import archive, jvm, worker
-from strandline.pipeline.java import VERSION_LEAST, find_java
+from strandline.pipeline.java import VERSION_LEAST, find_java, shim_home
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -64,12 +64,10 @@ def start(
         check(running)
         return running
     settings = _everywhere(app) | (_local(master) if is_local(master) else {}) | dict(conf or {})
-    problems = [] if is_local(master) else list(_open_lines(settings))
-    if problems:
-        raise _unsafe(problems)
-    session = (
-        _start_here(pyspark, master, settings, quiet, short) if is_local(master) else _start_there(master, settings)
-    )
+    if is_local(master):
+        session = _start_here(pyspark, master, settings, quiet, short)
+    else:
+        session = _start_there(pyspark, master, settings, quiet)
     try:
         check(session)
     except BaseException:
@@ -94,7 +92,7 @@ def _pyspark() -> Any:
             hint=INSTALL_HINT,
         ) from None
     if not _is_supported(pyspark.__version__):
-        raise _unsafe([_wrong_version(pyspark.__version__)])
+        _refuse([_wrong_version(pyspark.__version__)])
     return pyspark
 
 
@@ -201,12 +199,29 @@ def end(wait_s: float = jvm.END_WAIT_S) -> None:
     gateway.end(wait_s)
 
 
-def _start_there(master: str, settings: Mapping[str, str]) -> SparkSession:
-    """A session on a cluster: Spark's own scripts start the JVM, with the site's files."""
-    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
-    given = {"spark.master": master, "spark.pyspark.python": python, **settings}
-    with _environment({"JAVA_HOME": str(find_java().home), "PYSPARK_PYTHON": python}):
-        return _session(given)
+def _start_there(pyspark: Any, master: str, settings: Mapping[str, str], quiet: bool) -> SparkSession:
+    """A session on a cluster: Spark's own scripts start the JVM, with the site's files beside our settings."""
+    python = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON", sys.executable)
+    words = [jvm.log_option(), *_words(quiet), settings.get("spark.driver.extraJavaOptions", "")]
+    settings = {
+        **settings,
+        "spark.master": master,
+        "spark.pyspark.python": python,
+        "spark.driver.extraJavaOptions": " ".join(words).strip(),
+    }
+    kept = jvm.properties_file(jvm.temporary_folder(), settings)
+    values = {
+        "JAVA_HOME": str(shim_home(find_java().executable)),
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_SUBMIT_ARGS": f"--load-spark-defaults --properties-file {shlex.quote(str(kept))} pyspark-shell",
+    }
+    try:
+        with _environment(values):
+            pyspark.SparkContext._ensure_initialized()
+            _refuse(open_lines(pyspark.SparkConf().setAll(list(settings.items()))))  # before anything is sent there
+            return _session(settings)
+    finally:
+        kept.unlink()
 
 
 def _session(settings: Mapping[str, str]) -> SparkSession:
@@ -243,9 +258,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 def check(spark: SparkSession) -> None:
     """Refuse a session in which the pipeline would not be safe: `Unsupported.spark_setup` with every reason."""
-    problems = list(_problems(spark))
-    if problems:
-        raise _unsafe(problems)
+    _refuse(_problems(spark))
 
 
 def _problems(spark: SparkSession) -> Iterator[str]:
@@ -261,7 +274,7 @@ def _problems(spark: SparkSession) -> Iterator[str]:
         yield f"Java {java} runs it; Spark {SPARK_VERSION} needs {VERSION_LEAST} or newer: set JAVA_HOME"
     if _is_true(conf.get("spark.speculation", "false")):
         yield "spark.speculation is on: a second attempt would write beside the first; set it to false"
-    yield from _open_doors(context) if is_local(context.master) else _open_lines(conf)
+    yield from _open_doors(context) if is_local(context.master) else open_lines(conf)
     yield from _other_pythons(context)
 
 
@@ -276,7 +289,7 @@ def _open_doors(context: Any) -> Iterator[str]:
             yield f"spark.driver.{name} is {address}, which others can reach; set it to {LOOPBACK}"
 
 
-def _open_lines(conf: SparkConf | Mapping[str, str]) -> Iterator[str]:
+def open_lines(conf: SparkConf | Mapping[str, str]) -> Iterator[str]:
     """What lets others join a cluster's session, or listen to it."""
     if not _is_true(conf.get("spark.authenticate", "false")):
         yield "anyone can join this cluster session; set spark.authenticate to true"
@@ -341,10 +354,12 @@ def _is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-def _unsafe(problems: list[str]) -> Unsupported:
-    return Unsupported(
-        f"this Spark session cannot be used: {'; '.join(problems)}",
-        code="spark_setup",
-        hint="let strandline start the session, or change what is named",
-        problems=problems,
-    )
+def _refuse(reasons: Iterable[str]) -> None:
+    problems = list(reasons)
+    if problems:
+        raise Unsupported(
+            f"this Spark session cannot be used: {'; '.join(problems)}",
+            code="spark_setup",
+            hint="let strandline start the session, or change what is named",
+            problems=problems,
+        )

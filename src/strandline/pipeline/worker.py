@@ -5,7 +5,7 @@ holds its source. Our sessions name as PYTHON a script that runs this file with 
 
 - A worker takes what it has imported out of the garbage collector's sight after its first task. PySpark collects after
   every task, which takes longer than a small batch otherwise.
-- A worker whose socket Spark has closed (idle for a minute, or at the end of a query) leaves without a word. Over Unix
+- A process whose socket Spark has closed (idle for a minute, or at the end of a query) leaves without a word. Over Unix
   sockets PySpark's own prints a traceback on the user's terminal.
 - A stream's source ends when its parent does, whatever it waits for. Daemons and their workers do so by themselves.
 
@@ -52,7 +52,10 @@ def main(module: str, *arguments: str) -> None:
         fork_workers()
     else:
         end_with_parent()
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        try:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        except (BrokenPipeError, ConnectionResetError):
+            os._exit(0)
 
 
 def fork_workers() -> None:
@@ -63,7 +66,7 @@ def fork_workers() -> None:
     def worker(sock: socket, authenticated: bool) -> int:
         try:
             code: int = work(sock, authenticated)
-        except BrokenPipeError:
+        except (BrokenPipeError, ConnectionResetError):
             os._exit(0)
         if not gc.get_freeze_count():
             gc.collect()
