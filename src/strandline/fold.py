@@ -94,21 +94,25 @@ def fold(state: State, action: Action, place: Place, segment_size: int) -> tuple
 
 def _append(state: State, action: Append, place: Place, segment_size: int) -> tuple[State, Effect]:
     head = state if type(state) is Head else None
-    actual = head.seq_nr if head else 0
+    seq_nr, delete_to = head[:2] if head else (0, 0)
     if head and (answer := remembered(head, action.append_id)):
         if answer.digest == action.digest:
             return state, Duplicate(answer, head.life)
-        return state, Refused("append_id_reused", actual)
-    if action.expected is not None and action.expected != actual:
-        return state, Refused("expected", actual)
-    last = max(head.seq_nr, head.delete_to) if head else 0
-    if head and action.first is not None and action.first <= last:
-        return state, Refused("first", actual)
-    first = action.first if action.first is not None else last + 1
+        return state, Refused("append_id_reused", seq_nr)
+    expected, first = action.expected, action.first
+    if expected is not None and expected != seq_nr:
+        return state, Refused("expected", seq_nr)
+    last = max(seq_nr, delete_to)
+    if first is None:
+        first = last + 1
+    elif head:
+        if first <= last:
+            return state, Refused("first", seq_nr)
+        if _segments_between(head, last, first) > EMPTY_SEGMENTS_MAX:
+            return state, Refused("seq_nr_range", seq_nr)
     end = first + len(action.events) - 1
-    leaps = head is not None and action.first is not None and _segments_between(head, last, first) > EMPTY_SEGMENTS_MAX
-    if end > SEQ_NR_MAX or leaps:
-        return state, Refused("seq_nr_range", actual)
+    if end > SEQ_NR_MAX:
+        return state, Refused("seq_nr_range", seq_nr)
     if head is None:
         life = state.life + 1 if state else 1
         head = _new_head(place, life=life, seq_nr=first - 1, delete_to=first - 1, segment_size=segment_size)
@@ -116,20 +120,21 @@ def _append(state: State, action: Append, place: Place, segment_size: int) -> tu
 
 
 def _appended(head: Head, action: Append, place: Place, first: int, last: int) -> Head:
+    # Taken apart at once: asking a named tuple for each of its fields takes longer than all the rest.
+    _, delete_to, life, _, _, created, _, expire_after_us, _, segment_size, archive_to, _, _, given, generated = head
+    _, _, append_id, id_given, digest, _, _, new_expiry_us, _ = action
     partition, offset, timestamp = place
-    answer = _new(Remembered, (action.append_id, action.digest, first, last, offset, timestamp))
-    given, generated = head.given, head.generated
-    if action.id_given:
+    answer = _new(Remembered, (append_id, digest, first, last, offset, timestamp))
+    if id_given:
         given = (*given, answer)[-GIVEN_IDS_MAX:]
     else:
         generated = answer
-    expire_after_us = head.expire_after_us
-    if action.expire_after_us != KEEP_EXPIRY:
-        expire_after_us = None if action.expire_after_us == NO_EXPIRY else action.expire_after_us
+    if new_expiry_us != KEEP_EXPIRY:
+        expire_after_us = None if new_expiry_us == NO_EXPIRY else new_expiry_us
+    expire_at = None if expire_after_us is None else timestamp + expire_after_us
     return _new(Head, (
-        last, head.delete_to, head.life, partition, offset, head.created, timestamp, expire_after_us,
-        None if expire_after_us is None else timestamp + expire_after_us, head.segment_size, head.archive_to,
-        last, head.delete_to, given, generated,
+        last, delete_to, life, partition, offset, created, timestamp, expire_after_us, expire_at, segment_size,
+        archive_to, last, delete_to, given, generated,
     ))  # fmt: skip
 
 

@@ -244,8 +244,10 @@ def decode_value(data: bytes | None, count: int) -> list[Content]:
     size = 5 + 8 * count
     if data is None or not size <= len(data) <= VALUE_BYTES_MAX:
         raise BadValue("undecodable")
-    layout = _ONE_EVENT if count == 1 else struct.Struct(f"<BI{2 * count}I")
-    version, found, *lengths = layout.unpack_from(data)
+    if count == 1:
+        version, found, *lengths = _ONE_EVENT.unpack_from(data)
+    else:
+        version, found, *lengths = struct.unpack_from(f"<BI{2 * count}I", data)
     if version != RECORD_VERSION or found != count:
         raise BadValue("undecodable")
     contents = []

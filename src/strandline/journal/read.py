@@ -9,13 +9,14 @@ on, starts anew or ends with an error. It never ends early.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import Any, Final
 
 from strandline.errors import MissingEvent, NotFound, ReadConflict, SchemaMismatch
 from strandline.journal.checks import new_id
-from strandline.journal.plan import Plan, Tail, chained, plan
+from strandline.journal.plan import Plan, chained, plan
+from strandline.journal.tail import Tail, TailEvent
 from strandline.log.api import Draft, Log
 from strandline.record import encode_header
 from strandline.rows import life_of
@@ -31,7 +32,6 @@ PLANS_MAX: Final = 100
 """How often a read starts anew or goes on elsewhere because the journal changed under it."""
 UNEXPLAINED_MAX: Final = 3
 """How often the head may move, without saying why an event is not there, before the event counts as missing."""
-PIECES_A_PAGE: Final = 256
 
 
 class Reader:
@@ -119,10 +119,9 @@ class Reading:
     def events(self) -> Iterator[RecordedEvent]:
         """The events, in order."""
         for page in self._pages():
-            life = self._plan.head.life if self._plan.head is not None else 0
-            yield from map(RecordedEvent, repeat(life_of(self._plan.key, life)), page)
+            yield from page
 
-    def _pages(self) -> Iterator[list[Any]]:
+    def _pages(self) -> Iterator[Iterable[RecordedEvent]]:
         while self._wanted <= self._plan.end:
             made = self._plan
             yield from self._from_store()
@@ -131,7 +130,7 @@ class Reading:
             if made is self._plan:
                 return
 
-    def _from_store(self) -> Iterator[list[Any]]:
+    def _from_store(self) -> Iterator[Iterable[RecordedEvent]]:
         key, _, _, _, stored, _, _, end = self._plan
         while stored is not None and self._wanted <= min(end, stored.seq_nr):
             # One above the end, as it proves that nothing below it is missing.
@@ -152,37 +151,29 @@ class Reading:
             while rows and rows[-1][0] > end:
                 rows.pop()
             self._wanted, self._given = wanted, self._given or bool(rows)
-            yield rows
+            yield map(RecordedEvent, repeat(life_of(key, stored.life)), rows)
             if short:
                 return
 
-    def _from_tail(self) -> Iterator[list[Any]]:
+    def _from_tail(self) -> Iterator[list[TailEvent]]:
         tail = self._plan.tail
-        if tail is None or self._wanted > self._plan.end:
+        if tail is None:
             return
-        while tail.pieces:
-            rows: list[Any] = []
-            for _ in range(min(PIECES_A_PAGE, len(tail.pieces))):
-                rows += self._rows_of(tail)
-            if rows:
-                self._given = True
-                yield rows
+        yield self._wanted_of(tail)
         if tail.resume is not None and self._wanted <= self._plan.end:
             yield from self._from_log(*tail.resume)
 
-    def _rows_of(self, tail: Tail) -> list[Any]:
-        """The rows of the next piece that are wanted."""
-        piece = tail.pieces.popleft()
-        first, last, _, _ = piece.effect
-        if last < self._wanted or first > self._plan.end:
-            return []
-        rows = piece.cells()
-        if first < self._wanted or last > self._plan.end:
-            rows = [row for row in rows if self._wanted <= row[0] <= self._plan.end]
-        self._wanted = last + 1
-        return rows
+    def _wanted_of(self, tail: Tail) -> list[TailEvent]:
+        """The events of a tail that are still wanted; they count as handed out then."""
+        events = list(tail.events)
+        tail.events.clear()
+        if events and events[0].seq_nr < self._wanted:
+            events = [event for event in events if event.seq_nr >= self._wanted]
+        if events:
+            self._wanted, self._given = events[-1].seq_nr + 1, True
+        return events
 
-    def _from_log(self, after: int, state: State) -> Iterator[list[Any]]:
+    def _from_log(self, after: int, state: State) -> Iterator[list[TailEvent]]:
         """What the buffer did not hold: from the log again, or the store, if the pipeline has got there meanwhile."""
         key, partition, mark, head, _, _, _, end = self._plan
         reader = self._reader
@@ -196,15 +187,13 @@ class Reading:
                 if error.code != "trimmed":
                     raise
                 break
-            tail = Tail(key, state, reader.segment_size, from_=self._wanted, to=end, bytes_max=SEQ_NR_MAX)
-            tail.add(page.records)
-            state, after = tail.state, page.position - 1
-            while tail.pieces:
-                if tail.pieces[0].effect.life != head.life:
-                    tail.pieces.popleft()
-                elif rows := self._rows_of(tail):
-                    self._given = True
-                    yield rows
+            for record in page.records:
+                tail = Tail(key, state, reader.segment_size, from_=self._wanted, to=end, bytes_max=SEQ_NR_MAX)
+                tail.add((record,))
+                state = tail.state
+                if isinstance(state, Head) and state.life == head.life:
+                    yield self._wanted_of(tail)
+            after = page.position - 1
             if self._wanted > end:
                 return
         if state != head:  # else all was there, and the end asked for is in a gap

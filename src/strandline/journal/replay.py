@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from heapq import merge
 
 from strandline.errors import NotFound
-from strandline.journal.plan import EVENT_OVERHEAD_BYTES, Plan, Tail, plan
+from strandline.journal.plan import Plan, plan
 from strandline.journal.read import LOG_PAGE_BYTES, Reader, Reading, trimmed_away
+from strandline.journal.tail import EVENT_OVERHEAD_BYTES, Tail
 from strandline.log.api import Log
 from strandline.record import Record
 from strandline.settings import Settings

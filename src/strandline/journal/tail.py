@@ -1,0 +1,166 @@
+"""The unreplicated tail of the log, as one key sees it: folded by headers alone, its events not yet taken apart.
+
+Pure: records in, events out. Searching a tail for a Delete or a Purge decodes no value; touching a payload decodes that
+of its append.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from strandline.errors import Corrupt
+from strandline.fold import Effect, EventsAppended, EventsDeleted, LifePurged, fold
+from strandline.record import BadHeader, BadValue, Content, Record, decode_header, read_contents
+from strandline.rows import DAMAGED_FORMS, damaged_contents, event_cells, life_of
+from strandline.values.actions import Append, Place
+from strandline.values.events import Life, RecordedEvent
+from strandline.values.heads import SEQ_NR_MAX, State
+from strandline.values.payloads import BYTES, JSON
+
+_new: Final = tuple.__new__  # makes a named tuple in a third of the time that its own constructor takes
+EVENT_OVERHEAD_BYTES: Final = 512
+"""What an event in the buffer takes beside its value, roughly."""
+HEADER_REMEMBERED_BYTES_MAX: Final = 1024
+_remembered_header = lru_cache(maxsize=4096)(decode_header)
+
+
+class Piece:
+    """An append of the tail that the fold accepted. Its value is read when one of its events is touched."""
+
+    __slots__ = ("_action", "_cells", "_contents", "_place", "_value", "effect")
+
+    def __init__(self, action: Append, place: Place, effect: EventsAppended, value: bytes | None) -> None:
+        self._action, self._place, self._value = action, place, value
+        self.effect = effect
+        self._contents: Sequence[Content] | None = None
+        self._cells: list[Any] | None = None
+
+    def contents(self) -> Sequence[Content]:
+        """What the value says of each event, verified; without payload where it cannot be read."""
+        if self._contents is None:
+            try:
+                self._contents = read_contents(self._action, self._value)
+            except BadValue as bad:
+                self._contents = damaged_contents(len(self._action.events), DAMAGED_FORMS[bad.reason])
+        return self._contents
+
+    def cells(self) -> list[Any]:
+        """The events as the carry will write them."""
+        if self._cells is None:
+            self._cells = event_cells(self._action, self._place, self.effect, self.contents())
+        return self._cells
+
+
+class TailEvent(RecordedEvent):
+    """An event that is not in the store yet. It is packed only if more than its numbers and payload is asked for."""
+
+    __slots__ = ("_index", "_piece")
+
+    def __init__(self, life: Life, piece: Piece, index: int) -> None:
+        self._life, self._parts = life, None
+        self._piece, self._index = piece, index
+
+    @property
+    def _cells(self) -> tuple[Any, ...]:  # type: ignore[override]
+        return self._piece.cells()[self._index]  # type: ignore[no-any-return]
+
+    @property
+    def seq_nr(self) -> int:
+        return self._piece.effect.first + self._index
+
+    @property
+    def prev_seq_nr(self) -> int:
+        return self.seq_nr - 1 if self._index else self._piece.effect.prev
+
+    @property
+    def payload(self) -> Any:
+        form, data, _ = self._piece.contents()[self._index]
+        if form == BYTES:
+            return data
+        return self._loaded(data) if form == JSON else super().payload
+
+
+class Tail:
+    """What the tail does to one key, fed record by record or in pages.
+
+    `state` is the key's state after it. `events` are those of its accepted appends in from_..to that no later action
+    took away, as many as the buffer holds; where it overflowed, `resume` says after which offset and on which state to
+    fold them again.
+    """
+
+    __slots__ = ("_bytes_max", "_free", "_from", "_key", "_segment_size", "_to", "events", "resume", "state")
+
+    def __init__(
+        self, key: str, state: State, segment_size: int, *, from_: int = 1, to: int = SEQ_NR_MAX, bytes_max: int
+    ) -> None:
+        self._key, self._segment_size = key, segment_size
+        self._from, self._to = from_, to
+        self._bytes_max = self._free = bytes_max
+        self.state = state
+        self.events: deque[TailEvent] = deque()
+        self.resume: tuple[int, State] | None = None
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Fold the key's own records. Those of other keys, foreign and broken ones are passed over.
+
+        `SchemaMismatch.version` for one of a newer version: nobody here can say what it means.
+        """
+        key, state, segment_size = self._key, self.state, self._segment_size
+        for record in records:
+            partition, offset, timestamp, whose, header, value, life, first, _ = record
+            if whose != key:
+                continue
+            try:
+                # A tail is read again and again until it is carried: its headers are decoded once.
+                small = header is not None and len(header) <= HEADER_REMEMBERED_BYTES_MAX
+                action = _remembered_header(header) if small else decode_header(header)
+            except BadHeader:
+                continue
+            if action.key != key:
+                continue
+            place = _new(Place, (partition, offset, timestamp))
+            before = state
+            state, effect = fold(before, action, place, segment_size)
+            if type(effect) is EventsAppended and type(action) is Append:
+                if life is not None and (first != effect.first or life != effect.life):
+                    raise _disagreement(record, effect)
+                if self.resume is None and effect.last >= self._from and effect.first <= self._to:
+                    self._keep(action, place, effect, value, before)
+            elif type(effect) is EventsDeleted or type(effect) is LifePurged:
+                self._drop(effect)
+        self.state = state
+
+    def _keep(self, action: Append, place: Place, effect: EventsAppended, value: bytes | None, before: State) -> None:
+        count = len(action.events)
+        self._free -= len(value or b"") + EVENT_OVERHEAD_BYTES * count
+        if self._free < 0:
+            self.resume = place.offset - 1, before
+            return
+        life, piece = life_of(self._key, effect.life), Piece(action, place, effect, value)
+        start, stop = max(0, self._from - effect.first), min(count, self._to - effect.first + 1)
+        for index in range(start, stop):
+            self.events.append(TailEvent(life, piece, index))
+
+    def _drop(self, effect: EventsDeleted | LifePurged) -> None:
+        if type(effect) is LifePurged:
+            self.events.clear()
+            self._free, self.resume = self._bytes_max, None
+            return
+        while self.events and self.events[0].seq_nr <= effect.to:
+            self.events.popleft()
+
+
+def _disagreement(record: Record, effect: Effect) -> Corrupt:
+    """A log that folds by itself wrote down the numbers that it gave: they must be the same here."""
+    return Corrupt(
+        f"partition {record.partition}, offset {record.offset}: the log numbered {record.key} from {record.first} in "
+        f"life {record.life}, the fold on the store's head says {effect}",
+        code="fold",
+        hint="log and store do not belong together, or one was changed by hand; restore both from one backup",
+        partition=record.partition,
+        offset=record.offset,
+        key=record.key,
+    )
