@@ -173,7 +173,7 @@ BAD: list[tuple[str, str, str, Callable[[Strandline], object]]] = [
 
 
 @pytest.mark.parametrize(("code", "field", "call"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
-@pytest.mark.req("J122", "T3", "T4", "T5")
+@pytest.mark.req("J122")
 def test_refused_and_nothing_written(
     s: Strandline, code: str, field: str, call: Callable[[Strandline], object]
 ) -> None:
@@ -248,7 +248,6 @@ def _check_limits(s: Strandline) -> None:
     assert s.journal.append(long, events(1)).key == long
 
 
-@pytest.mark.req("T2")
 def test_many_tags_are_taken_and_advised_against_once(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     with world("memory", tmp_path) as s:
         name = f"type{uuid4().hex}"

@@ -60,7 +60,7 @@ def test_a_replay_is_flat(s: Strandline) -> None:
     assert peak < LIMIT
 
 
-@pytest.mark.req("J54")
+@pytest.mark.req("J50", "RJ11")
 def test_stopped(tmp_path: Path) -> None:
     """No pipeline; many keys in one tail. Every read is right, and holds its own key's events alone."""
     with world("memory", tmp_path, partitions=1) as s:

@@ -215,7 +215,7 @@ def test_unknown_purged_and_deleted_keys_are_empty(s: Strandline) -> None:
     assert (head.seq_nr, head.delete_to) == (2, 2)
 
 
-@pytest.mark.req("J62", "RS8")
+@pytest.mark.req("J62")
 def test_away() -> None:
     """Log or store down, at the start or in mid-stream: never a quiet end, never half an answer taken for a whole."""
     points = ("log.newest", "store.look", "log.read", "store.page")
