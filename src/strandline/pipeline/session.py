@@ -149,8 +149,8 @@ def _local(master: str) -> dict[str, str]:
 def _in_folder(folder: Path) -> dict[str, str]:
     settings = {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")}
     if jvm.sockets_fit(folder):
-        # Between JVM and workers TCP waits 40 ms in every task for an acknowledgement. Unix sockets do not, and who may
-        # connect is a matter of the folder's mode.
+        # A job of one Python task took 60 ms over TCP and 16 ms over Unix sockets, as if each task waited for a delayed
+        # acknowledgement. Who may connect to a socket is a matter of the folder's mode.
         settings["spark.python.unix.domain.socket.enabled"] = "true"
         settings["spark.python.unix.domain.socket.dir"] = str(folder)
     return settings
