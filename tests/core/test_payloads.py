@@ -246,6 +246,8 @@ def test_every_value_is_kept_or_refused(value: Any) -> None:
 ONE = "; allowed one JSON value; got "
 BAD_TEXT = {
     "key twice": ('{"a":1,"a":2}', "duplicate_key", "$: key a twice; allowed each key once; got a"),
+    "second key twice": ('{"b":0,"a":1,"c":2,"a":3}', "duplicate_key",
+                         "$: key a twice; allowed each key once; got a"),
     "key twice inside": ('[{"b":{"a":1,"c":0,"a":1}}]', "duplicate_key",
                          "$[0].b: key a twice; allowed each key once; got a"),
     "key twice, escaped": ('{"a":1,"\\u0061":2}', "duplicate_key", "$: key a twice; allowed each key once; got a"),
