@@ -29,6 +29,7 @@ def _names(output: str) -> list[str]:
     return [match[1] if match else "" for match in matches]
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.spark] * (name in {"replicate", "freshness"})) for name in NAMES]
 )
@@ -52,6 +53,7 @@ def test_a_benchmark_runs_and_ends_with_its_lines(
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(900)
 def test_what_runs_on_demand_runs_when_it_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     run("memory", quick=True, cases=["replicate-ten-million"])
     assert _names(capsys.readouterr().out) == ["memory/replicate-ten-million"]
