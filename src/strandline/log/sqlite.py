@@ -41,8 +41,9 @@ from strandline.values.keys import key_digest
 
 OFFSET_MAX = 2**63 - 1
 HEADS_CACHED_MAX = 20_000
-ACTIONS_A_STATEMENT = 64
-HEADS_A_STATEMENT = 8  # more pages than these rows have would spill the statement's own journal into a file
+ROWS_A_STATEMENT = 64
+HEADS_PUT_A_STATEMENT = 8  # more pages than these rows have would spill the statement's own journal into a file
+NEW_TO_GUESS = 64
 UNPLACED_MAX = 128
 TRIM_CHUNK = 10_000
 TAIL_VERIFIED = 64
@@ -52,6 +53,10 @@ _PACKAGE = "strandline.log"
 _sql = partial(statement, _PACKAGE)
 _On = apsw.Connection | apsw.Cursor
 _new: Final = tuple.__new__  # makes a named tuple in a third of the time that its own constructor takes
+
+
+class _WrongGuess(Exception):
+    """A key that was taken for new, and not looked up, cannot be told to be new by what was appended."""
 
 
 class SqliteLog:
@@ -83,6 +88,7 @@ class SqliteLog:
         self._ends: list[tuple[int, int]] = []
         self._seq = self._placed = 0
         self._any_ended = True
+        self._new_in_a_row = 0
         self._appended = Condition()
         self._waiting = 0
         try:
@@ -105,13 +111,25 @@ class SqliteLog:
     def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
         database = self._database
         connection = database.begin()
+        guessed: list[str] = []
         try:
             if database.moved:
                 self._catch_up(database.cursor)
-            answers, rows, changed = self._fold(drafts)
+            guessed = self._know(drafts)
+            answers, rows, changed, fresh = self._fold(drafts)
+            if not fresh.issuperset(guessed):
+                raise _WrongGuess
             if rows:
-                self._write(rows, changed)
+                self._write(rows, changed, fresh)
+        except _WrongGuess:
+            self._new_in_a_row = 0
+            database.rollback()
+            return self.append(drafts)
         except apsw.Error as error:
+            if guessed and isinstance(error, apsw.ConstraintError):
+                self._new_in_a_row = 0
+                database.rollback()
+                return self.append(drafts)
             database.rollback()
             raise database.translated(error, connection, "write") from error
         except BaseException:
@@ -133,17 +151,34 @@ class SqliteLog:
         ((last_seq, self._placed, self._any_ended),) = _rows(on, "last_seq")
         self._seq = max(last_seq, self._placed)
 
-    def _fold(self, drafts: Sequence[Draft]) -> tuple[list[Recorded], list[tuple[Any, ...]], dict[str, State]]:
-        """Answers, rows to insert, and the new states of the keys that changed."""
-        heads, ends, clock, segment_size, seq = self._heads, self._ends, self._clock, self.segment_size, self._seq
+    def _know(self, drafts: Sequence[Draft]) -> list[str]:
+        """Bring the states of all keys into memory; those that were only guessed to be new.
+
+        Where key after key was new, the next ones are taken for new, too, and not looked up: adding their heads fails
+        if they are not.
+        """
+        heads = self._heads
         if len(heads) > HEADS_CACHED_MAX:
             heads.clear()
-        missing = [key for _, (key, *_), _, _ in drafts if key is not None and key not in heads]
-        if missing:
-            self._load(self._database.cursor, missing)
+        missing = [key for draft in drafts if (key := draft[1].key) is not None and key not in heads]
+        if not missing:
+            return missing
+        if self._new_in_a_row >= NEW_TO_GUESS and not self._any_ended:
+            heads.update(dict.fromkeys(missing))
+            return missing
+        found = self._load(self._database.cursor, missing)
+        self._new_in_a_row = 0 if found else self._new_in_a_row + len(missing)
+        return []
+
+    def _fold(
+        self, drafts: Sequence[Draft]
+    ) -> tuple[list[Recorded], list[tuple[Any, ...]], dict[str, State], set[str]]:
+        """Answers, rows to insert, the new states of the keys that changed, and which of these had no head before."""
+        heads, ends, clock, segment_size, seq = self._heads, self._ends, self._clock, self.segment_size, self._seq
         answers: list[Recorded] = []
         rows: list[tuple[Any, ...]] = []
         changed: dict[str, State] = {}
+        fresh: set[str] = set()
         for partition, action, header, value in drafts:
             offset, timestamp = ends[partition]
             offset += 1
@@ -164,6 +199,8 @@ class SqliteLog:
                     answers.append(Recorded(None, True, effect, state))
                     continue
                 if state is not before:
+                    if key not in changed and type(before) is not Head:
+                        fresh.add(key)
                     heads[key] = changed[key] = state
                 key_hash = crc32(key.encode())
             seq += 1
@@ -171,17 +208,19 @@ class SqliteLog:
             ends[partition] = offset, timestamp
             answers.append(_new(Recorded, (place, True, effect, state)))
         self._seq = seq
-        return answers, rows, changed
+        return answers, rows, changed, fresh
 
-    def _load(self, on: _On, keys: list[str]) -> None:
-        """Bring the states of these keys into memory."""
+    def _load(self, on: _On, keys: list[str]) -> int:
+        """Bring the states of these keys into memory; how many have one."""
         heads = self._heads
         heads.update(dict.fromkeys(keys))
         one = len(keys) == 1
-        for key, *columns in _rows(on, "head", keys) if one else _rows(on, "heads", (orjson.dumps(keys).decode(),)):
+        rows = _rows(on, "head", keys) if one else _rows(on, "heads", (orjson.dumps(keys).decode(),))
+        for key, *columns in rows:
             heads[key] = head_of(columns)
         if self._any_ended:
             self._load_ended(on, [key for key in keys if heads[key] is None])
+        return len(rows)
 
     def _load_ended(self, on: _On, keys: Iterable[str]) -> None:
         by_digest = {key_digest(key): key for key in keys}
@@ -189,11 +228,14 @@ class SqliteLog:
         for digest, *ended in _rows(on, "ended", (digests,)):
             self._heads[by_digest[digest]] = Ended(*ended)
 
-    def _write(self, rows: list[tuple[Any, ...]], changed: dict[str, State]) -> None:
+    def _write(self, rows: list[tuple[Any, ...]], changed: dict[str, State], fresh: set[str]) -> None:
         cursor = self._database.cursor
-        _insert(cursor, "append_actions", rows, ACTIONS_A_STATEMENT)
+        _insert(cursor, "append_actions", rows, ROWS_A_STATEMENT)
         heads = [(key, *head_columns(state)) for key, state in changed.items() if type(state) is Head]
-        _insert(cursor, "put_head", heads, HEADS_A_STATEMENT)
+        added = [head for head in heads if head[0] in fresh]
+        _insert(cursor, "add_head", added, ROWS_A_STATEMENT)
+        if len(added) < len(heads):
+            _insert(cursor, "put_head", [head for head in heads if head[0] not in fresh], HEADS_PUT_A_STATEMENT)
         if len(heads) < len(changed):
             ended = [(key, state) for key, state in changed.items() if isinstance(state, Ended)]
             cursor.executemany(_sql("remove_head"), [(key,) for key, _ in ended])

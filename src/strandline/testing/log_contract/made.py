@@ -36,7 +36,7 @@ def draft_of(
     value = encode_value(contents)
     digest = content_digest(events, headers, value)
     action = Append(
-        key, events, append_id or f"{next(_ids):032x}", append_id is not None, digest, headers=headers, **fields
+        key, events, append_id or f"f{next(_ids):031x}", append_id is not None, digest, headers=headers, **fields
     )
     return Draft(partition_of(slice_of(key), partitions), action, encode_header(action), value)
 
