@@ -126,7 +126,7 @@ def test_nothing_rests_on_the_checkpoint_folder(
         s.journal.append(KEYS[round_], [Event("Placed", round_)])
         s.journal.append(KEYS[0], [Event("Placed", round_)])
         run(url, once=True, spark=spark)
-        assert list(folder.glob("strandline-checkpoint-*")) == [], "it is removed at the end"
+        assert list(folder.rglob("checkpoint-*")) == [], "it is removed at the end"
     assert [event.payload for event in s.journal.read(KEYS[0])] == [0, 0, 1, 2]
     assert stored(s)[KEYS[0]] == [1, 2, 3, 4]
 

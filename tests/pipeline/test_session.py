@@ -21,8 +21,7 @@ import psutil
 import pytest
 
 from strandline.errors import Unsupported
-from strandline.pipeline import archive, jvm, session
-from strandline.pipeline.java import Java
+from strandline.pipeline import jvm, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -241,20 +240,6 @@ def test_a_stream_stopped_in_the_middle_of_a_batch_ends_without_an_error(spark: 
     assert query.exception() is None
 
 
-# ------------------------------------------------------------ archives
-
-
-def test_an_archive_is_used_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    home = tmp_path / "spark"
-    for version, option in ((17, "-XX:SharedArchiveFile="), (25, "-XX:AOTCache=")):
-        java = Java(tmp_path, version, "PATH")
-        assert archive.options(java, home) == []
-        archive.path(java, home).parent.mkdir(exist_ok=True)
-        archive.path(java, home).touch()
-        assert archive.options(java, home)[0] == f"{option}{archive.path(java, home)}"
-
-
 # ------------------------------------------------------------ processes of their own
 
 
@@ -286,14 +271,7 @@ def test_sessions_that_would_not_be_safe_are_refused(tmp_path: Path) -> None:
 
 
 QUIET_PROGRAM = """
-from pathlib import Path
-import pyspark
-from strandline.pipeline import archive, session
-from strandline.pipeline.java import find_java
-
-unfit = archive.path(find_java(), Path(pyspark.__file__).parent)
-unfit.parent.mkdir(parents=True, exist_ok=True)
-unfit.write_bytes(b"not an archive")
+from strandline.pipeline import session
 
 def same(batches):
     yield from batches

@@ -69,8 +69,6 @@ def launch(
     folder: Path,
     settings: Mapping[str, str],
     options: Sequence[str],
-    *,
-    archive: bool = True,
 ) -> Gateway:
     """Start a JVM that waits for a session. Its temporary files are in `folder`."""
     told = folder / "gateway"

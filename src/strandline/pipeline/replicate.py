@@ -19,7 +19,8 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ import orjson
 from strandline.connect import Strandline
 from strandline.errors import LeaseLost, StrandlineError, Unavailable, Unsupported
 from strandline.journal.retention import trim
-from strandline.pipeline import log_source, marks, session
+from strandline.pipeline import jvm, log_source, marks, session
 from strandline.pipeline.failures import TaskFailed, from_text
 from strandline.pipeline.progress import PartitionProgress, Progress
 from strandline.pipeline.target import Target
@@ -84,20 +85,27 @@ def run(
         _check_shared(s, spark.sparkContext.master if spark else master)
         lease = s.store.take_lease(f"{socket.gethostname()} pid {os.getpid()}")
         try:
-            own = session.start(master) if spark is None else None
-            running = own or spark
-            if running is None:
-                raise TypeError("no Spark session")
-            session.check(running)
-            try:
+            with _session(spark, master) as running:
                 replicator = Replicator(s, target, running, lease, progress, stop or threading.Event())
                 replicator.run_once() if once else replicator.run()
                 return Summary(replicator.actions, replicator.events, s.strandline())
-            finally:
-                if own is not None:
-                    own.stop()
         finally:
             lease.release()
+
+
+@contextmanager
+def _session(given: SparkSession | None, master: str | None) -> Iterator[SparkSession]:
+    """The caller's session, one that runs already, or one of our own, which ends with us."""
+    if given is not None:
+        session.check(given)
+        yield given
+        return
+    own = not session.runs()
+    try:
+        yield session.start(master)
+    finally:
+        if own:
+            session.end()
 
 
 def _check_shared(s: Strandline, master: str | None) -> None:
@@ -134,6 +142,7 @@ class Replicator:
         self.fatal: Exception | None = None
         self._ending = threading.Event()
         self._patient = False
+        self._place = jvm.temporary_folder()
         spark.dataSource.register(log_source.LogSource)
 
     def run(self) -> None:
@@ -181,7 +190,7 @@ class Replicator:
 
     def _start(self, held: list[int], ends: list[int] | None = None) -> StreamingQuery:
         self._ending.clear()
-        self._folder = tempfile.mkdtemp(prefix="strandline-checkpoint-")
+        self._folder = tempfile.mkdtemp(prefix="checkpoint-", dir=self._place)
         stream = self.spark.readStream.format(log_source.NAME).option("target", self.target.to_json())
         stream = stream.option("held", orjson.dumps(held).decode()).option("ends", orjson.dumps(ends).decode())
         writer = stream.load().writeStream.foreachBatch(self._batch).option("checkpointLocation", self._folder)

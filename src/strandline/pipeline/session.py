@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strandline.errors import Unsupported
-from strandline.pipeline import archive, jvm, worker
+from strandline.pipeline import jvm, worker
 from strandline.pipeline.java import VERSION_LEAST, find_java, shim_home
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def start(
     """
     pyspark = _pyspark()
     master = master or f"local[{_cores()}]"
-    if pyspark.SparkContext._active_spark_context is not None:
+    if runs():
         running = _session({})
         check(running)
         return running
@@ -74,6 +74,11 @@ def start(
         session.stop()
         raise
     return session
+
+
+def runs() -> bool:
+    """Whether a session runs in this process already."""
+    return _pyspark().SparkContext._active_spark_context is not None
 
 
 def is_local(master: str) -> bool:
@@ -170,9 +175,8 @@ def _start_here(pyspark: Any, master: str, settings: Mapping[str, str], quiet: b
     if short:
         options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     options += shlex.split(settings.get("spark.driver.extraJavaOptions", ""))
-    java, spark_home = find_java(), Path(pyspark.__file__).parent
-    options += archive.options(java, spark_home)
-    gateway = _gateways[os.getpid()] = jvm.launch(java, spark_home, folder, settings, options)
+    gateway = jvm.launch(find_java(), Path(pyspark.__file__).parent, folder, settings, options)
+    _gateways[os.getpid()] = gateway
     atexit.register(end)
     told = {"PYSPARK_GATEWAY_PORT": str(gateway.port), "PYSPARK_GATEWAY_SECRET": gateway.secret}
     try:

@@ -1,0 +1,132 @@
+"""kill -9 of writers and of the pipeline, again and again, under load: what was acknowledged is there, once, in order.
+
+The writers, their ledgers and the checker are those of the demo. The checker shares nothing with the code it checks.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import strandline
+from strandline.connect import Strandline
+from strandline.demo.checker import Report, Seen, check
+from strandline.demo.children import Child, Children
+from strandline.demo.ledger import Entry, by_key, load, path_of
+from strandline.demo.shelf import stored_events
+from strandline.testing import carry
+
+KILLS = 20
+WRITERS = 3
+SEED = int(os.environ.get("STRANDLINE_SEED", random.SystemRandom().randrange(10**6)))
+
+
+def until(condition: Callable[[], object], what: str, timeout_s: float = 90) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: it did not come to that in time (seed {SEED})"
+        time.sleep(0.02)
+
+
+class Shop:
+    """Writers at work on one folder."""
+
+    def __init__(self, folder: Path, children: Children, orders: int, rate_per_s: int) -> None:
+        self.folder, self.children, self.orders, self.rate_per_s = folder, children, orders, rate_per_s
+        self.url = f"sqlite:{folder}/shop"
+        strandline.connect(self.url).close()
+        self.writers = [self.start(number) for number in range(WRITERS)]
+
+    def start(self, number: int) -> Child:
+        arguments = (self.folder, self.url, SEED, number, self.orders, self.rate_per_s)
+        writer = self.children.module(f"writer {number}", "strandline.demo.writer", *arguments)
+        writer.tell("1")
+        return writer
+
+    def ledgers(self) -> list[list[Entry]]:
+        return [load(path_of(self.folder, number), number) for number in range(WRITERS)]
+
+    def calls(self, number: int) -> int:
+        return len(load(path_of(self.folder, number), number))
+
+    def finish(self) -> dict[str, list[Entry]]:
+        for writer in self.writers:
+            writer.join(120)
+        return by_key(self.ledgers())
+
+
+def read_all(s: Strandline) -> Callable[[str], list[Seen]]:
+    return lambda key: [Seen(e.seq_nr, e.type, e.payload, e.life) for e in s.journal.read(key)]
+
+
+def assert_sound(report: Report) -> None:
+    assert report.findings == [], f"seed {SEED}"
+    assert report.events > 100, "it looked at something"
+
+
+@pytest.mark.req("RA1", "RA2", "RA3", "RA4", "RA8", "RJ1", "RJ2")
+@pytest.mark.timeout(300)
+def test_writers_are_killed_twenty_times_each_and_nothing_is_lost(tmp_path: Path) -> None:
+    chosen = random.Random(SEED)
+    with Children(tmp_path) as children:
+        shop = Shop(tmp_path, children, orders=400, rate_per_s=400)
+        for _ in range(KILLS):
+            for number in range(WRITERS):
+                before = shop.calls(number)
+                wanted = before + chosen.randrange(1, 4)
+                until(lambda n=number, w=wanted: shop.calls(n) >= w, "a writer writes")  # type: ignore[misc]
+                shop.writers[number].kill()
+                shop.writers[number] = shop.start(number)
+        entries = shop.finish()
+        with strandline.connect(shop.url) as s:
+            assert_sound(check(entries, read_all(s)))
+            carry(s)
+            assert_sound(check(entries, read_all(s)))
+            stored = stored_events(tmp_path / "shop" / "store.db")
+            assert_sound(check(entries, lambda key: stored.get(key, [])))
+    assert sum(entry.unknown for calls in entries.values() for entry in calls) > 0, "some calls were cut off"
+
+
+def _offsets(s: Strandline) -> list[int]:
+    return [pointer.offset for pointer in s.store.pointers()]
+
+
+@pytest.mark.req("RR1", "RR2", "RJ5", "RJ7", "RJ8", "RA1", "J83")
+@pytest.mark.timeout(900)
+def test_the_pipeline_is_killed_twenty_times_and_the_store_ends_as_the_log_says(tmp_path: Path) -> None:
+    """Killed while it starts, while it carries, and while it is idle; each successor goes on from the pointers."""
+    chosen = random.Random(SEED)
+    lines: list[int] = []
+    with Children(tmp_path) as children:
+        shop = Shop(tmp_path, children, orders=3000, rate_per_s=60)
+        with strandline.connect(shop.url) as s:
+            for kill in range(KILLS):
+                pipeline = children.command(f"pipeline {kill}", "pipeline", "run", "--url", shop.url)
+                before = _offsets(s)
+                if kill % 4 == 3:  # while it starts: no progress is waited for
+                    until(lambda: s.store.lease_holder() is not None, "the pipeline takes the lease")
+                else:
+                    until(lambda b=before: _offsets(s) != b, "the pipeline carries")  # type: ignore[misc]
+                    time.sleep(chosen.random() * 0.3)
+                assert pipeline.alive
+                pipeline.kill()
+                lines.append(s.strandline())
+            for writer in shop.writers:
+                writer.tell("0")
+                writer.kill()
+            entries = by_key(shop.ledgers())
+            assert_sound(check(entries, read_all(s)))
+            last = children.command("pipeline last", "pipeline", "run", "--once", "--url", shop.url)
+            last.join(120)
+            lines.append(s.strandline())
+            assert_sound(check(entries, read_all(s)))
+            assert _offsets(s) == s.log.newest()
+        stored = stored_events(tmp_path / "shop" / "store.db")
+        assert_sound(check(entries, lambda key: stored.get(key, [])))
+    assert lines == sorted(lines), "the strandline never goes back"
+    assert lines[-1] > 0
