@@ -286,19 +286,18 @@ class SqliteLog:
             "key_hash": None if key is None else crc32(key.encode()),
             "values": values,
         }
+        with self._database.read(snapshot=True) as connection:
+            if key is not None:
+                last_trimmed, newest, _ = self._bounds(connection)[partition]
+                if after < last_trimmed:
+                    raise trimmed(partition, after, last_trimmed + 1)
+            records, whole = _fetch(connection, bindings, limit, bytes_max)
         if key is None:
-            with self._database.read() as connection:
-                records, _ = _fetch(connection, bindings, bytes_max)
             if not records or records[0].offset != after + 1:
                 self._check_trimmed(partition, after)
             _check_holes(partition, after, records)
             return Page(records, records[-1].offset + 1 if records else after + 1)
-        with self._database.read(snapshot=True) as connection:
-            last_trimmed, newest, _ = self._bounds(connection)[partition]
-            if after < last_trimmed:
-                raise trimmed(partition, after, last_trimmed + 1)
-            records, whole = _fetch(connection, bindings, bytes_max)
-        if not whole or len(records) == limit:
+        if not whole:
             return Page(records, records[-1].offset + 1)
         return Page(records, max(newest if to is None else min(to, newest), after) + 1)
 
@@ -391,9 +390,6 @@ def upgrade(path: str | Path, settings: Settings | None = None) -> list[str]:
     return upgrade_database(path, kind="log", package=_PACKAGE, settings=settings or Settings())
 
 
-_READ = _sql("read")
-
-
 def _insert(cursor: apsw.Cursor, name: str, rows: list[tuple[Any, ...]], most: int) -> None:
     """Insert rows, at most so many with one statement."""
     if len(rows) == 1:
@@ -408,25 +404,27 @@ def _rows(on: _On, name: str, bindings: Any = ()) -> list[Any]:
     return on.execute(_sql(name), bindings).fetchall()
 
 
-def _fetch(connection: apsw.Connection, bindings: dict[str, Any], bytes_max: int | None) -> tuple[list[Record], bool]:
-    """Records, and whether these are all that the limit allows."""
-    cursor = connection.execute(_READ, bindings)
-    if bytes_max is None:
-        return _records(cursor.fetchall()), True
-    rows: list[Any] = []
-    left = bytes_max
-    for row in cursor:
-        left -= len(row[5] or b"")
-        if left < 0 and rows:
-            cursor.close(True)
-            return _records(rows), False
-        rows.append(row)
-    return _records(rows), True
-
-
-def _records(rows: list[Any]) -> list[Record]:
-    # A third of the time of Record._make, which asks each row for its length.
-    return list(map(tuple.__new__, repeat(Record), rows))
+def _fetch(
+    connection: apsw.Connection, bindings: dict[str, Any], limit: int, bytes_max: int | None
+) -> tuple[list[Record], bool]:
+    """Records, and whether these are all that there are. The connection sees one moment."""
+    records: list[Record] = []
+    size = 0
+    for name in ("read_placed", "read_unplaced"):
+        cursor = connection.execute(_sql(name), bindings)
+        if bytes_max is None:
+            records += map(_new, repeat(Record), cursor.fetchall())
+        else:
+            for row in cursor:
+                record = _new(Record, row)
+                size += len(record.value or b"")
+                if records and size > bytes_max:
+                    cursor.close(True)
+                    return records, False
+                records.append(record)
+        if len(records) >= limit:
+            return records[:limit], False
+    return records, True
 
 
 def _check_holes(partition: int, after: int, records: list[Record]) -> None:
