@@ -336,6 +336,13 @@ def test_charts_for_a_terminal_fit_into_it(unicode: bool) -> None:
     assert all(any(event.what in line for line in text) for event in EVENTS)
 
 
+def test_the_live_line_fits_into_a_terminal() -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=True)
+    line = Stage(console).live_line(Sample(99.0, 123_456, 12_345.0, 1.0, 123_456, 123.4))
+    assert len(line.wrap(console, 80)) == 1
+    assert line.cell_len <= 80
+
+
 def test_the_picture_is_a_png(tmp_path: Path) -> None:
     png(tmp_path / "demo.png", SAMPLES, EVENTS, "title")
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")

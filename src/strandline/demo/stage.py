@@ -13,7 +13,7 @@ from rich.text import Text
 
 from strandline.demo.sampling import Sample
 
-BAR_WIDTH = 24
+BAR_WIDTH = 14
 QUIET_S_MAX = 5.0
 
 
@@ -40,7 +40,7 @@ class Stage:
     def show(self, sample: Sample) -> None:
         """A sample: the live line, or without a terminal a line now and then."""
         if self._live is not None:
-            self._live.update(self._line(sample))
+            self._live.update(self.live_line(sample))
         elif not self.console.is_terminal and time.monotonic() - self._said >= QUIET_S_MAX:
             self.say(
                 f"{sample.appends:,} appends, {sample.rate_per_s:,.0f}/s; lag {sample.lag:,} actions; "
@@ -53,13 +53,15 @@ class Stage:
             self._live.stop()
             self._live = None
 
-    def _line(self, sample: Sample) -> Text:
+    def live_line(self, sample: Sample) -> Text:
+        """A sample in one line."""
         full = round(sample.share * BAR_WIDTH)
         bar = ("█" * full + "░" * (BAR_WIDTH - full)) if self.unicode else "#" * full + "." * (BAR_WIDTH - full)
         return Text.assemble(
-            "          ", (bar, "cyan"), f" {sample.share:4.0%}   {sample.rate_per_s:5,.0f} appends/s   ",
-            (f"lag {sample.lag:6,} actions", "yellow" if sample.lag > 1000 else ""),
-            f"   strandline {sample.strandline_s:4.1f} s behind",
+            "  ", (bar, "cyan"), f" {sample.share:4.0%}  {sample.rate_per_s:5,.0f} appends/s  ",
+            (f"lag {sample.lag:6,}", "yellow" if sample.lag > 1000 else ""),
+            f"  strandline {sample.strandline_s:4.1f} s behind",
+            no_wrap=True, overflow="ellipsis",
         )  # fmt: skip
 
     def __enter__(self) -> Self:
