@@ -114,6 +114,23 @@ def test_a_header_says_all_of_its_action(action: Action) -> None:
     assert orjson.loads(header)["v"] == 1  # it is JSON for everybody
 
 
+AT_THEIR_BOUNDS = [
+    Mark(None, "", at_least=0),
+    Delete("order|42", 1, life=1),
+    Delete("order|42", SEQ_NR_MAX, life=SEQ_NR_MAX),
+    Purge("order|42", if_offset=0),
+    APPEND._replace(first=1, expected=0, expire_after_us=NO_EXPIRY, headers={}),
+    APPEND._replace(first=SEQ_NR_MAX, expected=SEQ_NR_MAX, expire_after_us=EXPIRE_AFTER_US_MAX),
+    APPEND._replace(key="order|" + "x" * 506),
+]
+
+
+@pytest.mark.req("J126")
+@pytest.mark.parametrize("action", [*EXAMPLES, *AT_THEIR_BOUNDS], ids=repr)
+def test_limits_are_within(action: Action) -> None:
+    assert decode_header(encode_header(action)) == action
+
+
 @pytest.mark.req("J126")
 def test_a_header_is_readable_by_people() -> None:
     header = encode_header(APPEND).decode()
