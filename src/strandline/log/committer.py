@@ -1,10 +1,11 @@
 """Group commit: appends that arrive while a commit is under way go together into the next one.
 
-There is no thread of its own for callers that wait: who finds nobody committing commits for all who wait, then hands on
-to one of those who came meanwhile. Nobody waits for more to come. Order of arrival is order in the log.
+There is no thread of its own for callers that wait: who finds nobody committing leads, and commits for all who wait.
+Nobody waits for more to come. Order of arrival is order in the log.
 
-Who was committed is woken one by the other, not all at once: sixty threads that want the interpreter at the same time
-cost more than their work, and keep the next commit from its way to the disk.
+Those who were committed wake each other, one after the other, and the last of them wakes the next leader. Sixty threads
+that want the interpreter at the same time cost more than their work; and whoever appends again at once is in the next
+commit, not in the one after it.
 
     a call:  queued ── taken ──▶ in a commit ──▶ answered
                │                     └─ past its time-out: Unavailable.timeout, "unknown"
@@ -18,7 +19,6 @@ import os
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from itertools import pairwise
 from threading import Condition, Lock, Thread
 
 from strandline.errors import StrandlineError, Unavailable
@@ -30,16 +30,17 @@ from strandline.settings import Settings
 class _Call:
     """An append on its way. `woken` is released when it is answered, or when it is to lead."""
 
-    __slots__ = ("answer", "draft", "error", "following", "future", "gone", "leads", "taken", "woken")
+    __slots__ = ("answer", "answered", "draft", "error", "following", "future", "gone", "leads", "taken", "woken")
 
     def __init__(self, draft: Draft, future: Future[Recorded] | None = None) -> None:
         self.draft = draft
         self.future = future
         self.answer: Recorded | None = None
         self.error: BaseException | None = None
-        self.leads = False  # and commits for all who wait
-        self.taken = False  # into a commit
-        self.gone = False  # without waiting for the end of it
+        self.leads = False  # it commits for all who wait
+        self.taken = False  # it is in a commit
+        self.answered = False  # the commit has ended
+        self.gone = False  # its caller did not wait for that
         self.following: _Call | None = None  # to be woken by this one
         self.woken = Lock()
         self.woken.acquire()
@@ -58,7 +59,7 @@ class Committer:
         self._lock = Lock()
         self._done = Condition(self._lock)
         self._queue: deque[_Call] = deque()
-        self._led = False  # a thread is committing, or on its way to; if not, the queue is empty
+        self._led = False  # somebody commits, or those who were committed are woken; if not, the queue is empty
         self._closed = False
         self._helper: Thread | None = None
         self._helper_woken = Lock()
@@ -127,16 +128,18 @@ class Committer:
             self._expire(call, timeout_s)
         if call.leads:
             self._lead(call)
-        elif call.following is not None:
+            return
+        with self._lock:
             self._wake_up(call.following)
 
     def _expire(self, call: _Call, timeout_s: float) -> None:
         with self._lock:
-            if call.leads or call.answer is not None or call.error is not None:
+            if call.leads or call.answered:
                 return  # it came at the last moment
-            if not call.taken:
+            if call.taken:
+                call.gone = True
+            else:
                 self._queue.remove(call)
-            call.gone = True
         raise Unavailable(
             f"the append {'was handed to the log, which' if call.taken else 'waited in the queue and'} did not answer "
             f"within {timeout_s:g} s",
@@ -148,12 +151,14 @@ class Committer:
     def _abandon(self, call: _Call) -> None:
         """The caller was interrupted: nobody waits for this call any more."""
         with self._lock:
-            call.gone = True
-            if not call.taken:
+            if call.answered:
+                self._wake_up(call.following)
+            elif call.taken:
+                call.gone = True
+            else:
                 self._queue.remove(call)
                 if call.leads:
                     self._hand_on()
-        self._wake_up(call.following)
 
     # ------------------------------------------------------------ leading
 
@@ -163,13 +168,11 @@ class Committer:
         try:
             answers = self._log.append([call.draft for call in calls])
         except BaseException as error:
-            self._fail(calls, own, error)
+            self._answer(calls, own, [None] * len(calls), error)
             if not isinstance(error, Exception):
                 raise
         else:
-            for call, answer in zip(calls, answers, strict=True):
-                call.answer = answer
-            self._wake(calls, own)
+            self._answer(calls, own, answers, None)
 
     def _take(self) -> list[_Call]:
         queue = self._queue
@@ -186,29 +189,29 @@ class Committer:
                 calls.append(call)
         return calls
 
-    def _fail(self, calls: Sequence[_Call], own: _Call | None, error: BaseException) -> None:
-        if not isinstance(error, Exception):
-            error = Unavailable(
-                "the thread that committed was interrupted",
-                code="log_failed",
-                hint="retry with an append id, or read the head",
-                applied="unknown",
-            )
-        for call in calls:
-            # Each thread raises its own: a traceback belongs to one.
-            call.error = copy.copy(error) if isinstance(error, StrandlineError) else error
-            call.error.__cause__ = error.__cause__
-        self._wake(calls, own)
-
-    def _wake(self, calls: Sequence[_Call], own: _Call | None) -> None:
-        """All of these are answered. The leader's own call needs no waking."""
-        waiting = [call for call in calls if call.future is None and call is not own]
-        for call, following in pairwise(waiting):
-            call.following = following
+    def _answer(
+        self,
+        calls: Sequence[_Call],
+        own: _Call | None,
+        answers: Sequence[Recorded | None],
+        error: BaseException | None,
+    ) -> None:
+        """Tell everybody. The leader's own call needs no waking, and for a future nobody waits."""
+        last: _Call | None = None
+        first: _Call | None = None
         with self._lock:
-            self._hand_on()  # first, so that the next commit is on its way
-        if waiting:
-            self._wake_up(waiting[0])
+            for call, answer in zip(calls, answers, strict=True):
+                call.answer = answer
+                call.error = None if error is None else _own_error(error)
+                call.answered = True
+                if call.future is not None or call is own:
+                    continue
+                if last is None:
+                    first = call
+                else:
+                    last.following = call
+                last = call
+            self._wake_up(first)
         for call in calls:
             if call.future is None:
                 continue
@@ -218,12 +221,13 @@ class Committer:
                 call.future.set_exception(call.error)
 
     def _wake_up(self, call: _Call | None) -> None:
-        """Wake a call, or the first after it whose caller still waits."""
-        with self._lock:
-            while call is not None and call.gone:
-                call = call.following
-            if call is not None and call.woken.locked():
-                call.woken.release()
+        """Wake a call, or the first after it whose caller still waits; after the last, the next leader. Lock held."""
+        while call is not None and call.gone:
+            call = call.following
+        if call is None:
+            self._hand_on()
+        elif call.woken.locked():
+            call.woken.release()
 
     def _hand_on(self) -> None:
         """Let the first that waits lead, or nobody. The lock is held."""
@@ -255,3 +259,19 @@ class Committer:
                 if self._closed and not self._led:
                     return
             self._lead(None)
+
+
+def _own_error(error: BaseException) -> BaseException:
+    """What one of several callers raises: a traceback belongs to one thread."""
+    if isinstance(error, StrandlineError):
+        own = copy.copy(error)
+        own.__cause__ = error.__cause__
+        return own
+    if isinstance(error, Exception):
+        return error
+    return Unavailable(
+        "the thread that committed was interrupted",
+        code="log_failed",
+        hint="retry with an append id, or read the head",
+        applied="unknown",
+    )

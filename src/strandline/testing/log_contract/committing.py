@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import os
+import random
+import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +19,7 @@ from strandline.errors import InvalidInput, StrandlineError, Unavailable, Unsupp
 from strandline.fold import EventsAppended, Refused
 from strandline.log.api import Draft, Log, Recorded
 from strandline.log.committer import Committer
+from strandline.record import decode_header
 from strandline.settings import Settings
 from strandline.testing.log_contract.made import (
     KEY,
@@ -26,6 +30,7 @@ from strandline.testing.log_contract.made import (
     in_threads,
     partition_for,
 )
+from strandline.values.actions import Append
 
 DEADLINE_S = 30.0
 
@@ -220,6 +225,60 @@ class CommittingContract:
         second.set()
         assert [future.result(DEADLINE_S).effect.first for future in (leader, stays)] == [1, 4]
         assert committer.append(draft_of(KEY)).effect == EventsAppended(5, 5, 4, 1)
+
+    @pytest.mark.req("J42", "RA2", "RA3")
+    def test_giving_up_at_any_moment_loses_nobody(self, opened: Opened) -> None:
+        gate = Gate(opened(partitions=PARTITIONS))
+        committer = Committer(gate, Settings())
+        outcomes: dict[str, str] = {}
+
+        def write(writer: int) -> None:
+            chance = random.Random(writer)
+            for number in range(40):
+                append_id = f"{writer:016x}{number:016x}"
+                draft = draft_of(f"order|{writer}", number, append_id=append_id)
+                try:
+                    committer.append(draft, chance.choice([0.0, 0.0002, 0.001, 0.003, DEADLINE_S]))
+                    outcomes[append_id] = "ok"
+                except Unavailable as error:
+                    outcomes[append_id] = error.applied
+
+        in_threads(write, 16)
+        assert committer.append(draft_of("order|last"), DEADLINE_S).place is not None
+        assert not committer._led
+        found = [record for partition in range(PARTITIONS) for record in everything(gate, partition)]
+        ids = Counter(
+            action.append_id for record in found if isinstance(action := decode_header(record.header), Append)
+        )
+        for append_id, outcome in outcomes.items():
+            assert ids[append_id] in {"ok": {1}, "no": {0}, "unknown": {0, 1}}[outcome]
+        assert len(outcomes) == 16 * 40
+        committer.close()
+
+    @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="needs a signal to interrupt a thread with")
+    @pytest.mark.parametrize("before_it", [0, 2])
+    def test_an_interrupted_caller_holds_up_nobody(self, hold: Any, before_it: int) -> None:
+        def interrupt(number: int, frame: Any) -> None:
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGUSR1, interrupt)
+        try:
+            held = hold()
+            others = [held.submit(draft_of(KEY)) for _ in range(before_it)]
+
+            def interrupt_when_queued() -> None:
+                until(lambda: len(held.committer._queue) > before_it)
+                os.kill(os.getpid(), signal.SIGUSR1)
+
+            held.pool.submit(interrupt_when_queued)
+            with pytest.raises(KeyboardInterrupt):
+                held.committer.append(draft_of("order|interrupted"))
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        others.append(held.submit(draft_of(KEY)))
+        held.gate.open.set()
+        assert [future.result(DEADLINE_S).effect.first for future in others] == list(range(1, len(others) + 1))
+        assert held.committer.append(draft_of(KEY)).place is not None
 
     @pytest.mark.req("J49")
     def test_close_finishes_what_is_queued(self, hold: Any) -> None:
