@@ -24,7 +24,7 @@ from strandline import (
 )
 from strandline.connect import Strandline
 from strandline.journal.checks import new_id
-from strandline.log.api import Draft
+from strandline.log.api import Draft, Page
 from strandline.log.memory import MemoryLog
 from strandline.record import encode_header, encode_value
 from strandline.resolve import resolve
@@ -295,23 +295,29 @@ def pages_of(s: Strandline, size: int) -> Iterator[None]:
 
 
 @pytest.mark.req("J59")
-def test_a_change_before_anything_was_handed_out_is_a_new_plan() -> None:
-    for change, expected in (("delete", [9, 10]), ("purge", []), ("purge-append", [1, 2])):
-        s, faults = faulty(read_page=4)
-        s.journal.append(KEY, events(*range(10)))
+@pytest.mark.parametrize(
+    ("change", "to", "expected"),
+    [("delete", None, [9, 10]), ("delete", 9, [9]), ("purge", None, []), ("purge-append", None, [1, 2])],
+)
+def test_a_change_before_anything_was_handed_out_is_a_new_plan(
+    change: str, to: int | None, expected: list[int]
+) -> None:
+    s, faults = faulty(read_page=4)
+    s.journal.append(KEY, events(*range(10)))
+    s.journal.delete(KEY, to=3)
+    carry(s)
+
+    def act() -> None:
+        if change == "delete":
+            s.journal.delete(KEY, to=8)
+        else:
+            s.journal.purge(KEY)
+        if change == "purge-append":
+            s.journal.append(KEY, events("a", "b"))
         carry(s)
 
-        def act(s: Strandline = s, change: str = change) -> None:
-            if change == "delete":
-                s.journal.delete(KEY, to=8)
-            else:
-                s.journal.purge(KEY)
-            if change == "purge-append":
-                s.journal.append(KEY, events("a", "b"))
-            carry(s)
-
-        faults.at("before store.page", act)
-        assert seq_nrs(s.journal.read(KEY)) == expected
+    faults.at("before store.page", act)
+    assert seq_nrs(s.journal.read(KEY, to=to)) == expected
 
 
 @pytest.mark.req("J59", "J98")
@@ -421,13 +427,35 @@ def test_damaged(s: Strandline) -> None:
     assert [row.reason for row in s.store.quarantined()] == ["digest", "undecodable"]
 
 
+def newer(key: Key) -> bytes:
+    """A header that a later version wrote."""
+    good = encode_header(Append(str(key), (("Placed", ()),), "1" * 32, False, "f" * 32))
+    body = good[18:].replace(b'"v":1', b'"v":2')
+    return b'{"crc":"%08x",' % zlib.crc32(b"{" + body) + body
+
+
+class Unfiltered(MemoryLog):
+    """A log that leaves it to its readers to pick out a key, as it may."""
+
+    def read(self, partition: int, *, after: int, key: str | None = None, **more: Any) -> Page:
+        return super().read(partition, after=after, **more)
+
+
+@pytest.mark.req("J54")
+def test_a_log_that_gives_records_of_all_keys() -> None:
+    log = Unfiltered(partitions=1)
+    s = paired(log, MemoryStore(StoreSettings(log.log_id, 1, 10_000)), tail_buffer_bytes=600)
+    for number in range(6):
+        s.journal.append(KEY if number % 2 else OTHER, events(number))
+    raw_append(s, 0, key=str(OTHER), header=newer(OTHER), value=b"")
+    damaged(s, key=OTHER)
+    assert numbered(s.journal.read(KEY)) == [(1, 0, 1), (2, 1, 3), (3, 2, 5)]
+
+
 @pytest.mark.req("RR12")
 def test_a_record_of_a_newer_version(s: Strandline) -> None:
     s.journal.append(KEY, events(1))
-    good = encode_header(Append(str(KEY), (("Placed", ()),), "1" * 32, False, "f" * 32))
-    body = good[18:].replace(b'"v":1', b'"v":2')
-    newer = b'{"crc":"%08x",' % zlib.crc32(b"{" + body) + body
-    raw_append(s, 0, key=str(KEY), header=newer, value=b"")
+    raw_append(s, 0, key=str(KEY), header=newer(KEY), value=b"")
     for call in (lambda: list(s.journal.read(KEY)), lambda: s.journal.head(KEY)):
         with pytest.raises(SchemaMismatch) as caught:
             call()

@@ -78,7 +78,7 @@ class Journal:
         headers: dict[str, str] | None = None,
         numbers: bool = True,
     ) -> Future[Appended]:
-        """An append that is not waited for. Bad input is refused at once, everything else by the future.
+        """An append that is not waited for. Bad input and a full queue are refused at once, the rest by the future.
 
         Appends of one thread to one key keep their order. What is under way cannot be cancelled.
         """

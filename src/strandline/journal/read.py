@@ -133,8 +133,8 @@ class Reading:
     def _from_store(self) -> Iterator[Iterable[RecordedEvent]]:
         key, _, _, _, stored, _, _, end = self._plan
         while stored is not None and self._wanted <= min(end, stored.seq_nr):
-            # One above the end, as it proves that nothing below it is missing.
-            limit = min(self._reader.settings.read_page, end - self._wanted + 2)
+            # In a gap, or where one is missing, the page goes beyond the end: what stands there tells which it is.
+            limit = min(self._reader.settings.read_page, end - self._wanted + 1)
             rows = self._reader.store.page(
                 key, stored.life, stored.segment_size, from_=self._wanted, to=stored.seq_nr, limit=limit
             )
@@ -165,8 +165,7 @@ class Reading:
 
     def _wanted_of(self, tail: Tail) -> list[TailEvent]:
         """The events of a tail that are still wanted; they count as handed out then."""
-        events = list(tail.events)
-        tail.events.clear()
+        events, tail.events = tail.events, []
         if events and events[0].seq_nr < self._wanted:
             events = [event for event in events if event.seq_nr >= self._wanted]
         if events:
@@ -187,13 +186,10 @@ class Reading:
                 if error.code != "trimmed":
                     raise
                 break
-            for record in page.records:
-                tail = Tail(key, state, reader.segment_size, from_=self._wanted, to=end, bytes_max=SEQ_NR_MAX)
-                tail.add((record,))
-                state = tail.state
-                if isinstance(state, Head) and state.life == head.life:
-                    yield self._wanted_of(tail)
-            after = page.position - 1
+            tail = Tail(key, state, reader.segment_size, from_=self._wanted, to=end, bytes_max=SEQ_NR_MAX)
+            tail.add(page.records)
+            state, after = tail.state, page.position - 1
+            yield self._wanted_of(tail)
             if self._wanted > end:
                 return
         if state != head:  # else all was there, and the end asked for is in a gap

@@ -6,13 +6,12 @@ of its append.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 from strandline.errors import Corrupt
-from strandline.fold import Effect, EventsAppended, EventsDeleted, LifePurged, fold
+from strandline.fold import Effect, EventsAppended, LifePurged, fold
 from strandline.record import BadHeader, BadValue, Content, Record, decode_header, read_contents
 from strandline.rows import DAMAGED_FORMS, damaged_contents, event_cells, life_of
 from strandline.values.actions import Append, Place
@@ -86,9 +85,9 @@ class TailEvent(RecordedEvent):
 class Tail:
     """What the tail does to one key, fed record by record or in pages.
 
-    `state` is the key's state after it. `events` are those of its accepted appends in from_..to that no later action
-    took away, as many as the buffer holds; where it overflowed, `resume` says after which offset and on which state to
-    fold them again.
+    `state` is the key's state after it. `events` are those that it appended to the state's life in from_..to, also
+    deleted ones, as many as the buffer holds; where it overflowed, `resume` says after which offset and on which state
+    to fold them again.
     """
 
     __slots__ = ("_bytes_max", "_free", "_from", "_key", "_segment_size", "_to", "events", "resume", "state")
@@ -100,7 +99,7 @@ class Tail:
         self._from, self._to = from_, to
         self._bytes_max = self._free = bytes_max
         self.state = state
-        self.events: deque[TailEvent] = deque()
+        self.events: list[TailEvent] = []
         self.resume: tuple[int, State] | None = None
 
     def add(self, records: Iterable[Record]) -> None:
@@ -129,8 +128,9 @@ class Tail:
                     raise _disagreement(record, effect)
                 if self.resume is None and effect.last >= self._from and effect.first <= self._to:
                     self._keep(action, place, effect, value, before)
-            elif type(effect) is EventsDeleted or type(effect) is LifePurged:
-                self._drop(effect)
+            elif type(effect) is LifePurged:
+                self.events.clear()
+                self._free, self.resume = self._bytes_max, None
         self.state = state
 
     def _keep(self, action: Append, place: Place, effect: EventsAppended, value: bytes | None, before: State) -> None:
@@ -143,14 +143,6 @@ class Tail:
         start, stop = max(0, self._from - effect.first), min(count, self._to - effect.first + 1)
         for index in range(start, stop):
             self.events.append(TailEvent(life, piece, index))
-
-    def _drop(self, effect: EventsDeleted | LifePurged) -> None:
-        if type(effect) is LifePurged:
-            self.events.clear()
-            self._free, self.resume = self._bytes_max, None
-            return
-        while self.events and self.events[0].seq_nr <= effect.to:
-            self.events.popleft()
 
 
 def _disagreement(record: Record, effect: Effect) -> Corrupt:
