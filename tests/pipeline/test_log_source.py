@@ -15,7 +15,7 @@ from strandline.connect import Strandline
 from strandline.errors import MissingEvent
 from strandline.pipeline import pages
 from strandline.pipeline.failures import from_text
-from strandline.pipeline.log_source import ARROW_SCHEMA, SCHEMA, LogRange, LogReader, LogSource
+from strandline.pipeline.log_source import ARROW_SCHEMA, SCHEMA, LogRange, LogRanges, LogReader, LogSource, tasks_of
 from strandline.pipeline.target import Target
 from strandline.pipeline.task import RESULT_ARROW_SCHEMA, carry_pages
 from strandline.testing import carry
@@ -102,7 +102,7 @@ def test_pages_come_in_one_exact_schema(s: Strandline, target: Target) -> None:
     fill(s, {4: 3})
     assert [name.split()[0] for name in SCHEMA.split(", ")] == ARROW_SCHEMA.names
     assert LogSource.name() == "strandline_log"
-    (batch,) = reader(target).read(LogRange(4, 1, 3))
+    (batch,) = reader(target).read(LogRanges([LogRange(4, 1, 3)]))
     assert batch.schema.equals(ARROW_SCHEMA)
     (row,) = batch.to_pylist()
     assert (row["partition"], row["start"], row["position"], row["error"]) == (4, 1, 3, None)
@@ -124,7 +124,7 @@ def test_an_error_of_the_source_is_a_row_and_no_failed_task(s: Strandline, targe
     fill(s, {4: 5})
     r = reader(target)
     s.log.trim(4, to=2, pointer=2, keep_after=2**62)
-    (batch,) = r.read(LogRange(4, 0, 5))
+    (batch,) = r.read(LogRanges([LogRange(4, 0, 5)]))
     error = from_text(batch.to_pylist()[0]["error"])
     assert "trimmed" in str(error)
     (result,) = [row for out in carry_pages(target, 0, iter([batch])) for row in out.to_pylist()]
@@ -139,7 +139,7 @@ def test_a_task_commits_whenever_it_holds_enough_bytes(s: Strandline, tmp_path: 
     target = Target(f"sqlite:{tmp_path}/shop", settings={"batch_bytes_max": 2**20})
     lease = s.store.take_lease("test")
     try:
-        batches = list(reader(target).read(LogRange(4, 0, 5)))
+        batches = list(reader(target).read(LogRanges([LogRange(4, 0, 5)])))
         (result,) = [row for out in carry_pages(target, lease.fence, iter(batches)) for row in out.to_pylist()]
     finally:
         target.drop()
@@ -155,10 +155,32 @@ def test_a_damaged_page_writes_nothing_and_says_so(s: Strandline, target: Target
 
     fill(s, {4: 2})
     lease = s.store.take_lease("test")
-    (batch,) = reader(target).read(LogRange(4, 0, 2))
+    (batch,) = reader(target).read(LogRanges([LogRange(4, 0, 2)]))
     row = batch.to_pylist()[0]
     row["page"] = row["page"][:-1] + b"?"
     damaged = pa.RecordBatch.from_pylist([row], schema=ARROW_SCHEMA)
     (result,) = [row for out in carry_pages(target, lease.fence, iter([damaged])) for row in out.to_pylist()]
     assert getattr(from_text(result["error"]), "name", "") == "Corrupt.transport"
     assert s.store.pointers()[4].offset == -1
+
+
+def test_short_ranges_share_a_task_and_long_ones_do_not() -> None:
+    ranges = [LogRange(0, 0, 10_000), LogRange(1, 5, 6), LogRange(2, 0, 400), LogRange(3, 7, 8), LogRange(4, 0, 200)]
+    tasks = tasks_of(ranges)
+    assert [[range_.partition for range_ in task.ranges] for task in tasks] == [[1, 3, 4], [2], [0]]
+    assert tasks_of([]) == []
+
+
+@pytest.mark.req("J84")
+def test_a_range_that_fails_stops_no_other_of_its_task(s: Strandline, target: Target) -> None:
+    fill(s, {4: 5, 5: 3, 7: 2})
+    s.log.trim(4, to=2, pointer=2, keep_after=2**62)
+    lease = s.store.take_lease("test")
+    batches = reader(target).read(LogRanges([LogRange(5, 0, 3), LogRange(4, 0, 5), LogRange(7, 0, 2)]))
+    results = [row for out in carry_pages(target, lease.fence, iter(list(batches))) for row in out.to_pylist()]
+    assert [(result["partition"], result["events"], result["error"] is None) for result in results] == [
+        (5, 3, True),
+        (4, 0, False),
+        (7, 2, True),
+    ]
+    assert [s.store.pointers()[partition].offset for partition in (4, 5, 7)] == [-1, 2, 1]

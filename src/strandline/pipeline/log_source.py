@@ -1,8 +1,8 @@
 """The log as a Spark stream: one Python data source over the log protocol, for every log.
 
-A Spark partition is a partition of the log; a row is a page of its records (`pages`). Ranges start at the store's
-pointers, whatever Spark remembers. Offsets are positions, as JSON in order of partition. Nothing is kept between calls
-but the end that an available-now run froze.
+A task reads ranges of whole partitions of the log, one after the other: one if it is long, several if they are short.
+A row is a page of records (`pages`). Ranges start at the store's pointers, whatever Spark remembers. Offsets are
+positions, as JSON in order of partition. Nothing is kept between calls but the end that an available-now run froze.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ ARROW_SCHEMA = pa.schema(
 PAGE_RECORDS_MAX = 2000
 PAGE_BYTES_MAX = 2**20
 IDLE_WAIT_S = 0.25
+TASK_RECORDS = 500
+"""Ranges are put into one task up to so many records."""
 
 Positions = dict[str, int]
 
@@ -62,12 +64,23 @@ class LogSource(DataSource):
 
 
 @dataclass
-class LogRange(InputPartition):
-    """What one task reads: offsets `start` to `position` - 1 of a partition."""
+class LogRange:
+    """Offsets `start` to `position` - 1 of a partition."""
 
     partition: int
     start: int
     position: int
+
+    @property
+    def span(self) -> int:
+        return self.position - self.start
+
+
+@dataclass
+class LogRanges(InputPartition):
+    """What one task reads, in this order."""
+
+    ranges: list[LogRange]
 
 
 class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -106,17 +119,18 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Positions:  # noqa: N802
         return _positions(self._ends())
 
-    def partitions(self, start: Positions, end: Positions) -> Sequence[LogRange]:
-        return [LogRange(int(p), start[p], end[p]) for p in end if end[p] > start[p]]
+    def partitions(self, start: Positions, end: Positions) -> Sequence[LogRanges]:
+        return tasks_of([LogRange(int(p), start[p], end[p]) for p in end if end[p] > start[p]])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, LogRange):
+        if not isinstance(partition, LogRanges):
             raise TypeError(partition)
-        try:
-            yield from _read(self.target, partition)
-        except Exception as error:  # noqa: BLE001 - the task's result says it, the driver decides
-            self.target.drop()
-            yield _batch(partition, None, to_text(error))
+        for range_ in partition.ranges:
+            try:
+                yield from _read(self.target, range_)
+            except Exception as error:  # noqa: BLE001 - the task's result says it, the driver decides
+                self.target.drop()
+                yield _batch(range_, None, to_text(error))
 
     def stop(self) -> None:
         self.target.drop()
@@ -133,6 +147,19 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             position if partition in self.held else max(position, end)
             for partition, (position, end) in enumerate(zip(positions, ends, strict=True))
         ]
+
+
+def tasks_of(ranges: list[LogRange]) -> list[LogRanges]:
+    """Ranges shared out to tasks: a task costs more than a few records, so short ranges share one."""
+    tasks: list[LogRanges] = []
+    free = 0
+    for range_ in sorted(ranges, key=lambda range_: range_.span):
+        if range_.span > free:
+            tasks.append(LogRanges([]))
+            free = TASK_RECORDS
+        tasks[-1].ranges.append(range_)
+        free -= range_.span
+    return tasks
 
 
 def _limited(positions: list[int], ends: list[int], rows_max: int | None, span_max: int) -> list[int]:

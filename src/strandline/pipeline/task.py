@@ -1,4 +1,4 @@
-"""What a Spark task does: take the pages of one partition's range, carry them, say what came of it.
+"""What a Spark task does: take the pages of its ranges, carry them, say what came of each.
 
 A task never fails and never retries: an error is its result, and the driver decides.
 """
@@ -6,8 +6,10 @@ A task never fails and never retries: an error is its result, and the driver dec
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -45,27 +47,29 @@ class Result(NamedTuple):
 
 
 def carry_pages(target: Target, fence: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The function that Spark maps over the stream: one result per range."""
+    """The function that Spark maps over the stream: one result per range. One that fails stops no other."""
+    rows = (row for batch in batches for row in batch.to_pylist())
+    for partition, pages_of in groupby(rows, key=itemgetter("partition")):
+        yield _row(_carry_range(target, fence, partition, pages_of))
+
+
+def _carry_range(target: Target, fence: int, partition: int, rows: Iterable[dict[str, Any]]) -> Result:
     started = time.perf_counter()
     task: _Task | None = None
-    partition = -1
     try:
-        for batch in batches:
-            for row in batch.to_pylist():
-                partition = row["partition"]
-                task = task or _Task(target, fence, partition, row["start"], row["position"])
-                if row["error"] is not None:
-                    yield _row(task.result(started)._replace(error=row["error"]))
-                    return
-                task.take(pages.unpack(partition, row["page"]))
+        for row in rows:
+            task = task or _Task(target, fence, partition, row["start"], row["position"])
+            if row["error"] is not None:
+                return task.result(started)._replace(error=row["error"])
+            task.take(pages.unpack(partition, row["page"]))
         if task is not None:
             task.finish()
-            yield _row(task.result(started))
+        return task.result(started) if task else Result(partition)
     except Exception as error:  # noqa: BLE001 - reported, not raised: the other partitions do not wait
         if not isinstance(error, StrandlineError) or error.retryable:
             target.drop()
         done = task.result(started) if task else Result(partition)
-        yield _row(done._replace(error=to_text(error)))
+        return done._replace(error=to_text(error))
 
 
 class _Task:
