@@ -160,10 +160,11 @@ def _purge(state: State, action: Purge, place: Place) -> tuple[State, Effect]:
 
 
 def _new_head(place: Place, *, life: int, seq_nr: int, delete_to: int, segment_size: int) -> Head:
-    return Head(
-        seq_nr, delete_to, life, place.partition, place.offset, place.timestamp, place.timestamp, None, None,
-        segment_size, 0, seq_nr, delete_to, (), None,
-    )  # fmt: skip
+    partition, offset, timestamp = place
+    return _new(Head, (
+        seq_nr, delete_to, life, partition, offset, timestamp, timestamp, None, None, segment_size, 0, seq_nr,
+        delete_to, (), None,
+    ))  # fmt: skip
 
 
 def remembered(head: Head, append_id: str) -> Remembered | None:

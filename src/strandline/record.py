@@ -116,19 +116,29 @@ def _unknown(version: object, kind: object) -> SchemaMismatch:
 
 
 def _fields(action: Action) -> dict[str, Any]:
-    fields: dict[str, Any] = {"v": RECORD_VERSION}
     if isinstance(action, Append):
-        fields.update(kind="append", key=action.key, events=action.events, id=action.append_id, digest=action.digest)
-        fields.update(_said(given=action.id_given or None, first=action.first, expected=action.expected))
-        fields.update(_said(headers=action.headers))
-        if action.expire_after_us != KEEP_EXPIRY:
-            fields["expire"] = action.expire_after_us
-    elif isinstance(action, Mark):
-        fields.update(kind="mark", id=action.id, **_said(key=action.key, at_least=action.at_least))
-    elif isinstance(action, Delete):
-        fields.update(kind="delete", key=action.key, to=action.to, **_said(life=action.life))
-    else:
-        fields.update(kind="purge", key=action.key, **_said(if_offset=action.if_offset))
+        return _append_fields(action)
+    if isinstance(action, Mark):
+        said = _said(key=action.key, at_least=action.at_least)
+        return {"v": RECORD_VERSION, "kind": "mark", "id": action.id, **said}
+    if isinstance(action, Delete):
+        return {"v": RECORD_VERSION, "kind": "delete", "key": action.key, "to": action.to, **_said(life=action.life)}
+    return {"v": RECORD_VERSION, "kind": "purge", "key": action.key, **_said(if_offset=action.if_offset)}
+
+
+def _append_fields(action: Append) -> dict[str, Any]:
+    key, events, append_id, id_given, digest, first, expected, expire_after_us, headers = action
+    fields = {"v": RECORD_VERSION, "kind": "append", "key": key, "events": events, "id": append_id, "digest": digest}
+    if id_given:
+        fields["given"] = True
+    if first is not None:
+        fields["first"] = first
+    if expected is not None:
+        fields["expected"] = expected
+    if headers is not None:
+        fields["headers"] = headers
+    if expire_after_us != KEEP_EXPIRY:
+        fields["expire"] = expire_after_us
     return fields
 
 

@@ -30,18 +30,17 @@ from strandline.settings import Settings
 class _Call:
     """An append on its way. `woken` is released when it is answered, or when it is to lead."""
 
-    __slots__ = ("answer", "answered", "draft", "error", "following", "future", "gone", "leads", "taken", "woken")
+    answer: Recorded | None = None
+    error: BaseException | None = None
+    leads = False  # it commits for all who wait
+    taken = False  # it is in a commit
+    answered = False  # the commit has ended
+    gone = False  # its caller did not wait for that
+    following: _Call | None = None  # to be woken by this one
 
     def __init__(self, draft: Draft, future: Future[Recorded] | None = None) -> None:
         self.draft = draft
         self.future = future
-        self.answer: Recorded | None = None
-        self.error: BaseException | None = None
-        self.leads = False  # it commits for all who wait
-        self.taken = False  # it is in a commit
-        self.answered = False  # the commit has ended
-        self.gone = False  # its caller did not wait for that
-        self.following: _Call | None = None  # to be woken by this one
         self.woken = Lock()
         self.woken.acquire()
 

@@ -165,12 +165,13 @@ class Database:
     def begin(self) -> apsw.Connection:
         """Take the write lock, here and in the file; `Unavailable.timeout` after `append_timeout_s`."""
         self.check()
-        if not self._lock.acquire(timeout=self._settings.append_timeout_s):
+        if not self._lock.acquire(blocking=False) and not self._lock.acquire(timeout=self._settings.append_timeout_s):
             raise Unavailable(
                 f"{self.path} is busy in this process", code="timeout", hint="call again", path=str(self.path)
             )
         try:
-            self.check_writable()
+            if self._failed is not None:
+                self.check_writable()
             self.cursor.execute("BEGIN IMMEDIATE")
             self.moved = self.writer.data_version() != self._version
         except apsw.Error as error:
