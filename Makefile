@@ -35,7 +35,7 @@ check: $(STAMP)
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/python tools/conformance.py --brief
+	@$(BIN)/python tools/conformance.py --brief --strict
 
 bench: $(STAMP)
 	@$(BIN)/strandline bench $(NAME) $(ARGS)

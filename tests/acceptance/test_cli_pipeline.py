@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from tests.acceptance.cli_call import COMMAND, appended, call, process_env, run
 
 import strandline
+from strandline.settings import Settings
 
 DEADLINE_S = 240
 
@@ -52,6 +54,7 @@ def test_bad_options_of_a_replay_start_no_spark(argv: list[str], name: str, url:
 
 
 @pytest.mark.spark
+@pytest.mark.req("RS2")
 @pytest.mark.timeout(600)
 def test_run_once_then_until_stopped(url: str) -> None:
     for number in range(5):
@@ -70,7 +73,9 @@ def test_run_once_then_until_stopped(url: str) -> None:
         said = next(line for line in process.stdout if b": 3 events in" in line)
         assert status(url)["lease_holder"] is not None
         process.send_signal(signal.SIGTERM)
+        told = time.monotonic()
         out, err = process.communicate(timeout=DEADLINE_S)
+    assert time.monotonic() - told < Settings().shutdown_grace_s
     assert process.returncode == 0, err
     assert said.startswith(b"batch 1: ")
     assert "carried 3 events" in out.decode()

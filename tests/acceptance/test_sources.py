@@ -1,0 +1,83 @@
+"""What must not stand in the sources: found by reading them, not by running them."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+SHIPPED_FOR_TESTS = ROOT / "src" / "strandline" / "testing"
+
+
+def nodes(*, testing: bool = True) -> Iterator[tuple[str, ast.AST]]:
+    assert len(SOURCES) > 50
+    for path in SOURCES:
+        if testing or SHIPPED_FOR_TESTS not in path.parents:
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}", node
+
+
+@pytest.mark.req("D9")
+def test_nothing_from_outside_is_run_or_unpickled() -> None:
+    modules, calls = {"pickle", "marshal", "shelve", "yaml", "dill", "cloudpickle"}, {"eval", "exec", "compile"}
+    found = []
+    for where, node in nodes():
+        if isinstance(node, ast.Import):
+            found += [where for name in node.names if name.name.partition(".")[0] in modules]
+        elif isinstance(node, ast.ImportFrom):
+            found += [where for name in [node.module or ""] if name.partition(".")[0] in modules]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in calls:
+            found.append(where)
+    assert found == []
+
+
+def test_sql_is_never_glued_together() -> None:
+    """Statements come from files; what a program knows only at run time goes in as a parameter."""
+    glued = (ast.JoinedStr, ast.BinOp)
+    found = [
+        where
+        for where, node in nodes(testing=False)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("execute", "executemany")
+        and node.args
+        and isinstance(node.args[0], glued)
+    ]
+    assert found == []
+
+
+@pytest.mark.req("D6")
+def test_no_text_reaches_a_function_of_spark_that_runs_it() -> None:
+    found = [
+        where
+        for where, node in nodes()
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("expr", "selectExpr", "where", "sql", "filter")
+    ]
+    assert found == []
+
+
+@pytest.mark.req("RS9")
+def test_no_check_of_the_product_rests_on_assert() -> None:
+    assert [where for where, node in nodes(testing=False) if isinstance(node, ast.Assert)] == []
+
+
+@pytest.mark.req("RS9")
+@pytest.mark.timeout(600)
+def test_the_contract_suites_pass_without_asserts() -> None:
+    """pytest keeps the asserts of tests alive by itself; those of anything else are gone under -O."""
+    program = [
+        sys.executable, "-O", "-m", "pytest", "-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider",
+        "-W", "ignore::pytest.PytestConfigWarning", "tests/contract",
+    ]  # fmt: skip
+    answer = subprocess.run(program, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout[-3000:]
+    assert " passed" in answer.stdout
