@@ -262,7 +262,7 @@ def _find_store(place: Place, settings: Settings, clock: Callable[[], int]) -> S
     try:
         return SqliteStore.open(place.path, settings, None, None, clock=clock)
     except SchemaMismatch as error:
-        if error.code != "no_schema" or settings.schema == "check":
+        if error.code != "no_schema":
             raise
         return None
 

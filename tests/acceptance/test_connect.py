@@ -18,7 +18,6 @@ import pytest
 
 import strandline
 from strandline import Event, InvalidInput, Key, SchemaMismatch, Unsupported
-from strandline.errors import StrandlineError
 from strandline.testing import FakeClock, carry
 
 KEY = Key("order", "42")
@@ -268,8 +267,10 @@ def test_a_foreign_file_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / name).write_bytes(b"this is no database of ours" * 100)
         before = contents(tmp_path)
-        with pytest.raises(StrandlineError):
-            strandline.connect(f"sqlite:{folder}")
+        for schema in ("create", "check"):
+            with pytest.raises(SchemaMismatch) as caught:
+                strandline.connect(f"sqlite:{folder}", schema=schema)
+            assert caught.value.name == "SchemaMismatch.foreign_file"
         if name == "store.db":
             assert contents(tmp_path) == before
         assert (folder / name).read_bytes() == before[f"{folder.name}/{name}"]
