@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import strandline.pipeline
 from strandline import Event
 from strandline.connect import Strandline
 from strandline.errors import Corrupt, InvalidInput, NotFound
@@ -122,3 +125,17 @@ def test_what_was_deleted_or_purged_meanwhile_is_only_taken_off_the_list(s: Stra
     raw_append(s, 0, key=KEY, header=encode_header(Purge(KEY)))
     carry(s)
     assert s.store.quarantined() == [], "a purge takes the bytes along"
+
+
+@pytest.mark.req("J98")
+def test_an_operator_lists_and_resolves_by_url(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path}/orders"
+    with strandline.connect(url, partitions=1) as s:
+        put(s, 1)
+        offset = put(s, 2, damaged=True)
+        carry(s)
+        (listed,) = strandline.pipeline.quarantine(url)
+        assert (listed.offset, listed.key, listed.reason) == (offset, KEY, "undecodable")
+        strandline.pipeline.resolve(url, 0, offset, "skip")
+        assert strandline.pipeline.quarantine(url) == []
+        assert chain(s) == [(1, 0, 1)]

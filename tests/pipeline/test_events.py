@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import strandline
+import strandline.pipeline
 from strandline import Event
 from strandline.connect import Strandline
 from strandline.errors import InvalidInput
@@ -78,6 +78,7 @@ def test_a_batch_equals_what_read_gives_however_many_tasks(url: str, s: Strandli
     for tasks in (1, 2, 16):  # for each of two partitions
         rows = spark.read.format("strandline").option("url", url).option("tasks", tasks).load().collect()
         assert from_spark(rows) == wanted
+    assert from_spark(strandline.pipeline.replay(spark, url, from_="2020-01-01T00:00:00Z").collect()) == wanted
     by_key = {(r.key, r.seq_nr): r for r in rows}
     row = by_key["order|1", 1]
     assert (bytes(row.payload), row.json, row.metadata, row.damaged) == (b'{"n":1}', True, '{"by":"web"}', False)

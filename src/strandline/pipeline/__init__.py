@@ -1,4 +1,37 @@
 """What runs on Spark: the sources, replication, the jobs, and the session they run in.
 
-Importing this package imports no PySpark: the modules that need it are loaded when they are used.
+    run             carry the log into the store, until stopped or once up to now
+    replay          journals as a DataFrame
+    purge_expired   purge keys whose expiry has passed
+    quarantine      damaged and foreign records
+    resolve         skip one of them, or read it again
+
+Importing this package imports no PySpark: what needs it is loaded when it is used.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from strandline.pipeline.events import replay
+    from strandline.pipeline.expiry import purge_expired
+    from strandline.pipeline.operator import quarantine, resolve
+    from strandline.pipeline.replicate import run
+
+__all__ = ["purge_expired", "quarantine", "replay", "resolve", "run"]
+
+_HOMES = {
+    "purge_expired": "expiry",
+    "quarantine": "operator",
+    "replay": "events",
+    "resolve": "operator",
+    "run": "replicate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

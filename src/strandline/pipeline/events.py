@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -80,6 +81,14 @@ class EventsSource(DataSource):
     def streamReader(self, schema: StructType) -> EventsStreamReader:  # noqa: N802 - Spark's name
         _check_schema(schema)
         return EventsStreamReader(Selection.of(self.options, STREAM_OPTIONS))
+
+
+def replay(spark: SparkSession, url: str | None = None, **options: Any) -> DataFrame:
+    """Journals as a DataFrame; options are those of the format, `from` written `from_`."""
+    spark.dataSource.register(EventsSource)
+    given = {"url": url, **{name.rstrip("_"): value for name, value in options.items()}}
+    texts = {name: str(value) for name, value in given.items() if value is not None}
+    return spark.read.format(EventsSource.name()).options(**texts).load()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,32 @@
+"""What an operator asks of a pipeline's store: what was quarantined, and what is to become of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strandline.pipeline.target import Target
+from strandline.resolve import resolve as resolve_in
+from strandline.rows import QuarantineRow
+
+
+def quarantine(
+    url: str | None = None, *, log: str | None = None, store: str | None = None, limit: int = 1000, **settings: Any
+) -> list[QuarantineRow]:
+    """Damaged and foreign records, by partition and offset, without their bytes."""
+    with Target(url, log, store, settings).connect(schema="check") as s:
+        return s.store.quarantined(limit=limit)
+
+
+def resolve(
+    url: str | None,
+    partition: int,
+    offset: int,
+    how: str,
+    *,
+    log: str | None = None,
+    store: str | None = None,
+    **settings: Any,
+) -> None:
+    """`how` is "skip" (damaged events become gaps; a foreign record leaves the list) or "retry" (read it again)."""
+    with Target(url, log, store, settings).connect(schema="check") as s:
+        resolve_in(s.store, partition, offset, how)
