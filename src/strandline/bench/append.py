@@ -1,8 +1,8 @@
 """append: acknowledged appends per second, beside eventsourcing on SQLite; both sync every commit.
 
-Every call is to a key of its own, with a fresh UUID in it. Writers are threads of one process. A round warms up, then
-counts for a fixed time what was acknowledged within it. What a caller hands over (events, identifiers) is made inside
-that time on both sides.
+Writers are threads of one process. Each works on a journal of its own, there an aggregate, and takes a new one, with a
+fresh UUID, after 100 events. A round warms up, then counts for a fixed time what was acknowledged within it. What a
+caller hands over (events, identifiers) is made inside that time on both sides.
 """
 
 from __future__ import annotations
@@ -13,16 +13,34 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Sample
 from strandline.bench.child import in_child
 
 WARM_UP_S, COUNT_S = 0.5, 3.0
 QUICK_WARM_UP_S, QUICK_COUNT_S = 0.05, 0.2
+JOURNAL_EVENTS = 100
 
 
-def count_calls(call: Callable[[], None], writers: int, quick: bool) -> dict[str, Any]:
+class Journals:
+    """What one writer writes to: which journal, and from which number on."""
+
+    def __init__(self, events: int) -> None:
+        self._events, self._left = events, 0
+        self._id = uuid4()
+        self._next = 1
+
+    def next(self) -> tuple[UUID, int]:
+        """The journal of the next call, and the number of its first event."""
+        if self._left < self._events:
+            self._id, self._next, self._left = uuid4(), 1, max(JOURNAL_EVENTS, self._events)
+        first, self._next = self._next, self._next + self._events
+        self._left -= self._events
+        return self._id, first
+
+
+def count_calls(call: Callable[[Journals], None], writers: int, events: int, quick: bool) -> dict[str, Any]:
     """How many calls ended within the time, when `writers` threads make them one after the other."""
     warm_up_s, count_s = (QUICK_WARM_UP_S, QUICK_COUNT_S) if quick else (WARM_UP_S, COUNT_S)
     done = [0] * writers
@@ -31,10 +49,11 @@ def count_calls(call: Callable[[], None], writers: int, quick: bool) -> dict[str
     start = threading.Barrier(writers + 1)
 
     def write(writer: int) -> None:
+        journals = Journals(events)
         start.wait()
         try:
             while running:
-                call()
+                call(journals)
                 done[writer] += 1
         except Exception as error:  # noqa: BLE001 (a round with a failed call gives no figure, whatever failed)
             failed.append(error)
@@ -69,16 +88,17 @@ def ours_in_child(folder: str, writers: int, events: int, quick: bool) -> dict[s
     with strandline.connect(f"sqlite:{folder}/ours") as s:
         journal = s.journal
 
-        def call() -> None:
+        def call(journals: Journals) -> None:
+            order, _ = journals.next()
             journal.append(
-                strandline.Key("order", uuid4().hex), [strandline.Event("OrderPlaced", payload) for _ in range(events)]
+                strandline.Key("order", order.hex), [strandline.Event("OrderPlaced", payload) for _ in range(events)]
             )
 
-        return count_calls(call, writers, quick)
+        return count_calls(call, writers, events, quick)
 
 
 def theirs_in_child(folder: str, writers: int, events: int, quick: bool) -> dict[str, Any]:
-    """Through the peer's recorder: as many stored events a call, versions 1 and up of a new aggregate."""
+    """Through the peer's recorder: as many stored events a call, with the versions that come next."""
     from eventsourcing.persistence import StoredEvent
 
     from strandline.bench import peer
@@ -86,13 +106,13 @@ def theirs_in_child(folder: str, writers: int, events: int, quick: bool) -> dict
     payload = os.urandom(PAYLOAD_BYTES)
     with peer.recorder(folder) as recorder:
 
-        def call() -> None:
-            originator_id = uuid4()
+        def call(journals: Journals) -> None:
+            order, first = journals.next()
             recorder.insert_events(
-                [StoredEvent(originator_id, version, "order:OrderPlaced", payload) for version in range(1, events + 1)]
+                [StoredEvent(order, version, "order:OrderPlaced", payload) for version in range(first, first + events)]
             )
 
-        return {**count_calls(call, writers, quick), **peer.settings()}
+        return {**count_calls(call, writers, events, quick), **peer.settings()}
 
 
 def _side(function: str, writers: int, events: int, plan: Plan) -> Sample:
