@@ -289,7 +289,7 @@ def test_opening_looks_at_the_tail(path: Path) -> None:
     log.append([draft("two")])
     log.close()
     connection = apsw.Connection(str(path))
-    connection.execute("UPDATE head SET log_offset = 0, seq_nr = 1")
+    connection.execute("UPDATE latest SET seq = 1")
     connection.close()
     with pytest.raises(Corrupt) as found:
         SqliteLog(path)

@@ -10,9 +10,10 @@ import apsw
 import pytest
 
 from strandline.fold import Duplicate, EventsAppended, Refused
-from strandline.log import sqlite
+from strandline.log import sqlite, sqlite_heads
 from strandline.log.memory import MemoryLog
-from strandline.log.sqlite import NEW_TO_GUESS, SqliteLog
+from strandline.log.sqlite import SqliteLog
+from strandline.log.sqlite_heads import NEW_TO_GUESS
 from strandline.settings import Settings
 from strandline.testing.clock import FakeClock
 from strandline.testing.log_contract.made import PARTITIONS, delete_of, draft_of, everything, purge_of
@@ -30,7 +31,7 @@ def statements(log: SqliteLog) -> list[str]:
     seen: list[str] = []
 
     def trace(cursor: apsw.Cursor, statement: str, bindings: object) -> bool:
-        seen.append(statement.split(maxsplit=1)[0] + " " + statement.partition("head")[1])
+        seen.append(statement.split(maxsplit=1)[0] + " " + statement.partition("latest")[1])
         return True
 
     log._database.writer.exec_trace = trace
@@ -46,7 +47,8 @@ def test_after_many_new_keys_the_next_ones_are_not_looked_up(log: SqliteLog) -> 
     new_keys(log, "order")
     seen = statements(log)
     log.append([draft_of("order|new"), draft_of("order|newer"), draft_of("order|new")])
-    assert "SELECT head" not in seen
+    assert "SELECT latest" not in seen
+    assert "INSERT latest" in seen
     assert log.append([draft_of("order|new", expected=2)])[0].effect == EventsAppended(3, 3, 2, 1)
 
 
@@ -57,7 +59,7 @@ def test_a_wrong_guess_changes_no_answer(log: SqliteLog, case: str) -> None:
     (first,) = log.append([draft_of(old, "a", append_id=id_)])
     log.append([draft_of(old, "b")])
     new_keys(log, "other")
-    log._heads.clear()  # as if thousands of keys had been used since
+    log._heads.forget()  # as if thousands of keys had been used since
     drafts = {
         "append": [draft_of(old)],
         "expected": [draft_of(old, expected=0)],
@@ -92,12 +94,17 @@ def test_a_refusal_of_a_key_that_is_new_is_looked_up_all_the_same(log: SqliteLog
 
 
 @pytest.mark.req("J27")
+@pytest.mark.parametrize("hashes", [None, 7], ids=["", "few-hashes"])
 @pytest.mark.parametrize("seed", range(4))
 def test_with_little_memory_and_many_keys_the_answers_are_those_of_a_log_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, hashes: int | None
 ) -> None:
-    monkeypatch.setattr(sqlite, "HEADS_CACHED_MAX", 5)
-    monkeypatch.setattr(sqlite, "NEW_TO_GUESS", 3)
+    if hashes:  # two keys of one hash are rare: here almost all are
+        whole = sqlite_heads.key_hash
+        for module in (sqlite, sqlite_heads):
+            monkeypatch.setattr(module, "key_hash", lambda key: whole(key) % hashes)
+    monkeypatch.setattr(sqlite_heads, "CACHED_MAX", 5)
+    monkeypatch.setattr(sqlite_heads, "NEW_TO_GUESS", 3)
     monkeypatch.setattr(sqlite, "UNPLACED_MAX", 7)
     chance, clock = random.Random(seed), FakeClock()
     path = tmp_path / "log.db"

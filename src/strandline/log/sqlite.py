@@ -5,58 +5,53 @@ returns. Several processes may write one file; they take turns by SQLite's write
 without holes; refused and duplicate appends take none.
 
 What a commit costs decides how fast everything is. So actions of all partitions stand in one table that grows at its
-end, where to find those of a partition is noted later, many at a time, and heads are kept in memory as long as nobody
-else writes the file (SQLite's data version tells). Each statement of a commit lets other threads have the interpreter:
-there are few, whatever the number of drafts.
+end, heads with them, and where to find those of a partition is noted later, many at a time. Each statement of a commit
+lets other threads have the interpreter: there are few, whatever the number of drafts.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from itertools import chain, repeat
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from threading import Condition
 from typing import Any, Final
 from uuid import uuid4
-from zlib import crc32
 
 import apsw
-import orjson
 
 from strandline.errors import Corrupt, MissingEvent, SchemaMismatch
 from strandline.fold import FOLD_VERSION, Duplicate, Effect, EventsAppended, Refused, fold
 from strandline.log.api import Draft, Page, Recorded
 from strandline.log.memory import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, now_us
 from strandline.log.refusals import check_trim, trimmed
+from strandline.log.sqlite_heads import (
+    ROWS_A_STATEMENT,
+    On,
+    SqliteHeads,
+    WrongGuess,
+    insert,
+    key_hash,
+    rows,
+    sql,
+    state_text,
+)
 from strandline.record import Record
-from strandline.rows import head_columns, head_of
 from strandline.settings import Settings
-from strandline.sqlite import check_fixed, open_database, statement, upgrade_database
+from strandline.sqlite import check_fixed, open_database, upgrade_database
 from strandline.values.actions import Mark, Place
-from strandline.values.heads import Ended, Head, State
-from strandline.values.keys import key_digest
+from strandline.values.heads import Head, State
 
 OFFSET_MAX = 2**63 - 1
-HEADS_CACHED_MAX = 20_000
-ROWS_A_STATEMENT = 64
-HEADS_PUT_A_STATEMENT = 8  # more pages than these rows have would spill the statement's own journal into a file
-NEW_TO_GUESS = 64
 UNPLACED_MAX = 128
 TRIM_CHUNK = 10_000
 TAIL_VERIFIED = 64
 WAIT_LEAST_S, WAIT_MOST_S = 0.001, 0.05
 
 _PACKAGE = "strandline.log"
-_sql = partial(statement, _PACKAGE)
-_On = apsw.Connection | apsw.Cursor
 _new: Final = tuple.__new__  # makes a named tuple in a third of the time that its own constructor takes
-
-
-class _WrongGuess(Exception):
-    """A key that was taken for new, and not looked up, cannot be told to be new by what was appended."""
 
 
 class SqliteLog:
@@ -84,11 +79,9 @@ class SqliteLog:
             path, kind="log", package=_PACKAGE, settings=settings, fixed=fixed, clock=clock, create=create, vfs=vfs
         )
         self._clock = clock
-        self._heads: dict[str, State] = {}
+        self._heads = SqliteHeads()
         self._ends: list[tuple[int, int]] = []
         self._seq = self._placed = 0
-        self._any_ended = True
-        self._new_in_a_row = 0
         self._appended = Condition()
         self._waiting = 0
         try:
@@ -109,76 +102,58 @@ class SqliteLog:
     # ------------------------------------------------------------ writing
 
     def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
-        database = self._database
+        try:
+            answers, recorded = self._append(drafts)
+        except WrongGuess:
+            self._heads.stop_guessing()
+            answers, recorded = self._append(drafts)
+        if recorded and self._waiting:
+            with self._appended:
+                self._appended.notify_all()
+        return answers
+
+    def _append(self, drafts: Sequence[Draft]) -> tuple[list[Recorded], bool]:
+        """Answers, and whether anything was recorded."""
+        database, cursor = self._database, self._database.cursor
         connection = database.begin()
-        guessed: list[str] = []
         try:
             if database.moved:
-                self._catch_up(database.cursor)
-            guessed = self._know(drafts)
-            answers, rows, changed, fresh = self._fold(drafts)
-            if not fresh.issuperset(guessed):
-                raise _WrongGuess
-            if rows:
-                self._write(rows, changed, fresh)
-        except _WrongGuess:
-            self._new_in_a_row = 0
-            database.rollback()
-            return self.append(drafts)
+                self._catch_up(cursor)
+            guessed = self._heads.know(cursor, [draft[1].key for draft in drafts])
+            answers, rows_, changed = self._fold(drafts)
+            # A refusal, or a change of nothing, says nothing of whether a key is new.
+            if guessed and not changed.keys() >= set(guessed):
+                raise WrongGuess
+            if rows_:
+                insert(cursor, "append_actions", rows_, ROWS_A_STATEMENT)
+                self._heads.write(cursor, changed)
+                if self._seq - self._placed >= UNPLACED_MAX:
+                    self._place_actions()
         except apsw.Error as error:
-            if guessed and isinstance(error, apsw.ConstraintError):
-                self._new_in_a_row = 0
-                database.rollback()
-                return self.append(drafts)
             database.rollback()
             raise database.translated(error, connection, "write") from error
         except BaseException:
             database.rollback()
             raise
-        if not rows:
+        if not rows_:
             database.rollback(changed=False)
-            return answers
+            return answers, False
         database.commit()
-        if self._waiting:
-            with self._appended:
-                self._appended.notify_all()
-        return answers
+        return answers, True
 
-    def _catch_up(self, on: _On) -> None:
+    def _catch_up(self, on: On) -> None:
         """Forget what was known of heads; learn where each partition ends."""
-        self._heads.clear()
+        self._heads.forget()
         self._ends = [(newest, timestamp) for _, newest, timestamp in self._bounds(on)]
-        ((last_seq, self._placed, self._any_ended),) = _rows(on, "last_seq")
+        ((last_seq, self._placed),) = rows(on, "last_seq")
         self._seq = max(last_seq, self._placed)
 
-    def _know(self, drafts: Sequence[Draft]) -> list[str]:
-        """Bring the states of all keys into memory; those that were only guessed to be new.
-
-        Where key after key was new, the next ones are taken for new, too, and not looked up: adding their heads fails
-        if they are not.
-        """
-        heads = self._heads
-        if len(heads) > HEADS_CACHED_MAX:
-            heads.clear()
-        missing = [key for draft in drafts if (key := draft[1].key) is not None and key not in heads]
-        if not missing:
-            return missing
-        if self._new_in_a_row >= NEW_TO_GUESS and not self._any_ended:
-            heads.update(dict.fromkeys(missing))
-            return missing
-        found = self._load(self._database.cursor, missing)
-        self._new_in_a_row = 0 if found else self._new_in_a_row + len(missing)
-        return []
-
-    def _fold(
-        self, drafts: Sequence[Draft]
-    ) -> tuple[list[Recorded], list[tuple[Any, ...]], dict[str, State], set[str]]:
-        """Answers, rows to insert, the new states of the keys that changed, and which of these had no head before."""
-        heads, ends, clock, segment_size, seq = self._heads, self._ends, self._clock, self.segment_size, self._seq
+    def _fold(self, drafts: Sequence[Draft]) -> tuple[list[Recorded], list[tuple[Any, ...]], dict[str, int]]:
+        """Answers, rows to insert, and the keys that changed, each with the seq of the last action that did it."""
+        known, ends, clock, segment_size, seq = self._heads.known, self._ends, self._clock, self.segment_size, self._seq
         answers: list[Recorded] = []
-        rows: list[tuple[Any, ...]] = []
-        changed: dict[str, State] = {}
-        fresh: set[str] = set()
+        rows_: list[tuple[Any, ...]] = []
+        changed: dict[str, int] = {}
         for partition, action, header, value in drafts:
             offset, timestamp = ends[partition]
             offset += 1
@@ -189,66 +164,32 @@ class SqliteLog:
             key = action.key
             effect: Effect = None
             state: State = None
-            key_hash = life = first = last = None
+            hash_ = life = first = last = text = None
             if key is not None:
-                before = heads[key]
-                state, effect = fold(before, action, place, segment_size)
+                entry = known[key]
+                hash_ = entry.hash
+                state, effect = fold(entry.state, action, place, segment_size)
                 if type(effect) is EventsAppended:
                     first, last, _, life = effect
                 elif isinstance(effect, (Refused, Duplicate)):
                     answers.append(Recorded(None, True, effect, state))
                     continue
-                if state is not before:
-                    if key not in changed and type(before) is not Head:
-                        fresh.add(key)
-                    heads[key] = changed[key] = state
-                key_hash = crc32(key.encode())
+                if state is not entry.state:
+                    entry.state = state
+                    changed[key] = seq + 1
+                    text = state_text(state) if type(state) is Head else None
             seq += 1
-            rows.append((seq, partition, offset, timestamp, key_hash, life, first, last, key, header, value))
+            rows_.append((seq, partition, offset, timestamp, hash_, life, first, last, text, key, header, value))
             ends[partition] = offset, timestamp
             answers.append(_new(Recorded, (place, True, effect, state)))
         self._seq = seq
-        return answers, rows, changed, fresh
-
-    def _load(self, on: _On, keys: list[str]) -> int:
-        """Bring the states of these keys into memory; how many have one."""
-        heads = self._heads
-        heads.update(dict.fromkeys(keys))
-        one = len(keys) == 1
-        rows = _rows(on, "head", keys) if one else _rows(on, "heads", (orjson.dumps(keys).decode(),))
-        for key, *columns in rows:
-            heads[key] = head_of(columns)
-        if self._any_ended:
-            self._load_ended(on, [key for key in keys if heads[key] is None])
-        return len(rows)
-
-    def _load_ended(self, on: _On, keys: Iterable[str]) -> None:
-        by_digest = {key_digest(key): key for key in keys}
-        digests = orjson.dumps([digest.hex() for digest in by_digest]).decode()
-        for digest, *ended in _rows(on, "ended", (digests,)):
-            self._heads[by_digest[digest]] = Ended(*ended)
-
-    def _write(self, rows: list[tuple[Any, ...]], changed: dict[str, State], fresh: set[str]) -> None:
-        cursor = self._database.cursor
-        _insert(cursor, "append_actions", rows, ROWS_A_STATEMENT)
-        heads = [(key, *head_columns(state)) for key, state in changed.items() if type(state) is Head]
-        added = [head for head in heads if head[0] in fresh]
-        _insert(cursor, "add_head", added, ROWS_A_STATEMENT)
-        if len(added) < len(heads):
-            _insert(cursor, "put_head", [head for head in heads if head[0] not in fresh], HEADS_PUT_A_STATEMENT)
-        if len(heads) < len(changed):
-            ended = [(key, state) for key, state in changed.items() if isinstance(state, Ended)]
-            cursor.executemany(_sql("remove_head"), [(key,) for key, _ in ended])
-            cursor.executemany(_sql("put_ended"), [(key_digest(key), *state) for key, state in ended])
-            self._any_ended = True
-        if self._seq - self._placed >= UNPLACED_MAX:
-            self._place_actions()
+        return answers, rows_, changed
 
     def _place_actions(self) -> None:
         """Note where the actions are that have no place yet."""
         cursor = self._database.cursor
-        cursor.execute(_sql("place_actions"))
-        cursor.execute(_sql("put_placed"), (self._seq,))
+        cursor.execute(sql("place_actions"))
+        cursor.execute(sql("put_placed"), (self._seq,))
         self._placed = self._seq
 
     def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place:
@@ -257,10 +198,20 @@ class SqliteLog:
             self._catch_up(connection)
             offset, timestamp = self._ends[partition]
             place = Place(partition, offset + 1, max(self._clock(), timestamp + 1))
-            key_hash = None if key is None else crc32(key.encode())
             self._seq += 1
-            row = (self._seq, *place, key_hash, None, None, None, key, header, value)
-            self._database.cursor.execute(_sql("append_actions"), row)
+            row = (
+                self._seq,
+                *place,
+                None if key is None else key_hash(key),
+                None,
+                None,
+                None,
+                None,
+                key,
+                header,
+                value,
+            )
+            self._database.cursor.execute(sql("append_actions"), row)
             self._ends[partition] = place[1:]
         return place
 
@@ -283,7 +234,7 @@ class SqliteLog:
             "to": OFFSET_MAX if to is None else to,
             "limit": limit,
             "key": key,
-            "key_hash": None if key is None else crc32(key.encode()),
+            "key_hash": None if key is None else key_hash(key),
             "values": values,
         }
         with self._database.read(snapshot=True) as connection:
@@ -309,9 +260,9 @@ class SqliteLog:
         with self._database.read() as connection:
             return [last_trimmed + 1 for last_trimmed, _, _ in self._bounds(connection)]
 
-    def _bounds(self, on: _On) -> list[tuple[int, int, int]]:
+    def _bounds(self, on: On) -> list[tuple[int, int, int]]:
         """The last offset that was trimmed, the newest, and its timestamp, of each partition."""
-        return _rows(on, "bounds", {"partitions": self.partitions})
+        return rows(on, "bounds", {"partitions": self.partitions})
 
     def _check_trimmed(self, partition: int, after: int) -> None:
         with self._database.read() as connection:
@@ -355,13 +306,14 @@ class SqliteLog:
         for first in range(last_trimmed + 1, last + 1, TRIM_CHUNK):
             final = min(first + TRIM_CHUNK - 1, last)
             with self._database.write() as connection:
-                timestamp = connection.execute(_sql("place_at"), (partition, final)).get
+                timestamp = connection.execute(sql("place_at"), (partition, final)).get
                 if timestamp is None:
                     break  # somebody else trims
-                connection.execute(_sql("put_trimmed"), (partition, final, timestamp))
-                connection.execute(_sql("trim_actions"), {"partition": partition, "to": final})
+                self._heads.leave(connection, partition, final)
+                connection.execute(sql("put_trimmed"), (partition, final, timestamp))
+                connection.execute(sql("trim_actions"), {"partition": partition, "to": final})
                 count += connection.changes()
-                connection.execute(_sql("trim_places"), {"partition": partition, "to": final})
+                connection.execute(sql("trim_places"), {"partition": partition, "to": final})
         return count
 
     def close(self) -> None:
@@ -369,39 +321,21 @@ class SqliteLog:
 
     def _verify_tail(self) -> None:
         """`Corrupt.fold` if a head is behind the last records: what a commit wrote is then not all there."""
-        with self._database.read(snapshot=True) as connection:
-            self._catch_up(connection)
-            tail = _rows(connection, "tail", (TAIL_VERIFIED,))
-            self._load(connection, [key for _, _, key, _ in tail])
-            for partition, offset, key, life in tail:
-                state = self._heads[key]
-                if state is None or state.life < life or state.offset < offset:
-                    raise Corrupt(
-                        f"the head of {key} is behind offset {offset} of partition {partition}",
-                        code="fold",
-                        hint="run `strandline verify`, and restore a backup",
-                        partition=partition,
-                        offset=offset,
-                    )
+        with self._database.read() as connection:
+            behind = rows(connection, "tail", (TAIL_VERIFIED,))
+        for partition, offset, key in behind:
+            raise Corrupt(
+                f"the head of {key} is behind offset {offset} of partition {partition}",
+                code="fold",
+                hint="run `strandline verify`, and restore a backup",
+                partition=partition,
+                offset=offset,
+            )
 
 
 def upgrade(path: str | Path, settings: Settings | None = None) -> list[str]:
     """Do the steps of the schema that a log lacks; their names."""
     return upgrade_database(path, kind="log", package=_PACKAGE, settings=settings or Settings())
-
-
-def _insert(cursor: apsw.Cursor, name: str, rows: list[tuple[Any, ...]], most: int) -> None:
-    """Insert rows, at most so many with one statement."""
-    if len(rows) == 1:
-        cursor.execute(_sql(name), rows[0])
-        return
-    for start in range(0, len(rows), most):
-        part = rows[start : start + most]
-        cursor.execute(_sql(name, len(part)), tuple(chain.from_iterable(part)))
-
-
-def _rows(on: _On, name: str, bindings: Any = ()) -> list[Any]:
-    return on.execute(_sql(name), bindings).fetchall()
 
 
 def _fetch(
@@ -411,7 +345,7 @@ def _fetch(
     records: list[Record] = []
     size = 0
     for name in ("read_placed", "read_unplaced"):
-        cursor = connection.execute(_sql(name), bindings)
+        cursor = connection.execute(sql(name), bindings)
         if bytes_max is None:
             records += map(_new, repeat(Record), cursor.fetchall())
         else:
@@ -448,7 +382,7 @@ def _last_older(connection: apsw.Connection, partition: int, low: int, high: int
     """The last offset in `low` + 1..`high` that is older than `keep_after`, or `low`; timestamps grow with offsets."""
     while low < high:
         middle = (low + high + 1) // 2
-        if connection.execute(_sql("place_at"), (partition, middle)).get < keep_after:
+        if connection.execute(sql("place_at"), (partition, middle)).get < keep_after:
             low = middle
         else:
             high = middle - 1

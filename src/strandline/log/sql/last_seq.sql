@@ -1,2 +1,2 @@
--- The last action that was recorded and is still there, the last that can be found by its place, whether a life ended.
-SELECT coalesce((SELECT max(seq) FROM action), 0), placed.seq, EXISTS (SELECT 1 FROM ended) FROM placed;
+-- The last action that was recorded and is still there, and the last that can be found by its place.
+SELECT coalesce((SELECT max(seq) FROM action), 0), placed.seq FROM placed;

@@ -1,2 +1,2 @@
--- A purge leaves no head.
+-- A key has no head, or has it elsewhere.
 DELETE FROM head WHERE key = ?;

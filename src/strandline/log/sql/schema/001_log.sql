@@ -1,8 +1,9 @@
--- The action log: actions in the order of their commits, where to find those of a partition, a head per key, a trace of
--- each ended life, and how far each partition was trimmed.
+-- The action log: actions in the order of their commits, where to find those of a partition, the head of each key, a
+-- trace of each ended life, and how far each partition was trimmed.
 
 -- All partitions share one table that only grows at its end: a commit then writes few pages, whatever it has in it.
--- life, first and last are what the fold gave to an accepted append; key_hash is the CRC-32 of the key.
+-- life, first and last are what the fold gave to an accepted append; state is what it made of the key's head, but for
+-- what the rest of the row tells; key_hash is 64 bits of a digest of the key.
 CREATE TABLE action (
     seq INTEGER PRIMARY KEY,
     partition INTEGER NOT NULL,
@@ -12,6 +13,7 @@ CREATE TABLE action (
     life INTEGER,
     first INTEGER,
     last INTEGER,
+    state TEXT,
     key TEXT,
     header BLOB,
     value BLOB
@@ -30,6 +32,14 @@ CREATE TABLE place (
 CREATE TABLE placed (seq INTEGER NOT NULL) STRICT;
 INSERT INTO placed (seq) VALUES (0);
 
+-- For every key that was ever used, by its hash: the last action that changed its head, and so has it. Nothing if the
+-- head is elsewhere: in table head, or in none, because the key was purged.
+CREATE TABLE latest (
+    key_hash INTEGER PRIMARY KEY,
+    seq INTEGER
+) STRICT;
+
+-- Heads whose last action was trimmed, and those of keys whose hash another key has already.
 CREATE TABLE head (
     key TEXT PRIMARY KEY,
     seq_nr INTEGER NOT NULL,

@@ -1,5 +1,0 @@
--- The head of a key.
-SELECT
-    key, seq_nr, delete_to, life, partition, log_offset, created, updated, expire_after_us, expire_at, segment_size,
-    archive_to, prev, removed_to, remembered
-FROM head WHERE key = ?;

@@ -1,0 +1,229 @@
+"""The heads of a SQLite log: the state of each key, folded in the transaction of its appends.
+
+A head is written with the action that made it, in the same row; table `latest` says which action that is, by a hash of
+the key. So an append writes a row at the end of one table and a few bytes somewhere in another.
+
+    a key's row in `latest`     its head is                                    an append
+    none                        nowhere: the key is new                        adds the row
+    an action of this key       in that action                                 moves the row on
+    nothing                     in table `head` (the action was trimmed),      takes the row
+                                or ended (the key was purged)
+    an action of another key    in table `head`, for good: two keys, one hash  changes table `head`
+
+Heads that were used are kept in memory, as long as nobody else writes the file. Where key after key was new, the next
+ones are taken for new, too, and not looked up: adding their rows fails if they are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from hashlib import blake2b
+from itertools import chain
+from typing import Any, Final
+
+import apsw
+import orjson
+
+from strandline.errors import Corrupt
+from strandline.record import BadHeader, decode_header
+from strandline.rows import head_columns, head_of
+from strandline.sqlite import statement
+from strandline.values.actions import Append
+from strandline.values.heads import Ended, Head, Remembered, State
+from strandline.values.keys import key_digest
+
+CACHED_MAX = 20_000
+NEW_TO_GUESS = 64
+ROWS_A_STATEMENT = 64
+
+NEW, LATEST, EMPTY, CROWDED = range(4)
+"""What a key's row in `latest` says: the rows of the table above."""
+
+On = apsw.Connection | apsw.Cursor
+sql: Final = partial(statement, "strandline.log")
+
+
+class WrongGuess(Exception):
+    """What was known of a key does not hold: look it up, and do it again."""
+
+
+class Entry:
+    """What is known of a key."""
+
+    __slots__ = ("hash", "row", "state")
+
+    def __init__(self, hash_: int) -> None:
+        self.hash = hash_
+        self.state: State = None
+        self.row = NEW
+
+
+class SqliteHeads:
+    """States by key. Only who holds the write transaction may use it."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Entry] = {}
+        self._new_in_a_row = 0
+
+    def forget(self) -> None:
+        """Somebody else wrote, or the last transaction failed."""
+        self.known.clear()
+
+    def know(self, on: On, keys: Iterable[str | None]) -> list[str]:
+        """Bring the states of these keys into memory; those that were only guessed to be new."""
+        known = self.known
+        if len(known) > CACHED_MAX:
+            known.clear()
+        missing = [key for key in keys if key is not None and key not in known]
+        if not missing:
+            return missing
+        for key in missing:
+            known[key] = Entry(key_hash(key))
+        if self._new_in_a_row >= NEW_TO_GUESS:
+            return missing
+        self._load(on, missing)
+        new = all(known[key].row == NEW for key in missing)
+        self._new_in_a_row = self._new_in_a_row + len(missing) if new else 0
+        return []
+
+    def stop_guessing(self) -> None:
+        """Until key after key was new again."""
+        self._new_in_a_row = 0
+
+    def _load(self, on: On, keys: Sequence[str]) -> None:
+        known = self.known
+        found = rows(on, "latest", (orjson.dumps([known[key].hash for key in keys]).decode(),))
+        if not found:
+            return
+        owners = {}
+        for hash_, key, *row in found:
+            owners[hash_] = key
+            if key in known:
+                known[key].state, known[key].row = _head_in(key, row), LATEST
+        elsewhere = [key for key in keys if known[key].row == NEW and known[key].hash in owners]
+        for key in elsewhere:
+            known[key].row = EMPTY if owners[known[key].hash] is None else CROWDED
+        if elsewhere:
+            self._load_elsewhere(on, elsewhere)
+
+    def _load_elsewhere(self, on: On, keys: list[str]) -> None:
+        known = self.known
+        for key, *columns in rows(on, "heads", (orjson.dumps(keys).decode(),)):
+            known[key].state = head_of(columns)
+        by_digest = {key_digest(key): key for key in keys if known[key].state is None}
+        digests = orjson.dumps([digest.hex() for digest in by_digest]).decode()
+        for digest, *ended in rows(on, "ended", (digests,)):
+            known[by_digest[digest]].state = Ended(*ended)
+
+    # ------------------------------------------------------------ writing
+
+    def write(self, cursor: apsw.Cursor, changed: dict[str, int]) -> None:
+        """Note the states of these keys; the actions with these seqs have them.
+
+        `WrongGuess` if a key that was known as new is not.
+        """
+        added: dict[int, int | None] = {}
+        moved: list[tuple[int, int]] = []
+        others: dict[str, int] = {}
+        for key, seq in changed.items():
+            entry = self.known[key]
+            if entry.row == NEW and entry.hash in added:
+                entry.row = CROWDED
+            if entry.row == NEW:
+                added[entry.hash] = seq
+                entry.row = LATEST
+            elif entry.row == LATEST:
+                moved.append((entry.hash, seq))
+            if entry.row != LATEST or type(entry.state) is not Head:
+                others[key] = seq
+        try:
+            insert(cursor, "add_latest", list(added.items()), ROWS_A_STATEMENT)
+        except apsw.ConstraintError:
+            raise WrongGuess from None
+        insert(cursor, "put_latest", moved, ROWS_A_STATEMENT)
+        for key, seq in others.items():
+            self._write_other(cursor, key, self.known[key], seq)
+
+    def _write_other(self, cursor: apsw.Cursor, key: str, entry: Entry, seq: int) -> None:
+        """A key that was purged, or whose head is not with its latest action so far."""
+        if isinstance(entry.state, Ended):
+            if entry.row == LATEST:
+                cursor.execute(sql("leave_latest"), (f"[{entry.hash}]",))
+                entry.row = EMPTY
+            cursor.execute(sql("remove_head"), (key,))
+            cursor.execute(sql("put_ended"), (key_digest(key), *entry.state))
+        elif isinstance(entry.state, Head):
+            if entry.row == EMPTY:
+                cursor.execute(sql("take_latest"), {"key_hash": entry.hash, "seq": seq})
+                entry.row = LATEST if cursor.connection.changes() else CROWDED
+            if entry.row == LATEST:
+                cursor.execute(sql("remove_head"), (key,))
+            else:
+                cursor.execute(sql("put_head"), (key, *head_columns(entry.state)))
+
+    def leave(self, on: On, partition: int, to: int) -> None:
+        """Put heads into their table whose actions, of a partition up to an offset, will be trimmed."""
+        found = rows(on, "latest_up_to", {"partition": partition, "to": to})
+        on.executemany(sql("put_head"), [(key, *head_columns(_head_in(key, row))) for _, key, *row in found])
+        on.execute(sql("leave_latest"), (orjson.dumps([hash_ for hash_, *_ in found]).decode(),))
+        self.forget()
+
+
+def key_hash(key: str) -> int:
+    """64 bits of a digest of a key."""
+    return int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def state_text(head: Head) -> str:
+    """A head as its action's row has it: without what the row tells anyway."""
+    (seq_nr, delete_to, life, _, offset, created, _, expire_after_us, expire_at, segment_size, archive_to, prev,
+     removed_to, given, generated) = head  # fmt: skip
+    rest = [tuple(answer) for answer in given if answer.offset != offset]
+    last = None if generated is None or generated.offset == offset else tuple(generated)
+    return orjson.dumps((
+        seq_nr, delete_to, life, created, expire_after_us, expire_at, segment_size, archive_to, prev, removed_to, rest,
+        last,
+    )).decode()  # fmt: skip
+
+
+def _head_in(key: str, row: Sequence[Any]) -> Head:
+    """The head that an action's row has; `Corrupt.digest` if it cannot be read."""
+    text, partition, offset, timestamp, first, last, header = row
+    try:
+        (seq_nr, delete_to, life, created, expire_after_us, expire_at, segment_size, archive_to, prev, removed_to, rest,
+         generated) = orjson.loads(text)  # fmt: skip
+        given = tuple([Remembered(*answer) for answer in rest])
+        generated = generated and Remembered(*generated)
+        action = None if first is None else decode_header(header)
+    except (ValueError, TypeError, BadHeader):
+        raise Corrupt(
+            f"the head of {key} cannot be read: offset {offset} of partition {partition} is damaged",
+            code="digest",
+            hint="run `strandline verify`, and restore a backup",
+            key=key,
+            partition=partition,
+            offset=offset,
+        ) from None
+    if isinstance(action, Append):
+        own = Remembered(action.append_id, action.digest, first, last, offset, timestamp)
+        given, generated = ((*given, own), generated) if action.id_given else (given, own)
+    return Head(
+        seq_nr, delete_to, life, partition, offset, created, timestamp, expire_after_us, expire_at, segment_size,
+        archive_to, prev, removed_to, given, generated,
+    )  # fmt: skip
+
+
+def rows(on: On, name: str, bindings: Any = ()) -> list[Any]:
+    """All that a named query gives."""
+    return on.execute(sql(name), bindings).fetchall()
+
+
+def insert(cursor: apsw.Cursor, name: str, given: Sequence[tuple[Any, ...]], most: int) -> None:
+    """Insert rows, at most so many with one statement."""
+    if len(given) == 1:
+        cursor.execute(sql(name), given[0])
+        return
+    for start in range(0, len(given), most):
+        part = given[start : start + most]
+        cursor.execute(sql(name, len(part)), tuple(chain.from_iterable(part)))
