@@ -1,0 +1,58 @@
+"""What the README shows runs as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def run(argv: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path}
+    return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_the_first_program_and_the_commands_after_it(tmp_path: Path) -> None:
+    (program,) = blocks("python")
+    first = run([sys.executable, "-c", program], tmp_path)
+    assert (first.returncode, first.stderr) == (0, "")
+    printed = first.stdout.splitlines()
+    assert printed == ["1 Placed {'total': 99}", "2 Paid {'by': 'card'}", "2"]
+    assert all(f"`{line}`" in README for line in printed)
+    assert len(program.strip().splitlines()) <= 10, "a first program of ten lines"
+    again = run([sys.executable, "-c", program], tmp_path)
+    assert "SeqNrConflict" in again.stderr
+    commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("strandline ")]
+    assert len(commands) == 3
+    for command in commands:
+        answer = run(shlex.split(command), tmp_path)
+        assert answer.returncode == 0, (command, answer.stderr)
+    assert "Placed" in answer.stdout
+
+
+def test_make_has_the_targets_that_are_shown() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    shown = re.findall(r"^make (\w+)", "\n".join(blocks("sh")), re.MULTILINE)
+    assert shown == ["demo", "test"]
+    assert all(f"\n{target}: " in makefile for target in shown)
+
+
+def test_links_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
