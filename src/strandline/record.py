@@ -282,6 +282,11 @@ def decode_value(data: bytes | None, count: int) -> list[Content]:
     return contents
 
 
+def event_count(value: bytes) -> int:
+    """How many events a value says that it has; never more than could be in it."""
+    return min(int.from_bytes(value[1:5], "little"), len(value) // 8)
+
+
 def content_digest(events: Sequence[EventHeader], headers: dict[str, str] | None, value: bytes) -> str:
     """What makes two appends the same: their events, payloads included, and their headers in any order."""
     said = orjson.dumps((events, headers), option=orjson.OPT_SORT_KEYS if headers else None)

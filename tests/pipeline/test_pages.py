@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.errors import Corrupt
-from strandline.pipeline.pages import pack, size_of, unpack
-from strandline.record import Record
+from strandline.pipeline.pages import EVENT_OVERHEAD_BYTES, pack, size_of, unpack
+from strandline.record import Content, Record, encode_value
 
 numbers = st.integers(0, 2**63 - 1)
 texts = st.text(max_size=20).filter(lambda text: text.isprintable())
@@ -45,6 +45,8 @@ def test_a_cut_page_is_seen(cut: int) -> None:
         unpack(3, page[:cut])
 
 
-def test_size_counts_headers_and_values() -> None:
-    some = [Record(0, 0, 0, "a|b", b"123", b"45"), Record(0, 1, 1, None, None, None)]
-    assert size_of(some) == 5
+def test_size_counts_bytes_and_events() -> None:
+    value = encode_value([Content(0, b"x" * 10, None)] * 3)
+    some = [Record(0, 0, 0, "a|b", b"123", value), Record(0, 1, 1, None, None, None)]
+    assert size_of(some) == 3 + len(value) + 3 * EVENT_OVERHEAD_BYTES
+    assert size_of([Record(0, 0, 0, "a|b", None, b"\xff" * 16)]) == 16 + 2 * EVENT_OVERHEAD_BYTES, "no value has more"

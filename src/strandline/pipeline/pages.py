@@ -12,10 +12,11 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 from strandline.errors import Corrupt
-from strandline.record import Record
+from strandline.record import Record, event_count
 
 _ROW = struct.Struct("<qqiiiqqq")
 _NONE = -1
+EVENT_OVERHEAD_BYTES = 1024
 
 
 def pack(records: Sequence[Record]) -> bytes:
@@ -70,5 +71,9 @@ def unpack(partition: int, page: bytes) -> list[Record]:
 
 
 def size_of(records: Iterable[Record]) -> int:
-    """How many bytes of header and value these hold."""
-    return sum(len(record.header or b"") + len(record.value or b"") for record in records)
+    """About how much memory it takes to carry these: their bytes, and what each of their events becomes on the way."""
+    size = 0
+    for record in records:
+        value = record.value or b""
+        size += len(record.header or b"") + len(value) + EVENT_OVERHEAD_BYTES * event_count(value)
+    return size
