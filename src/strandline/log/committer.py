@@ -15,12 +15,12 @@ commit, not in the one after it.
 from __future__ import annotations
 
 import copy
-import os
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from threading import Condition, Lock, Thread
 
+from strandline import forks
 from strandline.errors import StrandlineError, Unavailable
 from strandline.log.api import Draft, Log, Recorded
 from strandline.log.refusals import closed, used_after_fork
@@ -38,11 +38,11 @@ class _Call:
     gone = False  # its caller did not wait for that
     following: _Call | None = None  # to be woken by this one
 
+    woken: Lock
+
     def __init__(self, draft: Draft, future: Future[Recorded] | None = None) -> None:
         self.draft = draft
         self.future = future
-        self.woken = Lock()
-        self.woken.acquire()
 
 
 class Committer:
@@ -54,7 +54,7 @@ class Committer:
         self._bytes_max = settings.group_bytes_max
         self._queue_max = settings.append_queue_max
         self._timeout_s = settings.append_timeout_s
-        self._pid = os.getpid()
+        self._generation = forks.generation
         self._lock = Lock()
         self._done = Condition(self._lock)
         self._queue: deque[_Call] = deque()
@@ -85,7 +85,7 @@ class Committer:
 
     def close(self) -> None:
         """Refuse new appends and finish those that are queued. Twice is harmless."""
-        if os.getpid() != self._pid:
+        if forks.generation != self._generation:
             return
         with self._done:
             self._closed = True
@@ -99,7 +99,7 @@ class Committer:
 
     def _enqueue(self, call: _Call) -> bool:
         """Queue a call; whether its caller is to lead."""
-        if os.getpid() != self._pid:
+        if forks.generation != self._generation:
             raise used_after_fork()
         with self._lock:
             if self._closed:
@@ -112,10 +112,12 @@ class Committer:
                     queued=len(self._queue),
                 )
             self._queue.append(call)
-            if self._led:
-                return False
-            self._led = True
-            return True
+            if not self._led:
+                self._led = True
+                return True
+            call.woken = Lock()
+            call.woken.acquire()
+            return False
 
     def _await(self, call: _Call, timeout_s: float) -> None:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +9,7 @@ from operator import attrgetter
 from threading import Condition
 from uuid import uuid4
 
+from strandline import forks
 from strandline.fold import Duplicate, EventsAppended, Refused, fold
 from strandline.log.api import Draft, Page, Recorded
 from strandline.log.refusals import check_trim, closed, trimmed, used_after_fork
@@ -45,7 +45,7 @@ class MemoryLog:
         self.partitions = partitions
         self.segment_size = segment_size
         self._clock = clock
-        self._pid = os.getpid()
+        self._generation = forks.generation
         self._closed = False
         self._changed = Condition()
         self._records: list[list[Record]] = [[] for _ in range(partitions)]
@@ -169,7 +169,7 @@ class MemoryLog:
             self._changed.notify_all()
 
     def _check(self) -> None:
-        if os.getpid() != self._pid:
+        if forks.generation != self._generation:
             raise used_after_fork()
         if self._closed:
             raise closed()

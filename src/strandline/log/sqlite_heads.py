@@ -36,6 +36,7 @@ from strandline.values.keys import key_digest
 CACHED_MAX = 20_000
 NEW_TO_GUESS = 64
 ROWS_A_STATEMENT = 64
+REPLACED_A_STATEMENT = 16  # more pages than these rows have would spill the statement's own journal into a file
 
 NEW, LATEST, EMPTY, CROWDED = range(4)
 """What a key's row in `latest` says: the rows of the table above."""
@@ -141,7 +142,7 @@ class SqliteHeads:
             insert(cursor, "add_latest", list(added.items()), ROWS_A_STATEMENT)
         except apsw.ConstraintError:
             raise WrongGuess from None
-        insert(cursor, "put_latest", moved, ROWS_A_STATEMENT)
+        insert(cursor, "put_latest", moved, REPLACED_A_STATEMENT)
         for key, seq in others.items():
             self._write_other(cursor, key, self.known[key], seq)
 

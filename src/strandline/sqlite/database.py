@@ -7,7 +7,6 @@ the file can only be read, until it is opened again. The WAL is written back aft
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from threading import Lock
 
 import apsw
 
+from strandline import forks
 from strandline.errors import Corrupt, InvalidInput, SchemaMismatch, StrandlineError, Unavailable, Unsupported
 from strandline.settings import Settings
 from strandline.sqlite import files, schema
@@ -135,7 +135,7 @@ class Database:
         """
         self._settings = settings
         self._vfs = vfs
-        self._pid = os.getpid()
+        self._generation = forks.generation
         self._lock = Lock()
         self._idle: list[apsw.Connection] = []
         self._closed = False
@@ -283,7 +283,7 @@ class Database:
 
     def check(self) -> None:
         """Refuse a call after `close`, or in a forked child."""
-        if os.getpid() != self._pid:
+        if forks.generation != self._generation:
             raise files.used_after_fork(self.path)
         if self._closed:
             raise InvalidInput(f"{self.path} is closed", code="closed", hint="connect again")
@@ -304,7 +304,7 @@ class Database:
 
     def close(self) -> None:
         """Close all connections. Twice is harmless."""
-        if self._closed or os.getpid() != self._pid:
+        if self._closed or forks.generation != self._generation:
             return
         with self._lock:
             if self._closed:

@@ -37,7 +37,7 @@ INSERT INTO placed (seq) VALUES (0);
 CREATE TABLE latest (
     key_hash INTEGER PRIMARY KEY,
     seq INTEGER
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 -- Heads whose last action was trimmed, and those of keys whose hash another key has already.
 CREATE TABLE head (

@@ -1,0 +1,16 @@
+"""Tells a forked child from the process that opened something, without asking the system at every call."""
+
+from __future__ import annotations
+
+import os
+
+generation = 0
+"""How often this process's line was forked: grows in every child."""
+
+
+def _forked() -> None:
+    global generation  # noqa: PLW0603 (one number per process is what this module is)
+    generation += 1
+
+
+os.register_at_fork(after_in_child=_forked)
