@@ -239,7 +239,7 @@ class SqliteLog:
         }
         with self._database.read(snapshot=True) as connection:
             if key is not None:
-                last_trimmed, newest, _ = self._bounds(connection)[partition]
+                last_trimmed, newest = _bound(connection, partition)
                 if after < last_trimmed:
                     raise trimmed(partition, after, last_trimmed + 1)
             records, whole = _fetch(connection, bindings, limit, bytes_max)
@@ -266,7 +266,7 @@ class SqliteLog:
 
     def _check_trimmed(self, partition: int, after: int) -> None:
         with self._database.read() as connection:
-            last_trimmed = self._bounds(connection)[partition][0]
+            last_trimmed, _ = _bound(connection, partition)
         if after < last_trimmed:
             raise trimmed(partition, after, last_trimmed + 1)
 
@@ -299,7 +299,7 @@ class SqliteLog:
             self._catch_up(connection)
             self._place_actions()
         with self._database.read(snapshot=True) as connection:
-            last_trimmed, newest, _ = self._bounds(connection)[partition]
+            last_trimmed, newest = _bound(connection, partition)
             last = _last_older(connection, partition, last_trimmed, min(to, newest), keep_after)
         count = 0
         # In pieces, so that appends need not wait long.
@@ -336,6 +336,12 @@ class SqliteLog:
 def upgrade(path: str | Path, settings: Settings | None = None) -> list[str]:
     """Do the steps of the schema that a log lacks; their names."""
     return upgrade_database(path, kind="log", package=_PACKAGE, settings=settings or Settings())
+
+
+def _bound(on: On, partition: int) -> tuple[int, int]:
+    """The last offset of a partition that was trimmed, and the newest."""
+    ((last_trimmed, newest),) = rows(on, "bound", {"partition": partition})
+    return last_trimmed, newest
 
 
 def _fetch(
