@@ -155,7 +155,7 @@ def test_a_running_pipeline_carries_and_marks_what_is_idle(url: str, s: Strandli
     assert sum(progress.events for progress in running.told) == 10
 
 
-@pytest.mark.req("J84", "RR12")
+@pytest.mark.req("J84", "J89", "RR12")
 def test_a_sick_partition_stops_no_other_and_heals_by_itself(
     url: str, s: Strandline, spark: Any, tmp_path: Path
 ) -> None:
@@ -175,8 +175,12 @@ def test_a_sick_partition_stops_no_other_and_heals_by_itself(
         until(lambda: lag(s) == sum(strandline.Key.of(key).partition(8) == sick for key in KEYS))
         until(lambda: any(p.error for progress in running.told for p in progress.partitions))
         assert s.store.pointers()[sick].offset < s.log.newest()[sick]
+        said = [partition.last_error for partition in s.status().partitions]
+        assert [error is not None for error in said] == [partition == sick for partition in range(8)]
+        assert "another content" in str(said[sick])
         connection.execute("DELETE FROM journal WHERE key = ? AND seq_nr = 2", (KEYS[0],))
         until(lambda: lag(s) == 0)
+        until(lambda: all(partition.last_error is None for partition in s.status().partitions))
     errors = {p.partition for progress in running.told for p in progress.partitions if p.error}
     assert errors == {sick}
     assert stored(s) == {key: [1, 2] for key in KEYS}

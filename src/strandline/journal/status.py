@@ -28,6 +28,7 @@ class PartitionStatus:
     lag_s: float
     """Age of the oldest action that is not in the store."""
     last_error: str | None = None
+    """Why its range failed, as the pipeline said; None once it is carried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,12 @@ def strandline_of(pointers: list[Pointer]) -> int:
 def status_of(log: Log, store: Store, settings: Settings, now: int) -> Status:
     """Look at both. The pointers are read first, so that no lag is shown as less than it is."""
     pointers = store.pointers()
-    newest, oldest = log.newest(), log.oldest()
+    newest, oldest, errors = log.newest(), log.oldest(), store.reported()
     partitions = tuple(
-        _partition(log, pointer, newest[pointer.partition], oldest[pointer.partition], now) for pointer in pointers
+        _partition(
+            log, pointer, newest[pointer.partition], oldest[pointer.partition], now, errors.get(pointer.partition)
+        )
+        for pointer in pointers
     )
     strandline = strandline_of(pointers)
     holder, since = store.lease_holder() or (None, None)
@@ -78,11 +82,11 @@ def status_of(log: Log, store: Store, settings: Settings, now: int) -> Status:
     )
 
 
-def _partition(log: Log, pointer: Pointer, newest: int, oldest: int, now: int) -> PartitionStatus:
+def _partition(log: Log, pointer: Pointer, newest: int, oldest: int, now: int, error: str | None) -> PartitionStatus:
     lag = max(0, newest - pointer.offset)
     waits_since = _first_after(log, pointer.partition, max(pointer.offset, oldest - 1)) if lag else None
     lag_s = 0.0 if waits_since is None else _seconds(now - waits_since)
-    return PartitionStatus(pointer.partition, pointer.offset, pointer.timestamp, newest, oldest, lag, lag_s)
+    return PartitionStatus(pointer.partition, pointer.offset, pointer.timestamp, newest, oldest, lag, lag_s, error)
 
 
 def _first_after(log: Log, partition: int, offset: int) -> int | None:

@@ -19,7 +19,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -242,11 +242,14 @@ class Replicator:
         self._last_events = sum(result.events for result in results)
         self.actions += self._last_actions
         self.events += self._last_events
+        before = self._errors()
         for result in results:
             if result.error is None:
                 self.failures.pop(result.partition, None)
             else:
                 self._failed(result.partition, from_text(result.error))
+        if self._errors() != before:
+            self.s.store.report(self.lease.fence, self._errors())
 
     def _failed(self, partition: int, error: Exception) -> None:
         if isinstance(error, LeaseLost):
@@ -263,13 +266,16 @@ class Replicator:
         if not self._patient:
             self._ending.set()
 
+    def _errors(self) -> dict[int, str]:
+        return {partition: str(failure.error) for partition, failure in self.failures.items()}
+
     def _held(self) -> list[int]:
         now = time.monotonic()
         return sorted(partition for partition, failure in self.failures.items() if failure.until > now)
 
     def _progress(self, seconds: float) -> Progress:
         status = self.s.status()
-        errors: Mapping[int, Failure] = self.failures
+        errors = self._errors()
         return Progress(
             batch=self.batches,
             actions=self._last_actions,
@@ -277,8 +283,7 @@ class Replicator:
             seconds=seconds,
             partitions=tuple(
                 PartitionProgress(
-                    p.partition, p.pointer, p.newest, p.lag_actions,
-                    str(errors[p.partition].error) if p.partition in errors else None,
+                    p.partition, p.pointer, p.newest, p.lag_actions, errors.get(p.partition),
                 )
                 for p in status.partitions
             ),

@@ -7,7 +7,7 @@ passes a record that is neither wholly in the store nor listed in the quarantine
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -111,6 +111,12 @@ class Leased(Protocol):
 
     def lease_holder(self) -> tuple[str, int] | None:
         """Who carries, and since when (µs); None if nobody does."""
+
+    def report(self, fence: int, errors: Mapping[int, str]) -> None:
+        """Say which partitions fail now, and why, for `reported`. Nothing happens under another fence."""
+
+    def reported(self) -> dict[int, str]:
+        """What the pipeline last said of partitions that fail; a new one starts with none."""
 
 
 class Lease(Protocol):

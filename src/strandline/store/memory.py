@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from threading import RLock
@@ -59,6 +59,7 @@ class MemoryStore:
         self._quarantine: dict[tuple[int, int], QuarantineRow] = {}
         self._snapshots: dict[_Life, dict[int, SnapshotRow]] = {}
         self._fence = 0
+        self._errors: dict[int, str] = {}
         self._holder: tuple[str, int] | None = None
 
     @contextmanager
@@ -203,12 +204,22 @@ class MemoryStore:
                 raise lease_held(*self._holder)
             self._holder = holder, self._clock()
             self._fence += 1
+            self._errors = {}
             self._pointers = [pointer._replace(fence=self._fence) for pointer in self._pointers]
             return MemoryLease(self, self._fence)
 
     def lease_holder(self) -> tuple[str, int] | None:
         with self._moment_of():
             return self._holder
+
+    def report(self, fence: int, errors: Mapping[int, str]) -> None:
+        with self._moment_of():
+            if fence == self._fence:
+                self._errors = dict(errors)
+
+    def reported(self) -> dict[int, str]:
+        with self._moment_of():
+            return dict(self._errors)
 
     def _check_lease(self, fence: int) -> None:
         with self._moment_of():

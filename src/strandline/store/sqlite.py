@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from heapq import merge
 from itertools import islice, repeat
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import orjson
 
 from strandline.errors import SchemaMismatch, StrandlineError
 from strandline.fold import FOLD_VERSION, segment_of
@@ -220,6 +221,16 @@ class SqliteStore:
 
     def _fence(self) -> int:
         return self._lease_row()[0]
+
+    def report(self, fence: int, errors: Mapping[int, str]) -> None:
+        said = orjson.dumps({str(partition): error for partition, error in errors.items()}).decode()
+        with self._database.write() as connection:
+            connection.execute(_sql("report"), (said if errors else None, fence))
+
+    def reported(self) -> dict[int, str]:
+        with self._database.read() as connection:
+            rows = _rows(connection, "reported")
+        return {int(partition): error for partition, error in orjson.loads(rows[0][0]).items()} if rows else {}
 
     def _end_lease(self, fence: int) -> None:
         try:

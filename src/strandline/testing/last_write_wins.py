@@ -20,7 +20,7 @@ young as the pointer, and at equal timestamps the greater value would stay.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -261,7 +261,7 @@ class LastWriteWinsStore:
             raise lease_held(*held)
         now = self._now_us()
         fence = self._row("lease", "pipeline", 0).get("fence", 0) + 1
-        self._put("lease", "pipeline", 0, {"fence": fence, "holder": holder, "since": now}, now)
+        self._put("lease", "pipeline", 0, {"fence": fence, "holder": holder, "since": now, "errors": None}, now)
         for pointer in self.pointers():
             self.before_write("pointer")
             self._set_pointer(pointer._replace(fence=fence))
@@ -270,6 +270,13 @@ class LastWriteWinsStore:
     def lease_holder(self) -> tuple[str, int] | None:
         row = self._row("lease", "pipeline", 0)
         return (row["holder"], row["since"]) if "holder" in row else None
+
+    def report(self, fence: int, errors: Mapping[int, str]) -> None:
+        if self._row("lease", "pipeline", 0).get("fence") == fence:
+            self._put("lease", "pipeline", 0, {"errors": dict(errors) or None}, self._now_us())
+
+    def reported(self) -> dict[int, str]:
+        return dict(self._row("lease", "pipeline", 0).get("errors", {}))
 
     def check_lease(self, fence: int) -> None:
         """`LeaseLost` if another fence is in force."""

@@ -149,6 +149,22 @@ class KeepingContract(MadeStore):
         assert refused.value.name == "Unavailable.serialization"
         assert contents(store, tape.all_keys()) == before
 
+    @pytest.mark.req("J89")
+    def test_what_a_pipeline_says_of_its_errors_is_kept_for_its_time(self, store: Store) -> None:
+        assert store.reported() == {}
+        lease = store.take_lease("first")
+        store.report(lease.fence, {3: "no space", 0: "é"})
+        assert store.reported() == {3: "no space", 0: "é"}
+        store.report(lease.fence + 1, {1: "not yours"})
+        assert store.reported() == {3: "no space", 0: "é"}
+        store.report(lease.fence, {})
+        assert store.reported() == {}
+        store.report(lease.fence, {3: "again"})
+        lease.release()
+        assert store.reported() == {3: "again"}
+        store.take_lease("second")
+        assert store.reported() == {}
+
     @pytest.mark.req("J104", "J105", "J106")
     def test_snapshots(self, store: Store) -> None:
         tape = Tape()

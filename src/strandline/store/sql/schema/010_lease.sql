@@ -3,5 +3,6 @@ CREATE TABLE lease (
     name TEXT PRIMARY KEY,
     fence INTEGER NOT NULL,
     holder TEXT,
-    since INTEGER
+    since INTEGER,
+    errors TEXT
 ) STRICT, WITHOUT ROWID;
