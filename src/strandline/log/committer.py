@@ -15,9 +15,11 @@ commit, not in the one after it.
 from __future__ import annotations
 
 import copy
+import os as _os
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from itertools import pairwise
 from threading import Condition, Lock, Thread
 
 from strandline import forks
@@ -25,6 +27,8 @@ from strandline.errors import StrandlineError, Unavailable
 from strandline.log.api import Draft, Log, Recorded
 from strandline.log.refusals import closed, used_after_fork
 from strandline.settings import Settings
+
+WOKEN_BEFORE = int(_os.environ.get("WB", "7"))
 
 
 class _Call:
@@ -37,6 +41,7 @@ class _Call:
     answered = False  # the commit has ended
     gone = False  # its caller did not wait for that
     following: _Call | None = None  # to be woken by this one
+    hands_on = False  # it wakes the next leader, too
 
     woken: Lock
 
@@ -131,7 +136,7 @@ class Committer:
             self._lead(call)
             return
         with self._lock:
-            self._wake_up(call.following)
+            self._pass_on(call)
 
     def _expire(self, call: _Call, timeout_s: float) -> None:
         with self._lock:
@@ -153,7 +158,7 @@ class Committer:
         """The caller was interrupted: nobody waits for this call any more."""
         with self._lock:
             if call.answered:
-                self._wake_up(call.following)
+                self._pass_on(call)
             elif call.taken:
                 call.gone = True
             else:
@@ -198,21 +203,19 @@ class Committer:
         error: BaseException | None,
     ) -> None:
         """Tell everybody. The leader's own call needs no waking, and for a future nobody waits."""
-        last: _Call | None = None
-        first: _Call | None = None
         with self._lock:
             for call, answer in zip(calls, answers, strict=True):
                 call.answer = answer
                 call.error = None if error is None else _own_error(error)
                 call.answered = True
-                if call.future is not None or call is own:
-                    continue
-                if last is None:
-                    first = call
-                else:
-                    last.following = call
-                last = call
-            self._wake_up(first)
+            waiting = [call for call in calls if call.future is None and call is not own and not call.gone]
+            for call, following in pairwise(waiting):
+                call.following = following
+            if waiting:
+                waiting[-1].hands_on = True
+                waiting[0].woken.release()
+            else:
+                self._hand_on()
         for call in calls:
             if call.future is None:
                 continue
@@ -221,14 +224,12 @@ class Committer:
             else:
                 call.future.set_exception(call.error)
 
-    def _wake_up(self, call: _Call | None) -> None:
-        """Wake a call, or the first after it whose caller still waits; after the last, the next leader. Lock held."""
-        while call is not None and call.gone:
-            call = call.following
-        if call is None:
+    def _pass_on(self, call: _Call) -> None:
+        """This call's caller goes on: the next one may, too. The lock is held."""
+        if call.following is not None and call.following.woken.locked():
+            call.following.woken.release()
+        if call.hands_on:
             self._hand_on()
-        elif call.woken.locked():
-            call.woken.release()
 
     def _hand_on(self) -> None:
         """Let the first that waits lead, or nobody. The lock is held."""
