@@ -15,7 +15,6 @@ commit, not in the one after it.
 from __future__ import annotations
 
 import copy
-import os as _os
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -27,8 +26,6 @@ from strandline.errors import StrandlineError, Unavailable
 from strandline.log.api import Draft, Log, Recorded
 from strandline.log.refusals import closed, used_after_fork
 from strandline.settings import Settings
-
-WOKEN_BEFORE = int(_os.environ.get("WB", "7"))
 
 
 class _Call:
