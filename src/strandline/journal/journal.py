@@ -7,7 +7,6 @@ everything else both. A Journal may be used by any number of threads, never in a
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -15,6 +14,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
+from strandline import forks
 from strandline.errors import Conflict, InvalidInput, Unavailable, Unsupported, invalid
 from strandline.journal import checks, verdict
 from strandline.journal.read import Reader
@@ -40,7 +40,7 @@ class Journal:
         self._log, self._store, self._settings, self._clock = log, store, settings, clock
         self._committer = Committer(log, settings)
         self._reader = Reader(log, store, settings)
-        self._process = os.getpid()
+        self._generation = forks.generation
         self._closed = False
 
     # ------------------------------------------------------------ record
@@ -294,7 +294,7 @@ class Journal:
 
     def close(self) -> None:
         """Finish what is queued, then refuse every call. Twice is harmless; log and store stay open."""
-        if not self._closed and os.getpid() == self._process:
+        if not self._closed and forks.generation == self._generation:
             self._closed = True
             self._committer.close()
 
@@ -307,7 +307,7 @@ class Journal:
         self.close()
 
     def _check(self) -> None:
-        if os.getpid() != self._process:
+        if forks.generation != self._generation:
             raise Unsupported(
                 "this Journal was opened before a fork, by the parent of this process",
                 code="used_after_fork",

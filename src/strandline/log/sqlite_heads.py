@@ -138,11 +138,13 @@ class SqliteHeads:
                 moved.append((entry.hash, seq))
             if entry.row != LATEST or type(entry.state) is not Head:
                 others[key] = seq
-        try:
-            insert(cursor, "add_latest", list(added.items()), ROWS_A_STATEMENT)
-        except apsw.ConstraintError:
-            raise WrongGuess from None
-        insert(cursor, "put_latest", moved, REPLACED_A_STATEMENT)
+        if added:
+            try:
+                insert(cursor, "add_latest", list(added.items()), ROWS_A_STATEMENT)
+            except apsw.ConstraintError:
+                raise WrongGuess from None
+        if moved:
+            insert(cursor, "put_latest", moved, REPLACED_A_STATEMENT)
         for key, seq in others.items():
             self._write_other(cursor, key, self.known[key], seq)
 
