@@ -8,6 +8,7 @@ STAMP := .venv/.stamp
 
 help:
 	@echo "make demo            a tour: record, carry, read"
+	@echo "make setup           the environment in .venv, and nothing else"
 	@echo "make test            all tests (ARGS='-k name' for some)"
 	@echo "make check           style, types, imports, conformance marks"
 	@echo "make bench NAME=...  one benchmark, for example append"

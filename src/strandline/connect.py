@@ -88,7 +88,12 @@ def connect(
 ) -> Strandline:
     """Open a log and its store, or create them: by one URL, or by one each.
 
-    `clock` tells microseconds. Settings are checked before anything is opened.
+        connect("sqlite:orders")                                      a folder, made if it is not there
+        connect(log="sqlite:/a/log.db", store="sqlite:/b/store.db")   two files
+        connect("memory:")                                            for tests: ends with the process
+        connect("sqlite:orders", partitions=16, append_timeout_s=2)   with settings (`strandline.settings`)
+
+    `clock` tells microseconds. Settings are checked before anything is opened. Use it as a context manager, or `close`.
     """
     checked = Settings.of(settings)
     places = places_of(url, log, store, work)

@@ -45,6 +45,8 @@ class StrandlineError(Exception):
             raise ValueError(f"{type(self).__name__} has no code {code!r}; known: {' '.join(sorted(self.codes))}")
         super().__init__(message or (type(self).__doc__ or "").strip())
         self.message: str = self.args[0]
+        if hint:
+            self.add_note(f"hint: {hint}")  # so that a traceback shows it too
         self.code = code
         self.http_status = self.http_status_by_code.get(code, self.http_status)
         self.hint = hint

@@ -98,6 +98,7 @@ class Story:
         self.allow(OPENING)
         self._start_pipeline("pipeline started")
         self.stage.say("`strandline pipeline run` is starting Spark; appends do not wait for it")
+        self.stage.say("(where the story waits for Spark the shop pauses, so that the day does not end too early)")
         self.until("the first orders", lambda: self.sampler.last.share >= OPENING / 8, START_S_MAX)
         self.look("nothing is carried yet")
 

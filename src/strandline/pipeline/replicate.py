@@ -79,7 +79,11 @@ def run(
     master: str | None = None,
     **settings: Any,
 ) -> Summary:
-    """Carry until stopped, or with `once` up to now. `LeaseHeld` if another pipeline serves this store."""
+    """Carry until stopped, or with `once` up to now. `LeaseHeld` if another pipeline serves this store.
+
+    `progress` is called after each batch. Set `stop` from another thread to end it; what was carried stays. Without a
+    `spark` session one is started on `master`, this machine by default, and ended. Settings are those of `connect`.
+    """
     target = Target(url, log, store, settings)
     with target.connect() as s:
         _check_shared(s, spark.sparkContext.master if spark else master)

@@ -445,7 +445,10 @@ def _foreign(path: Path, known: Schema, header: files.Header | None) -> SchemaMi
 
 def _no_schema(path: Path) -> SchemaMismatch:
     return SchemaMismatch(
-        f"{path} has no schema yet", code="no_schema", hint='start with schema="create"', path=str(path)
+        f"{path} has no schema yet" if path.exists() else f"there is no {path}",
+        code="no_schema",
+        hint='start with schema="create"',
+        path=str(path),
     )
 
 
