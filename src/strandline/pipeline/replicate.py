@@ -139,7 +139,9 @@ class Replicator:
         progress: Callable[[Progress], None] | None,
         stop: threading.Event,
     ) -> None:
-        self.s, self.target, self.spark, self.lease = s, target, spark, lease
+        self.s, self.target, self.lease = s, target, lease
+        self.spark = spark.newSession()  # settings of ours are nobody else's
+        self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")  # a page goes on at once, not with all
         self.progress, self.stop = progress, stop
         self.actions = self.events = self.batches = 0
         self.failures: dict[int, Failure] = {}
@@ -147,7 +149,7 @@ class Replicator:
         self._ending = threading.Event()
         self._patient = False
         self._place = jvm.temporary_folder()
-        spark.dataSource.register(log_source.LogSource)
+        self.spark.dataSource.register(log_source.LogSource)
 
     def run(self) -> None:
         """Carry until `stop` is set."""
