@@ -1,1 +1,11 @@
-"""Fixtures that every part of the tests shares."""
+"""What every part of the tests shares."""
+
+from __future__ import annotations
+
+import signal
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the programs that tests start: a shell's background jobs are started deaf to it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
