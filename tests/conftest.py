@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import signal
 
+from hypothesis import HealthCheck, settings
+
+# A busy machine is slow at making examples too; how long anything takes is measured elsewhere.
+settings.register_profile("strandline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("strandline")
+
 
 def pytest_configure() -> None:
     """Let Ctrl-C reach the programs that tests start: a shell's background jobs are started deaf to it."""
