@@ -307,6 +307,17 @@ def test_a_number_that_an_earlier_call_should_have_is_found() -> None:
     assert check_key("order|1", [beside, two], _seen(two, beside)) == []
 
 
+def test_an_append_made_again_has_the_place_of_the_first_try() -> None:
+    killed = _appended(0, 1, 10, append_id="a", ended=None, answer=None)
+    beside = _appended(1, 2, 20)
+    again = _appended(0, 1, 40, append_id="a", answer={"first": 1, "last": 1, "duplicate": True})
+    assert check_key("order|1", [killed, beside, again], _seen(again, beside)) == []
+    anew = replace(again, answer={"first": 1, "last": 1, "duplicate": False})
+    assert {finding.kind for finding in check_key("order|1", [killed, beside, anew], _seen(anew, beside))} == {
+        "reordered"
+    }
+
+
 def test_an_append_without_an_answer_is_there_whole_or_not_at_all() -> None:
     one = _appended(0, 1, 10)
     made = (("Paid", {"stamp": "a"}), ("Paid", {"stamp": "b"}))

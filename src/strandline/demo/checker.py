@@ -62,6 +62,8 @@ class Owner(NamedTuple):
     type: str
     payload: Any
     entry: Entry
+    asked: int
+    """When it was first asked for: an append that is made again may have been recorded the first time."""
 
 
 @dataclass(slots=True)
@@ -73,6 +75,8 @@ class Claims:
     possible: list[Entry] = field(default_factory=list)
     """Appends that nobody answered: each is there whole, or not at all."""
     delete_to: int = 0
+    asked: dict[str, int] = field(default_factory=dict)
+    """When the first append with this id was made."""
     ended_stamps: set[str] = field(default_factory=set)
     """Of lives that were purged."""
     findings: list[Finding] = field(default_factory=list)
@@ -120,6 +124,8 @@ def claims_of(key: str, entries: Sequence[Entry]) -> Claims:
     claims = Claims(key)
     settled = {entry.append_id for entry in entries if entry.accepted and entry.append_id}
     for entry in entries:
+        if entry.append_id is not None:
+            claims.asked.setdefault(entry.append_id, entry.started)
         if entry.do == PURGE and entry.answer is not None:
             claims.ended_stamps |= {owner.payload["stamp"] for owner in claims.owners.values()}
             claims.ended_stamps |= {payload["stamp"] for open_ in claims.possible for _, payload in open_.events}
@@ -145,10 +151,11 @@ def _take_append(claims: Claims, entry: Entry) -> None:
         claims.find("numbers", f"{len(entry.events)} events were numbered {answer['first']}..{answer['last']}")
     if entry.expected is not None and not answer["duplicate"] and answer["first"] != entry.expected + 1:
         claims.find("numbers", f"an append that expected {entry.expected} was given {answer['first']}")
+    asked = claims.asked[entry.append_id] if entry.duplicate and entry.append_id is not None else entry.started
     for number, (type_, payload) in enumerate(entry.events, answer["first"]):
         before = claims.owners.get(number)
         if before is None:
-            claims.owners[number] = Owner(type_, payload, entry)
+            claims.owners[number] = Owner(type_, payload, entry, asked)
         elif entry.append_id is None or before.entry.append_id != entry.append_id:
             claims.find("numbers", f"{number} was given to two appends")
 
@@ -168,7 +175,7 @@ def _check_order(claims: Claims) -> None:
     for number, owner in sorted(claims.owners.items()):
         if owner.entry.ended is not None and owner.entry.ended < latest_start:
             claims.find("reordered", f"{number} {owner.type} was answered before an earlier number was asked for")
-        latest_start = max(latest_start, owner.entry.started)
+        latest_start = max(latest_start, owner.asked)
 
 
 def _check_shape(claims: Claims, seen: Sequence[Seen]) -> None:
