@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 from typing import Any
 
 import pytest
 
 from strandline.errors import Conflict, LeaseHeld
 from strandline.resolve import resolve
+from strandline.store.file_lease import FileLock
 from strandline.store.sqlite import SqliteStore
 from strandline.testing.faults import Crash
 from strandline.testing.store_contract import random_tape
@@ -182,6 +183,29 @@ def test_death_frees_the_lease(tmp_path: Path) -> None:
     assert lease.fence == 2
     assert [pointer.fence for pointer in store.pointers()] == [2]
     store.close()
+
+
+@pytest.mark.req("RR3")
+def test_a_holder_that_has_just_taken_the_lock_is_named(tmp_path: Path) -> None:
+    store, other = open_store(tmp_path / "store.db"), open_store(tmp_path / "store.db")
+    lock = FileLock(tmp_path / "pipeline.lock")
+    assert lock.take()
+
+    def take() -> None:
+        lock.drop()
+        store.take_lease("the quick one")
+
+    later = Timer(0.05, take)
+    later.start()
+    held = other.lease_holder()
+    assert held is not None
+    assert held[0] == "the quick one"
+    later.join()
+    store.close()
+    assert lock.take()
+    assert other.lease_holder() == ("another process", 0), "it never said who it is"
+    lock.drop()
+    other.close()
 
 
 @pytest.mark.req("RA15", "RR3")

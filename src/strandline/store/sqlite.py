@@ -41,6 +41,9 @@ PARTITIONS_DEFAULT = 8
 SEGMENT_SIZE_DEFAULT = 10_000
 BUCKET_SIZE_DEFAULT = "hour"
 
+# Who has taken the lock writes its name within a moment; who asks for the holder waits that long for it.
+_NAMELESS_S = 0.5
+
 _sql = partial(statement, "strandline.store")
 _moment = itemgetter(8, 3)  # timestamp, seq_nr
 
@@ -192,7 +195,7 @@ class SqliteStore:
         self._database.check()
         lock = FileLock(self._lock_path)
         if not lock.take():
-            raise lease_held(*(self._holder() or ("another process", 0)))
+            raise lease_held(*self._holder())
         try:
             lock.name(holder)
             with self._database.write() as connection:
@@ -208,16 +211,23 @@ class SqliteStore:
 
     def lease_holder(self) -> tuple[str, int] | None:
         self._database.check()
-        return (self._holder() or ("another process", 0)) if FileLock(self._lock_path).taken() else None
+        return self._holder() if FileLock(self._lock_path).taken() else None
 
     def _lease_row(self) -> tuple[int, str | None, int | None]:
         with self._database.read() as connection:
             rows = _rows(connection, "lease")
         return rows[0] if rows else (0, None, None)
 
-    def _holder(self) -> tuple[str, int] | None:
-        _, holder, since = self._lease_row()
-        return None if holder is None or since is None else (holder, since)
+    def _holder(self) -> tuple[str, int]:
+        """Who holds the lock, and since when. Who has just taken it writes that down in a moment."""
+        deadline = time.monotonic() + _NAMELESS_S
+        while True:
+            _, holder, since = self._lease_row()
+            if holder is not None and since is not None:
+                return holder, since
+            if time.monotonic() > deadline:
+                return "another process", 0
+            time.sleep(0.002)
 
     def _fence(self) -> int:
         return self._lease_row()[0]
