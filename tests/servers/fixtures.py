@@ -17,6 +17,7 @@ from strandline.servers.cassandra import CassandraServer
 from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import Server
+from strandline.servers.spark import SparkCluster
 
 S = TypeVar("S", bound=Server)
 REASONS: dict[str, str] = {}
@@ -63,4 +64,11 @@ def kafka() -> Iterator[KafkaServer]:
 def cassandra() -> Iterator[CassandraServer]:
     """A Cassandra; keyspaces are the test's to make."""
     with started(CassandraServer()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark_cluster() -> Iterator[SparkCluster]:
+    """A master and two workers; `session.start(spark_cluster.url, conf=spark_cluster.conf)`."""
+    with started(SparkCluster()) as server:
         yield server

@@ -34,7 +34,6 @@ from strandline.pipeline.scripts import cache_folder
 CACHE = "STRANDLINE_CACHE"
 IVY_SETTINGS = "STRANDLINE_IVY_SETTINGS"
 STAMP = "checked.json"
-ALL = "default->default"
 FETCH_WAIT_S = 900
 SHOWN_MAX = 5
 
@@ -191,12 +190,12 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 def _ivy_file(library: Library) -> str:
     parts = "\n".join(
-        f"    <dependency org={quoteattr(org)} name={quoteattr(module)} rev={quoteattr(version)} conf={quoteattr(ALL)}/>"
+        f"    <dependency org={quoteattr(org)} name={quoteattr(module)} rev={quoteattr(version)}/>"
         for org, module, version in library.parts
     )
     return f"""<ivy-module version="2.0">
   <info organisation="strandline" module={quoteattr(library.name)}/>
-  <configurations><conf name="default"/></configurations>
+  <configurations defaultconfmapping="default->default"><conf name="default"/></configurations>
   <dependencies>
 {parts}
   </dependencies>
