@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.servers.fixtures import postgres, reasons_table
+
+__all__ = ["postgres"]
 
 # A busy machine is slow at making examples too; how long anything takes is measured elsewhere.
 settings.register_profile("strandline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -15,3 +20,12 @@ def pytest_configure() -> None:
     """Let Ctrl-C reach the programs that tests start: a shell's background jobs are started deaf to it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say once which servers could not be had, and why."""
+    lines = reasons_table()
+    if lines:
+        terminalreporter.section("servers that could not be had")
+        for line in lines:
+            terminalreporter.line(line)

@@ -1,0 +1,125 @@
+"""A server's process: started beside a keeper, so that it never outlives us; what it says goes into a file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, cast
+
+from strandline.errors import Unavailable
+from strandline.servers import keeper
+
+POLL_S = 0.02
+LINES_TOLD = 5
+
+
+class Process:
+    """One process and all that it starts. `log` is appended to."""
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str | Path],
+        *,
+        folder: Path,
+        log: Path,
+        environment: Mapping[str, str],
+        user: pwd.struct_passwd | None = None,
+        remove: Path | None = None,
+    ) -> None:
+        self.name, self.log = name, log
+        command = {
+            "argv": [str(part) for part in argv],
+            "folder": str(folder),
+            "environment": dict(environment),
+            "user": as_user(user),
+            "remove": None if remove is None else str(remove),
+        }
+        with log.open("ab") as said:
+            self._log_start = said.tell()
+            self._keeper = subprocess.Popen(  # noqa: S603 - our own interpreter and file
+                [sys.executable, "-I", "-S", keeper.__file__, json.dumps(command)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                start_new_session=True,  # Ctrl-C is for us to handle
+            )
+        self._orders = cast("IO[bytes]", self._keeper.stdin)
+        # A fork of ours would hold the pipe open and keep the server alive after our death.
+        os.register_at_fork(after_in_child=self._orders.close)
+        with cast("IO[bytes]", self._keeper.stdout) as told:
+            pid = told.readline()
+        if not pid:
+            self._ended()
+            raise self.failure(f"does not start (exit code {self._keeper.returncode})")
+        self.pid = int(pid)
+
+    @property
+    def alive(self) -> bool:
+        return self._keeper.poll() is None
+
+    def said(self) -> str:
+        """What it has said since it was started."""
+        with self.log.open("rb") as file:
+            file.seek(self._log_start)
+            return file.read().decode(errors="replace")
+
+    def wait_until(self, up: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until `up`; `Unavailable`, and the process is gone, if it ends before or that takes too long."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            while not up():
+                if not self.alive:
+                    raise self.failure(f"ended with exit code {self._keeper.returncode}")
+                if time.monotonic() > deadline:
+                    raise self.failure(f"is not up after {timeout_s:.0f} s")
+                time.sleep(POLL_S)
+        except BaseException:
+            self.kill()
+            raise
+
+    def send(self, sent: signal.Signals) -> None:
+        """Send a signal, for example SIGSTOP; one that is gone does not mind."""
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            self._orders.write(f"{sent.value}\n".encode())
+            self._orders.flush()
+
+    def stop(self, with_signal: signal.Signals, timeout_s: float) -> None:
+        """Ask it to end in order; by force after `timeout_s`."""
+        self.send(with_signal)
+        try:
+            self._keeper.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGKILL)
+        self._ended()
+
+    def kill(self) -> None:
+        """kill -9. When this returns nothing that it started is left."""
+        self.send(signal.SIGKILL)
+        self._ended()
+
+    def failure(self, what: str) -> Unavailable:
+        """What to say of a server that failed."""
+        lines = [line for line in self.said().splitlines() if line.strip()]
+        told = " / ".join(line.strip()[:200] for line in lines[-LINES_TOLD:])
+        return Unavailable(
+            f"{self.name} {what}: {told or 'it said nothing'}", code="away", hint=f"all that it said is in {self.log}"
+        )
+
+    def _ended(self) -> None:
+        self._keeper.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self._orders.close()
+
+
+def as_user(user: pwd.struct_passwd | None) -> dict[str, Any]:
+    """What makes `subprocess` run something as another user."""
+    return {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}

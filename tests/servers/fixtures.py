@@ -1,0 +1,50 @@
+"""Fixtures that start a server once per run, when the first test asks for it, and stop it at the end.
+
+Where a server cannot be had, the tests that ask for it are skipped, and the run ends with one table of reasons. In CI
+(`CI` is set), or with STRANDLINE_SERVERS=required, they fail instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TypeVar
+
+import pytest
+
+from strandline.errors import StrandlineError
+from strandline.servers.postgres import PostgresServer
+from strandline.servers.server import Server
+
+S = TypeVar("S", bound=Server)
+REASONS: dict[str, str] = {}
+"""Servers that could not be had, and why."""
+
+
+def required() -> bool:
+    """Whether a run without a server is a failure."""
+    return bool(os.environ.get("CI")) or os.environ.get("STRANDLINE_SERVERS") == "required"
+
+
+def started(server: S) -> S:
+    """The server, running; or the test is skipped."""
+    try:
+        return server.start()
+    except StrandlineError as error:
+        REASONS[server.name] = f"{error.message} (hint: {error.hint})"
+        if required():
+            pytest.fail(f"{server.name} cannot be had: {REASONS[server.name]}", pytrace=False)
+        pytest.skip(f"{server.name} cannot be had; see the table of reasons")
+
+
+def reasons_table() -> list[str]:
+    """The table, as lines."""
+    width = max(map(len, REASONS), default=0)
+    return [f"{name:<{width}}  {reason}" for name, reason in sorted(REASONS.items())]
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL; `postgres.database()` is a new database in it."""
+    with started(PostgresServer()) as server:
+        yield server
