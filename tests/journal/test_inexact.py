@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from strandline.connect import Strandline
@@ -35,7 +37,7 @@ CACHES = {
 
 @pytest.mark.parametrize("name", STORIES)
 @pytest.mark.parametrize("settings", CACHES.values(), ids=CACHES)
-def test_every_lag(name: str, settings: dict[str, object]) -> None:
+def test_every_lag(name: str, settings: dict[str, Any]) -> None:
     for carried in range(len(STORIES[name]) + 1):
         with inexact(segment_size=3, **settings) as s:
             check_at_every_lag(s, STORIES[name], carried)
