@@ -26,7 +26,7 @@ from strandline.store.api import Store, StoreSettings
 from strandline.urls import Url
 
 if TYPE_CHECKING:
-    from strandline.sqlite.schema import Description
+    from strandline.steps import Description
 
 Kind = Literal["log", "store"]
 Clock = Callable[[], int]
