@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -88,7 +89,10 @@ class _Library(NamedTuple):
     code: str
 
 
-_LIBRARIES: Final = {"postgresql": _Library("psycopg", "psycopg", "postgres", "postgres_unsafe")}
+_LIBRARIES: Final = {
+    "postgresql": _Library("psycopg", "psycopg", "postgres", "postgres_unsafe"),
+    "cassandra": _Library("cassandra", "cassandra-driver", "cassandra", "cassandra_unsafe"),
+}
 
 
 class _Memory:
@@ -150,6 +154,35 @@ class _Sqlite:
         return upgrade_database(_path(url), kind=kind, package=_PACKAGES[kind], settings=settings)
 
 
+class _Cassandra:
+    """A store alone: a log would need what Cassandra does not have, one order for all writers."""
+
+    shared, local = True, False
+
+    def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Any:
+        raise ValueError(f"{url} names no log")
+
+    def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
+        from strandline.store.cassandra import CassandraStore
+
+        if log is None:
+            return CassandraStore.open(url, settings, None, None, clock=clock or now_us)
+        settings = replace(settings, segment_size=_segment_size(settings, log))
+        return CassandraStore.open(url, settings, log.log_id, log.partitions, clock=clock or now_us)
+
+    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+        from strandline.cassandra import Session, describe_keyspace
+
+        with closing(Session(url, settings.append_timeout_s)) as session:
+            return describe_keyspace(session)
+
+    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+        from strandline.cassandra import Session, upgrade_keyspace
+
+        with closing(Session(url, settings.append_timeout_s)) as session:
+            return upgrade_keyspace(session)
+
+
 class _Later:
     """A scheme whose URLs are understood, but which this version cannot open."""
 
@@ -173,7 +206,7 @@ _BACKENDS: Final[dict[str, Backend]] = {
     "sqlite": _Sqlite(),
     "postgresql": _Later(),
     "kafka": _Later(),
-    "cassandra": _Later(),
+    "cassandra": _Cassandra(),
 }
 
 

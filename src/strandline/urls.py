@@ -4,7 +4,7 @@
     memory:                                               this process alone
     postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME
     kafka://HOST:PORT,HOST:PORT/TOPIC                     a log
-    cassandra://USER:PASSWORD@HOST:PORT,HOST/KEYSPACE     a store
+    cassandra://USER:PASSWORD@HOST:PORT,HOST/KEYSPACE?replication=3     a store
 
 What stands before the last @ is user and password, even where somebody forgot to quote a / in a password. A password
 is never printed: not by `masked`, not by the `repr` of a `Url`, not by an error.
@@ -35,7 +35,7 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
         "require_auth", "passfile", "gssencmode", "krbsrvname", "target_session_attrs", "application_name",
     ),
     "kafka": (),
-    "cassandra": (),
+    "cassandra": ("replication", "datacenter", "tls", "cafile", "certfile", "keyfile"),
 }  # fmt: skip
 _USER_INFO: Final = re.compile(r"(//[^/@\s:]*:)[^\s]*@")
 

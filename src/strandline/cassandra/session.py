@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple
 
 from cassandra import ConsistencyLevel
 from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session as DriverSession
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.cluster import Session as DriverSession
 from cassandra.cqltypes import BytesType, LongType, UTF8Type
 from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, TokenAwarePolicy
 from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement, SimpleStatement, tuple_factory
@@ -234,9 +235,7 @@ class _Prepared:
 
     def bound(self, row: Sequence[Any]) -> BoundStatement:
         bound = BoundStatement(self._statement)
-        bound.values = [
-            None if value is None else pack(value) for pack, value in zip(self._packers, row, strict=True)
-        ]
+        bound.values = [None if value is None else pack(value) for pack, value in zip(self._packers, row, strict=True)]
         return bound
 
 

@@ -32,7 +32,8 @@ def steps(package: str) -> list[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    return " ".join(" ".join(line.partition("--")[0] for line in text.splitlines()).split()).rstrip(";")
+    text = " ".join(" ".join(line.partition("--")[0] for line in text.splitlines()).split()).rstrip(";")
+    return text.replace("( ", "(").replace(" )", ")")
 
 
 def _named(text: str, keyspace: str) -> str:
