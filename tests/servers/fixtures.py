@@ -13,6 +13,8 @@ from typing import TypeVar
 import pytest
 
 from strandline.errors import StrandlineError
+from strandline.servers.cassandra import CassandraServer
+from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import Server
 
@@ -47,4 +49,18 @@ def reasons_table() -> list[str]:
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL; `postgres.database()` is a new database in it."""
     with started(PostgresServer()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaServer]:
+    """A Kafka; topics are the test's to make."""
+    with started(KafkaServer()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def cassandra() -> Iterator[CassandraServer]:
+    """A Cassandra; keyspaces are the test's to make."""
+    with started(CassandraServer()) as server:
         yield server
