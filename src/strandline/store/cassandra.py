@@ -353,7 +353,7 @@ class CassandraStore:
         if head is not None:
             queries.append(("head_written", key_place(head[0])))
         written = [row[0] for found in self._session.each(queries) for row in found if row[0] is not None]
-        return max([pointer.timestamp, *written]) + 1
+        return int(max([pointer.timestamp, *written])) + 1
 
     # ------------------------------------------------------------ snapshots
 
@@ -375,7 +375,7 @@ class CassandraStore:
         return row
 
     def snapshots(self, key: str, life: int) -> list[SnapshotRow]:
-        return [SnapshotRow(*row[:5], None, row[5]) for row in self._session.rows("snapshots", (key, life))]
+        return [SnapshotRow._make([*row[:5], None, row[5]]) for row in self._session.rows("snapshots", (key, life))]
 
     def delete_snapshots(self, key: str, life: int, *, to: int) -> int:
         count = sum(row.seq_nr <= to for row in self.snapshots(key, life))

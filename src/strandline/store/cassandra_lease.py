@@ -51,7 +51,7 @@ def read_lease(session: Session) -> LeaseRow:
     if not rows:
         return LeaseRow()
     *columns, now = rows[0]
-    return LeaseRow(*columns, round(now.timestamp() * 1e6) if hasattr(now, "timestamp") else now * 1000)
+    return LeaseRow._make([*columns, now * 1000])
 
 
 def take_lease(session: Session, holder: str, lease_s: float, now_us: int) -> CassandraLease:
