@@ -155,6 +155,33 @@ class _Sqlite:
         return upgrade_database(_path(url), kind=kind, package=_PACKAGES[kind], settings=settings)
 
 
+class _Postgres:
+    shared, local = True, False
+
+    def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Log:
+        from strandline.log.postgres import PostgresLog
+
+        return PostgresLog(url, settings=settings, clock=clock, create=create)
+
+    def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
+        from strandline.store.postgres import PostgresStore
+
+        if log is None:
+            return PostgresStore.open(url, settings, None, None)
+        settings = replace(settings, segment_size=_segment_size(settings, log))
+        return PostgresStore.open(url, settings, log.log_id, log.partitions)
+
+    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+        from strandline.postgres import describe_database
+
+        return describe_database(url, kind=kind, package=_PACKAGES[kind], settings=settings)
+
+    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+        from strandline.postgres import upgrade_database
+
+        return upgrade_database(url, kind=kind, package=_PACKAGES[kind], settings=settings)
+
+
 class _Kafka:
     shared, local = True, False
 
@@ -208,28 +235,10 @@ class _Cassandra:
             return upgrade_keyspace(session)
 
 
-class _Later:
-    """A scheme whose URLs are understood, but which this version cannot open."""
-
-    shared, local = True, False
-
-    def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Any:
-        raise _later("log", url)
-
-    def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Any:
-        raise _later("store", url)
-
-    def describe(self, url: Url, kind: Kind, settings: Settings) -> Any:
-        raise _later(kind, url)
-
-    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> Any:
-        raise _later(kind, url)
-
-
 _BACKENDS: Final[dict[str, Backend]] = {
     "memory": _Memory(),
     "sqlite": _Sqlite(),
-    "postgresql": _Later(),
+    "postgresql": _Postgres(),
     "kafka": _Kafka(),
     "cassandra": _Cassandra(),
 }
@@ -245,19 +254,6 @@ def _path(url: Url) -> Path:
     if url.path is None:
         raise ValueError(f"{url} names no file")
     return url.path
-
-
-def _later(kind: Kind, url: Url) -> Exception:
-    known = " ".join(sorted(scheme for scheme, backend in _BACKENDS.items() if not isinstance(backend, _Later)))
-    return invalid(
-        "url_scheme",
-        kind,
-        f"{url.scheme} comes with a later version",
-        allowed=known,
-        got=str(url),
-        hint=f"this version knows {known}",
-        known=known.split(),
-    )
 
 
 def _no_schema_in_memory() -> Unsupported:
