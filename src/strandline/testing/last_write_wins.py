@@ -13,8 +13,9 @@ name before every single write; a test raises there.
               the next event 7, and a purge that was killed half-way is known by its head row.
     amend     rows anew → head → rows out, the last first → off the list → the pointer's revision
 
-Every cell is written with its action's timestamp. A correction is written above the pointer's, and above that of an
-earlier correction: an event may be as young as the pointer, and at equal timestamps the greater value would stay.
+Every cell is written with its action's timestamp. A correction is written above that of the last action, and above an
+earlier correction: at equal timestamps the greater value would stay. Below the actions to come it stays because a Mark
+is carried before it, whose timestamp leaves room.
 """
 
 from __future__ import annotations
@@ -327,11 +328,11 @@ class LastWriteWinsStore:
         self._set_pointer(found._replace(revision=found.revision + 1))
 
     def _after(self, pointer: Pointer, rows: Sequence[EventRow], head: tuple[str, Head] | None) -> int:
-        """Above the pointer's timestamp, and above that of a correction before."""
+        """Above the last action's timestamp, and above that of a correction before."""
         written = [self.tables["journal"].written(*self._place("journal", row)) for row in rows]
         if head is not None:
             written.append(self.tables["metajournal"].written(head[0], 0))
-        return max([pointer.timestamp, *written]) + 1
+        return max([pointer.moved, *written]) + 1
 
     # ------------------------------------------------------------ snapshots
 
