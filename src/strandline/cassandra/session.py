@@ -20,7 +20,7 @@ from cassandra import ConsistencyLevel
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.cluster import Session as DriverSession
-from cassandra.cqltypes import BytesType, LongType, UTF8Type
+from cassandra.cqltypes import BytesType, LongType, UTF8Type, VarcharType
 from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, TokenAwarePolicy
 from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement, SimpleStatement, tuple_factory
 
@@ -38,6 +38,8 @@ ROW_BYTES: Final = 100
 BATCH_ROWS_MAX: Final = 128
 BATCH_BYTES_MAX: Final = 64 * 2**10
 DDL_TIMEOUT_S: Final = 60
+HEARTBEAT_S: Final = 5
+"""A connection that was silent for so long is asked whether it lives."""
 _STORE: Final = "strandline.store"
 
 
@@ -169,7 +171,9 @@ class Session:
                         sent, landed = under_way.popleft()
                         size -= landed
                         yield sent.result()
-                under_way.append((session.execute_async(body), weight))
+                # Without a timer for each: nodes answer in time or say that they cannot, and a heartbeat finds those
+                # that do neither.
+                under_way.append((session.execute_async(body, timeout=None), weight))
                 size += weight
             while under_way:
                 yield under_way.popleft()[0].result()
@@ -258,6 +262,7 @@ def _same(value: bytes) -> bytes:
 _PACKERS: Final[dict[Any, Callable[[Any], bytes]]] = {
     LongType: struct.Struct(">q").pack,
     UTF8Type: str.encode,
+    VarcharType: str.encode,
     BytesType: _same,
 }
 
@@ -285,6 +290,8 @@ def _cluster_of(url: Url, timeout_s: float) -> Cluster:
         reconnection_policy=ExponentialReconnectionPolicy(0.1, 2.0, max_attempts=None),
         connect_timeout=timeout_s,
         control_connection_timeout=timeout_s,
+        idle_heartbeat_interval=HEARTBEAT_S,
+        idle_heartbeat_timeout=timeout_s,
         max_schema_agreement_wait=DDL_TIMEOUT_S,
         compression=False,
     )

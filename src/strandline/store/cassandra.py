@@ -45,6 +45,9 @@ def _now_us() -> int:
 class CassandraStore:
     """All protocols of `store.api`. Safe to share between threads; not across a fork."""
 
+    corrected_under_lease = True
+    """Corrections need the pipeline's lease and a partition that was carried to its end: no lock keeps others out."""
+
     def __init__(
         self, session: Session, settings: StoreSettings, lease_s: float, clock: Callable[[], int] = _now_us
     ) -> None:
@@ -347,13 +350,13 @@ class CassandraStore:
     def _after(self, pointer: Pointer, rows: Sequence[EventRow], head: tuple[str, Head] | None) -> int:
         """A write timestamp above that of all that is written anew: at equal ones the greater value would stay.
 
-        An event may be as young as the pointer, and a row may have been corrected before.
+        It is below the actions to come, because `corrected_under_lease` has a Mark carried first that leaves room.
         """
         queries: list[tuple[str, Sequence[Any]]] = [("written", row[:4]) for row in rows]
         if head is not None:
             queries.append(("head_written", key_place(head[0])))
         written = [row[0] for found in self._session.each(queries) for row in found if row[0] is not None]
-        return int(max([pointer.timestamp, *written])) + 1
+        return int(max([pointer.moved, *written])) + 1
 
     # ------------------------------------------------------------ snapshots
 
