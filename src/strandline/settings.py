@@ -80,6 +80,9 @@ class Settings:
         return cls(**checked)
 
 
+SETTING_NAMES = frozenset(known.name for known in fields(Settings))
+
+
 def _check(rules: Mapping[str, Any], name: str, given: Any, default: Any) -> Any:
     value = given
     if value is None and default is None:

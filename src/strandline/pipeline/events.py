@@ -6,7 +6,7 @@ offset is a timestamp per partition, so a restart goes on there.
 
 Options: `url`, or `log` and `store`; `entity_type`; `slices` ("0-1023"); `from`, `to` (times with a zone, inclusive and
 exclusive); batch: `tail` ("false": the store alone), `tasks` (per partition of the log); stream: `start` ("earliest" or
-"latest"), `rows_max` (per batch).
+"latest"), `rows_max` (per batch); `set.NAME`: a setting of `connect`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from strandline.errors import InvalidInput, invalid, shown
 from strandline.journal.replay import replay_partition
 from strandline.pipeline.target import Target
 from strandline.rows import life_of
-from strandline.settings import parse_setting
+from strandline.settings import SETTING_NAMES, parse_setting
 from strandline.values.events import RecordedEvent
 from strandline.values.keys import SLICES, partition_of
 
@@ -84,9 +84,11 @@ class EventsSource(DataSource):
 
 
 def replay(spark: SparkSession, url: str | None = None, **options: Any) -> DataFrame:
-    """Journals as a DataFrame; options are those of the format, `from` written `from_`."""
+    """Journals as a DataFrame; options are those of the format, `from` written `from_`, and settings of `connect`."""
     spark.dataSource.register(EventsSource)
-    given = {"url": url, **{name.rstrip("_"): value for name, value in options.items()}}
+    given = {"url": url}
+    for name, value in options.items():
+        given[f"set.{name}" if name in SETTING_NAMES else name.rstrip("_")] = value
     texts = {name: str(value) for name, value in given.items() if value is not None}
     return spark.read.format(EventsSource.name()).options(**texts).load()
 

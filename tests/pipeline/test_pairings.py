@@ -1,0 +1,193 @@
+"""The spine from end to end on every pairing of log and store: record, carry on Spark, read; one suite for all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from tests.pairings import Pairing, paired, pairing
+
+from strandline import Event, LeaseHeld, SeqNrConflict
+from strandline.connect import Strandline
+from strandline.pipeline import events as spark_events
+from strandline.pipeline.replicate import run
+from strandline.testing import raw_append
+
+__all__ = ["paired", "pairing"]
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")]
+
+KEYS = [f"order|{number}" for number in range(24)]
+
+
+def until(condition: Callable[[], object], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that in time"
+        time.sleep(0.02)
+
+
+@contextmanager
+def running(pairing: Pairing, spark: Any, **more: Any) -> Iterator[threading.Event]:
+    """A pipeline in a thread of this process."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(run, stop=stop, spark=spark, **pairing.where, **more)
+        try:
+            yield stop
+        finally:
+            stop.set()
+    done.result()
+
+
+def shown(s: Strandline, keys: list[str]) -> dict[str, list[tuple[Any, ...]]]:
+    """All that a reader is told, but the places in the log."""
+    return {
+        key: [
+            (e.seq_nr, e.prev_seq_nr, e.life, e.type, e.payload, e.tags, e.metadata, e.headers, e.timestamp, e.damaged)
+            for e in s.journal.read(key)
+        ]
+        for key in keys
+    }
+
+
+def numbers(s: Strandline, key: str) -> list[int]:
+    return [event.seq_nr for event in s.journal.read(key)]
+
+
+def stored(s: Strandline, key: str) -> list[int]:
+    """What the store alone has."""
+    pointer_and_state = s.store.look(key, s.journal.mark(key).partition)
+    head = pointer_and_state[1]
+    assert head is not None
+    rows = s.store.page(key, head.life, getattr(head, "segment_size", 1), from_=1, to=2**62, limit=10**6)
+    return [cells[0] for cells in rows]
+
+
+def some_history(s: Strandline) -> list[str]:
+    """Appends, deletes, purges, gaps, expiry, tags and bytes over many keys."""
+    journal = s.journal
+    for number, key in enumerate(KEYS):
+        first = journal.append(key, [Event("Placed", {"n": number, "ø": "é"}, tags=["new"], metadata={"by": "web"})])
+        assert (first.first, first.last, first.duplicate) == (1, 1, False)
+        journal.append(key, [Event("Paid", b"\x00\xff"), Event("Sent", None)], expected=1, headers={"trace": key})
+    for key in KEYS[::4]:
+        deleted = journal.delete(key, to=2)
+        assert deleted is not None
+        assert deleted.delete_to == 2
+    for key in KEYS[::6]:
+        journal.purge(key)
+    for key in KEYS[::12]:
+        again = journal.append(key, [Event("Placed", "again")], expected=0)
+        assert (again.first, again.last) == (1, 1)
+    journal.append("late|1", [Event("Placed", 1)], first=11, expire_after=timedelta(days=1))
+    return [*KEYS, "late|1", "nobody|1"]
+
+
+@pytest.mark.req("J50", "J64", "J79", "J85", "J93", "J90", "J113", "RJ1", "RJ8", "RR1")
+@pytest.mark.timeout(300)
+def test_all_answers_are_the_same_before_and_after_the_pipeline(
+    pairing: Pairing, paired: Strandline, spark: Any
+) -> None:
+    keys = some_history(paired)
+    before = shown(paired, keys)
+    heads = {key: paired.journal.head(key) for key in keys}
+    assert numbers(paired, KEYS[0]) == [1]
+    assert numbers(paired, KEYS[4]) == [3]
+    assert numbers(paired, KEYS[6]) == []
+    assert numbers(paired, KEYS[1]) == [1, 2, 3]
+    assert numbers(paired, "late|1") == [11]
+    assert [len(events) for events in shown(paired, [KEYS[18], "nobody|1"]).values()] == [0, 0]
+    last = paired.journal.append("order|last", [Event("Placed", 1)])
+    summary = run(once=True, spark=spark, **pairing.where)
+    assert summary.strandline == paired.strandline() > 0
+    paired.journal.wait_replicated(last, timeout_s=1)
+    assert last.timestamp is not None
+    assert paired.strandline() >= last.timestamp
+    assert shown(paired, keys) == before
+    assert {key: paired.journal.head(key) for key in keys} == heads
+    assert stored(paired, KEYS[1]) == [1, 2, 3]
+    assert stored(paired, KEYS[4]) == [3]
+    with pairing.connect() as other:
+        assert shown(other, keys) == before, "another process would see the same"
+    everything = spark_events.replay(spark, **pairing.where).collect()
+    assert len(everything) == sum(map(len, before.values())) + 1
+    told = sorted((row["key"], row["seq_nr"], row["life"], row["type"]) for row in everything if row["key"] in keys)
+    assert told == sorted((key, event[0], event[2], event[3]) for key, events in before.items() for event in events)
+
+
+@pytest.mark.req("J36", "J37", "J39", "RA9")
+@pytest.mark.timeout(300)
+def test_of_many_writers_one_wins_and_a_repeat_is_known_at_any_lag(
+    pairing: Pairing, paired: Strandline, spark: Any
+) -> None:
+    def attempt(_: int) -> bool:
+        try:
+            paired.journal.append("order|1", [Event("Placed", 1)], expected=0)
+        except SeqNrConflict as error:
+            return error.actual != 1
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sum(pool.map(attempt, range(6))) == 1
+    given = uuid4()
+    first = paired.journal.append("order|1", [Event("Paid", 2)], append_id=given)
+    for carried in (False, True):
+        if carried:
+            run(once=True, spark=spark, **pairing.where)
+        again = paired.journal.append("order|1", [Event("Paid", 2)], append_id=given, expected=99)
+        assert again.duplicate
+        assert (again.first, again.last, again.offset) == (first.first, first.last, first.offset)
+        with pytest.raises(SeqNrConflict) as lost:
+            paired.journal.append("order|1", [Event("Lost", 3)], expected=1)
+        assert lost.value.actual == 2
+    assert numbers(paired, "order|1") == [1, 2]
+
+
+@pytest.mark.req("J50", "J64", "J83", "J90", "U12", "RR3", "RJ5")
+@pytest.mark.timeout(300)
+def test_reads_are_right_while_the_pipeline_runs_and_when_it_is_gone(
+    pairing: Pairing, paired: Strandline, spark: Any
+) -> None:
+    journal = paired.journal
+    lines: list[int] = []
+    with running(pairing, spark):
+        until(lambda: paired.status().lease_holder is not None)
+        with pytest.raises(LeaseHeld) as held:
+            run(once=True, spark=spark, **pairing.where)
+        assert "pid" in held.value.holder
+        for round_ in range(1, 31):
+            for key in KEYS[:4]:
+                answer = journal.append(key, [Event("Placed", round_)])
+                assert answer.last == round_
+                assert numbers(paired, key)[-1] == round_, "what was acknowledged is seen"
+            lines.append(paired.strandline())
+        journal.wait_replicated(answer, timeout_s=60)
+    for key in KEYS[:4]:
+        journal.append(key, [Event("Placed", 31)])
+        assert numbers(paired, key) == list(range(1, 32)), "without a pipeline, too"
+    until(lambda: paired.status().lease_holder is None)
+    with running(pairing, spark):
+        journal.wait_replicated(journal.mark(KEYS[0]), timeout_s=60)
+        lines.append(paired.strandline())
+    assert lines == sorted(lines), "the strandline never goes back"
+    assert stored(paired, KEYS[0]) == list(range(1, 32))
+
+
+@pytest.mark.req("J94", "J95", "J97", "RA12")
+@pytest.mark.timeout(300)
+def test_a_bad_record_stops_nobody(pairing: Pairing, paired: Strandline, spark: Any) -> None:
+    first = paired.journal.append(KEYS[0], [Event("Placed", 1)])
+    raw_append(paired, first.partition, key=KEYS[0], header=b"not ours", value=b"?")
+    paired.journal.append(KEYS[0], [Event("Paid", 2)])
+    assert numbers(paired, KEYS[0]) == [1, 2]
+    run(once=True, spark=spark, **pairing.where)
+    assert numbers(paired, KEYS[0]) == stored(paired, KEYS[0]) == [1, 2]
+    (listed,) = paired.store.quarantined()
+    assert (listed.partition, listed.key, listed.reason) == (first.partition, KEYS[0], "foreign")
