@@ -7,9 +7,9 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.servers.fixtures import postgres, reasons_table
+from tests.servers.fixtures import cassandra, kafka, postgres, reasons_table, spark_cluster
 
-__all__ = ["postgres"]
+__all__ = ["cassandra", "kafka", "postgres", "spark_cluster"]
 
 # A busy machine is slow at making examples too; how long anything takes is measured elsewhere.
 settings.register_profile("strandline", deadline=None, suppress_health_check=[HealthCheck.too_slow])

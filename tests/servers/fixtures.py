@@ -13,8 +13,11 @@ from typing import TypeVar
 import pytest
 
 from strandline.errors import StrandlineError
+from strandline.servers.cassandra import CassandraServer
+from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import Server
+from strandline.servers.spark import SparkCluster
 
 S = TypeVar("S", bound=Server)
 REASONS: dict[str, str] = {}
@@ -47,4 +50,25 @@ def reasons_table() -> list[str]:
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL; `postgres.database()` is a new database in it."""
     with started(PostgresServer()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaServer]:
+    """A Kafka; topics are the test's to make."""
+    with started(KafkaServer()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def cassandra() -> Iterator[CassandraServer]:
+    """A Cassandra; keyspaces are the test's to make."""
+    with started(CassandraServer()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark_cluster() -> Iterator[SparkCluster]:
+    """A master and two workers; `session.start(spark_cluster.url, conf=spark_cluster.conf)`."""
+    with started(SparkCluster()) as server:
         yield server

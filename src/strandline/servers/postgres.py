@@ -97,6 +97,7 @@ class PostgresServer(Server):
             environment=plain_environment(),
             user=self._user,
             remove=self._removed_without_us,
+            last_signal=signal.SIGQUIT,  # ends at once, but frees its shared memory
         )
 
     def _is_up(self, process: Process) -> bool:

@@ -22,7 +22,10 @@ LINES_TOLD = 5
 
 
 class Process:
-    """One process and all that it starts. `log` is appended to."""
+    """One process and all that it starts. `log` is appended to.
+
+    If we die, it is sent `last_signal` and killed soon after, and the folder `remove` is removed.
+    """
 
     def __init__(
         self,
@@ -34,6 +37,7 @@ class Process:
         environment: Mapping[str, str],
         user: pwd.struct_passwd | None = None,
         remove: Path | None = None,
+        last_signal: signal.Signals = signal.SIGKILL,
     ) -> None:
         self.name, self.log = name, log
         command = {
@@ -42,6 +46,7 @@ class Process:
             "environment": dict(environment),
             "user": as_user(user),
             "remove": None if remove is None else str(remove),
+            "last_signal": last_signal.value,
         }
         with log.open("ab") as said:
             self._log_start = said.tell()

@@ -63,8 +63,12 @@ class Server(ABC):
     def folder(self) -> Path:
         """Where everything is that it keeps."""
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix=f"strandline-{self.name}-", dir=temporary_place()))
+            self._folder = Path(tempfile.mkdtemp(prefix=f"strandline-server-{self.name}-", dir=temporary_place()))
         return self._folder
+
+    def facts(self) -> dict[str, str]:
+        """What somebody who wants to use it must know, beside the URL."""
+        return {}
 
     @property
     def log_path(self) -> Path:

@@ -1,0 +1,137 @@
+"""Kafka 4 in KRaft mode: one process that is broker and controller, on two ports of loopback.
+
+Topics are made by those who need them, never by a typing error. What is acknowledged with acks=all is there after
+`kill` and `restart`: the operating system has it, and this is one machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+from uuid import uuid4
+
+from strandline.errors import Unavailable
+from strandline.pipeline.java import find_java
+from strandline.servers.jars import KAFKA, jars
+from strandline.servers.java import OPTIONS
+from strandline.servers.process import Process
+from strandline.servers.server import HOST, Server, free_port, plain_environment
+
+FORMAT_WAIT_S = 120
+HEAP = ("-Xms128m", "-Xmx512m")
+LOGGER = "org.slf4j.simpleLogger"
+LOGGING = (
+    f"-D{LOGGER}.defaultLogLevel=warn",
+    f"-D{LOGGER}.showDateTime=true",
+    f"-D{LOGGER}.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+    f"-D{LOGGER}.log.kafka.server.KafkaRaftServer=info",
+)
+UP = "Kafka Server started"
+CONFIGURATION = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{host}:{controller_port}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=PLAINTEXT://{host}:{port}
+log.dirs={data}
+auto.create.topics.enable=false
+unclean.leader.election.enable=false
+default.replication.factor=1
+min.insync.replicas=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+num.network.threads=2
+num.io.threads=4
+log.cleaner.dedupe.buffer.size=16777216
+# After kill -9 the controller waits for the session of the broker that was.
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=250
+"""
+
+
+class KafkaServer(Server):
+    """A Kafka of our own. `settings` are added to its configuration."""
+
+    name: ClassVar[str] = "kafka"
+
+    def __init__(self, folder: Path | None = None, settings: dict[str, str] | None = None) -> None:
+        super().__init__(folder)
+        self._settings = settings or {}
+
+    @property
+    def bootstrap(self) -> str:
+        """HOST:PORT, as clients take it."""
+        return f"{HOST}:{self._port}"
+
+    @property
+    def url(self) -> str:
+        """The broker; a topic is added after a slash."""
+        return f"kafka://{self.bootstrap}"
+
+    @property
+    def _configuration(self) -> Path:
+        return self.folder / "server.properties"
+
+    @property
+    def _port(self) -> int:
+        try:
+            lines = self._configuration.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            raise Unavailable("kafka was not started", code="away", hint="call start()") from None
+        advertised = next(line for line in lines if line.startswith("advertised.listeners="))
+        return int(advertised.rpartition(":")[2])
+
+    def _prepare(self) -> None:
+        text = CONFIGURATION.format(
+            host=HOST, port=free_port(), controller_port=free_port(), data=_escaped(str(self.folder / "data"))
+        )
+        text += "".join(f"{name}={_escaped(value)}\n" for name, value in self._settings.items())
+        self._configuration.write_text(text, encoding="utf-8")
+        cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode()[:22].replace("-", "_")
+        answer = subprocess.run(  # noqa: S603 - the Java that find_java has run
+            [*self._java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", self._configuration],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=FORMAT_WAIT_S,
+            cwd=self.folder,
+            env=plain_environment(),
+        )
+        if answer.returncode != 0:
+            told = (answer.stderr + answer.stdout).decode(errors="replace").strip().splitlines()
+            raise Unavailable(
+                f"Kafka's folder cannot be prepared: {' / '.join(told[-3:])}", code="away", hint="see what it says"
+            )
+
+    def _launch(self) -> Process:
+        return Process(
+            "Kafka",
+            [*self._java, "kafka.Kafka", self._configuration],
+            folder=self.folder,
+            log=self.log_path,
+            environment=plain_environment(),
+            remove=self._removed_without_us,
+        )
+
+    def _is_up(self, process: Process) -> bool:
+        return UP in process.said()
+
+    @cached_property
+    def _java(self) -> list[str | Path]:
+        return [find_java().executable, *OPTIONS, *HEAP, *LOGGING, "-cp", f"{jars(KAFKA)}/*"]
+
+
+def _escaped(text: str) -> str:
+    """Text as a value of a Java properties file."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n")

@@ -1,0 +1,56 @@
+"""Cassandra as tests have it: a row that was acknowledged survives a kill, because the commit log is synced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.policies import WhiteListRoundRobinPolicy
+
+from strandline.servers.cassandra import CassandraServer
+from strandline.servers.server import HOST
+
+REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+
+
+@pytest.fixture
+def own() -> Iterator[CassandraServer]:
+    with CassandraServer() as server:
+        yield server
+
+
+@contextmanager
+def session(server: CassandraServer) -> Iterator[Any]:
+    profile = ExecutionProfile(load_balancing_policy=WhiteListRoundRobinPolicy([HOST]), request_timeout=60)
+    cluster = Cluster([HOST], port=server.port, protocol_version=5, execution_profiles={EXEC_PROFILE_DEFAULT: profile})
+    try:
+        yield cluster.connect()
+    finally:
+        cluster.shutdown()
+
+
+@pytest.mark.timeout(600)
+def test_a_row_survives_kill_and_stop(own: CassandraServer) -> None:
+    address = own.url
+    with session(own) as client:
+        client.execute(f"CREATE KEYSPACE kept WITH replication = {REPLICATION}")
+        client.execute("CREATE TABLE kept.names (name text PRIMARY KEY)")
+        client.execute("INSERT INTO kept.names (name) VALUES ('before')")
+    own.kill()
+    assert not own.alive
+    own.restart()
+    assert own.url == address
+    with session(own) as client:
+        client.execute("INSERT INTO kept.names (name) VALUES ('after')")
+    own.restart()
+    with session(own) as client:
+        assert sorted(row.name for row in client.execute("SELECT name FROM kept.names")) == ["after", "before"]
+
+
+def test_clients_can_see_that_writes_are_on_disk_when_answered(cassandra: CassandraServer) -> None:
+    with session(cassandra) as client:
+        (row,) = client.execute("SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'")
+    assert row.value == "batch"
