@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from strandline.log.api import Log
+from strandline.log.kafka import KafkaLog
 from strandline.log.memory import MemoryLog, now_us
 from strandline.log.sqlite import SqliteLog
+from strandline.servers.kafka import KafkaServer
 from strandline.settings import Settings
-from strandline.testing.log_contract import LogContract, Opened
+from strandline.testing.inexact import InexactMemoryLog
+from strandline.testing.log_contract import InexactLogContract, LogContract, Opened
 
 
 class TestMemoryLog(LogContract):
@@ -21,6 +25,31 @@ class TestMemoryLog(LogContract):
     @pytest.fixture
     def opened(self) -> Opened:
         return MemoryLog
+
+
+class TestInexactMemoryLog(InexactLogContract):
+    durable = False
+
+    @pytest.fixture
+    def opened(self) -> Opened:
+        return InexactMemoryLog
+
+
+@pytest.mark.filterwarnings("ignore:topic .* accept_power_loss is on:RuntimeWarning")
+class TestKafkaLog(InexactLogContract):
+    @pytest.fixture
+    def opened(self, kafka: KafkaServer) -> Iterator[Opened]:
+        made: list[Log] = []
+        topic = f"contract-{uuid4().hex}"
+
+        def opened(**settings: Any) -> Log:
+            given = Settings.of({"accept_power_loss": True, **settings})
+            made.append(KafkaLog(kafka.bootstrap, topic, settings=given))
+            return made[-1]
+
+        yield opened
+        for log in made:
+            log.close()
 
 
 class TestSqliteLog(LogContract):
