@@ -25,7 +25,15 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from strandline import forks
 from strandline.errors import SchemaMismatch, StrandlineError, Unavailable
 from strandline.log.api import Answered, Draft, Page, Recorded
-from strandline.log.kafka_client import HEADER, common_config, consumer_config, overloaded, producer_config, translated
+from strandline.log.kafka_client import (
+    HEADER,
+    Said,
+    common_config,
+    consumer_config,
+    overloaded,
+    producer_config,
+    translated,
+)
 from strandline.log.kafka_consumers import Consumers, OutOfRange, PartitionReader, TopicFollower
 from strandline.log.kafka_topic import Admin, Topic, check, grown
 from strandline.log.refusals import check_trim, closed, trimmed, used_after_fork
@@ -63,15 +71,16 @@ class KafkaLog:
         self._topic = topic
         self._generation = forks.generation
         self._closed = False
-        self._said = ""
+        self._said = Said()
         self._broken = False
         self._refusal: Callable[[], StrandlineError] | None = None
         client = client or {}
         timeout_s = self._settings.append_timeout_s
-        self._consumer_config = consumer_config(bootstrap, client, self._settings)
-        produced = {**producer_config(bootstrap, client, self._settings), "error_cb": self._hear}
-        asked = AdminClient({**common_config(bootstrap, client), "error_cb": self._hear})
-        self._admin = Admin(asked, topic, timeout_s, self._told)
+        heard = {"error_cb": self._said.hear}
+        self._consumer_config = {**consumer_config(bootstrap, client, self._settings), **heard}
+        produced = {**producer_config(bootstrap, client, self._settings), **heard}
+        asked = AdminClient({**common_config(bootstrap, client), **heard})
+        self._admin = Admin(asked, topic, timeout_s, self._said)
         if create is None:
             create = self._settings.schema == "create"
         found = self._open_topic(create)
@@ -81,7 +90,7 @@ class KafkaLog:
         self.log_id, self.partitions = found.id, found.partitions
         self._newest = [-1] * self.partitions
         self._consumers = Consumers(
-            self._consumer_config, topic, most=self._settings.consumers_max, timeout_s=timeout_s
+            self._consumer_config, topic, self._said, most=self._settings.consumers_max, timeout_s=timeout_s
         )
         self._waiting = Lock()
         self._waiter: tuple[Mapping[int, int], TopicFollower] | None = None
@@ -164,6 +173,7 @@ class KafkaLog:
     def _delivered(self, answered: Answered, error: KafkaError | None, message: Message) -> None:
         """The answer of the brokers, told by the poller."""
         if error is None:
+            self._said.text = ""
             answered(_new(Recorded, (Place(message.partition(), message.offset(), 0), False, None, None)), None)
         else:
             self._broken = self._broken or error.fatal()
@@ -217,7 +227,7 @@ class KafkaLog:
     def follow(self, after: Sequence[int]) -> TopicFollower:
         self._check()
         config = {**self._consumer_config, "fetch.wait.max.ms": FOLLOW_WAIT_MS, "enable.partition.eof": False}
-        return TopicFollower(config, self._topic, dict(enumerate(after)))
+        return TopicFollower(config, self._topic, self._said, dict(enumerate(after)))
 
     def newest(self) -> list[int]:
         self._check()
@@ -259,7 +269,7 @@ class KafkaLog:
         if self._waiter is None or self._waiter[0] != after:
             self._end_waiter()
             config = {**self._consumer_config, "fetch.wait.max.ms": FOLLOW_WAIT_MS, "enable.partition.eof": False}
-            self._waiter = after, TopicFollower(config, self._topic, after)
+            self._waiter = after, TopicFollower(config, self._topic, self._said, after)
         while (left_s := deadline - time.monotonic()) > 0:
             if self._waiter[1].poll(min(left_s, POLL_S)):
                 self._end_waiter()  # what it took is read again by whoever waited
@@ -347,16 +357,8 @@ class KafkaLog:
         elif len(found.partitions) != self.partitions:
             self._refusal = partial(grown, self._topic, self.partitions, len(found.partitions))
 
-    def _hear(self, error: KafkaError) -> None:
-        """What the library says beside its answers: kept to explain the next one."""
-        self._said = error.str()
-
-    def _told(self) -> str:
-        self._admin.client.poll(0)
-        return self._said
-
     def _translated(self, error: KafkaError, doing: str, *, wrote: bool = False) -> StrandlineError:
-        return translated(error, doing, topic=self._topic, wrote=wrote, said=self._said)
+        return translated(error, doing, topic=self._topic, wrote=wrote, said=self._said.text)
 
     def _check(self) -> None:
         if forks.generation != self._generation:
