@@ -58,8 +58,12 @@ class EmptyStores:
         return self._made[-1]
 
     def rows(self, table: str) -> list[Any]:
-        """All rows of a table, with their columns by name order."""
-        return sorted(self._session.asked(f'SELECT * FROM "{self.url.name}".{table}'), key=repr)
+        """All rows of a table, sorted; columns that are no key by name."""
+        return sorted(self.asked(f'SELECT * FROM "{self.url.name}".{table}'), key=repr)
+
+    def asked(self, query: str) -> list[Any]:
+        """The rows of a query."""
+        return self._session.asked(query)
 
     def close_stores(self) -> None:
         """Close what was handed out."""

@@ -20,7 +20,7 @@ from cassandra import ConsistencyLevel
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.cluster import Session as DriverSession
-from cassandra.cqltypes import BytesType, LongType, UTF8Type, VarcharType
+from cassandra.cqltypes import BytesType, Int32Type, LongType, UTF8Type, VarcharType
 from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, TokenAwarePolicy
 from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement, SimpleStatement, tuple_factory
 
@@ -259,8 +259,14 @@ def _same(value: bytes) -> bytes:
     return value
 
 
+def _limited(value: int) -> bytes:
+    """No column is that short; a LIMIT is."""
+    return struct.pack(">i", min(value, 2**31 - 1))
+
+
 _PACKERS: Final[dict[Any, Callable[[Any], bytes]]] = {
     LongType: struct.Struct(">q").pack,
+    Int32Type: _limited,
     UTF8Type: str.encode,
     VarcharType: str.encode,
     BytesType: _same,
