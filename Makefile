@@ -1,13 +1,14 @@
 # `make demo` and `make test` need python3 (3.11 or newer) and make; everything else is set up here, in .venv.
 PYTHON ?= python3
 NAME ?= append
+ON ?= sqlite
 BIN := .venv/bin
 STAMP := .venv/.stamp
 
 .PHONY: help setup demo test check bench servers conformance clean
 
 help:
-	@echo "make demo            a tour: record, carry, read"
+	@echo "make demo            a tour: record, carry, read (ON=postgres, ON=kafka: on real servers)"
 	@echo "make setup           the environment in .venv, and nothing else"
 	@echo "make test            all tests (ARGS='-k name' for some)"
 	@echo "make check           style, types, imports, conformance marks"
@@ -27,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)
-	@$(BIN)/strandline demo
+	@$(BIN)/strandline demo --on $(ON)
 
 test: $(STAMP)
 	@$(BIN)/pytest $(ARGS)

@@ -23,6 +23,7 @@ from strandline.demo import tour
 from strandline.demo.checker import Finding, Report, Seen, check, check_key
 from strandline.demo.drawing import png, terminal
 from strandline.demo.ledger import Entry, LedgerWriter, by_key, load, path_of
+from strandline.demo.place import on_files
 from strandline.demo.proof import Counts, Proof
 from strandline.demo.sampling import Event, Sample, Sampler
 from strandline.demo.shelf import stored_events
@@ -383,7 +384,7 @@ def test_a_proof_that_fails_ends_with_5(tmp_path: Path, monkeypatch: pytest.Monk
     failed = Proof(Counts.of([], 0), Report(findings=[Finding("lost", "order|1", "is gone")]), Report(), Report(), ())
 
     def perform(plan: Plan, stage: Stage) -> tuple[Proof, Sampler]:
-        with strandline.connect(plan.url) as s:
+        with plan.target.connect() as s:
             sampler = Sampler(s, [], 1, stage.show)
             sampler.take()
         return failed, sampler
@@ -492,15 +493,15 @@ def _try_next(text: str) -> None:
 
 def _check_the_check(folder: Path) -> None:
     """An event taken out of the store's file is missed."""
-    plan = Plan(folder, 90, 3, 1.0, 1.0, tour.SEED)
+    plan = Plan(folder, 90, 3, 1.0, 1.0, tour.SEED, on_files(folder))
     entries = by_key([load(path_of(folder, writer), writer) for writer in (1, 2, 3)])
-    rows = stored_events(plan.store)
+    rows = stored_events(plan.target)
     assert check(entries, lambda key: rows.get(key, ())).findings == []
     key = next(iter(rows))
-    connection = apsw.Connection(str(plan.store))
+    connection = apsw.Connection(str(folder / "shop" / "store.db"))
     connection.execute("DELETE FROM journal WHERE rowid = (SELECT max(rowid) FROM journal WHERE key = ?)", (key,))
     connection.close()
-    rows = stored_events(plan.store)
+    rows = stored_events(plan.target)
     assert {(finding.kind, finding.key) for finding in check(entries, lambda key: rows.get(key, ())).findings} == {
         ("lost", key)
     }

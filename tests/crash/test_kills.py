@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-import strandline
 from strandline.connect import Strandline
 from strandline.demo.checker import Report, Seen, check
 from strandline.demo.children import Child, Children
 from strandline.demo.ledger import Entry, by_key, load, path_of
+from strandline.demo.place import on_files, words_of
 from strandline.demo.shelf import stored_events
 from strandline.testing import carry
 
@@ -38,12 +38,12 @@ class Shop:
 
     def __init__(self, folder: Path, children: Children, orders: int, rate_per_s: int) -> None:
         self.folder, self.children, self.orders, self.rate_per_s = folder, children, orders, rate_per_s
-        self.url = f"sqlite:{folder}/shop"
-        strandline.connect(self.url).close()
+        self.target = on_files(folder)
+        self.target.connect().close()
         self.writers = [self.start(number) for number in range(WRITERS)]
 
     def start(self, number: int) -> Child:
-        arguments = (self.folder, self.url, SEED, number, self.orders, self.rate_per_s)
+        arguments = (self.folder, self.target.to_json(), SEED, number, self.orders, self.rate_per_s)
         writer = self.children.module(f"writer {number}", "strandline.demo.writer", *arguments)
         writer.tell("1")
         return writer
@@ -83,11 +83,11 @@ def test_writers_are_killed_twenty_times_each_and_nothing_is_lost(tmp_path: Path
                 shop.writers[number].kill()
                 shop.writers[number] = shop.start(number)
         entries = shop.finish()
-        with strandline.connect(shop.url) as s:
+        with shop.target.connect() as s:
             assert_sound(check(entries, read_all(s)))
             carry(s)
             assert_sound(check(entries, read_all(s)))
-            stored = stored_events(tmp_path / "shop" / "store.db")
+            stored = stored_events(shop.target)
             assert_sound(check(entries, lambda key: stored.get(key, [])))
     assert sum(entry.unknown for calls in entries.values() for entry in calls) > 0, "some calls were cut off"
 
@@ -104,9 +104,9 @@ def test_the_pipeline_is_killed_twenty_times_and_the_store_ends_as_the_log_says(
     lines: list[int] = []
     with Children(tmp_path) as children:
         shop = Shop(tmp_path, children, orders=3000, rate_per_s=60)
-        with strandline.connect(shop.url) as s:
+        with shop.target.connect() as s:
             for kill in range(KILLS):
-                pipeline = children.command(f"pipeline {kill}", "pipeline", "run", "--url", shop.url)
+                pipeline = children.command(f"pipeline {kill}", "pipeline", "run", *words_of(shop.target))
                 before = _offsets(s)
                 if kill % 4 == 3:  # while it starts: no progress is waited for
                     until(lambda: s.store.lease_holder() is not None, "the pipeline takes the lease")
@@ -121,12 +121,12 @@ def test_the_pipeline_is_killed_twenty_times_and_the_store_ends_as_the_log_says(
                 writer.kill()
             entries = by_key(shop.ledgers())
             assert_sound(check(entries, read_all(s)))
-            last = children.command("pipeline last", "pipeline", "run", "--once", "--url", shop.url)
+            last = children.command("pipeline last", "pipeline", "run", "--once", *words_of(shop.target))
             last.join(120)
             lines.append(s.strandline())
             assert_sound(check(entries, read_all(s)))
             assert _offsets(s) == s.log.newest()
-        stored = stored_events(tmp_path / "shop" / "store.db")
+        stored = stored_events(shop.target)
         assert_sound(check(entries, lambda key: stored.get(key, [])))
     assert lines == sorted(lines), "the strandline never goes back"
     assert lines[-1] > 0

@@ -13,6 +13,9 @@ from strandline.cli.arguments import whole_number
 def demo(
     folder: Annotated[str | None, typer.Option("--folder", metavar="DIR", help="Where to play and leave it.")] = None,
     orders: Annotated[str | None, typer.Option("--orders", metavar="N", help="How many orders to make up.")] = None,
+    on: Annotated[
+        str, typer.Option("--on", metavar="KIND", help="sqlite, postgres, or kafka (with Cassandra).")
+    ] = "sqlite",
     keep: Annotated[bool, typer.Option("--keep", help="Keep what an earlier demo left; play beside it.")] = False,
 ) -> int:
     """Take a tour: a shop is killed in the middle, and nothing is lost.
@@ -21,6 +24,6 @@ def demo(
     """
     place = None if folder is None else Path(folder)
     count = None if orders is None else whole_number(orders, "--orders", code="option", allowed="1 or more")
-    from strandline.demo import run
+    from strandline.demo import ORDERS, run
 
-    return run(folder=place, keep=keep) if count is None else run(folder=place, keep=keep, orders=count)
+    return run(folder=place, keep=keep, on=on, orders=ORDERS if count is None else count)

@@ -4,6 +4,6 @@ Writers append through the public API while a pipeline carries on Spark. Each ke
 the end an independent checker compares the ledgers with every journal and with the store's own rows.
 """
 
-from strandline.demo.tour import run
+from strandline.demo.tour import ORDERS, run
 
-__all__ = ["run"]
+__all__ = ["ORDERS", "run"]

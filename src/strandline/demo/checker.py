@@ -126,11 +126,13 @@ def claims_of(key: str, entries: Sequence[Entry]) -> Claims:
     for entry in entries:
         if entry.append_id is not None:
             claims.asked.setdefault(entry.append_id, entry.started)
-        if entry.do == PURGE and entry.answer is not None:
+        if entry.do != APPEND and entry.unknown:
+            continue  # whoever got no answer did it again
+        if entry.do == PURGE:
             claims.ended_stamps |= {owner.payload["stamp"] for owner in claims.owners.values()}
             claims.ended_stamps |= {payload["stamp"] for open_ in claims.possible for _, payload in open_.events}
             claims.owners, claims.possible, claims.delete_to = {}, [], 0
-        elif entry.do == DELETE and entry.answer is not None:
+        elif entry.do == DELETE:
             _take_delete(claims, entry)
         elif entry.do == APPEND and entry.accepted:
             _take_append(claims, entry)

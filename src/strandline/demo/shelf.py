@@ -1,4 +1,4 @@
-"""What lies in the store, read from its file and not through Strandline.
+"""What lies in the store, read from its database and not through Strandline.
 
 Only for a store that nobody writes to: it is what the checker compares after the pipeline has ended.
 """
@@ -7,27 +7,31 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import apsw
-
 from strandline.demo.checker import Seen
+from strandline.pipeline.target import Target
 from strandline.statements import statement
+from strandline.urls import Url, urls_of
 
 TYPE_AT = 67
 
 
-def stored_events(store: Path) -> dict[str, list[Seen]]:
+def stored_events(target: Target) -> dict[str, list[Seen]]:
     """The events of each key, by life and number."""
     events: dict[str, list[Seen]] = {}
-    connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        for key, seq_nr, life, body in connection.execute(statement("strandline.demo", "stored_events")):
-            events.setdefault(key, []).append(Seen(seq_nr, *_taken_apart(body), life))
-    finally:
-        connection.close()
+    rows = sorted(_rows(_store_of(target), "stored_events"), key=lambda row: (row[0], row[2], row[1]))
+    for key, seq_nr, life, body in rows:
+        events.setdefault(key, []).append(Seen(seq_nr, *_taken_apart(bytes(body)), life))
     return events
+
+
+def stored_keys(target: Target) -> set[str]:
+    """The keys that have a head."""
+    return {key for (key,) in _rows(_store_of(target), "stored_keys")}
 
 
 def _taken_apart(body: bytes) -> tuple[str, Any]:
@@ -37,10 +41,38 @@ def _taken_apart(body: bytes) -> tuple[str, Any]:
     return body[TYPE_AT:type_end].decode(), json.loads(payload) if payload else None
 
 
-def stored_keys(store: Path) -> set[str]:
-    """The keys that have a head."""
-    connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        return {key for (key,) in connection.execute(statement("strandline.demo", "stored_keys"))}
-    finally:
-        connection.close()
+def _store_of(target: Target) -> Url:
+    return urls_of(target.url, target.log, target.store).store
+
+
+def _rows(store: Url, name: str) -> Iterator[tuple[Any, ...]]:
+    """The rows of a query, in no order."""
+    text = statement("strandline.demo", name)
+    if store.scheme == "sqlite":
+        yield from _sqlite_rows(store.path or Path(), text)
+    elif store.scheme == "postgresql":
+        yield from _postgres_rows(store, text)
+    else:
+        yield from _cassandra_rows(store, text)
+
+
+def _sqlite_rows(path: Path, text: str) -> Iterator[tuple[Any, ...]]:
+    import apsw
+
+    with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+        yield from connection.execute(text)
+
+
+def _postgres_rows(store: Url, text: str) -> Iterator[tuple[Any, ...]]:
+    import psycopg
+
+    with psycopg.connect(store.text, options="-c search_path=strandline") as connection:
+        yield from connection.execute(text)
+
+
+def _cassandra_rows(store: Url, text: str) -> Iterator[tuple[Any, ...]]:
+    from cassandra.cluster import Cluster
+
+    (host, port), *_ = store.hosts
+    with Cluster([host], port=port or 9042) as cluster:
+        yield from cluster.connect(store.name).execute(text)

@@ -65,6 +65,7 @@ class Stage:
         )  # fmt: skip
 
     def __enter__(self) -> Self:
+        self._start = self._said = time.monotonic()
         if self.console.is_terminal:
             self._live = Live(console=self.console, refresh_per_second=8, transient=True)
             self._live.start()

@@ -14,16 +14,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from strandline.connect import Strandline, connect
+from strandline.connect import Strandline
 from strandline.demo.checker import Report, Seen, check
 from strandline.demo.children import Child, Children
 from strandline.demo.ledger import Entry, LedgerFollower, by_key, load, path_of
+from strandline.demo.place import words_of
 from strandline.demo.proof import Proof
 from strandline.demo.sampling import Sampler
 from strandline.demo.shelf import stored_events, stored_keys
 from strandline.demo.shop import day
 from strandline.demo.stage import Stage
 from strandline.errors import Unavailable
+from strandline.pipeline.target import Target
 
 LOOK_KEYS = 200
 LOOK_S = 0.05
@@ -49,14 +51,8 @@ class Plan:
     down_s: float
     """How long a writer, and the pipeline, stay down after a kill."""
     seed: int
-
-    @property
-    def url(self) -> str:
-        return f"sqlite:{self.folder / 'shop'}"
-
-    @property
-    def store(self) -> Path:
-        return self.folder / "shop" / "store.db"
+    target: Target
+    """Log and store."""
 
     def orders_of(self, writer: int) -> int:
         """The orders of a writer, numbered from 1."""
@@ -159,18 +155,18 @@ class Story:
         entries = by_key(ledgers)
         self.stage.say(f"reading all {len(entries):,} journals without a pipeline, and comparing them with the ledgers")
         stopped = check(entries, self._reader())
-        once = self.children.command("pipeline once", "pipeline", "run", "--once", "--url", self.plan.url)
+        once = self.children.command("pipeline once", "pipeline", "run", "--once", *words_of(self.plan.target))
         self.sampler.mark("pipeline run --once")
         self.stage.say("`strandline pipeline run --once` carries the rest")
         self.until("the rest", lambda: not once.alive, ONCE_S_MAX)
         once.join(START_S_MAX)
-        self.sampler.take()
+        lag = self.sampler.take().lag  # now: where reads write Marks, they lengthen the tail again
         self.stage.say("comparing the store's own rows, and every journal once more, with the ledgers")
-        rows = stored_events(self.plan.store)
+        rows = stored_events(self.plan.target)
         stored = check(entries, lambda key: rows.get(key, ()))
         return Proof.of(
-            ledgers, entries, stopped, stored, check(entries, self._reader()), stored_keys(self.plan.store),
-            set(rows), self.sampler.take().lag, self.s.status().quarantined,
+            ledgers, entries, stopped, stored, check(entries, self._reader()), stored_keys(self.plan.target),
+            set(rows), lag, self.s.status().quarantined,
         )  # fmt: skip
 
     # ------------------------------------------------------------ what acts are made of
@@ -242,7 +238,7 @@ class Story:
         plan = self.plan
         child = self.children.module(
             f"writer {writer}", "strandline.demo.writer",
-            plan.folder, plan.url, plan.seed, writer, plan.orders_of(writer), self.rate_per_s,
+            plan.folder, plan.target.to_json(), plan.seed, writer, plan.orders_of(writer), self.rate_per_s,
         )  # fmt: skip
         child.tell(str(self.share))
         return child
@@ -250,7 +246,9 @@ class Story:
     def _start_pipeline(self, what: str) -> None:
         self.pipelines += 1
         self.strandline_before = self.s.strandline()
-        self.pipeline = self.children.command(f"pipeline {self.pipelines}", "pipeline", "run", "--url", self.plan.url)
+        self.pipeline = self.children.command(
+            f"pipeline {self.pipelines}", "pipeline", "run", *words_of(self.plan.target)
+        )
         self.sampler.mark(what)
 
     def _running(self) -> Child:
@@ -296,7 +294,7 @@ def perform(plan: Plan, stage: Stage) -> tuple[Proof, Sampler]:
     followers = [LedgerFollower(path_of(plan.folder, writer), writer) for writer in range(1, plan.writers + 1)]
     tasks = sum(len(day(plan.seed, writer, plan.orders_of(writer))) for writer in range(1, plan.writers + 1))
     with (
-        connect(plan.url) as s,
+        plan.target.connect() as s,
         stage,
         Children(plan.folder) as children,
         Sampler(s, followers, tasks, stage.show) as sampler,

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.text import Text
 
 from strandline.demo.drawing import png, terminal
+from strandline.demo.place import FILES, SERVERS, play_on
 from strandline.demo.proof import FINDINGS_SHOWN_MAX, Proof
 from strandline.demo.sampling import Sampler
 from strandline.demo.shelf import stored_events
@@ -32,6 +33,7 @@ def run(
     *,
     folder: Path | None = None,
     orders: int = ORDERS,
+    on: str = FILES,
     keep: bool = False,
     seconds: float = SECONDS,
     down_s: float = DOWN_S,
@@ -41,16 +43,20 @@ def run(
 ) -> int:
     """Play the demo in `folder`, which is left for you to look at; the exit code: 0 if the proof holds.
 
-    What an earlier demo left there is replaced, unless `keep`: then a new folder beside it is used.
+    `on`: "sqlite", "postgres", or "kafka" (with Cassandra); servers are started for it, and stopped. What an earlier
+    demo left there is replaced, unless `keep`: then a new folder beside it is used.
     """
     if orders < 1:
         raise invalid("option", "orders", "too few", allowed="1 or more", got=orders)
+    if on not in SERVERS:
+        raise invalid("option", "on", "unknown", allowed=" ".join(SERVERS), got=on)
     _check_installed()
     place = _prepare(folder or FOLDER, keep)
     stage = stage or Stage()
-    plan = Plan(place, orders, min(writers, orders), seconds, down_s, seed)
-    proof, sampler = perform(plan, stage)
-    _show(stage, plan, proof, sampler)
+    with play_on(on, place, stage) as target:
+        plan = Plan(place, orders, min(writers, orders), seconds, down_s, seed, target)
+        proof, sampler = perform(plan, stage)
+        _show(stage, plan, proof, sampler, on)
     return 0 if proof.sound else MissingEvent.exit_code
 
 
@@ -86,7 +92,7 @@ def _prepare(folder: Path, keep: bool) -> Path:
     return folder
 
 
-def _show(stage: Stage, plan: Plan, proof: Proof, sampler: Sampler) -> None:
+def _show(stage: Stage, plan: Plan, proof: Proof, sampler: Sampler, on: str) -> None:
     stage.plain()
     for line in terminal(sampler.samples, sampler.events, stage.console.width, unicode=stage.unicode):
         stage.plain(line)
@@ -102,16 +108,17 @@ def _show(stage: Stage, plan: Plan, proof: Proof, sampler: Sampler) -> None:
     png(path, sampler.samples, sampler.events, f"{proof.counts.appends:,} appends, two kills: {verdict}")
     stage.plain()
     stage.plain(f"picture   {path}")
-    stage.plain(f"files     {plan.folder}/  (journal in shop/, ledgers, what each process said, demo.json)")
+    journal = "journal in shop/, " if on == FILES else ""
+    stage.plain(f"files     {plan.folder}/  ({journal}ledgers, what each process said, demo.json)")
     stage.plain("try next")
-    for command in _next(plan):
+    for command in _next(plan) if on == FILES else _next_on_servers(on):
         stage.plain(f"  {command}")
 
 
 def _next(plan: Plan) -> list[str]:
     """Commands that work as they are printed, from the folder where the demo was started."""
-    program, url = _program(), shlex.quote(plan.url)
-    rows = stored_events(plan.store)
+    program, url = _program(), shlex.quote(str(plan.target.url))
+    rows = stored_events(plan.target)
     longest = {kind: max((key for key in rows if key.startswith(kind)), key=lambda key: len(rows[key]), default=None)
                for kind in ("order|", "stock|")}  # fmt: skip
     commands = []
@@ -126,6 +133,12 @@ def _next(plan: Plan) -> list[str]:
         f"{program} keys order --limit 10 --url {url}",
         f"{program} bench append --quick",
     ]
+
+
+def _next_on_servers(on: str) -> list[str]:
+    """The demo's own servers are gone by then."""
+    program = _program()
+    return [f"{program} servers {' '.join(SERVERS[on])}", f"{program} bench append --on {on} --quick"]
 
 
 def _program() -> str:

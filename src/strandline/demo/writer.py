@@ -1,6 +1,6 @@
 """A writer: a process that works through its day with the public API, and keeps a ledger of it.
 
-    python -m strandline.demo.writer FOLDER URL SEED WRITER ORDERS RATE_PER_S
+    python -m strandline.demo.writer FOLDER TARGET SEED WRITER ORDERS RATE_PER_S
 
 Its parent sends how much of the day it may do, as a share of 1. Killed and started again it goes on where its ledger
 ends. A call without an answer is made again if that is safe: with its append id, or because a delete or a purge may be
@@ -12,7 +12,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID
 
 import strandline
@@ -20,7 +22,9 @@ from strandline import Event, SeqNrConflict, StrandlineError, Unavailable
 from strandline.demo import leash
 from strandline.demo.ledger import Entry, LedgerWriter, path_of
 from strandline.demo.shop import APPEND, DELETE, PURGE, STALE, Call, day
+from strandline.pipeline.target import Target
 
+T = TypeVar("T")
 ATTEMPTS_MAX = 1000
 BEHIND_S_MAX = 1.0
 SLOW_FROM, SLOWEST = 0.08, 0.1
@@ -88,14 +92,29 @@ class Writer:
         if call.do == APPEND:
             self._append(task, call, again)
         elif call.do == DELETE:
-            number = self._ledger.mean(task, DELETE, call.key, to=call.to)
-            deleted = self._journal.delete(call.key, to=call.to)
-            self._ledger.told(number, delete_to=None if deleted is None else deleted.delete_to)
+            self._again_and_again(lambda: self._delete(task, call))
         elif call.do == PURGE:
-            number = self._ledger.mean(task, PURGE, call.key)
-            self._journal.purge(call.key)
-            self._ledger.told(number, purged=True)
-            self.known[call.key] = 0
+            self._again_and_again(lambda: self._purge(task, call))
+
+    def _delete(self, task: int, call: Call) -> None:
+        number = self._ledger.mean(task, DELETE, call.key, to=call.to)
+        deleted = self._journal.delete(call.key, to=call.to)
+        self._ledger.told(number, delete_to=None if deleted is None else deleted.delete_to)
+
+    def _purge(self, task: int, call: Call) -> None:
+        number = self._ledger.mean(task, PURGE, call.key)
+        self._journal.purge(call.key)
+        self._ledger.told(number, purged=True)
+        self.known[call.key] = 0
+
+    def _again_and_again(self, do: Callable[[], T]) -> T:
+        """Do what may be repeated until it is done; a call that failed has no answer in the ledger."""
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return do()
+            except Unavailable:
+                time.sleep(PAUSE_S)
+        return do()
 
     def _append(self, task: int, call: Call, again: Entry | None) -> None:
         """Append; after a conflict from where the journal really is, after silence with the same id."""
@@ -121,6 +140,9 @@ class Writer:
                     return
                 time.sleep(PAUSE_S)
             else:
+                if done.first is None:  # it is recorded, and nobody could say in time as what
+                    self._ledger.told(number, unknown="recorded")
+                    return
                 self._ledger.told(
                     number, first=done.first, last=done.last, duplicate=done.duplicate, timestamp=done.timestamp
                 )
@@ -134,7 +156,8 @@ class Writer:
 
     def _was_recorded(self, cut_off: Entry) -> bool:
         """Whether a call that a kill cut off is in the journal: ids are remembered for a while, not for ever."""
-        recorded = self._journal.read(cut_off.key, from_=(cut_off.expected or 0) + 1)
+        from_ = (cut_off.expected or 0) + 1
+        recorded = self._again_and_again(lambda: list(self._journal.read(cut_off.key, from_=from_)))
         if not any(str(event.append_id) == cut_off.append_id for event in recorded):
             return False
         self._ledger.told(cut_off.number, unknown="killed, found in the journal")
@@ -171,13 +194,13 @@ def _tags(payload: dict[str, object]) -> list[str]:
 
 def main() -> int:
     """The process: put on the leash, connect, work."""
-    folder, url, seed, number, orders, rate_per_s = sys.argv[1:]
+    folder, target, seed, number, orders, rate_per_s = sys.argv[1:]
     ledger = LedgerWriter(path_of(Path(folder), int(number)))
     calls = day(int(seed), int(number), int(orders))
     gate = Gate(len(calls))
     leash.hold(gate.allow)
     try:
-        with strandline.connect(url) as s:
+        with Target.from_json(target).connect() as s:
             Writer(s.journal, ledger, calls).work(gate, float(rate_per_s))
     except StrandlineError as error:
         sys.stderr.write(f"{error.name}: {error}\n")

@@ -45,6 +45,8 @@ BACK_OFF_S, BACK_OFF_MAX_S = 0.1, 5.0
 LOOK_S = 0.1
 TRIM_EVERY_S = 60.0
 BROKEN_QUERIES_MAX = 5
+"""So often in a row a query may break while log and store are well."""
+AWAY_WAIT_S = 1.0
 
 _logger = logging.getLogger(__name__)
 
@@ -220,11 +222,24 @@ class Replicator:
         error = query.exception() if ended_itself else None
         if error is None:
             return 0
+        if not self._patient and (away := self._away()) is not None:
+            _logger.warning("the pipeline waits: %s", away)
+            self.stop.wait(AWAY_WAIT_S)
+            return 0
         if broken + 1 >= BROKEN_QUERIES_MAX:
             raise _ended(error)
         _logger.warning("the query broke and is started again from the pointers: %s", _first_line(error))
         self.stop.wait(min(BACK_OFF_MAX_S, BACK_OFF_S * 2**broken))
         return broken + 1
+
+    def _away(self) -> Unavailable | None:
+        """Why log or store cannot be reached, if they cannot. Then the query is started again as often as need be."""
+        try:
+            self.s.log.newest()
+            self.s.store.pointers()
+        except Unavailable as error:
+            return error
+        return None
 
     def _batch(self, frame: DataFrame, _batch_id: int) -> None:
         if self.stop.is_set() or (self._ending.is_set() and not self._patient):

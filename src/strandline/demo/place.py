@@ -1,0 +1,46 @@
+"""Where the demo plays: on a folder of SQLite files, or on servers of its own, which end with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from strandline.demo.stage import Stage
+from strandline.pipeline.target import Target
+from strandline.servers.all import running
+
+FILES = "sqlite"
+SERVERS = {FILES: (), "postgres": ("postgres",), "kafka": ("kafka", "cassandra")}
+"""What a demo can play on, and the servers that it needs for that."""
+
+
+def on_files(folder: Path) -> Target:
+    """A journal in files of the demo's folder."""
+    return Target(url=f"sqlite:{folder / 'shop'}")
+
+
+def words_of(target: Target) -> list[str]:
+    """A target as the command line takes it."""
+    places = {"--url": target.url, "--log": target.log, "--store": target.store}
+    words = [word for option, place in places.items() if place is not None for word in (option, place)]
+    return words + [word for name, value in target.settings.items() for word in ("--set", f"{name}={value}")]
+
+
+@contextmanager
+def play_on(on: str, folder: Path, stage: Stage) -> Iterator[Target]:
+    """A new journal; its servers, if it needs any, run until the end of the context."""
+    with ExitStack() as ends:
+        if on == FILES:
+            yield on_files(folder)
+            return
+        stage.plain(f"starting {' and '.join(SERVERS[on])} on this machine (fetched if it is the first time)")
+        up = {server.name: server for server in ends.enter_context(running(SERVERS[on], lambda server, took_s: None))}
+        if on == "postgres":
+            yield Target(url=up["postgres"].url)
+            return
+        # One broker and one node is all there is here: what they acknowledged is on one disk.
+        settings: dict[str, Any] = {"accept_power_loss": True}
+        store = f"{up['cassandra'].url}/shop?replication=1"
+        yield Target(log=f"{up['kafka'].url}/shop", store=store, settings=settings)
