@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -140,8 +141,9 @@ def test_the_command_stops_in_order(end: signal.Signals) -> None:
 
 def test_the_command_says_when_a_server_ends_by_itself() -> None:
     with running(COMMAND, "servers", "postgres") as command:
-        shown = [line_of(command) for _ in range(3)]
+        shown = [line_of(command) for _ in range(4)]
         assert shown[1].split()[0] == "postgres"
+        assert shlex.split(shown[2])[-2:] == ["--url", shown[1].split()[1]]
         (keeper,) = psutil.Process(command.pid).children()
         (server,) = keeper.children()
         server.kill()
