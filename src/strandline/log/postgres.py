@@ -115,8 +115,11 @@ class PostgresLog:
         return answers
 
     def _begin(self, partitions: Sequence[int], digests: Sequence[bytes]) -> Transaction:
-        sent = self._database.sent
-        return self._database.begin(sent("lock_partitions", integers(partitions)), sent("heads", blobs(digests)))
+        database = self._database
+        return database.begin(
+            database.sent("lock_partitions", integers(partitions), database.idle_timeout),
+            database.sent("heads", blobs(digests)),
+        )
 
     def _ends(self, transaction: Transaction) -> tuple[dict[int, End], int]:
         """Where the partitions end, and the server's clock."""

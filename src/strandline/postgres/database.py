@@ -131,8 +131,9 @@ class Database:
         self.fixed = fixed
         self.schema = schema
         self._pool = pool
-        idle_ms = int(settings.append_timeout_s * 500)
-        self._begin = (BEGIN, Sent(schema.own("idle_timeout").encode(), (texts([str(idle_ms)]),)))
+        self.idle_timeout = texts([str(int(settings.append_timeout_s * 500))])
+        """For how long a transaction may stop and keep its locks (ms)."""
+        self._idle_timeout = Sent(schema.own("idle_timeout").encode(), (self.idle_timeout,))
 
     @property
     def where(self) -> str:
@@ -156,9 +157,9 @@ class Database:
             return found
 
     @contextmanager
-    def write(self, *first: Sent) -> Iterator[Transaction]:
-        """A transaction: committed at the end, undone by any exception. It begins with these statements."""
-        transaction = self.begin(*first)
+    def write(self) -> Iterator[Transaction]:
+        """A transaction: committed at the end, undone by any exception."""
+        transaction = self.begin(self._idle_timeout)
         try:
             yield transaction
         except psycopg.Error as error:
@@ -170,11 +171,14 @@ class Database:
         transaction.commit()
 
     def begin(self, *first: Sent) -> Transaction:
-        """Begin a transaction with these statements, in one round trip. `commit` or `undo` must follow."""
+        """Begin a transaction with these statements, in one round trip; one of them sets the `idle_timeout`.
+
+        `commit` or `undo` must follow.
+        """
         while True:
             connection, reused = self._pool.take()
             try:
-                answers = connection.exchange((*self._begin, *first))
+                answers = connection.exchange((BEGIN, *first))
             except psycopg.Error as error:
                 self._pool.undo(connection)
                 self._pool.give_back(connection)
@@ -185,10 +189,10 @@ class Database:
                 connection.close()  # in the middle of an answer
                 self._pool.give_back(connection)
                 raise
-            return Transaction(self, connection, answers[len(self._begin) :])
+            return Transaction(self, connection, answers[1:])
 
     def sent(self, name: str, *parameters: Binary) -> Sent:
-        """A named statement of the package for `begin`, `write` or `commit`."""
+        """A named statement of the package for `begin` or `commit`."""
         return Sent(self.schema.sql(name).encode(), parameters)
 
     def end(self, connection: Connection) -> None:
