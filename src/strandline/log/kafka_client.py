@@ -27,6 +27,7 @@ FETCH_WAIT_MS: Final = 5
 PORT: Final = 9092
 SASL_MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 RECONNECT_MS, RECONNECT_MAX_MS = 50, 1000
+RETRY_S: Final = 0.05
 
 Config = dict[str, Any]
 
