@@ -6,17 +6,20 @@ Where a server cannot be had, the tests that ask for it are skipped, and the run
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import pytest
 
 from strandline.errors import StrandlineError
+from strandline.servers import jars
 from strandline.servers.cassandra import CassandraServer
 from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import Server
+from strandline.servers.spark import SparkCluster
 
 S = TypeVar("S", bound=Server)
 REASONS: dict[str, str] = {}
@@ -37,6 +40,14 @@ def started(server: S) -> S:
         if required():
             pytest.fail(f"{server.name} cannot be had: {REASONS[server.name]}", pytrace=False)
         pytest.skip(f"{server.name} cannot be had; see the table of reasons")
+
+
+def fetch_for(items: Sequence[pytest.Item]) -> None:
+    """Fetch what the tests will ask for: no test's time limit is made for that."""
+    asked = {name for item in items for name in getattr(item, "fixturenames", ())}
+    for name in sorted(asked & jars.LIBRARIES.keys()):
+        with contextlib.suppress(StrandlineError):  # the fixture says it again
+            jars.jars(jars.LIBRARIES[name])
 
 
 def reasons_table() -> list[str]:
@@ -63,4 +74,11 @@ def kafka() -> Iterator[KafkaServer]:
 def cassandra() -> Iterator[CassandraServer]:
     """A Cassandra; keyspaces are the test's to make."""
     with started(CassandraServer()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark_cluster() -> Iterator[SparkCluster]:
+    """A master and two workers; `session.start(spark_cluster.url, conf=spark_cluster.conf)`."""
+    with started(SparkCluster()) as server:
         yield server
