@@ -35,7 +35,7 @@ from strandline.log.kafka_client import (
     translated,
 )
 from strandline.log.kafka_consumers import Consumers, OutOfRange, PartitionReader, TopicFollower
-from strandline.log.kafka_topic import Admin, Topic, check, grown
+from strandline.log.kafka_topic import Admin, Topic, check, check_name, grown
 from strandline.log.refusals import check_trim, closed, trimmed, used_after_fork
 from strandline.settings import Settings
 from strandline.values.actions import Place
@@ -67,6 +67,7 @@ class KafkaLog:
         watch_every_s: float = WATCH_EVERY_S,
     ) -> None:
         """`client` has settings of the client library, such as those of its security."""
+        check_name(topic)
         self._settings = settings or Settings()
         self._topic = topic
         self._generation = forks.generation

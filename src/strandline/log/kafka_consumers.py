@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from strandline.errors import Unavailable
 from strandline.log.api import Page
-from strandline.log.kafka_client import HEADER, Config, Said, translated
+from strandline.log.kafka_client import AWAY, HEADER, RETRY_S, Config, Said, translated
 from strandline.record import Record
 
 TAKEN_AT_ONCE: Final = 1000
@@ -44,13 +44,19 @@ class PartitionReader:
         self.idle_since = 0.0
 
     def bounds(self, partition: int, timeout_s: float) -> tuple[int, int]:
-        """The first offset, and the one after the newest."""
-        try:
-            first, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout_s)
-        except KafkaException as exception:
-            said = self._said.text
-            raise translated(exception.args[0], "look at the log", topic=self._topic, said=said) from exception
-        return first, end
+        """The first offset, and the one after the newest; asked again while brokers are busy with themselves."""
+        deadline = time.monotonic() + timeout_s
+        place = TopicPartition(self._topic, partition)
+        while True:
+            try:
+                first, end = self._consumer.get_watermark_offsets(place, max(0.1, deadline - time.monotonic()))
+            except KafkaException as exception:
+                error, said = exception.args[0], self._said.text
+                if error.code() not in AWAY or time.monotonic() >= deadline:
+                    raise translated(error, "look at the log", topic=self._topic, said=said) from exception
+                time.sleep(RETRY_S)
+            else:
+                return first, end
 
     def read(
         self,

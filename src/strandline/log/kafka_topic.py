@@ -6,6 +6,7 @@ they acknowledged they keep, though one of them dies. Else it is `Unsupported.ka
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -15,12 +16,11 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from strandline.errors import Unsupported
-from strandline.log.kafka_client import AWAY, ENVELOPE_BYTES, Said, translated
+from strandline.errors import Unsupported, shown
+from strandline.log.kafka_client import AWAY, ENVELOPE_BYTES, RETRY_S, Said, translated
 from strandline.settings import Settings
 
 REPLICAS_LEAST, IN_SYNC_LEAST = 3, 2
-RETRY_S: Final = 0.05
 
 
 class Topic(NamedTuple):
@@ -123,9 +123,16 @@ class Admin:
             raise
 
 
+_NAME: Final = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]{1,249}")
 _BAD_TOPIC: Final = {KafkaError.TOPIC_EXCEPTION, KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION}
 _ANSWERS: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_ALREADY_EXISTS}
 """Errors that are answers: the library would have us ask again."""
+
+
+def check_name(topic: str) -> None:
+    """`Unsupported.kafka_topic` for a name that Kafka would refuse."""
+    if not _NAME.fullmatch(topic):
+        raise _unsafe(shown(topic, 40), "no name for a topic", "take letters, digits, . _ and -, at most 249 of them")
 
 
 def check(topic: Topic, settings: Settings) -> None:
