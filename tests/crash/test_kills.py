@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.pairings import pairing_of
 
 from strandline.connect import Strandline
 from strandline.demo.checker import Report, Seen, check
@@ -19,10 +20,12 @@ from strandline.demo.children import Child, Children
 from strandline.demo.ledger import Entry, by_key, load, path_of
 from strandline.demo.place import on_files, words_of
 from strandline.demo.shelf import stored_events
+from strandline.pipeline.target import Target
 from strandline.testing import carry
 
 KILLS = 20
 WRITERS = 3
+SERVER_KILLS = 2
 SEED = int(os.environ.get("STRANDLINE_SEED", random.SystemRandom().randrange(10**6)))
 
 
@@ -36,9 +39,11 @@ def until(condition: Callable[[], object], what: str, timeout_s: float = 90) -> 
 class Shop:
     """Writers at work on one folder."""
 
-    def __init__(self, folder: Path, children: Children, orders: int, rate_per_s: int) -> None:
+    def __init__(
+        self, folder: Path, children: Children, orders: int, rate_per_s: int, target: Target | None = None
+    ) -> None:
         self.folder, self.children, self.orders, self.rate_per_s = folder, children, orders, rate_per_s
-        self.target = on_files(folder)
+        self.target = target or on_files(folder)
         self.target.connect().close()
         self.writers = [self.start(number) for number in range(WRITERS)]
 
@@ -130,3 +135,41 @@ def test_the_pipeline_is_killed_twenty_times_and_the_store_ends_as_the_log_says(
         assert_sound(check(entries, lambda key: stored.get(key, [])))
     assert lines == sorted(lines), "the strandline never goes back"
     assert lines[-1] > 0
+
+
+@pytest.mark.req("RA1", "RA2", "RA3", "RA8", "RR1", "RJ1", "RJ5", "RJ7", "J62")
+@pytest.mark.parametrize("name", ["postgres-postgres", "kafka-cassandra"])
+@pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
+@pytest.mark.timeout(900)
+def test_servers_are_killed_under_writers_and_pipeline(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Writers ask again, the pipeline waits, and when everything is back nothing is lost, doubled or out of order."""
+    pairing = pairing_of(name, request, tmp_path)
+    servers = [request.getfixturevalue(server) for server in dict.fromkeys(name.split("-"))]
+    target = Target(log=pairing.log, store=pairing.store, settings=pairing.settings)
+    chosen = random.Random(SEED)
+    with Children(tmp_path) as children:
+        shop = Shop(tmp_path, children, orders=4000, rate_per_s=40, target=target)
+        pipeline = children.command("pipeline", "pipeline", "run", *words_of(target))
+        with target.connect() as s:
+            for _ in range(SERVER_KILLS):
+                for server in servers:
+                    before = _offsets(s)
+                    until(lambda b=before: _offsets(s) != b, "the pipeline carries")  # type: ignore[misc]
+                    time.sleep(chosen.random() * 0.3)
+                    server.kill()
+                    server.restart()
+            before = _offsets(s)
+            until(lambda: _offsets(s) != before, "the pipeline carries again")
+            assert pipeline.alive, "it waited"
+            for writer in shop.writers:
+                writer.tell("0")
+                writer.kill()
+            pipeline.stop()
+            entries = by_key(shop.ledgers())
+            assert_sound(check(entries, read_all(s)))
+            children.command("pipeline last", "pipeline", "run", "--once", *words_of(target)).join(120)
+            assert_sound(check(entries, read_all(s)))
+        stored = stored_events(target)
+        assert_sound(check(entries, lambda key: stored.get(key, [])))
