@@ -56,7 +56,9 @@ class Pool:
                         hint="call again; use fewer threads",
                     )
             if self._idle:
-                return self._idle.pop(), True
+                connection = self._idle.pop()
+                connection.timeout_s = self._timeout_s
+                return connection, True
             self._count += 1
         try:
             return self._connect(), False
