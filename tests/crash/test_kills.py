@@ -150,18 +150,18 @@ def test_servers_are_killed_under_writers_and_pipeline(
     target = Target(log=pairing.log, store=pairing.store, settings=pairing.settings)
     chosen = random.Random(SEED)
     with Children(tmp_path) as children:
-        shop = Shop(tmp_path, children, orders=4000, rate_per_s=40, target=target)
+        shop = Shop(tmp_path, children, orders=4000, rate_per_s=15, target=target)
         pipeline = children.command("pipeline", "pipeline", "run", *words_of(target))
         with target.connect() as s:
             for _ in range(SERVER_KILLS):
                 for server in servers:
                     before = _offsets(s)
-                    until(lambda b=before: _offsets(s) != b, "the pipeline carries")  # type: ignore[misc]
+                    until(lambda b=before: _offsets(s) != b, "the pipeline carries", 180)  # type: ignore[misc]
                     time.sleep(chosen.random() * 0.3)
                     server.kill()
                     server.restart()
             before = _offsets(s)
-            until(lambda: _offsets(s) != before, "the pipeline carries again")
+            until(lambda: _offsets(s) != before, "the pipeline carries again", 180)
             assert pipeline.alive, "it waited"
             for writer in shop.writers:
                 writer.tell("0")
