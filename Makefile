@@ -4,7 +4,7 @@ NAME ?= append
 BIN := .venv/bin
 STAMP := .venv/.stamp
 
-.PHONY: help setup demo test check bench conformance clean
+.PHONY: help setup demo test check bench servers conformance clean
 
 help:
 	@echo "make demo            a tour: record, carry, read"
@@ -12,6 +12,7 @@ help:
 	@echo "make test            all tests (ARGS='-k name' for some)"
 	@echo "make check           style, types, imports, conformance marks"
 	@echo "make bench NAME=...  one benchmark, for example append"
+	@echo "make servers         real servers on loopback until Ctrl-C (ARGS='postgres kafka' for some)"
 	@echo "make conformance     statements of docs/spec and the tests that name them"
 	@echo "make clean           remove .venv and everything that was built"
 
@@ -40,6 +41,9 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	@$(BIN)/strandline bench $(NAME) $(ARGS)
+
+servers: $(STAMP)
+	@$(BIN)/strandline servers $(ARGS)
 
 conformance: $(STAMP)
 	@$(BIN)/python tools/conformance.py $(ARGS)

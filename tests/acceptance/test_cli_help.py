@@ -11,7 +11,7 @@ from tests.acceptance.cli_call import appended, call
 
 from strandline.cli.app import app
 
-ON_SPARK_OR_LONG = ("pipeline run", "pipeline replay", "demo", "bench", "status", "pipeline resolve")
+ON_SPARK_OR_LONG = ("pipeline run", "pipeline replay", "demo", "bench", "status", "pipeline resolve", "servers")
 
 
 def commands() -> dict[str, Any]:
@@ -30,7 +30,7 @@ def example_of(name: str) -> list[str]:
 
 def test_commands_are_those_of_the_specification() -> None:
     assert sorted(commands()) == sorted(
-        "append read head mark delete purge keys status bench demo doctor".split()
+        "append read head mark delete purge keys status bench demo servers doctor".split()
         + [f"pipeline {part}" for part in ("run", "replay", "quarantine", "resolve", "purge-expired")]
         + ["schema show", "schema upgrade"]
     )
@@ -45,7 +45,7 @@ def test_help(name: str) -> None:
     assert len(first) <= 66  # one line of the overview
     assert example_of(name)[: len(name.split())] == name.split()
     options = {option for parameter in commands()[name].params for option in parameter.opts}
-    if name not in ("bench", "demo"):
+    if name not in ("bench", "demo", "servers"):
         assert {"--url", "--log", "--store", "--config", "--set", "--json"} <= options
     assert {part for part in example_of(name) if part.startswith("--")} <= options
 

@@ -13,11 +13,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 import strandline
 from strandline import Event, InvalidInput, Key, SchemaMismatch, Unsupported
+from strandline.servers.postgres import PostgresServer
 from strandline.testing import FakeClock, carry
 
 KEY = Key("order", "42")
@@ -90,6 +92,41 @@ def test_memory_ends_with_its_connection() -> None:
         assert payloads(s) == [1]
 
 
+@pytest.mark.req("J1", "RJ1")
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgresql"])
+@pytest.mark.parametrize("log", ["memory", "sqlite", "postgresql"])
+def test_any_log_goes_with_any_store(tmp_path: Path, postgres: PostgresServer, log: str, store: str) -> None:
+    def url(scheme: str, name: str) -> str:
+        if scheme == "postgresql":
+            return f"{postgres.url}&schema={name}_{tmp_path.name}_{uuid4().hex[:8]}"
+        return "memory:" if scheme == "memory" else f"sqlite:{tmp_path}/{name}.db"
+
+    given: dict[str, Any] = {"log": url(log, "l"), "store": url(store, "s")}
+    with strandline.connect(**given, partitions=3, segment_size=5) as s:
+        one(s)
+        carry(s)
+        one(s, 2)
+        assert payloads(s) == [1, 2]
+        assert s.shared == ("memory" not in {log, store})
+        assert s.local == ("sqlite" in {log, store})
+    if "memory" not in {log, store}:
+        with strandline.connect(**given, schema="check") as s:
+            assert payloads(s) == [1, 2]
+            assert (s.log.partitions, s.store.settings.segment_size) == (3, 5)
+
+
+@pytest.mark.req("J1")
+def test_one_database_for_both(postgres: PostgresServer) -> None:
+    url = postgres.database()
+    with strandline.connect(url) as s:
+        one(s)
+        carry(s)
+        one(s, 2)
+        assert (payloads(s), s.shared, s.local) == ([1, 2], True, False)
+    with strandline.connect(log=url, store=url, schema="check") as s:
+        assert payloads(s) == [1, 2]
+
+
 @pytest.mark.req("J26")
 def test_the_clock_is_the_callers(tmp_path: Path) -> None:
     clock = FakeClock()
@@ -112,7 +149,6 @@ REFUSED: list[tuple[str, str, Callable[[Path], dict[str, Any]]]] = [
     ("unknown scheme", "url_scheme", lambda p: {"url": "mysql://host/db"}),
     ("empty", "url_scheme", lambda p: {"url": ""}),
     ("not text", "url_scheme", lambda p: {"url": p}),
-    ("postgresql later", "url_scheme", lambda p: {"url": "postgresql://user:hunter22@host/db"}),
     ("no database", "url_incomplete", lambda p: {"url": "postgresql://user:hunter22@host"}),
     ("two databases", "url_incomplete", lambda p: {"url": "postgresql://user:hunter22@host/a/b"}),
     ("no host", "url_incomplete", lambda p: {"url": "postgresql://user:hunter22@/db"}),
@@ -135,7 +171,7 @@ REFUSED: list[tuple[str, str, Callable[[Path], dict[str, Any]]]] = [
     ("parameter", "url_parameter", lambda p: {"url": f"sqlite:{p}/orders?synchronous=off"}),
     ("parameter of memory", "url_parameter", lambda p: {"url": "memory:?x=1"}),
     ("port 70000", "url_port", lambda p: {"url": "postgresql://user:hunter22@host:70000/db"}),
-    ("password with a slash", "url_scheme", lambda p: {"url": "postgresql://user:x/hunter22@host:5432,b:1/db"}),
+    ("password with a slash", "url_port", lambda p: {"url": "postgresql://user:x/hunter22@host:5432,b:0/db"}),
     ("port of a second host", "url_port", lambda p: {"url": "postgresql://u:hunter22@a:1,b:99999/db"}),
     ("port no number", "url_port", lambda p: {"url": "kafka://host:abc/orders"}),
     ("port 0", "url_port", lambda p: {"url": "kafka://[::1]:0/orders"}),

@@ -6,17 +6,21 @@ Where a server cannot be had, the tests that ask for it are skipped, and the run
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import TypeVar
 
 import pytest
 
 from strandline.errors import StrandlineError
+from strandline.servers import jars
 from strandline.servers.cassandra import CassandraServer
 from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import Server
+from strandline.servers.spark import SparkCluster
 
 S = TypeVar("S", bound=Server)
 REASONS: dict[str, str] = {}
@@ -39,16 +43,30 @@ def started(server: S) -> S:
         pytest.skip(f"{server.name} cannot be had; see the table of reasons")
 
 
+def fetch_for(items: Sequence[pytest.Item]) -> None:
+    """Fetch what the tests will ask for: no test's time limit is made for that."""
+    asked = {name for item in items for name in getattr(item, "fixturenames", ())}
+    for name in sorted(asked & jars.LIBRARIES.keys()):
+        with contextlib.suppress(StrandlineError):  # the fixture says it again
+            jars.jars(jars.LIBRARIES[name])
+
+
 def reasons_table() -> list[str]:
     """The table, as lines."""
     width = max(map(len, REASONS), default=0)
     return [f"{name:<{width}}  {reason}" for name, reason in sorted(REASONS.items())]
 
 
+@cache
+def shared_postgres() -> PostgresServer:
+    """The PostgreSQL of this run, for what has no fixture; it ends with the run."""
+    return started(PostgresServer())
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL; `postgres.database()` is a new database in it."""
-    with started(PostgresServer()) as server:
+    with shared_postgres() as server:
         yield server
 
 
@@ -63,4 +81,11 @@ def kafka() -> Iterator[KafkaServer]:
 def cassandra() -> Iterator[CassandraServer]:
     """A Cassandra; keyspaces are the test's to make."""
     with started(CassandraServer()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark_cluster() -> Iterator[SparkCluster]:
+    """A master and two workers; `session.start(spark_cluster.url, conf=spark_cluster.conf)`."""
+    with started(SparkCluster()) as server:
         yield server

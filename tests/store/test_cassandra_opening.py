@@ -20,7 +20,7 @@ from strandline.cassandra.schema import open_keyspace
 from strandline.cassandra.statements import steps
 from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError, Unavailable, Unsupported
 from strandline.servers.cassandra import CassandraServer
-from strandline.store.fixed import fixed_texts
+from strandline.store.fixed import to_fix
 from strandline.testing import carry
 from strandline.testing.faults import Crash, Faults, crash
 from strandline.urls import Url, urls_of
@@ -144,7 +144,7 @@ def test_creators(cassandra: CassandraServer) -> None:
 def test_a_creation_that_was_killed_is_completed(cassandra: CassandraServer, point: int) -> None:
     """Before its n-th alteration; the lock of the dead is taken over."""
     url, settings = url_of(cassandra, f"killed_{point}"), settings_for()
-    fixed = fixed_texts(settings, "tape", 1)
+    fixed = to_fix(settings, "tape", 1)
     faults = Faults()
     with closing(Session(url, 30)) as session:
         faults.at("before session.alter", crash, nth=point + 1)

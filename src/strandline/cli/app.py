@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from strandline import __version__
-from strandline.cli import bench, demo, doctor, look, pipeline, record, schema, status
+from strandline.cli import bench, demo, doctor, look, pipeline, record, schema, servers, status
 from strandline.cli.extras import not_installed
 from strandline.cli.failure import (
     EXIT_INTERRUPTED,
@@ -73,7 +73,7 @@ def app() -> typer.Typer:
     _add(keeping, "Look after", schema.show, schema.upgrade)
     top.add_typer(keeping, name="schema", rich_help_panel="Look after")
     _add(top, "Look after", doctor.doctor)
-    _add(top, "Try", demo.demo, bench.bench, common=False)
+    _add(top, "Try", demo.demo, bench.bench, servers.servers, common=False)
     return top
 
 

