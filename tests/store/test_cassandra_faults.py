@@ -18,9 +18,10 @@ from strandline.store.memory import MemoryStore
 from strandline.testing.store_contract import contents, random_tape, settings_of
 from strandline.testing.tape import Tape
 from tests.servers.fixtures import started
-from tests.store.keyspaces import open_store, url_of
+from tests.store.keyspaces import RELAXED, open_store, url_of
 from tests.store.reading import expected, read
 
+pytestmark = RELAXED
 KILLS, PARTITIONS = 5, 2
 HOLDER_LEASE_S = 2.0
 

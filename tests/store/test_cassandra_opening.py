@@ -25,8 +25,9 @@ from strandline.testing import carry
 from strandline.testing.faults import Crash, Faults, crash
 from strandline.urls import Url, urls_of
 from tests.servers.fixtures import started
-from tests.store.keyspaces import open_store, settings_for, url_of
+from tests.store.keyspaces import RELAXED, open_store, settings_for, url_of
 
+pytestmark = RELAXED
 PASSWORD = "s3cret-and-never-shown"
 
 
@@ -224,6 +225,12 @@ def test_few_replicas_are_refused_before_anything_is_created(cassandra: Cassandr
         open_store(url_of(cassandra, "few", ""), accept_power_loss=True)
     assert "replication=1" in refused.value.hint
     assert keyspaces(made) == before
+
+
+@pytest.mark.req("RS11")
+def test_each_start_says_what_can_be_lost(made: Url) -> None:
+    with pytest.warns(RuntimeWarning, match="1 replica in this data centre: a lost disk loses"):
+        open_store(made).close()
 
 
 @pytest.mark.req("U10")
