@@ -19,6 +19,8 @@ TABLES = (
     "snapshot", "lease",
 )  # fmt: skip
 LEASE_S = 1.0
+RELAXED = pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
+"""One node has one replica, and every start says so."""
 
 
 def url_of(server: CassandraServer, keyspace: str, parameters: str = "replication=1") -> Url:

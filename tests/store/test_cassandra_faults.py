@@ -18,9 +18,10 @@ from strandline.store.memory import MemoryStore
 from strandline.testing.store_contract import contents, random_tape, settings_of
 from strandline.testing.tape import Tape
 from tests.servers.fixtures import started
-from tests.store.keyspaces import open_store, url_of
+from tests.store.keyspaces import RELAXED, open_store, url_of
 from tests.store.reading import expected, read
 
+pytestmark = RELAXED
 KILLS, PARTITIONS = 5, 2
 HOLDER_LEASE_S = 2.0
 
@@ -160,7 +161,7 @@ def test_a_holder_that_was_stopped_for_long_is_told(cassandra: CassandraServer) 
     url = url_of(cassandra, "leased")
     first, second = open_store(url, lease_s=1), open_store(url, lease_s=1)
     stopped = first.take_lease("stopped")
-    stopped._ended.set()  # its thread ends, as if the process got no time any more
+    stopped._over.set()  # its thread ends, as if the process got no time any more
     _until(lambda: second.lease_holder() is None, 20)
     taken = second.take_lease("second")
     with pytest.raises(LeaseLost):

@@ -20,13 +20,14 @@ from strandline.cassandra.schema import open_keyspace
 from strandline.cassandra.statements import steps
 from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError, Unavailable, Unsupported
 from strandline.servers.cassandra import CassandraServer
-from strandline.store.fixed import fixed_texts
+from strandline.store.fixed import to_fix
 from strandline.testing import carry
 from strandline.testing.faults import Crash, Faults, crash
 from strandline.urls import Url, urls_of
 from tests.servers.fixtures import started
-from tests.store.keyspaces import open_store, settings_for, url_of
+from tests.store.keyspaces import RELAXED, open_store, settings_for, url_of
 
+pytestmark = RELAXED
 PASSWORD = "s3cret-and-never-shown"
 
 
@@ -144,7 +145,7 @@ def test_creators(cassandra: CassandraServer) -> None:
 def test_a_creation_that_was_killed_is_completed(cassandra: CassandraServer, point: int) -> None:
     """Before its n-th alteration; the lock of the dead is taken over."""
     url, settings = url_of(cassandra, f"killed_{point}"), settings_for()
-    fixed = fixed_texts(settings, "tape", 1)
+    fixed = to_fix(settings, "tape", 1)
     faults = Faults()
     with closing(Session(url, 30)) as session:
         faults.at("before session.alter", crash, nth=point + 1)
@@ -224,6 +225,12 @@ def test_few_replicas_are_refused_before_anything_is_created(cassandra: Cassandr
         open_store(url_of(cassandra, "few", ""), accept_power_loss=True)
     assert "replication=1" in refused.value.hint
     assert keyspaces(made) == before
+
+
+@pytest.mark.req("RS11")
+def test_each_start_says_what_can_be_lost(made: Url) -> None:
+    with pytest.warns(RuntimeWarning, match="1 replica in this data centre: a lost disk loses"):
+        open_store(made).close()
 
 
 @pytest.mark.req("U10")

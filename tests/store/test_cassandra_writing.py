@@ -19,11 +19,12 @@ from strandline.testing.store_contract import random_tape, settings_of
 from strandline.testing.store_contract.made import snapshot
 from strandline.testing.tape import Tape
 from strandline.values.heads import SEQ_NR_MAX
-from tests.store.keyspaces import TABLES, EmptyStores
+from tests.store.keyspaces import RELAXED, TABLES, EmptyStores
 from tests.store.reading import expected, read
 from tests.store.sessions import dies_at, row_by_row
 from tests.store.test_last_write_wins import story
 
+pytestmark = RELAXED
 KEY = "order|42"
 PARTITION_KEYS = {
     "insert_event": 3, "insert_slice_row": 3, "add_bucket": 3, "add_entity_type": 1, "set_head": 2, "list_record": 1,

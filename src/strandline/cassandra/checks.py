@@ -8,6 +8,7 @@ no `durable_writes`                 with `accept_power_loss`
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Final
 
 from strandline.cassandra.session import Session
@@ -24,9 +25,8 @@ def check_nodes(session: Session, settings: Settings) -> tuple[str, int]:
     answers = session.on_every_node("server", package=_PACKAGE)
     for address, rows in answers:
         check_version(address, str(rows[0][0]))
-    if not settings.accept_power_loss:
-        for address, rows in session.on_every_node("commitlog_sync", package=_PACKAGE):
-            check_commit_log(address, str(rows[0][0]) if rows else "unknown")
+    for address, rows in session.on_every_node("commitlog_sync", package=_PACKAGE):
+        check_commit_log(address, str(rows[0][0]) if rows else "unknown", settings)
     return str(answers[0][1][0][1]), len(answers)
 
 
@@ -36,35 +36,40 @@ def check_version(address: str, version: str) -> None:
         raise _unsafe(f"node {address} is Cassandra {version}", "4.0 or newer", "upgrade the nodes", found=version)
 
 
-def check_commit_log(address: str, found: str) -> None:
+def check_commit_log(address: str, found: str, settings: Settings) -> None:
     """Refuse a commit log that is synced only now and then."""
     if found not in ("batch", "group"):
-        raise _unsafe(
+        _accept_or_raise(settings, _unsafe(
             f"node {address} has commitlog_sync {found}: it acknowledges before the disk has it",
             "batch or group",
             "set commitlog_sync: group in cassandra.yaml of every node and restart them; or accept_power_loss=True",
             found=found,
-        )
+        ))  # fmt: skip
 
 
 def check_replicas(settings: Settings, replicas: int, *, durable: bool = True) -> None:
     """Refuse a keyspace that one or two lost disks would lose."""
-    if settings.accept_power_loss:
-        return
     if not durable:
-        raise _unsafe(
+        _accept_or_raise(settings, _unsafe(
             "durable_writes is false: what a node acknowledged is gone when it stops",
             "true",
             "ALTER KEYSPACE … WITH durable_writes = true; or accept_power_loss=True",
             found=False,
-        )
+        ))  # fmt: skip
     if replicas < REPLICAS_LEAST:
-        raise _unsafe(
+        _accept_or_raise(settings, _unsafe(
             f"{replicas} replica{'s' * (replicas != 1)} in this data centre: a lost disk loses acknowledged writes",
             f"{REPLICAS_LEAST} or more",
             "ALTER KEYSPACE … WITH replication of 3, then nodetool repair; or accept_power_loss=True",
             found=replicas,
-        )
+        ))  # fmt: skip
+
+
+def _accept_or_raise(settings: Settings, error: Unsupported) -> None:
+    """Each start says what can be lost, where that was accepted."""
+    if not settings.accept_power_loss:
+        raise error
+    warnings.warn(f"accept_power_loss is on; {error.message}", RuntimeWarning, stacklevel=2)
 
 
 def check_room(replicas: int, nodes: int) -> None:

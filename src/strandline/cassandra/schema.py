@@ -44,9 +44,11 @@ def open_keyspace(
             check_replicas(settings, replicas)
             check_room(replicas, nodes)
             session.alter(statement(_PACKAGE, "create_keyspace", session.keyspace), {"replicas": replicas})
-        _check_replication(session, settings, datacenter)
+        else:
+            _check_replication(session, settings, datacenter)
         _create(session, fixed, lock_s)
-    _check_replication(session, settings, datacenter)
+    else:
+        _check_replication(session, settings, datacenter)
     check_done("store", _done(session), _known())
     _check_columns(session)
     return _settings(session)
