@@ -55,10 +55,13 @@ class Pool:
                         code="timeout",
                         hint="call again; use fewer threads",
                     )
-            if self._idle:
+            while self._idle:
                 connection = self._idle.pop()
-                connection.timeout_s = self._timeout_s
-                return connection, True
+                if connection.quiet:
+                    connection.timeout_s = self._timeout_s
+                    return connection, True
+                connection.close()
+                self._count -= 1
             self._count += 1
         try:
             return self._connect(), False
