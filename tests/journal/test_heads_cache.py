@@ -156,6 +156,26 @@ def test_it_is_cut_at_the_pointers_but_not_under_who_waits(s: Strandline) -> Non
     assert len(kept(s)[str(KEY)]) == 1
 
 
+@pytest.mark.req("J67")
+def test_a_busy_key_is_cut_too(s: Strandline) -> None:
+    """Somebody always waits: each for what comes after a pointer of now, not after the first one."""
+    s.journal.append(KEY, events(0))
+    until(lambda: kept(s))
+    following = cache_of(s)._following
+    assert following is not None
+    holds = []
+    for number in range(1, 20):
+        hold = cache_of(s).hold(str(KEY), 0, lambda: s.store.look(str(KEY), 0))
+        assert hold is not None
+        holds.append(hold)
+        assert s.journal.append(KEY, events(number), expected=number).first == number + 1
+        carry(s)
+        following._cut()
+        if len(holds) > 2:
+            holds.pop(0).release()
+    assert len(kept(s)[str(KEY)]) < 6
+
+
 @pytest.mark.req("J67", "J66")
 def test_it_keeps_so_many_keys_and_the_log_answers_for_the_others() -> None:
     with inexact(heads_cache_keys_max=3) as s:

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError, Unavailable
-from strandline.log.kafka_client import translated
+from strandline.log.kafka_client import Said, translated
 
 TABLE: list[tuple[int, type[StrandlineError], str, str]] = [
     (KafkaError._MSG_TIMED_OUT, Unavailable, "timeout", "unknown"),
@@ -45,7 +45,16 @@ def test_what_an_answer_to_a_write_means(code: int, kind: type[StrandlineError],
     assert translated(KafkaError(code), "read", topic="orders").applied == "no"
 
 
-def test_brokers_that_are_down_are_away_not_late() -> None:
-    error = translated(KafkaError(KafkaError._MSG_TIMED_OUT), "append", topic="t", wrote=True, said="1/1 are down")
-    assert (error.code, error.applied) == ("away", "unknown")
-    assert "1/1 are down" in str(error)
+def test_what_was_said_of_the_brokers_explains_why_they_are_late() -> None:
+    said = Said()
+    late = KafkaError(KafkaError._MSG_TIMED_OUT)
+    assert translated(late, "append", topic="t", wrote=True, said=said).code == "timeout"
+    said.hear(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 are down"))
+    down = translated(late, "append", topic="t", wrote=True, said=said)
+    assert (down.code, down.applied) == ("away", "unknown")
+    assert "1/1 are down" in str(down)
+    said.hear(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
+    said.hear(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 are down"))
+    assert "access rights" in translated(late, "append", topic="t", said=said).hint
+    said.forget()
+    assert translated(late, "append", topic="t", wrote=True, said=said).code == "timeout"

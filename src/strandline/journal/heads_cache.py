@@ -361,6 +361,8 @@ class _Partition:
         to = min(pointer, *self.held) if self.held else pointer
         gone = []
         for key, actions in self.keys.items():
+            if actions.seen is not None and actions.seen[0].offset < pointer:
+                actions.seen = None  # or a busy key would be held at its first look for ever
             if actions.offsets[-1] <= to:
                 gone.append(key)
             else:
