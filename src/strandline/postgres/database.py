@@ -29,6 +29,8 @@ from strandline.urls import Url
 SCHEMA_DEFAULT: Final = "strandline"
 SCHEMA_BYTES_MAX: Final = 63
 COPY_CHUNK_BYTES: Final = 2**20
+LONG_S: Final = 600.0
+"""For statements that may touch a whole journal."""
 BEGIN: Final = Sent(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 COMMIT: Final = Sent(b"COMMIT")
 T = TypeVar("T")
@@ -222,6 +224,10 @@ class Transaction:
         self._connection = connection
         self._sql = database.schema.sql
         self._over = False
+
+    def take_long(self) -> None:
+        """What comes now may take long: all locks are held that others could keep us waiting for."""
+        self._connection.timeout_s = max(self._connection.timeout_s, LONG_S)
 
     def rows(self, name: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """What a named statement gives: tuples."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from threading import Condition
 from typing import Any, Final
@@ -34,8 +33,6 @@ class Pool:
 
     def __init__(self, url: Url, settings: Settings) -> None:
         self.where = str(url)
-        self.checked: Callable[[Connection], None] | None = None
-        """Looks at every new connection before it is used."""
         self._secret = url.password
         self._timeout_s = settings.append_timeout_s
         self._arguments = _arguments(url, settings)
@@ -59,7 +56,9 @@ class Pool:
                         hint="call again; use fewer threads",
                     )
             if self._idle:
-                return self._idle.pop(), True
+                connection = self._idle.pop()
+                connection.timeout_s = self._timeout_s
+                return connection, True
             self._count += 1
         try:
             return self._connect(), False
@@ -119,17 +118,8 @@ class Pool:
             connection = Connection.connect(**self._arguments)
         except psycopg.Error as error:
             raise self._translated_connect(error) from None
-        try:
-            connection.timeout_s = self._timeout_s
-            register(connection)
-            if self.checked is not None:
-                self.checked(connection)
-        except psycopg.Error as error:
-            connection.close()
-            raise self._translated_connect(error) from None
-        except BaseException:
-            connection.close()
-            raise
+        connection.timeout_s = self._timeout_s
+        register(connection)
         return connection
 
     def _translated_connect(self, error: psycopg.Error) -> StrandlineError | psycopg.Error:
@@ -164,6 +154,8 @@ _REASONS: Final = {
 
 def _arguments(url: Url, settings: Settings) -> dict[str, Any]:
     parameters = {name: value for name, value in url.parameters.items() if name != "schema"}
+    if len(url.hosts) > 1:
+        parameters.setdefault("target_session_attrs", "read-write")  # of several servers the one that takes writes
     if url.hosts:
         parameters["host"] = ",".join(host.name for host in url.hosts)
         parameters["port"] = ",".join(str(host.port or "") for host in url.hosts)
