@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -12,10 +13,12 @@ from threading import Event, Thread
 import pytest
 
 from strandline.errors import LeaseHeld, LeaseLost, Unavailable
+from strandline.rows import Batch
 from strandline.servers.cassandra import CassandraServer
 from strandline.store.cassandra import CassandraStore
 from strandline.store.memory import MemoryStore
 from strandline.testing.store_contract import contents, random_tape, settings_of
+from strandline.testing.store_contract.made import batch_of
 from strandline.testing.tape import Tape
 from tests.servers.fixtures import started
 from tests.store.keyspaces import RELAXED, open_store, url_of
@@ -111,6 +114,48 @@ def test_the_node_is_killed_under_load(own: CassandraServer) -> None:
     assert found == wanted
     assert load.reads > 10 * KILLS
     store.close()
+
+
+@pytest.mark.req("RS8", "RR1")
+@pytest.mark.timeout(600)
+def test_a_node_that_is_stopped_makes_nobody_wait_for_ever(own: CassandraServer) -> None:
+    """Neither a look nor a batch of many writes; when it goes on, so do they."""
+    store = open_store(url_of(own, "stopped"), append_timeout_s=2)
+    tape = random_tape(3, actions=200, keys=40)
+    tape.carry(store, size=100)
+    for _ in range(50):
+        tape.append("order|late", ["x"] * 20)
+    batch, seen = batch_of(tape, store)
+    own.process.send(signal.SIGSTOP)
+    try:
+        for call in (store.pointers, lambda: store.look("order|late", 0), lambda: Writing(store).write(batch)):
+            begun = time.monotonic()
+            with pytest.raises(Unavailable) as refused:
+                call()
+            assert refused.value.code in ("away", "timeout")
+            assert time.monotonic() - begun < 60
+    finally:
+        own.process.send(signal.SIGCONT)
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            store.write(batch, seen)
+            break
+        except Unavailable:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    assert store.pointers()[0].offset == batch.pointer.offset
+    store.close()
+
+
+class Writing:
+    """The writes of a batch without the look before them."""
+
+    def __init__(self, store: CassandraStore) -> None:
+        self._writing = store._writing()
+
+    def write(self, batch: Batch) -> None:
+        self._writing.write_cuts(batch.cuts, batch.pointer.partition)
 
 
 def _until(what: object, timeout_s: float) -> None:
