@@ -113,6 +113,23 @@ REFUSED: list[tuple[str, str, Callable[[Path], dict[str, Any]]]] = [
     ("empty", "url_scheme", lambda p: {"url": ""}),
     ("not text", "url_scheme", lambda p: {"url": p}),
     ("postgresql later", "url_scheme", lambda p: {"url": "postgresql://user:hunter22@host/db"}),
+    ("no database", "url_incomplete", lambda p: {"url": "postgresql://user:hunter22@host"}),
+    ("two databases", "url_incomplete", lambda p: {"url": "postgresql://user:hunter22@host/a/b"}),
+    ("no host", "url_incomplete", lambda p: {"url": "postgresql://user:hunter22@/db"}),
+    ("no slashes", "url_incomplete", lambda p: {"url": "postgresql:db"}),
+    ("NUL in a database", "url_incomplete", lambda p: {"url": "postgresql://user:hunter22@host/a%00b"}),
+    (
+        "parameter of a server",
+        "url_parameter",
+        lambda p: {"url": "postgresql://u:hunter22@h/db?synchronous_commit=off"},
+    ),
+    ("parameter twice", "url_parameter", lambda p: {"url": "postgresql://u:hunter22@h/db?schema=a&schema=b"}),
+    ("password with a ?", "url_parameter", lambda p: {"url": "postgresql://u:x?hunter22@h/db?nope=1"}),
+    ("no topic", "url_incomplete", lambda p: {"log": "kafka://host:9092", "store": f"sqlite:{p}/s.db"}),
+    ("a log as store", "url_scheme", lambda p: {"log": f"sqlite:{p}/l.db", "store": "kafka://host/orders"}),
+    ("a store as log", "url_scheme", lambda p: {"log": "cassandra://host/orders", "store": f"sqlite:{p}/s.db"}),
+    ("a log alone", "url_incomplete", lambda p: {"url": "kafka://host/orders"}),
+    ("a store alone", "url_incomplete", lambda p: {"url": "cassandra://user:hunter22@host/orders"}),
     ("kafka later", "url_scheme", lambda p: {"log": "kafka://host/orders", "store": f"sqlite:{p}/s.db"}),
     ("cassandra later", "url_scheme", lambda p: {"log": f"sqlite:{p}/l.db", "store": "cassandra://host/orders"}),
     ("parameter", "url_parameter", lambda p: {"url": f"sqlite:{p}/orders?synchronous=off"}),
@@ -160,9 +177,14 @@ def test_an_unknown_scheme_lists_the_known() -> None:
     assert "sqlite:FOLDER" in caught.value.message
     assert "memory:" in caught.value.message
     with pytest.raises(InvalidInput) as caught:
-        strandline.connect("postgresql://user:hunter22@host/db")
-    assert "sqlite:FOLDER" in caught.value.hint
+        strandline.connect("mysql://user:hunter22@host/db")
     assert "user:***@host" in caught.value.message
+
+
+def test_a_parameter_that_is_nearly_right() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        strandline.connect("postgresql://host/db?shema=orders")
+    assert caught.value.hint == "did you mean schema?"
 
 
 def test_work_comes_later() -> None:

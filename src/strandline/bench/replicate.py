@@ -64,7 +64,8 @@ class Transaction(NamedTuple):
 def bare_in_child(url: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Insert what the pipeline would, transaction by transaction; only the inserts are on the clock."""
     import strandline
-    from strandline.sqlite import open_database, statement
+    from strandline.sqlite import open_database
+    from strandline.statements import statement
 
     insert_event, set_head, set_pointer = (
         statement("strandline.store", name) for name in ("insert_event", "set_head", "set_pointer")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strandline.cli.arguments import confirm
 from strandline.cli.options import Options
 from strandline.cli.output import emit, printable, say
 from strandline.cli.record import Yes
-from strandline.errors import Unsupported
 from strandline.settings import Settings
 
 if TYPE_CHECKING:
-    from strandline.sqlite.schema import Kind
-
-PACKAGES: dict[Kind, str] = {"log": "strandline.log", "store": "strandline.store"}
+    from strandline.backends import Backend, Kind
+    from strandline.urls import Url
 
 
 def show(options: Options) -> None:
@@ -24,16 +21,14 @@ def show(options: Options) -> None:
 
     Example: strandline schema show --url sqlite:orders
     """
-    from strandline.sqlite import describe_database
-
-    for kind, path in _files(options):
-        found = describe_database(path, kind=kind, package=PACKAGES[kind], settings=Settings.of(options.settings))
+    for kind, url, backend in _places(options):
+        found = backend.describe(url, kind, Settings.of(options.settings))
         missing = [step for step in found.known if step not in found.done]
         unknown = [step for step in found.done if step not in found.known]
         if options.json:
-            emit({"kind": kind, "path": str(path), **found._asdict(), "missing": missing, "unknown": unknown})
+            emit({"kind": kind, "path": str(url), **found._asdict(), "missing": missing, "unknown": unknown})
             continue
-        say(f"{kind}: {printable(str(path))}")
+        say(f"{kind}: {printable(str(url))}")
         for name, value in sorted(found.fixed.items()):
             say(f"  {name} = {printable(value)}")
         say(f"  steps done: {' '.join(found.done)}")
@@ -48,24 +43,20 @@ def upgrade(options: Options, yes: Yes = False) -> None:
 
     Example: strandline schema upgrade --url sqlite:orders
     """
-    files = list(_files(options))
+    places = list(_places(options))
     confirm("upgrade the schema of log and store: older programs will refuse them", yes=yes)
-    from strandline.sqlite import upgrade_database
-
-    for kind, path in files:
-        steps = upgrade_database(path, kind=kind, package=PACKAGES[kind], settings=Settings.of(options.settings))
+    for kind, url, backend in places:
+        steps = backend.upgrade(url, kind, Settings.of(options.settings))
         if options.json:
-            emit({"kind": kind, "path": str(path), "done": steps})
+            emit({"kind": kind, "path": str(url), "done": steps})
         else:
             say(f"{kind}: {'up to date' if not steps else 'did ' + ' '.join(steps)}")
 
 
-def _files(options: Options) -> Iterator[tuple[Kind, Path]]:
-    from strandline.connect import places_of
+def _places(options: Options) -> Iterator[tuple[Kind, Url, Backend]]:
+    from strandline.backends import backend_of
+    from strandline.urls import urls_of
 
-    places = places_of(**options.target())
-    kinds: tuple[Kind, ...] = ("log", "store")
-    for kind, place in zip(kinds, places, strict=True):
-        if place.path is None:
-            raise Unsupported("a journal in memory has no schema", code="not_shared", hint="give sqlite:FOLDER")
-        yield kind, place.path
+    urls = urls_of(**options.target())
+    yield "log", urls.log, backend_of(urls.log)
+    yield "store", urls.store, backend_of(urls.store)

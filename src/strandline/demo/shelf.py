@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 
 from strandline.demo.checker import Seen
-from strandline.sqlite.statements import statement
+from strandline.statements import statement
 
 TYPE_AT = 67
 

@@ -40,7 +40,8 @@ from strandline.log.sqlite_heads import (
 )
 from strandline.record import Record
 from strandline.settings import Settings
-from strandline.sqlite import check_fixed, open_database, upgrade_database
+from strandline.sqlite import open_database, upgrade_database
+from strandline.steps import check_fixed
 from strandline.values.actions import Mark, Place
 from strandline.values.heads import Head, State
 

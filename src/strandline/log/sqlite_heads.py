@@ -28,7 +28,7 @@ import orjson
 from strandline.errors import Corrupt
 from strandline.record import BadHeader, decode_header
 from strandline.rows import head_columns, head_of
-from strandline.sqlite import statement
+from strandline.statements import statement
 from strandline.values.actions import Append
 from strandline.values.heads import Ended, Head, Remembered, State
 from strandline.values.keys import key_digest

@@ -6,15 +6,11 @@ the translation of the library's errors are here, once.
 
 from strandline.sqlite.database import Database, describe_database, open_database, upgrade_database
 from strandline.sqlite.outcomes import outcome_of
-from strandline.sqlite.schema import check_fixed
-from strandline.sqlite.statements import statement
 
 __all__ = [
     "Database",
-    "check_fixed",
     "describe_database",
     "open_database",
     "outcome_of",
-    "statement",
     "upgrade_database",
 ]

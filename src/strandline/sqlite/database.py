@@ -21,7 +21,8 @@ from strandline.sqlite import files, schema
 from strandline.sqlite.checks import check_clock, check_file_system, check_library
 from strandline.sqlite.files import OPEN_FILES
 from strandline.sqlite.outcomes import Doing, kills, outcome_of
-from strandline.sqlite.schema import APPLICATION_IDS, Description, Kind, Schema, schema_of
+from strandline.sqlite.schema import APPLICATION_IDS, Schema, schema_of
+from strandline.steps import Description, Kind
 
 IDLE_READERS_MAX = 8
 CACHE_KIB = 16 * 1024

@@ -1,25 +1,18 @@
-"""The schema of a file: named steps, done in order, recorded when done, and compared at every start.
-
-A package keeps its steps as `sql/schema/NNN_name.sql`. A step that was released is never changed; a change is a new
-step, and `upgrade` alone applies it to a file that exists.
-"""
+"""The schema of a file: its steps (`strandline.steps`) are `sql/schema/NNN_name.sql` of a package."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import apsw
 
-from strandline.errors import SchemaMismatch
-from strandline.sqlite.statements import scripts, statement
+from strandline.statements import scripts, statement
+from strandline.steps import REMEDY_BACKUP, Description, Kind, check_done, mismatch, refuse_unknown
 
-Kind = Literal["log", "store", "work"]
 APPLICATION_IDS: dict[Kind, int] = {"log": 0x5374724C, "store": 0x53747253, "work": 0x53747257}
-REMEDY_UPGRADE = "strandline schema upgrade"
-REMEDY_PROGRAM = "use the strandline that wrote it, or a newer one"
 _sql = partial(statement, "strandline.sqlite")
 _Columns = dict[str, list[tuple[Any, ...]]]
 
@@ -40,14 +33,6 @@ class Schema:
     @property
     def names(self) -> list[str]:
         return [name for name, _ in self.steps]
-
-
-class Description(NamedTuple):
-    """What a file says of itself: steps done, steps that this program knows, and what creation fixed."""
-
-    done: list[str]
-    known: list[str]
-    fixed: dict[str, str]
 
 
 @cache
@@ -87,7 +72,7 @@ def create(connection: apsw.Connection, schema: Schema, fixed: Mapping[str, str]
 def upgrade(connection: apsw.Connection, schema: Schema) -> list[str]:
     """Do the steps that are missing, each in a transaction of its own; their names. The caller holds the lock."""
     done = _done(connection)
-    _refuse_unknown(done, schema)
+    refuse_unknown(schema.kind, done, schema.names)
     missing = [(name, script) for name, script in schema.steps if name not in done]
     for name, script in missing:
         connection.execute("BEGIN IMMEDIATE")
@@ -101,14 +86,12 @@ def upgrade(connection: apsw.Connection, schema: Schema) -> list[str]:
 def check(connection: apsw.Connection, schema: Schema) -> None:
     """`SchemaMismatch.version` unless the steps done are those known and the columns are as declared."""
     done = _done(connection)
-    _refuse_unknown(done, schema)
-    if done != schema.names:
-        missing = [name for name in schema.names if name not in done]
-        raise _mismatch(schema, f"lacks {', '.join(missing) or 'the order of its steps'}", done, REMEDY_UPGRADE)
+    check_done(schema.kind, done, schema.names)
     columns = _columns(connection)
     for table, declared in schema.columns.items():
         if columns.get(table) != declared:
-            raise _mismatch(schema, f"has another table {table} than declared", done, "restore a backup")
+            wrong = f"has another table {table} than declared"
+            raise mismatch(schema.kind, wrong, done, schema.names, REMEDY_BACKUP)
 
 
 def describe(connection: apsw.Connection, schema: Schema) -> Description:
@@ -119,38 +102,6 @@ def describe(connection: apsw.Connection, schema: Schema) -> Description:
 def fixed_settings(connection: apsw.Connection) -> dict[str, str]:
     """What creation fixed, by name."""
     return {str(name): str(value) for name, value in connection.execute(_sql("settings")).fetchall()}
-
-
-def check_fixed(name: str, stored: object, given: object) -> None:
-    """`SchemaMismatch.setting` if a value was given and is not the stored one."""
-    if given is not None and given != stored:
-        raise SchemaMismatch(
-            f"{name} is {stored}, fixed at creation; given {given}",
-            code="setting",
-            hint=f"leave {name} out, or give {stored}",
-            setting=name,
-            stored=stored,
-            given=given,
-        )
-
-
-def _refuse_unknown(done: list[str], schema: Schema) -> None:
-    unknown = [name for name in done if name not in schema.names]
-    if unknown:
-        raise _mismatch(
-            schema, f"has steps that this program does not know: {', '.join(unknown)}", done, REMEDY_PROGRAM
-        )
-
-
-def _mismatch(schema: Schema, wrong: str, done: list[str], remedy: str) -> SchemaMismatch:
-    return SchemaMismatch(
-        f"the schema of this {schema.kind} {wrong}",
-        code="version",
-        hint=remedy,
-        found=done,
-        known=schema.names,
-        remedy=remedy,
-    )
 
 
 def _done(connection: apsw.Connection) -> list[str]:

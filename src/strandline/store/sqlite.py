@@ -18,7 +18,9 @@ from strandline.errors import SchemaMismatch, StrandlineError
 from strandline.fold import FOLD_VERSION, segment_of
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
-from strandline.sqlite import Database, check_fixed, open_database, statement
+from strandline.sqlite import Database, open_database
+from strandline.statements import statement
+from strandline.steps import check_fixed
 from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.change import Change, change_of
 from strandline.store.file_lease import FileLease, FileLock, lock_path

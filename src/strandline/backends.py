@@ -1,0 +1,206 @@
+"""Back-ends: how the log and the store of a URL's scheme are opened. The only module that imports concrete ones.
+
+    scheme       log  store  other processes        client library
+    memory       yes  yes    see nothing of it
+    sqlite       yes  yes    on this machine
+    postgresql   yes  yes    anywhere               psycopg
+    kafka        yes  -      anywhere               confluent-kafka
+    cassandra    -    yes    anywhere               cassandra-driver
+
+A client library is imported when its scheme is opened; `Unsupported` says how to install one that is missing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+
+from strandline.errors import SchemaMismatch, Unsupported, invalid
+from strandline.log.api import Log
+from strandline.settings import Settings
+from strandline.store.api import Store, StoreSettings
+from strandline.urls import Url
+
+if TYPE_CHECKING:
+    from strandline.steps import Description
+
+Kind = Literal["log", "store"]
+Clock = Callable[[], int]
+PARTITIONS_DEFAULT: Final = 8
+SEGMENT_SIZE_DEFAULT: Final = 10_000
+BUCKET_SIZE_DEFAULT: Final = "hour"
+_PACKAGES: Final = {"log": "strandline.log", "store": "strandline.store"}
+
+
+def now_us() -> int:
+    """The wall clock in microseconds."""
+    return time.time_ns() // 1000
+
+
+class Backend(Protocol):
+    """What can be done with a URL of one scheme. A kind that a scheme does not hold was refused with the URL."""
+
+    shared: bool
+    """Whether other processes can open the same."""
+    local: bool
+    """Whether they must run on this machine."""
+
+    def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Log:
+        """Open a log. `create` false: one that is not there is `SchemaMismatch.no_schema`, whatever the settings say.
+
+        Without a clock the log uses its own: that of its server, if it has one.
+        """
+
+    def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
+        """Open a store, or create it for a log; without a log one that is not there is `SchemaMismatch.no_schema`."""
+
+    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+        """What a schema says of itself, also where it is older or newer than this program's. Changes nothing."""
+
+    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+        """Do the steps that a schema lacks; their names."""
+
+
+def backend_of(url: Url) -> Backend:
+    """The back-end of a URL's scheme; `Unsupported` if its client library is not installed."""
+    library = _LIBRARIES.get(url.scheme)
+    if library is not None:
+        try:
+            import_module(library.module)
+        except ImportError as error:
+            raise Unsupported(
+                f"{url.scheme} needs the package {library.package}, which cannot be imported: {error}",
+                code=library.code,
+                hint=f"pip install 'strandline[{library.extra}]'",
+                package=library.package,
+            ) from error
+    return _BACKENDS[url.scheme]
+
+
+class _Library(NamedTuple):
+    module: str
+    package: str
+    extra: str
+    code: str
+
+
+_LIBRARIES: Final = {"postgresql": _Library("psycopg", "psycopg", "postgres", "postgres_unsafe")}
+
+
+class _Memory:
+    shared, local = False, False
+
+    def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Log:
+        from strandline.log.memory import MemoryLog
+
+        return MemoryLog(
+            partitions=settings.partitions or PARTITIONS_DEFAULT,
+            segment_size=settings.segment_size or SEGMENT_SIZE_DEFAULT,
+            clock=clock or now_us,
+        )
+
+    def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
+        from strandline.store.memory import MemoryStore
+
+        if log is None:
+            raise SchemaMismatch("a new memory store is empty", code="no_schema", hint='start with schema="create"')
+        fixed = StoreSettings(
+            log_id=log.log_id,
+            partitions=log.partitions,
+            segment_size=_segment_size(settings, log) or SEGMENT_SIZE_DEFAULT,
+            bucket_size=settings.bucket_size or BUCKET_SIZE_DEFAULT,
+        )
+        return MemoryStore(fixed, clock=clock or now_us)
+
+    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+        raise _no_schema_in_memory()
+
+    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+        raise _no_schema_in_memory()
+
+
+class _Sqlite:
+    shared, local = True, True
+
+    def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Log:
+        from strandline.log.sqlite import SqliteLog
+
+        return SqliteLog(_path(url), settings=settings, clock=clock or now_us, create=None if create else False)
+
+    def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
+        from strandline.store.sqlite import SqliteStore
+
+        if log is None:
+            return SqliteStore.open(_path(url), settings, None, None, clock=clock or now_us)
+        settings = replace(settings, segment_size=_segment_size(settings, log))
+        return SqliteStore.open(_path(url), settings, log.log_id, log.partitions, clock=clock or now_us)
+
+    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+        from strandline.sqlite import describe_database
+
+        return describe_database(_path(url), kind=kind, package=_PACKAGES[kind], settings=settings)
+
+    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+        from strandline.sqlite import upgrade_database
+
+        return upgrade_database(_path(url), kind=kind, package=_PACKAGES[kind], settings=settings)
+
+
+class _Later:
+    """A scheme whose URLs are understood, but which this version cannot open."""
+
+    shared, local = True, False
+
+    def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Any:
+        raise _later("log", url)
+
+    def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Any:
+        raise _later("store", url)
+
+    def describe(self, url: Url, kind: Kind, settings: Settings) -> Any:
+        raise _later(kind, url)
+
+    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> Any:
+        raise _later(kind, url)
+
+
+_BACKENDS: Final[dict[str, Backend]] = {
+    "memory": _Memory(),
+    "sqlite": _Sqlite(),
+    "postgresql": _Later(),
+    "kafka": _Later(),
+    "cassandra": _Later(),
+}
+
+
+def _segment_size(settings: Settings, log: Log) -> int | None:
+    # Where the log folds by itself both must count segments alike.
+    size: int | None = getattr(log, "segment_size", settings.segment_size)
+    return size
+
+
+def _path(url: Url) -> Path:
+    if url.path is None:
+        raise ValueError(f"{url} names no file")
+    return url.path
+
+
+def _later(kind: Kind, url: Url) -> Exception:
+    known = " ".join(sorted(scheme for scheme, backend in _BACKENDS.items() if not isinstance(backend, _Later)))
+    return invalid(
+        "url_scheme",
+        kind,
+        f"{url.scheme} comes with a later version",
+        allowed=known,
+        got=str(url),
+        hint=f"this version knows {known}",
+        known=known.split(),
+    )
+
+
+def _no_schema_in_memory() -> Unsupported:
+    return Unsupported("a journal in memory has no schema", code="not_shared", hint="give sqlite:FOLDER")

@@ -1,0 +1,230 @@
+"""URLs: what they name, parsed and checked before anything is opened.
+
+    sqlite:FOLDER, sqlite:FILE                            files
+    memory:                                               this process alone
+    postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME
+    kafka://HOST:PORT,HOST:PORT/TOPIC                     a log
+    cassandra://USER:PASSWORD@HOST:PORT,HOST/KEYSPACE     a store
+
+What stands before the last @ is user and password, even where somebody forgot to quote a / in a password. A password
+is never printed: not by `masked`, not by the `repr` of a `Url`, not by an error.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from strandline.errors import InvalidInput, Unsupported, invalid, shown
+
+ALONE: Final = ("sqlite", "memory", "postgresql")
+"""Schemes that may be given as one URL for log and store."""
+LOGS: Final = ("sqlite", "memory", "postgresql", "kafka")
+STORES: Final = ("sqlite", "memory", "postgresql", "cassandra")
+SCHEMES: Final = ("sqlite", "memory", "postgresql", "kafka", "cassandra")
+NAMES: Final = {"postgresql": "DATABASE", "kafka": "TOPIC", "cassandra": "KEYSPACE"}
+"""What the path of a server's URL names."""
+PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "postgresql": (
+        "schema", "host", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslnegotiation", "channel_binding",
+        "require_auth", "passfile", "gssencmode", "krbsrvname", "target_session_attrs", "application_name",
+    ),
+    "kafka": (),
+    "cassandra": (),
+}  # fmt: skip
+_USER_INFO: Final = re.compile(r"(//[^/@\s:]*:)[^\s]*@")
+
+
+class Host(NamedTuple):
+    """A server, and its port if one was given."""
+
+    name: str
+    port: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """Where one back-end is."""
+
+    scheme: str
+    path: Path | None = None
+    """Of a file."""
+    hosts: tuple[Host, ...] = ()
+    name: str = ""
+    """Database, topic or keyspace."""
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    text: str = field(default="", repr=False)
+    """As it was given."""
+
+    def __str__(self) -> str:
+        """As it may be printed."""
+        return masked(self.text) if self.path is None else str(self.path)
+
+
+class Urls(NamedTuple):
+    """Where log and store are."""
+
+    log: Url
+    store: Url
+
+
+def urls_of(url: str | None = None, log: str | None = None, store: str | None = None, work: str | None = None) -> Urls:
+    """Where log and store are; `InvalidInput` for a URL that cannot be meant."""
+    if work is not None:
+        raise Unsupported(
+            f"work: {masked(work)} cannot be opened by this version",
+            code="work_url",
+            hint="leave work= out; work journals come with a later version",
+        )
+    if url is not None:
+        if log is not None or store is not None:
+            raise _incomplete("url", "given together with log or store", "a url, or a log and a store", url)
+        return _both(url)
+    if log is None or store is None:
+        missing = "url" if log is None and store is None else "log" if log is None else "store"
+        raise _incomplete(missing, "missing", "a url, or a log and a store", "nothing")
+    urls = Urls(_parse("log", log, LOGS), _parse("store", store, STORES))
+    for name, parsed in zip(urls._fields, urls, strict=True):
+        if parsed.path is not None:
+            if parsed.path.is_dir():
+                raise _incomplete(name, "a folder where a file is meant", "sqlite:FILE", parsed.text)
+            _check_parent(name, parsed.path, parsed.text)
+    if urls.log.path is not None and urls.log.path == urls.store.path:
+        raise _incomplete("store", "the same file as the log", "a file of its own", store)
+    return urls
+
+
+def masked(url: str) -> str:
+    """A URL as it may be printed: without its password."""
+    return _USER_INFO.sub(r"\1***@", url)
+
+
+def _both(url: str) -> Urls:
+    """One URL for both."""
+    parsed = _parse("url", url, SCHEMES)
+    if parsed.scheme not in ALONE:
+        what, other = ("log", "store") if parsed.scheme in LOGS else ("store", "log")
+        raise _incomplete("url", f"{parsed.scheme} holds a {what} alone", f"{what}=URL and {other}=URL", url)
+    if parsed.path is None:
+        return Urls(parsed, parsed)
+    if parsed.path.exists() and not parsed.path.is_dir():
+        raise _incomplete("url", "a file where a folder is meant", "sqlite:FOLDER", url)
+    _check_parent("url", parsed.path, url)
+    return Urls(Url("sqlite", parsed.path / "log.db", text=url), Url("sqlite", parsed.path / "store.db", text=url))
+
+
+def _parse(field_: str, url: object, schemes: tuple[str, ...]) -> Url:
+    if not isinstance(url, str):
+        raise invalid("url_scheme", field_, "not text", allowed=_known(), got=url)
+    scheme, colon, rest = url.partition(":")
+    scheme = scheme.lower()
+    if not colon or scheme not in SCHEMES:
+        raise invalid("url_scheme", field_, "unknown scheme", allowed=_known(), got=masked(url), known=SCHEMES)
+    if scheme not in schemes:
+        wrong, allowed = f"{scheme} holds no {field_}", " ".join(schemes)
+        raise invalid("url_scheme", field_, wrong, allowed=allowed, got=masked(url), known=schemes)
+    return _parse_server(field_, url, scheme, rest) if scheme in NAMES else _parse_file(field_, url, scheme, rest)
+
+
+def _parse_file(field_: str, url: str, scheme: str, rest: str) -> Url:
+    path, mark, parameters = rest.partition("?")
+    if mark:
+        name = parameters.partition("=")[0]
+        raise invalid(
+            "url_parameter", field_, f"unknown parameter {shown(name, 40)}", allowed="no parameters", got=masked(url)
+        )
+    if "\0" in path:
+        raise _incomplete(field_, "a path with U+0000", "sqlite:PATH", url)
+    if scheme == "memory":
+        if path:
+            raise _incomplete(field_, "a memory log or store has no name", "memory:", url)
+        return Url(scheme, text=url)
+    if not path:
+        raise _incomplete(field_, "no path", "sqlite:PATH", url)
+    if path.startswith("//") and not path.startswith("///"):
+        raise _incomplete(field_, "a host where a path is meant", "sqlite:PATH", url)
+    return Url(scheme, Path(path.removeprefix("//")), text=url)
+
+
+def _parse_server(field_: str, url: str, scheme: str, rest: str) -> Url:
+    form = f"{scheme}://HOST:PORT/{NAMES[scheme]}"
+    if not rest.startswith("//"):
+        raise _incomplete(field_, "no //", form, url)
+    user_info, at, place = rest[2:].rpartition("@")
+    place = place.partition("#")[0]
+    place, _, query = place.partition("?")
+    servers, _, name = place.partition("/")
+    hosts = tuple([_host(field_, host) for host in servers.split(",")]) if servers else ()
+    parameters = _parse_parameters(field_, url, scheme, query)
+    if not hosts and "host" not in parameters:
+        raise _incomplete(field_, "no host", form, url)
+    name = unquote(name)
+    if not name or "/" in name:
+        raise _incomplete(field_, f"no {NAMES[scheme].lower()}" if not name else "too many names", form, url)
+    user, colon, password = user_info.partition(":")
+    found = Url(
+        scheme, None, hosts, name, unquote(user) if at and user else None, unquote(password) if colon else None,
+        parameters, url,
+    )  # fmt: skip
+    if "\0" in "".join([name, found.user or "", found.password or "", *parameters.values()]):
+        raise _incomplete(field_, "U+0000 in it", form, url)
+    return found
+
+
+def _parse_parameters(field_: str, url: str, scheme: str, query: str) -> dict[str, str]:
+    known = PARAMETERS[scheme]
+    found: dict[str, str] = {}
+    for part in query.split("&") if query else ():
+        name, _, value = part.partition("=")
+        wrong = "unknown parameter" if name not in known else "twice the parameter" if name in found else ""
+        if wrong:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise invalid(
+                "url_parameter",
+                field_,
+                f"{wrong} {shown(name, 40)}",
+                allowed=" ".join(known) or "no parameters",
+                got=masked(url),
+                hint=f"did you mean {near[0]}?" if near and near[0] not in found else "",
+            )
+        found[name] = unquote(value)
+    return found
+
+
+def _host(field_: str, text: str) -> Host:
+    bracketed, bracket, rest = text.rpartition("]")
+    name, colon, port = rest.rpartition(":")
+    if not colon:
+        name, port = port, ""
+    elif not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
+        raise invalid("url_port", field_, "not a port", allowed="1..65535", got=shown(port, 20))
+    name = bracketed.removeprefix("[") if bracket else name
+    if not name:
+        raise invalid(
+            "url_incomplete", field_, "a host without a name", allowed="HOST or HOST:PORT", got=shown(text, 20)
+        )
+    return Host(unquote(name), int(port) if port else None)
+
+
+def _check_parent(field_: str, path: Path, url: str) -> None:
+    parent = path.absolute().parent
+    if not parent.is_dir():
+        raise _incomplete(field_, f"no folder {parent}", "a path whose parent exists", url)
+
+
+def _incomplete(field_: str, wrong: str, allowed: str, url: str) -> InvalidInput:
+    return invalid("url_incomplete", field_, wrong, allowed=allowed, got=masked(url))
+
+
+def _known() -> str:
+    return (
+        "sqlite:FOLDER, memory:, postgresql://HOST/DATABASE, or log= and store= with sqlite:FILE, "
+        "postgresql://HOST/DATABASE, kafka://HOST/TOPIC (log), cassandra://HOST/KEYSPACE (store)"
+    )

@@ -1,0 +1,38 @@
+"""URLs of servers: what is read from them. What is refused stands in tests/acceptance/test_connect.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.urls import Host, masked, urls_of
+
+
+def test_all_parts_of_a_server() -> None:
+    url = urls_of("postgresql://me:pa%2Fss%40word@a:5432,[::1]:6000,c/orders%20of?schema=one%2Ftwo&sslmode=require").log
+    assert (url.scheme, url.name, url.user, url.password) == ("postgresql", "orders of", "me", "pa/ss@word")
+    assert url.hosts == (Host("a", 5432), Host("::1", 6000), Host("c", None))
+    assert url.parameters == {"schema": "one/two", "sslmode": "require"}
+
+
+def test_log_and_store_of_different_kinds() -> None:
+    urls = urls_of(log="kafka://a:9092,b/orders", store="cassandra://user:pw@c/keyspace")
+    assert (urls.log.hosts, urls.log.name) == ((Host("a", 9092), Host("b", None)), "orders")
+    assert (urls.store.user, urls.store.password, urls.store.name) == ("user", "pw", "keyspace")
+    both = urls_of("postgresql://host/db")
+    assert both.log == both.store
+    assert (both.log.user, both.log.password) == (None, None)
+
+
+def test_a_folder_stands_for_a_host() -> None:
+    url = urls_of("postgresql://me@/db?host=%2Ftmp%2Fsocket").log
+    assert (url.hosts, url.parameters["host"], url.user) == ((), "/tmp/socket", "me")
+
+
+@pytest.mark.req("RS10")
+@pytest.mark.parametrize("password", ["hunter22", "x/hunter22", "x?hunter22", "x#hunter22", "x@hunter22", "a:hunter22"])
+def test_a_password_is_read_whole_and_never_shown(password: str) -> None:
+    text = f"postgresql://me:{password}@host:5432/db?schema=s"
+    url = urls_of(text).log
+    assert (url.password, url.hosts, url.name) == (password, (Host("host", 5432),), "db")
+    assert "hunter22" not in repr(url) + str(url) + masked(text)
+    assert str(url) == "postgresql://me:***@host:5432/db?schema=s"
