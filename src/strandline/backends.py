@@ -88,7 +88,10 @@ class _Library(NamedTuple):
     code: str
 
 
-_LIBRARIES: Final = {"postgresql": _Library("psycopg", "psycopg", "postgres", "postgres_unsafe")}
+_LIBRARIES: Final = {
+    "postgresql": _Library("psycopg", "psycopg", "postgres", "postgres_unsafe"),
+    "kafka": _Library("confluent_kafka", "confluent-kafka", "kafka", "kafka_client"),
+}
 
 
 class _Memory:
@@ -150,6 +153,30 @@ class _Sqlite:
         return upgrade_database(_path(url), kind=kind, package=_PACKAGES[kind], settings=settings)
 
 
+class _Kafka:
+    shared, local = True, False
+
+    def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Log:
+        from strandline.log.kafka import KafkaLog
+        from strandline.log.kafka_client import bootstrap_of, client_of
+
+        brokers, client = bootstrap_of(url), client_of(url)
+        return KafkaLog(brokers, url.name, settings=settings, client=client, create=None if create else False)
+
+    def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
+        raise invalid("url_scheme", "store", "kafka holds no store", allowed="a store's URL", got=str(url))
+
+    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+        from strandline.steps import Description
+
+        log = self.open_log(url, settings, None, create=False)
+        log.close()
+        return Description([], [], {"log_id": log.log_id, "partitions": str(log.partitions)})
+
+    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+        return []  # a topic has no schema of ours
+
+
 class _Later:
     """A scheme whose URLs are understood, but which this version cannot open."""
 
@@ -172,7 +199,7 @@ _BACKENDS: Final[dict[str, Backend]] = {
     "memory": _Memory(),
     "sqlite": _Sqlite(),
     "postgresql": _Later(),
-    "kafka": _Later(),
+    "kafka": _Kafka(),
     "cassandra": _Later(),
 }
 

@@ -13,7 +13,16 @@ from typing import NamedTuple
 
 from strandline.errors import Corrupt, SchemaMismatch, Unavailable
 from strandline.fold import Duplicate, Effect, EventsAppended, EventsDeleted, LifePurged, Refused, fold
-from strandline.record import VALUE_BYTES_MAX, BadHeader, BadValue, Content, Record, decode_header, read_contents
+from strandline.record import (
+    VALUE_BYTES_MAX,
+    BadHeader,
+    BadValue,
+    Content,
+    Record,
+    decode_header,
+    derived,
+    read_contents,
+)
 from strandline.rows import DAMAGED_FORMS, Batch, Cut, Pointer, QuarantineRow, damaged_contents, event_rows
 from strandline.store.api import Carried, StoreSettings
 from strandline.values.actions import Action, Append, Mark, Place
@@ -30,6 +39,8 @@ class Range(NamedTuple):
     start: int
     position: int
     records: Sequence[Record]
+    exact: bool = True
+    """Whether they come from an exact log. Else their timestamps are counted from the pointer's."""
 
 
 class Carriage(NamedTuple):
@@ -76,7 +87,8 @@ def _carry(store: Carried, settings: StoreSettings, range_: Range, decoded: Sequ
             )
         if range_.position - 1 <= seen.offset:
             return Carriage(0, 0, seen)
-        batch = prepare(range_, decoded, seen, states, settings, fence)
+        timed = decoded if range_.exact else _timed(decoded, seen)
+        batch = prepare(range_, timed, seen, states, settings, fence)
         try:
             store.write(batch, seen)
         except Unavailable as error:
@@ -110,6 +122,13 @@ def decode(records: Iterable[Record], partitions: int) -> tuple[list[Decoded], t
         else:
             decoded.append(Decoded(record, action))
     return decoded, None
+
+
+def _timed(decoded: Iterable[Decoded], seen: Pointer) -> list[Decoded]:
+    """What is above the pointer, with the timestamps that all readers see."""
+    new = [item for item in decoded if item.record.offset > seen.offset]
+    records = derived((item.record for item in new), seen.timestamp)
+    return [item._replace(record=record) for item, record in zip(new, records, strict=True)]
 
 
 def prepare(

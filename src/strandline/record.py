@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -35,6 +35,7 @@ _PREFIX: Final = b'{"crc":"'
 _BODY: Final = len(_PREFIX) + 8 + 2  # the checksum, its quote and the comma
 _OPENED: Final = zlib.crc32(b"{")  # the checksum is that of the header without itself, which starts like this
 _TWO_HEXADECIMAL: Final = re.compile("[0-9a-f]{64}").fullmatch
+_AT_LEAST: Final = b'"at_least":'
 _ONE_EVENT: Final = struct.Struct("<BIII")
 # A plain append as `encode_header` writes it; most records are one. What it does not match is read the long way.
 _PLAIN: Final = re.compile(
@@ -119,6 +120,30 @@ def decode_header(data: bytes | None) -> Action:
         return read(fields)
     except (ValueError, KeyError, TypeError):
         raise BadHeader("header") from None
+
+
+def derived(records: Iterable[Record], before: int) -> list[Record]:
+    """The same records with the timestamps that they have for everyone, where the log tells only its clock's time.
+
+    `before` is the timestamp of the record before the first one, or of any place from there on to it. All records of a
+    partition must be given, whosever they are: each time is above the one before it, not below what a Mark asks for.
+    """
+    timed = []
+    for record in records:
+        before = max(record.timestamp, before + 1, at_least_of(record.header))
+        timed.append(record._replace(timestamp=before))
+    return timed
+
+
+def at_least_of(header: bytes | None) -> int:
+    """What a Mark asks for; 0 for anything else, and for what cannot be read."""
+    if header is None or _AT_LEAST not in header:
+        return 0
+    try:
+        action = decode_header(header)
+    except (BadHeader, SchemaMismatch):
+        return 0
+    return action.at_least or 0 if isinstance(action, Mark) else 0
 
 
 def _unknown(version: object, kind: object) -> SchemaMismatch:

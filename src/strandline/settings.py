@@ -16,6 +16,11 @@ SECONDS_MAX = 9_000_000_000_000
 """More microseconds would not fit into 64 bits."""
 
 
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _within(default: Any, least: float, most: float, **more: Any) -> Any:
     return field(default=default, metadata={"least": least, "most": most, **more})
 
@@ -39,6 +44,13 @@ class Settings:
     group_bytes_max: int = _within(16 * MIB, 1, 64 * MIB)
     read_page: int = _within(1000, 1, 10_000)
     tail_buffer_bytes: int = _within(16 * MIB, 0, 1024 * MIB)
+    consumers_max: int = _within(min(10 * cores(), 1000), 1, 1000)
+    """Kafka: how many reads of this process may be under way at once."""
+    heads_cache: bool = True
+    """Kafka: whether to keep what is not replicated yet, by key, in memory."""
+    heads_cache_wait_s: float = _within(1.0, 0, 60)
+    heads_cache_keys_max: int = _within(10_000, 1, 1_000_000)
+    heads_cache_idle_s: float = _within(600.0, 1, 86_400)
     batch_actions_max: int = _within(10_000, 1, 1_000_000)
     batch_bytes_max: int = _within(64 * MIB, MIB, 1024 * MIB)
     accept_power_loss: bool = False
@@ -112,8 +124,3 @@ def parse_setting(name: str, text: str) -> Any:
         except ValueError:
             continue
     return text
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -3,7 +3,7 @@
     sqlite:FOLDER, sqlite:FILE                            files
     memory:                                               this process alone
     postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME
-    kafka://HOST:PORT,HOST:PORT/TOPIC                     a log
+    kafka://USER:PASSWORD@HOST:PORT,HOST:PORT/TOPIC       a log
     cassandra://USER:PASSWORD@HOST:PORT,HOST/KEYSPACE     a store
 
 What stands before the last @ is user and password, even where somebody forgot to quote a / in a password. A password
@@ -34,7 +34,9 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
         "schema", "host", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslnegotiation", "channel_binding",
         "require_auth", "passfile", "gssencmode", "krbsrvname", "target_session_attrs", "application_name",
     ),
-    "kafka": (),
+    "kafka": (
+        "security_protocol", "sasl_mechanism", "ssl_ca_location", "ssl_certificate_location", "ssl_key_location",
+    ),
     "cassandra": (),
 }  # fmt: skip
 _USER_INFO: Final = re.compile(r"(//[^/@\s:]*:)[^\s]*@")

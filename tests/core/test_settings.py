@@ -28,6 +28,8 @@ WHOLE = {
     "group_bytes_max": (16 * MIB, 1, 64 * MIB),
     "read_page": (1000, 1, 10_000),
     "tail_buffer_bytes": (16 * MIB, 0, GIB),
+    "consumers_max": (min(10 * cores(), 1000), 1, 1000),
+    "heads_cache_keys_max": (10_000, 1, 1_000_000),
     "batch_actions_max": (10_000, 1, 1_000_000),
     "batch_bytes_max": (64 * MIB, MIB, GIB),
     "append_queue_max": (10_000, 1, 1_000_000),
@@ -39,18 +41,19 @@ WHOLE = {
 }
 SECONDS = {
     "append_timeout_s": (10.0, 0.1, 600),
+    "heads_cache_wait_s": (1.0, 0, 60),
+    "heads_cache_idle_s": (600.0, 1, 86_400),
     "lease_s": (30.0, 1, 3600),
     "mark_idle_s": (1.0, 0.1, 60),
     "shutdown_grace_s": (10.0, 0, 600),
     "log_retention_s": (86_400.0, 86_400, 9_000_000_000_000),  # no more microseconds fit into 64 bits
 }
 CHOICES = {"bucket_size": (None, ("minute", "hour", "day")), "schema": ("create", ("create", "check"))}
-SWITCHES = {"accept_power_loss": False}
+SWITCHES = {"accept_power_loss": False, "heads_cache": True}
 KNOWN = {**WHOLE, **SECONDS, **CHOICES, **SWITCHES}
 LATER = set(
     """
-    consumers_max heads_cache heads_cache_wait_s heads_cache_keys_max heads_cache_idle_s handler_timeout_s
-    allow_adhoc_groups tag_batch_rows_max tag_batch_bytes_max tag_flush_interval_s
+    handler_timeout_s allow_adhoc_groups tag_batch_rows_max tag_batch_bytes_max tag_flush_interval_s
     """.split()
 )
 
@@ -89,7 +92,7 @@ def number(text: str) -> float:
     """A number as the specification writes it: 16 MiB, 10^6."""
     amount, _, unit = text.strip().partition(" ")
     amount = amount.replace("10^6", "1000000")
-    return float(amount) * {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}[unit]
+    return float(amount) * {"": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "per core": cores()}[unit]
 
 
 @pytest.mark.req("J112")
@@ -121,7 +124,8 @@ def test_the_bounds_are_those_of_the_specification() -> None:
     size = r"(\d+(?: [KMG]iB)?)"
     listed = re.findall(rf"`(\w+)`[^|]*\|[^|]*\| {size}\.\.{size} \|", text)
     bounds = {name: (number(least), number(most)) for name, least, most in listed if name not in LATER}
-    assert bounds == {name: WHOLE[name][1:] for name in list(WHOLE)[:8]}
+    of_journal = [*list(WHOLE)[:10], "heads_cache_wait_s", "heads_cache_idle_s"]
+    assert bounds == {name: {**WHOLE, **SECONDS}[name][1:] for name in of_journal}
 
 
 # ---------------------------------------------------------------- bounds

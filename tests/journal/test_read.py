@@ -26,14 +26,14 @@ from strandline.connect import Strandline
 from strandline.journal.checks import new_id
 from strandline.log.api import Draft, Page
 from strandline.log.memory import MemoryLog
-from strandline.record import encode_header, encode_value
+from strandline.record import decode_header, encode_header, encode_value
 from strandline.resolve import resolve
 from strandline.store.api import StoreSettings
 from strandline.store.memory import MemoryStore
 from strandline.testing import FakeClock, carry, raw_append
 from strandline.testing.faults import Faults, fail
-from strandline.values.actions import Append
-from tests.journal.worlds import BACKENDS, KEY, events, fields, numbered, paired, seq_nrs, world
+from strandline.values.actions import Append, Mark
+from tests.journal.worlds import BACKENDS, KEY, events, fields, inexact, numbered, paired, seq_nrs, world
 
 OTHER = Key("order", "43")
 
@@ -180,12 +180,10 @@ def test_moving() -> None:
 
 @pytest.mark.req("J51", "RJ1")
 def test_a_log_that_cannot_say_where_it_ends_gets_a_mark() -> None:
-    log = MemoryLog(partitions=1)
-    log.exact = False
-    s = paired(log, MemoryStore(StoreSettings(log.log_id, 1, 10_000)))
-    s.journal.append(KEY, events(1))
-    assert seq_nrs(s.journal.read(KEY)) == [1]
-    assert log.newest() == [1]
+    with inexact() as s:
+        s.journal.append(KEY, events(1))
+        assert seq_nrs(s.journal.read(KEY)) == [1]
+        assert [type(decode_header(record.header)) for record in s.log.read(0, after=-1).records] == [Append, Mark]
 
 
 @pytest.mark.req("J53", "RJ2")

@@ -14,7 +14,9 @@ from strandline.connect import Strandline
 from strandline.log.memory import MemoryLog
 from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
+from strandline.store.memory import MemoryStore
 from strandline.testing import LastWriteWinsStore
+from strandline.testing.inexact import InexactMemoryLog
 from strandline.values.events import RecordedEvent
 
 BACKENDS = ("memory", "sqlite")
@@ -34,6 +36,13 @@ def last_write_wins(*, partitions: int = 1, segment_size: int = 10_000, **settin
     """A memory log with a store that has no transactions."""
     log = MemoryLog(partitions=partitions, segment_size=segment_size)
     store: Store = LastWriteWinsStore(StoreSettings(log.log_id, partitions, segment_size))
+    return Strandline(log, store, Settings.of(settings))
+
+
+def inexact(*, partitions: int = 1, segment_size: int = 10_000, **settings: Any) -> Strandline:
+    """A log that does not fold, as Kafka, with a store in memory."""
+    log = InexactMemoryLog(partitions=partitions, segment_size=segment_size)
+    store: Store = MemoryStore(StoreSettings(log.log_id, partitions, segment_size))
     return Strandline(log, store, Settings.of(settings))
 
 

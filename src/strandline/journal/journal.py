@@ -1,7 +1,8 @@
 """The Journal: what a service records into and reads from.
 
 Appends, deletes, purges and marks are actions: they go through the group commit into the log and are answered when they
-are durable. Reads, heads and snapshots join the log's unreplicated tail with the store. Appends need the log alone,
+are durable. Where the log does not fold by itself, the `judge` records them and finds out what became of them. Reads,
+heads and snapshots join the log's unreplicated tail with the store. Appends need the log alone (there: plain ones),
 everything else both. A Journal may be used by any number of threads, never in a forked child.
 """
 
@@ -12,13 +13,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from strandline import forks
 from strandline.errors import Conflict, InvalidInput, Unavailable, Unsupported, invalid
 from strandline.journal import checks, verdict
+from strandline.journal.heads_cache import HeadsCache
+from strandline.journal.judge import Judge
 from strandline.journal.read import Reader
-from strandline.log.api import Draft, Log, Recorded
+from strandline.log.api import Draft, InexactLog, Log, Recorded
 from strandline.log.committer import Committer
 from strandline.record import encode_header
 from strandline.settings import Settings
@@ -38,8 +41,14 @@ class Journal:
 
     def __init__(self, log: Log, store: Store, settings: Settings, clock: Callable[[], int]) -> None:
         self._log, self._store, self._settings, self._clock = log, store, settings, clock
+        self._heads: HeadsCache | None = None
+        self._judge: Judge | None = None
+        if not log.exact:
+            inexact = cast(InexactLog, log)
+            self._heads = HeadsCache(inexact, store, settings) if settings.heads_cache else None
+            self._judge = Judge(inexact, store, settings, self._heads)
         self._committer = Committer(log, settings)
-        self._reader = Reader(log, store, settings)
+        self._reader = Reader(log, store, settings, self._heads)
         self._generation = forks.generation
         self._closed = False
 
@@ -68,7 +77,7 @@ class Journal:
             journal.append("order|42", [Event("Placed", {"total": 12})], expected=0)
         """
         known, draft = self._append_draft(key, events, expected, first, append_id, expire_after, headers)
-        return verdict.appended(known, draft, self._committer.append(draft, self._settings.append_timeout_s))
+        return verdict.appended(known, draft, self._committed(draft, numbers))
 
     def append_future(
         self,
@@ -98,7 +107,9 @@ class Journal:
             else:
                 answer.set_result(appended)
 
-        self._committer.submit(draft).add_done_callback(settle)
+        judge = self._judge
+        sent = self._committer.submit(draft) if judge is None else judge.submit(draft, numbers=numbers)
+        sent.add_done_callback(settle)
         return answer
 
     def _append_draft(
@@ -146,8 +157,7 @@ class Journal:
         self._check()
         _, written, slice_ = checks.writable_key(key)
         draft = self._draft(Purge(written), slice_)
-        place = verdict.placed(draft, self._committed(draft))
-        return Purged(place.partition, place.offset)
+        return verdict.purged(draft, self._committed(draft))
 
     def mark(self, key: Key | str, *, id: str | None = None) -> Marked:  # noqa: A002 (the specification's name)
         """Write a Mark into the key's partition: a place to wait for. It changes nothing."""
@@ -155,13 +165,14 @@ class Journal:
         _, written, slice_ = checks.known_key(key)
         named = checks.mark_id(id)
         draft = self._draft(Mark(written, named), slice_)
-        place = verdict.placed(draft, self._committed(draft))
-        return Marked(named, place.partition, place.offset, place.timestamp)
+        return verdict.marked(named, draft, self._committed(draft, False))
 
     def _draft(self, action: Action, slice_: int) -> Draft:
         return Draft(partition_of(slice_, self._log.partitions), action, encode_header(action))
 
-    def _committed(self, draft: Draft) -> Recorded:
+    def _committed(self, draft: Draft, numbers: bool = True) -> Recorded:
+        if self._judge is not None:
+            return self._judge.append(draft, numbers=numbers)
         return self._committer.append(draft, self._settings.append_timeout_s)
 
     # ------------------------------------------------------------ read
@@ -308,6 +319,10 @@ class Journal:
         if not self._closed and forks.generation == self._generation:
             self._closed = True
             self._committer.close()
+            if self._judge is not None:
+                self._judge.close()
+            if self._heads is not None:
+                self._heads.close()
 
     def __repr__(self) -> str:
         log, store = type(self._log).__name__, type(self._store).__name__

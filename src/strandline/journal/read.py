@@ -15,9 +15,11 @@ from typing import Any, Final
 
 from strandline.errors import MissingEvent, NotFound, ReadConflict, SchemaMismatch
 from strandline.journal.checks import new_id
+from strandline.journal.heads_cache import HeadsCache
 from strandline.journal.plan import Plan, chained, plan
 from strandline.journal.tail import Tail, TailEvent
 from strandline.log.api import Draft, Log
+from strandline.log.cursor import Cursor
 from strandline.record import encode_header
 from strandline.rows import life_of
 from strandline.settings import Settings
@@ -37,9 +39,10 @@ UNEXPLAINED_MAX: Final = 3
 class Reader:
     """What reads, heads, snapshots and replay share: a log, a store, and how much of them to hold in memory."""
 
-    def __init__(self, log: Log, store: Readable, settings: Settings) -> None:
+    def __init__(self, log: Log, store: Readable, settings: Settings, heads: HeadsCache | None = None) -> None:
         self.log, self.store, self.settings = log, store, settings
         self.segment_size = store.settings.segment_size
+        self._heads = heads
 
     def mark(self, key: str, partition: int) -> int:
         """Where the log ends now, exactly: its newest offset, or a Mark where the log cannot say that."""
@@ -62,8 +65,18 @@ class Reader:
                 return plan(key, partition, mark, state, None, from_=from_, to=to)
             if pointer.offset + 1 < earliest:
                 raise trimmed_away(partition, pointer.offset + 1, earliest - 1)
+            start, end = Cursor(self.log, partition, pointer.offset, pointer.timestamp), mark
+            known = None if self._heads is None else self._heads.fold(key, pointer, state, mark)
+            if known is not None:
+                if known.first is None or known.last is None:
+                    return plan(key, partition, mark, state, None, from_=from_, to=to)
+                if not values:
+                    return plan(key, partition, mark, state, self._tail(key, known.state, 1, 0), from_=from_, to=to)
+                # What lies before the key's first action is of no interest; its timestamp follows from its own.
+                start = Cursor(self.log, partition, known.first.offset - 1, known.first.timestamp - 1)
+                end = known.last.offset
             try:
-                tail = self._search(key, partition, state, pointer.offset, mark, from_, to if values else 0)
+                tail = self._search(key, state, start, end, from_, to if values else 0)
             except NotFound as error:
                 if error.code != "trimmed":
                     raise
@@ -72,22 +85,17 @@ class Reader:
             return plan(key, partition, mark, state, tail, from_=from_, to=to)
         raise _changed(key)
 
-    def _search(self, key: str, partition: int, state: State, after: int, mark: int, from_: int, to: int) -> Tail:
-        tail = Tail(key, state, self.segment_size, from_=from_, to=to, bytes_max=self.settings.tail_buffer_bytes)
-        while after < mark:
-            page = self.log.read(
-                partition,
-                after=after,
-                to=mark,
-                limit=self.settings.read_page,
-                bytes_max=LOG_PAGE_BYTES,
-                key=key,
-                values=to > 0,
+    def _tail(self, key: str, state: State, from_: int, to: int) -> Tail:
+        return Tail(key, state, self.segment_size, from_=from_, to=to, bytes_max=self.settings.tail_buffer_bytes)
+
+    def _search(self, key: str, state: State, cursor: Cursor, mark: int, from_: int, to: int) -> Tail:
+        tail = self._tail(key, state, from_, to)
+        while (after := cursor.offset) < mark:
+            tail.add(
+                cursor.read(to=mark, limit=self.settings.read_page, bytes_max=LOG_PAGE_BYTES, key=key, values=to > 0)
             )
-            tail.add(page.records)
-            if page.position <= after + 1:
-                raise _ended(partition, after, mark)
-            after = page.position - 1
+            if cursor.offset <= after:
+                raise _ended(cursor.partition, after, mark)
         return tail
 
     def head(self, key: str) -> Head | None:
@@ -172,23 +180,22 @@ class Reading:
             self._wanted, self._given = events[-1].seq_nr + 1, True
         return events
 
-    def _from_log(self, after: int, state: State) -> Iterator[list[TailEvent]]:
+    def _from_log(self, after: int, timestamp: int, state: State) -> Iterator[list[TailEvent]]:
         """What the buffer did not hold: from the log again, or the store, if the pipeline has got there meanwhile."""
         key, partition, mark, head, _, _, _, end = self._plan
         reader = self._reader
         pointer, _ = reader.store.look(key, partition)
-        while head is not None and pointer.offset < mark and after < mark:
+        cursor = Cursor(reader.log, partition, after, timestamp)
+        while head is not None and pointer.offset < mark and cursor.offset < mark:
             try:
-                page = reader.log.read(
-                    partition, after=after, to=mark, limit=reader.settings.read_page, bytes_max=LOG_PAGE_BYTES, key=key
-                )
+                records = cursor.read(to=mark, limit=reader.settings.read_page, bytes_max=LOG_PAGE_BYTES, key=key)
             except NotFound as error:
                 if error.code != "trimmed":
                     raise
                 break
             tail = Tail(key, state, reader.segment_size, from_=self._wanted, to=end, bytes_max=SEQ_NR_MAX)
-            tail.add(page.records)
-            state, after = tail.state, page.position - 1
+            tail.add(records)
+            state = tail.state
             yield self._wanted_of(tail)
             if self._wanted > end:
                 return

@@ -15,7 +15,9 @@ from strandline.journal.plan import Plan, plan
 from strandline.journal.read import LOG_PAGE_BYTES, Reader, Reading, trimmed_away
 from strandline.journal.tail import EVENT_OVERHEAD_BYTES, Tail
 from strandline.log.api import Log
+from strandline.log.cursor import Cursor
 from strandline.record import Record
+from strandline.rows import Pointer
 from strandline.settings import Settings
 from strandline.store.api import Readable
 from strandline.values.events import RecordedEvent
@@ -67,7 +69,7 @@ class Tails:
         self._free = reader.settings.tail_buffer_bytes
         self.full = False
         self._records: dict[str, list[Record]] = {}
-        self._read(reader.store.pointers()[partition].offset)
+        self._read(reader.store.pointers()[partition])
 
     def keys(self) -> dict[str, list[tuple[int, bytes]]]:
         """The keys that the tail has something of: by entity type, then slice and bytes."""
@@ -85,30 +87,25 @@ class Tails:
         tail.add(self._records.pop(key, ()))
         return plan(key, self._partition, self._mark, state, tail)
 
-    def _read(self, after: int) -> None:
+    def _read(self, pointer: Pointer) -> None:
         reader, partition, mark = self._reader, self._partition, self._mark
-        while after < mark and not (self.full and self._slices[0] < self._slices[1]):
+        cursor = Cursor(reader.log, partition, pointer.offset, pointer.timestamp)
+        while cursor.offset < mark and not (self.full and self._slices[0] < self._slices[1]):
             try:
-                page = reader.log.read(
-                    partition,
-                    after=after,
-                    to=mark,
-                    limit=reader.settings.read_page,
-                    bytes_max=LOG_PAGE_BYTES,
-                    values=not self.full,
+                records = cursor.read(
+                    to=mark, limit=reader.settings.read_page, bytes_max=LOG_PAGE_BYTES, values=not self.full
                 )
             except NotFound as error:
                 if error.code != "trimmed":
                     raise
                 # The pipeline carried it, and it was trimmed, while this was read: go on at the pointer of now.
-                pointer = reader.store.pointers()[partition].offset
-                if pointer + 1 < error.earliest:
-                    raise trimmed_away(partition, pointer + 1, error.earliest - 1) from None
-                after = pointer
+                pointer = reader.store.pointers()[partition]
+                if pointer.offset + 1 < error.earliest:
+                    raise trimmed_away(partition, pointer.offset + 1, error.earliest - 1) from None
+                cursor = Cursor(reader.log, partition, pointer.offset, pointer.timestamp)
                 continue
-            for record in page.records:
+            for record in records:
                 self._keep(record)
-            after = page.position - 1
 
     def _keep(self, record: Record) -> None:
         key = record.key

@@ -85,12 +85,14 @@ class TailEvent(RecordedEvent):
 class Tail:
     """What the tail does to one key, fed record by record or in pages.
 
-    `state` is the key's state after it. `events` are those that it appended to the state's life in from_..to, also
-    deleted ones, as many as the buffer holds; where it overflowed, `resume` says after which offset and on which state
-    to fold them again.
+    `state` is the key's state after it; `place` and `effect` are those of its last action. `events` are those that it
+    appended to the state's life in from_..to, also deleted ones, as many as the buffer holds; where it overflowed,
+    `resume` says after which offset and timestamp, and on which state, to fold them again.
     """
 
-    __slots__ = ("_bytes_max", "_free", "_from", "_key", "_segment_size", "_to", "events", "resume", "state")
+    __slots__ = (
+        "_bytes_max", "_free", "_from", "_key", "_segment_size", "_to", "effect", "events", "place", "resume", "state",
+    )  # fmt: skip
 
     def __init__(
         self, key: str, state: State, segment_size: int, *, from_: int = 1, to: int = SEQ_NR_MAX, bytes_max: int
@@ -99,8 +101,10 @@ class Tail:
         self._from, self._to = from_, to
         self._bytes_max = self._free = bytes_max
         self.state = state
+        self.place: Place | None = None
+        self.effect: Effect = None
         self.events: list[TailEvent] = []
-        self.resume: tuple[int, State] | None = None
+        self.resume: tuple[int, int, State] | None = None
 
     def add(self, records: Iterable[Record]) -> None:
         """Fold the key's own records. Those of other keys, foreign and broken ones are passed over.
@@ -120,9 +124,10 @@ class Tail:
                 continue
             if action.key != key:
                 continue
-            place = _new(Place, (partition, offset, timestamp))
+            place = self.place = _new(Place, (partition, offset, timestamp))
             before = state
             state, effect = fold(before, action, place, segment_size)
+            self.effect = effect
             if type(effect) is EventsAppended and type(action) is Append:
                 if life is not None and (first != effect.first or life != effect.life):
                     raise _disagreement(record, effect)
@@ -137,7 +142,7 @@ class Tail:
         count = len(action.events)
         self._free -= len(value or b"") + EVENT_OVERHEAD_BYTES * count
         if self._free < 0:
-            self.resume = place.offset - 1, before
+            self.resume = place.offset - 1, place.timestamp - 1, before
             return
         life, piece = life_of(self._key, effect.life), Piece(action, place, effect, value)
         start, stop = max(0, self._from - effect.first), min(count, self._to - effect.first + 1)

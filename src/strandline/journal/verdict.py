@@ -12,7 +12,7 @@ from strandline.errors import InvalidInput, SeqNrConflict, StrandlineError, Unav
 from strandline.fold import Duplicate, EventsAppended, EventsDeleted, Refused
 from strandline.log.api import Draft, Recorded
 from strandline.values.actions import Append, Delete, Place
-from strandline.values.answers import Appended, Deleted
+from strandline.values.answers import Appended, Deleted, Marked, Purged
 from strandline.values.heads import Head
 from strandline.values.keys import Key
 
@@ -27,7 +27,7 @@ def appended(key: Key, draft: Draft, recorded: Recorded) -> Appended:
         return Appended(key, first.first, first.last, draft.partition, first.offset, first.timestamp, duplicate=True)
     if isinstance(effect, Refused) and isinstance(draft.action, Append):
         raise _refused(draft.action, effect)
-    if _plain(draft) and place is not None:
+    if is_plain(draft) and place is not None:
         return Appended(key, None, None, place.partition, place.offset, None)
     raise _unknown(str(key))
 
@@ -42,9 +42,18 @@ def deleted(draft: Draft, recorded: Recorded) -> Deleted | None:
     return None
 
 
-def placed(draft: Draft, recorded: Recorded) -> Place:
-    """The place of a purge or a mark."""
-    return _place(draft, recorded)
+def purged(draft: Draft, recorded: Recorded) -> Purged:
+    """The answer to a purge."""
+    place = _place(draft, recorded)
+    return Purged(place.partition, place.offset)
+
+
+def marked(id_: str, draft: Draft, recorded: Recorded) -> Marked:
+    """The answer to a mark, which has no effect to be found out; without the time where the log does not tell it."""
+    place = recorded.place
+    if place is None:
+        raise _unknown(str(draft.action.key))
+    return Marked(id_, place.partition, place.offset, place.timestamp or None)
 
 
 def _place(draft: Draft, recorded: Recorded) -> Place:
@@ -53,7 +62,8 @@ def _place(draft: Draft, recorded: Recorded) -> Place:
     return recorded.place
 
 
-def _plain(draft: Draft) -> bool:
+def is_plain(draft: Draft) -> bool:
+    """Whether it is an append that is accepted whoever else writes: without `expected`, `first` and append id."""
     action = draft.action
     return isinstance(action, Append) and action.expected is None and action.first is None and not action.id_given
 

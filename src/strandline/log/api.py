@@ -3,11 +3,16 @@
 What every back-end promises: acknowledged means durable; an offset never changes its record; reading a partition gives
 every record below the newest offset without holes, whatever the order of commits; timestamps strictly grow in a
 partition. Offsets grow within a partition but need not be consecutive.
+
+An *exact* log is a database: it knows where it ends, folds what it records, and writes timestamps down. One that is not
+exact (`InexactLog`) only keeps records in order: its end is found with a Mark, the fold is left to those who read it,
+and a record's timestamp is its clock's time, from which `record.derived` makes the one that all see (see `cursor`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
 from strandline.fold import Effect
@@ -29,7 +34,7 @@ class Recorded(NamedTuple):
     """What became of a draft.
 
     A log that folds by itself says the effect and the state after it; refused and duplicate appends are then not in the
-    log and have no place of their own. A log that does not fold leaves both to the caller.
+    log and have no place of their own. A log that does not fold leaves both to the caller, and the timestamp (0), too.
     """
 
     place: Place | None
@@ -51,7 +56,7 @@ class Log(Protocol):
     log_id: str
     partitions: int
     exact: bool
-    """Whether `newest` is exact, so that it can stand for a Mark."""
+    """Whether `newest` can stand for a Mark, drafts are folded, and timestamps of records are final."""
 
     def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
         """Record drafts, of any partitions, in their order, in one commit; one answer each, in the same order.
@@ -95,3 +100,29 @@ class Log(Protocol):
 
     def close(self) -> None:
         """Let go of everything. Twice is harmless."""
+
+
+class Follower(Protocol):
+    """Somebody who reads on in all partitions. Used by one thread."""
+
+    def poll(self, timeout_s: float) -> list[tuple[int, Page]]:
+        """What came after what was given so far, values left out, by partition; nothing after `timeout_s`.
+
+        `NotFound.trimmed` if something was trimmed before it could be given.
+        """
+
+    def close(self) -> None:
+        """Let go of it. Twice is harmless."""
+
+
+class InexactLog(Log, Protocol):
+    """A log that keeps records in order and leaves the rest to those who write and read it."""
+
+    def submit(self, draft: Draft) -> Future[Recorded]:
+        """Record a draft in the background. Those of one thread for one partition are recorded in its order.
+
+        Raises only what is known at once: `Unavailable.overloaded`, or that the log is closed.
+        """
+
+    def follow(self, after: Sequence[int]) -> Follower:
+        """Follow all partitions, each after its offset."""

@@ -111,7 +111,7 @@ class _Task:
         return self.done._replace(seconds=time.perf_counter() - started)
 
     def _commit(self, position: int) -> None:
-        range_ = Range(self.partition, self.start, position, self.records)
+        range_ = Range(self.partition, self.start, position, self.records, self.s.log.exact)
         carried: Carriage = carry(self.s.store, self.s.store.settings, range_, self.fence)
         self.start, self.records, self.size = position, [], 0
         self.done = Result(

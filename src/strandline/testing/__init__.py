@@ -59,7 +59,7 @@ def _carry(s: Strandline, partition: int, to: int, limit: int | None, fence: int
         )
         if page.position <= after + 1:
             break
-        range_ = carrying.Range(partition, after + 1, page.position, page.records)
+        range_ = carrying.Range(partition, after + 1, page.position, page.records, s.log.exact)
         done = carrying.carry(s.store, s.store.settings, range_, fence)
         actions, events = actions + done.actions, events + done.events
         records, after = records + len(page.records), page.position - 1

@@ -1,0 +1,351 @@
+"""The heads cache: what the log has beyond the pointers, by key, for a log that does not fold by itself.
+
+One thread follows all partitions from their pointers and keeps the headers of each key's actions: actions, not results.
+They are folded on the store's head when somebody asks. It never changes an answer: what it cannot say, because it is
+cold, late, full or failing, it leaves to the log itself.
+
+Of each partition it knows
+    position       every record below it was looked at
+    kept keys      each with all its actions after some offset
+    other keys     that they have no action after `absent_after`
+What the pointers have passed goes, but for those who still have to fold from an older pointer. It ends when nobody has
+asked for a while, and starts anew, cold, when somebody does.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable
+from threading import Event, Lock, Thread
+from typing import Final, NamedTuple
+
+from strandline.errors import SchemaMismatch, StrandlineError
+from strandline.fold import Effect, fold
+from strandline.log.api import InexactLog, Page
+from strandline.record import BadHeader, decode_header, derived
+from strandline.rows import Pointer
+from strandline.settings import Settings
+from strandline.store.api import Readable
+from strandline.values.actions import Place
+from strandline.values.heads import State
+
+POLL_S: Final = 0.1
+CUT_EVERY_S: Final = 0.5
+BACK_OFF_S: Final = 1.0
+BYTES_A_KEY: Final = 4096
+"""A partition keeps so many bytes for each key that it may keep."""
+_MARK: Final = b'"kind":"mark"'
+_MARK_WITHIN: Final = 48
+_logger = logging.getLogger(__name__)
+
+
+class Known(NamedTuple):
+    """What a key's actions but its Marks come to: first and last place, the last one's effect, the state."""
+
+    first: Place | None
+    last: Place | None
+    effect: Effect
+    state: State
+
+
+class HeadsCache:
+    """Any number of threads may ask it."""
+
+    def __init__(self, log: InexactLog, store: Readable, settings: Settings) -> None:
+        self._log, self._store, self._settings = log, store, settings
+        self._lock = Lock()
+        self._following: _Following | None = None
+        self._closed = False
+        self._failed_until = 0.0
+
+    def fold(self, key: str, pointer: Pointer, state: State, to: int, *, wait_s: float | None = None) -> Known | None:
+        """The key's actions after the pointer, up to offset `to`, folded on the store's state; None: ask the log.
+
+        It waits for the follower up to `heads_cache_wait_s`, or `wait_s` if that is less.
+        """
+        following = self._follow()
+        if following is None:
+            return None
+        most_s = self._settings.heads_cache_wait_s
+        return following.fold(key, pointer, state, to, most_s if wait_s is None else min(most_s, wait_s))
+
+    def hold(self, pointer: Pointer) -> Hold | None:
+        """Keep what comes after this pointer until the hold is released."""
+        following = self._follow()
+        return None if following is None else following.hold(pointer)
+
+    def close(self) -> None:
+        """End. Twice is harmless."""
+        with self._lock:
+            self._closed = True
+            following, self._following = self._following, None
+        if following is not None:
+            following.end()
+
+    def _follow(self) -> _Following | None:
+        now = time.monotonic()
+        with self._lock:
+            following = self._following
+            if following is None or following.ended.is_set():
+                if following is not None and following.failed:
+                    self._failed_until = now + BACK_OFF_S
+                    following.failed = False
+                if self._closed or now < self._failed_until:
+                    return None
+                following = self._following = _Following(self._log, self._store, self._settings)
+            following.asked = now
+            return following
+
+
+class Hold:
+    """Keeps a partition from forgetting what comes after an offset."""
+
+    __slots__ = ("_offset", "_partition")
+
+    def __init__(self, partition: _Partition, offset: int) -> None:
+        self._partition, self._offset = partition, offset
+
+    def release(self) -> None:
+        """Once."""
+        with self._partition.lock:
+            held = self._partition.held
+            held[self._offset] -= 1
+            if not held[self._offset]:
+                del held[self._offset]
+
+
+class _Following:
+    """One run of the thread that follows."""
+
+    def __init__(self, log: InexactLog, store: Readable, settings: Settings) -> None:
+        self._log, self._store, self._settings = log, store, settings
+        self._segment_size = store.settings.segment_size
+        self._partitions: list[_Partition] = []
+        self._started = Event()
+        self._stop = Event()
+        self.ended = Event()
+        self.failed = False
+        self.asked = time.monotonic()
+        self._thread = Thread(target=self._run, name="strandline-heads-cache", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------ asked by anybody
+
+    def fold(self, key: str, pointer: Pointer, state: State, to: int, wait_s: float) -> Known | None:
+        deadline = time.monotonic() + wait_s
+        if not self._started.wait(wait_s) or not self._partitions:
+            return None
+        partition = self._partitions[pointer.partition]
+        if not partition.reached(to, deadline):
+            return None
+        with partition.lock:
+            return partition.fold(key, pointer.offset, state, to, self._segment_size)
+
+    def hold(self, pointer: Pointer) -> Hold | None:
+        if not self._partitions:
+            return None
+        partition = self._partitions[pointer.partition]
+        with partition.lock:
+            partition.held[pointer.offset] += 1
+        return Hold(partition, pointer.offset)
+
+    def end(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    # ------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        try:
+            pointers = self._store.pointers()
+            follower = self._log.follow([pointer.offset for pointer in pointers])
+            try:
+                keys_max = self._settings.heads_cache_keys_max
+                self._partitions = [_Partition(pointer, keys_max) for pointer in pointers]
+                self._started.set()
+                cut = time.monotonic()
+                while not self._stop.is_set():
+                    for number, page in follower.poll(POLL_S):
+                        self._partitions[number].add(page)
+                    now = time.monotonic()
+                    if now - self.asked > self._settings.heads_cache_idle_s:
+                        break
+                    if now - cut >= CUT_EVERY_S:
+                        self._cut()
+                        cut = now
+            finally:
+                follower.close()
+        except StrandlineError as error:
+            self.failed = True
+            _logger.debug("the heads cache ends: %s", error)
+        except Exception:
+            self.failed = True
+            _logger.exception("the heads cache ends")
+        finally:
+            self.ended.set()
+            self._started.set()
+            for partition in self._partitions:
+                partition.end()
+
+    def _cut(self) -> None:
+        if any(partition.keys for partition in self._partitions):
+            for pointer in self._store.pointers():
+                partition = self._partitions[pointer.partition]
+                with partition.lock:
+                    partition.cut(pointer.offset)
+
+
+class _Actions:
+    """The actions of one key after offset `after`, and what they came to on the state that was asked for last."""
+
+    __slots__ = ("after", "base", "effects", "headers", "offsets", "states", "timestamps")
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+        self.offsets: list[int] = []
+        self.timestamps: list[int] = []
+        self.headers: list[bytes] = []
+        self.base: State = None
+        self.effects: list[Effect] = []
+        self.states: list[State] = []
+
+    def cut(self, to: int) -> int:
+        """Forget what is up to `to`; how many bytes that were."""
+        count = bisect_right(self.offsets, to)
+        if not count:
+            return 0
+        self.after = self.offsets[count - 1]
+        size = sum(map(len, self.headers[:count]))
+        for column in (self.offsets, self.timestamps, self.headers, self.effects, self.states):
+            del column[:count]
+        return size
+
+    def fold(self, key: str, partition: int, state: State, count: int, segment_size: int) -> bool:
+        """Fold the first `count`; whether that could be done."""
+        if state != self.base:
+            # Equal states stand for equal pasts: what was folded on one holds for the other, wherever the pointer is.
+            self.base, self.effects, self.states = state, [], []
+        for index in range(len(self.states), count):
+            before = self.states[-1] if index else state
+            after, effect = before, None
+            try:
+                action = decode_header(self.headers[index])
+                if action.key == key:
+                    place = Place(partition, self.offsets[index], self.timestamps[index])
+                    after, effect = fold(before, action, place, segment_size)
+            except BadHeader:
+                pass
+            except SchemaMismatch:
+                return False
+            self.effects.append(effect)
+            self.states.append(after)
+        return True
+
+
+class _Partition:
+    """What is known of one partition. `lock` is held by who calls `fold` and `cut`."""
+
+    def __init__(self, pointer: Pointer, keys_max: int) -> None:
+        self.lock = Lock()
+        self.keys: dict[str, _Actions] = {}  # by their last action, oldest first
+        self.held: Counter[int] = Counter()
+        self._number = pointer.partition
+        self._position, self._timestamp = pointer.offset + 1, pointer.timestamp
+        self._absent_after = pointer.offset
+        self._keys_max, self._free = keys_max, keys_max * BYTES_A_KEY
+        self._waiting: list[tuple[int, Lock]] = []
+        self._ended = False
+
+    def add(self, page: Page) -> None:
+        """Take what comes next, and wake who waited for it."""
+        records = derived(page.records, self._timestamp)
+        with self.lock:
+            for record in records:
+                key, header = record.key, record.header
+                if key is not None and header is not None and header.find(_MARK, 0, _MARK_WITHIN) < 0:
+                    self._keep(key, record.offset, record.timestamp, header)
+            if records:
+                self._timestamp = records[-1].timestamp
+            self._position = page.position
+            waiting = [wait for offset, wait in self._waiting if offset < page.position]
+            if waiting:
+                self._waiting = [entry for entry in self._waiting if entry[0] >= page.position]
+        _release(waiting)
+
+    def _keep(self, key: str, offset: int, timestamp: int, header: bytes) -> None:
+        actions = self.keys.pop(key, None) or _Actions(self._absent_after)
+        actions.offsets.append(offset)
+        actions.timestamps.append(timestamp)
+        actions.headers.append(header)
+        self.keys[key] = actions
+        self._free -= len(header)
+        while len(self.keys) > self._keys_max or (self._free < 0 and self.keys):
+            self._drop(next(iter(self.keys)))
+
+    def _drop(self, key: str) -> None:
+        actions = self.keys.pop(key)
+        self._absent_after = max(self._absent_after, actions.offsets[-1])
+        self._free += sum(map(len, actions.headers))
+
+    def reached(self, to: int, deadline: float) -> bool:
+        """Wait until everything up to `to` was looked at; False if that is not so in time."""
+        with self.lock:
+            if self._position > to:
+                return True
+            if self._ended:
+                return False
+            wait = Lock()
+            wait.acquire()
+            self._waiting.append((to, wait))
+        wait.acquire(timeout=max(0.0, deadline - time.monotonic()))
+        with self.lock:
+            if self._position > to:
+                return True
+            self._waiting = [entry for entry in self._waiting if entry[1] is not wait]
+            return False
+
+    def fold(self, key: str, after: int, state: State, to: int, segment_size: int) -> Known | None:
+        """The key's actions in (`after`, `to`], if all of them are here."""
+        actions = self.keys.get(key)
+        if actions is None:
+            return Known(None, None, None, state) if self._absent_after <= after else None
+        if actions.after > after:
+            return None
+        first, count = bisect_right(actions.offsets, after), bisect_right(actions.offsets, to)
+        if first == count:
+            return Known(None, None, None, state)
+        if not actions.fold(key, self._number, state, count, segment_size):
+            return None
+        return Known(
+            Place(self._number, actions.offsets[first], actions.timestamps[first]),
+            Place(self._number, actions.offsets[count - 1], actions.timestamps[count - 1]),
+            actions.effects[count - 1],
+            actions.states[count - 1],
+        )
+
+    def cut(self, pointer: int) -> None:
+        """Forget what the pointer has passed, and nobody holds."""
+        to = min(pointer, *self.held) if self.held else pointer
+        gone = []
+        for key, actions in self.keys.items():
+            if actions.offsets[-1] <= to:
+                gone.append(key)
+            else:
+                self._free += actions.cut(to)
+        for key in gone:
+            self._drop(key)
+
+    def end(self) -> None:
+        """Nothing comes any more."""
+        with self.lock:
+            self._ended = True
+            waiting, self._waiting = [wait for _, wait in self._waiting], []
+        _release(waiting)
+
+
+def _release(waiting: Iterable[Lock]) -> None:
+    for wait in waiting:
+        wait.release()

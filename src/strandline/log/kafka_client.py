@@ -1,0 +1,239 @@
+"""Kafka's client library: how producers and consumers are configured, and what its errors mean.
+
+A client that could lose or repeat records is refused, whatever else it was given (`Unsupported.kafka_client`). Readers
+read what is there, committed by somebody's transaction or not: an open transaction of a foreign writer holds up nobody,
+and all readers see the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Any, Final
+
+from confluent_kafka import KafkaError
+
+from strandline.errors import Applied, InvalidInput, SchemaMismatch, StrandlineError, Unavailable, Unsupported, invalid
+from strandline.settings import Settings
+from strandline.urls import Url
+
+GROUP: Final = "strandline"
+"""The library wants a name; no group is ever joined, and nothing is committed."""
+HEADER: Final = "strandline"
+ENVELOPE_BYTES: Final = 64 * 1024
+"""What a record may have beside header and value of an append: its key, and what Kafka writes around it."""
+FETCH_WAIT_MS: Final = 5
+"""How long a broker keeps a fetch that finds nothing: a consumer that is sent elsewhere waits for it."""
+PORT: Final = 9092
+SASL_MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+RECONNECT_MS, RECONNECT_MAX_MS = 50, 1000
+
+Config = dict[str, Any]
+
+_SAFE_PRODUCER: Final = {"enable.idempotence": True, "acks": "all"}
+_SAFE_CONSUMER: Final = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "check.crcs": True,
+}
+
+
+def bootstrap_of(url: Url) -> str:
+    """The brokers that a URL names, as the library takes them."""
+    return ",".join(
+        f"[{host.name}]:{host.port or PORT}" if ":" in host.name else f"{host.name}:{host.port or PORT}"
+        for host in url.hosts
+    )
+
+
+def client_of(url: Url) -> Config:
+    """What a URL says of security, as settings of the library. Away from this machine there is no way without TLS."""
+    here = all(_is_loopback(host.name) for host in url.hosts)
+    protocol = f"{'sasl_' if url.user is not None else ''}{'plaintext' if here else 'ssl'}"
+    given = url.parameters.get("security_protocol", protocol).lower()
+    protocols = ("plaintext", "sasl_plaintext") * here + ("ssl", "sasl_ssl")
+    protocols = tuple(name for name in protocols if name.startswith("sasl_") == (url.user is not None))
+    if given not in protocols:
+        allowed = " or ".join(protocols)
+        wrong = "not for these brokers" if url.user is None else "not for these brokers and a user"
+        raise invalid("url_parameter", "security_protocol", wrong, allowed=allowed, got=given)
+    config: Config = {"security.protocol": given}
+    for name in ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location"):
+        if name in url.parameters:
+            config[name.replace("_", ".")] = url.parameters[name]
+    if url.user is not None:
+        mechanism = url.parameters.get("sasl_mechanism", SASL_MECHANISMS[0]).upper()
+        if mechanism not in SASL_MECHANISMS:
+            raise invalid(
+                "url_parameter", "sasl_mechanism", "unknown", allowed=" or ".join(SASL_MECHANISMS), got=mechanism
+            )
+        config |= {"sasl.mechanism": mechanism, "sasl.username": url.user, "sasl.password": url.password or ""}
+    return config
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def common_config(bootstrap: str, client: Mapping[str, Any]) -> Config:
+    """What producers, consumers and administrators share. `client` has what is said of security, and more."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": "strandline",
+        "log_level": 0,  # what matters comes as an error
+        "socket.keepalive.enable": True,
+        "socket.nagle.disable": True,
+        "reconnect.backoff.ms": RECONNECT_MS,
+        "reconnect.backoff.max.ms": RECONNECT_MAX_MS,
+        "allow.auto.create.topics": False,
+        **client,
+    }
+
+
+def producer_config(bootstrap: str, client: Mapping[str, Any], settings: Settings) -> Config:
+    """A producer that loses and repeats nothing; its own batching is the group commit."""
+    config = {
+        **common_config(bootstrap, {}),
+        **_SAFE_PRODUCER,
+        "linger.ms": 0,
+        "message.timeout.ms": int(settings.append_timeout_s * 1000),
+        "message.max.bytes": settings.append_bytes_max + ENVELOPE_BYTES,
+        "queue.buffering.max.messages": settings.append_queue_max,
+        "queue.buffering.max.kbytes": 2**20,
+        **client,
+    }
+    del config["allow.auto.create.topics"]
+    _check("producer", config, _SAFE_PRODUCER)
+    return config
+
+
+def consumer_config(bootstrap: str, client: Mapping[str, Any], settings: Settings) -> Config:
+    """A consumer that is told where to read, belongs to no group and remembers nothing."""
+    config = {
+        **common_config(bootstrap, {}),
+        **_SAFE_CONSUMER,
+        "group.id": GROUP,
+        "isolation.level": "read_uncommitted",
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": FETCH_WAIT_MS,
+        "fetch.queue.backoff.ms": 5,
+        "fetch.error.backoff.ms": 100,
+        "queued.min.messages": 20_000,
+        "queued.max.messages.kbytes": 16 * 1024,
+        "fetch.message.max.bytes": settings.append_bytes_max + ENVELOPE_BYTES,
+        **client,
+    }
+    _check("consumer", config, _SAFE_CONSUMER)
+    return config
+
+
+def _check(kind: str, config: Config, safe: Mapping[str, Any]) -> None:
+    """What is in effect must be what is safe."""
+    for name, needed in safe.items():
+        found = _plain(config.get(name))
+        aliases = {"all", "-1"} if name == "acks" else {_plain(needed)}
+        if found not in aliases:
+            raise Unsupported(
+                f"the {kind} has {name}={found}; needed {_plain(needed)}",
+                code="kafka_client",
+                hint=f"leave {name} out",
+                setting=name,
+                found=found,
+                needed=_plain(needed),
+            )
+
+
+def _plain(value: object) -> str:
+    return str(value).lower()
+
+
+# ---------------------------------------------------------------- errors
+
+AWAY: Final = {
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._RESOLVE,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.KAFKA_STORAGE_ERROR,
+}
+_TIMEOUT: Final = {KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError.REQUEST_TIMED_OUT}
+_REFUSED_ENTRY: Final = {
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+}
+_NO_TOPIC: Final = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_ID,
+}
+_NOT_SENT: Final = {
+    KafkaError._QUEUE_FULL,
+    KafkaError._PURGE_QUEUE,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.INVALID_RECORD,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+}
+"""After these a record is certainly not in the log. After any other nobody can say."""
+
+
+def translated(error: KafkaError, doing: str, *, topic: str, wrote: bool = False, said: str = "") -> StrandlineError:
+    """What an error of the library means. `wrote`: it is the answer to a write. `said`: what a broker said before."""
+    code = error.code()
+    told = "; ".join(text for text in (error.str(), said) if text)
+    unknown = wrote and code not in _NOT_SENT
+    applied: Applied = "unknown" if unknown else "no"
+    retry = "retry with an append id, or read the head" if unknown else "call again"
+    if code == KafkaError._QUEUE_FULL:
+        return overloaded()
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        return InvalidInput(
+            f"{doing}: the record is larger than topic {topic} takes",
+            code="append_too_large",
+            hint="append less at a time, or raise max.message.bytes of the topic",
+        )
+    if code in _REFUSED_ENTRY:
+        hint = "check user, password, certificates and access rights"
+        return Unavailable(f"{doing}: Kafka refused us: {told}", code="away", hint=hint, applied=applied, topic=topic)
+    if code in _NO_TOPIC:
+        return SchemaMismatch(
+            f"{doing}: topic {topic} is gone",
+            code="log_replaced",
+            hint="the topic was deleted or replaced under us; restore log and store from one backup",
+            applied=applied,
+            topic=topic,
+        )
+    if code in _TIMEOUT:
+        return Unavailable(
+            f"{doing}: Kafka did not answer in time: {told}", code="timeout", hint=retry, applied=applied, topic=topic
+        )
+    if code in AWAY or error.retriable():
+        hint = f"is the broker running? {retry}"
+        return Unavailable(f"{doing}: Kafka is away: {told}", code="away", hint=hint, applied=applied, topic=topic)
+    return Unavailable(f"{doing}: Kafka failed: {told}", code="log_failed", hint=retry, applied=applied, topic=topic)
+
+
+def overloaded() -> Unavailable:
+    """The error for a full queue."""
+    return Unavailable(
+        "too many appends wait for Kafka already",
+        code="overloaded",
+        hint="append less at a time, or raise append_queue_max; call again later",
+    )

@@ -1,0 +1,187 @@
+"""The topic that holds a log: what is there, whether it is safe, and how one is made.
+
+A topic may lose its beginning only after `log_retention_s`, and nothing in between; its brokers give the time, and what
+they acknowledged they keep, though one of them dies. Else it is `Unsupported.kafka_topic`, with the remedy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from strandline.errors import Unavailable, Unsupported
+from strandline.log.kafka_client import AWAY, ENVELOPE_BYTES, translated
+from strandline.settings import Settings
+
+REPLICAS_LEAST, IN_SYNC_LEAST = 3, 2
+RETRY_S: Final = 0.05
+
+
+class Topic(NamedTuple):
+    """What Kafka says of a topic. `replicas`: of the partition that has the fewest."""
+
+    name: str
+    id: str
+    partitions: int
+    replicas: int
+    config: Mapping[str, str]
+
+
+class Admin:
+    """Asks Kafka about one topic, and waits for the answers. Any number of threads may use it."""
+
+    def __init__(self, client: AdminClient, topic: str, timeout_s: float, said: Callable[[], str]) -> None:
+        self.client, self.topic, self.timeout_s = client, topic, timeout_s
+        self._said = said
+
+    def ask(self, doing: str, call: Callable[[float], Mapping[Any, Future[Any]]]) -> list[Any]:
+        """The answers to a call that gives futures; asked again while brokers are busy with themselves."""
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            left_s = max(0.1, deadline - time.monotonic())
+            try:
+                return [future.result(left_s + 1) for future in call(left_s).values()]
+            except KafkaException as exception:
+                error = exception.args[0]
+                again = error.code() in AWAY or (error.retriable() and error.code() not in _ANSWERS)
+                if not again or time.monotonic() >= deadline:
+                    raise translated(error, doing, topic=self.topic, said=self._said()) from exception
+            except FutureTimeoutError:
+                raise Unavailable(
+                    f"{doing}: Kafka did not answer within {self.timeout_s:g} s; {self._said()}",
+                    code="timeout",
+                    hint="is the broker running? call again",
+                    topic=self.topic,
+                ) from None
+            time.sleep(RETRY_S)
+
+    def describe(self) -> Topic | None:
+        """The topic, or None if there is none."""
+        names = TopicCollection([self.topic])
+        try:
+            (found,) = self.ask("topic", lambda s: self.client.describe_topics(names, request_timeout=s))
+        except Exception as error:
+            cause = error.__cause__
+            if isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
+        resource = ConfigResource(ResourceType.TOPIC, self.topic)
+        (config,) = self.ask("topic", lambda s: self.client.describe_configs([resource], request_timeout=s))
+        replicas = min(len(partition.replicas) for partition in found.partitions)
+        values = {name: str(entry.value) for name, entry in config.items()}
+        return Topic(self.topic, str(found.topic_id), len(found.partitions), replicas, values)
+
+    def create(self, partitions: int, settings: Settings) -> None:
+        """Make a topic as it should be; one that somebody else makes at the same moment is as good."""
+        (cluster,) = self.ask("brokers", lambda s: {0: self.client.describe_cluster(request_timeout=s)})
+        brokers = len(cluster.nodes)
+        replicas = min(REPLICAS_LEAST, brokers) if settings.accept_power_loss else REPLICAS_LEAST
+        if brokers < replicas:
+            raise _unsafe(
+                self.topic,
+                f"{brokers} brokers, and {REPLICAS_LEAST} replicas are needed",
+                "add brokers, or accept that a power cut loses what was acknowledged: accept_power_loss=true",
+                brokers=brokers,
+            )
+        config = {
+            "cleanup.policy": "delete",
+            "message.timestamp.type": "LogAppendTime",
+            "retention.ms": str(int(settings.log_retention_s * 1000)),
+            "retention.bytes": "-1",
+            "max.message.bytes": str(settings.append_bytes_max + ENVELOPE_BYTES),
+            "min.insync.replicas": str(min(IN_SYNC_LEAST, replicas)),
+            "unclean.leader.election.enable": "false",
+        }
+        new = NewTopic(self.topic, partitions, replicas, config=config)
+        try:
+            self.ask(
+                "create the topic",
+                lambda s: self.client.create_topics([new], operation_timeout=s, request_timeout=s),
+            )
+        except Exception as error:
+            cause = error.__cause__
+            if isinstance(cause, KafkaException):
+                code = cause.args[0].code()
+                if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return
+                if code in _BAD_TOPIC:
+                    raise _unsafe(self.topic, f"cannot be made: {cause.args[0].str()}", "give another name") from cause
+            raise
+
+
+_BAD_TOPIC: Final = {KafkaError.TOPIC_EXCEPTION, KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION}
+_ANSWERS: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_ALREADY_EXISTS}
+"""Errors that are answers: the library would have us ask again."""
+
+
+def check(topic: Topic, settings: Settings) -> None:
+    """`Unsupported.kafka_topic` if this topic could lose something, or does not fit."""
+    config = topic.config
+    retention_ms = int(settings.log_retention_s * 1000)
+    bytes_least = settings.append_bytes_max + ENVELOPE_BYTES
+    _check(topic, "cleanup.policy", config.get("cleanup.policy") == "delete", "delete")
+    _check(topic, "message.timestamp.type", config.get("message.timestamp.type") == "LogAppendTime", "LogAppendTime")
+    kept_ms = int(config.get("retention.ms", "0"))
+    _check(topic, "retention.ms", kept_ms == -1 or kept_ms >= retention_ms, f"{retention_ms} or more")
+    _check(topic, "retention.bytes", int(config.get("retention.bytes", "-1")) < 0, "-1")
+    _check(topic, "max.message.bytes", int(config.get("max.message.bytes", "0")) >= bytes_least, f"{bytes_least}")
+    unclean = config.get("unclean.leader.election.enable", "false")
+    _check(topic, "unclean.leader.election.enable", unclean == "false", "false")
+    if settings.partitions is not None and settings.partitions != topic.partitions:
+        raise _unsafe(
+            topic.name,
+            f"{topic.partitions} partitions; needed {settings.partitions}",
+            "leave the setting partitions out, or give a new topic",
+            setting="partitions",
+            found=topic.partitions,
+            needed=settings.partitions,
+        )
+    if settings.accept_power_loss:
+        return
+    if topic.replicas < REPLICAS_LEAST:
+        raise _unsafe(
+            topic.name,
+            f"{topic.replicas} replicas; needed {REPLICAS_LEAST}",
+            "reassign its partitions to more brokers, or accept that a power cut loses what was acknowledged: "
+            "accept_power_loss=true",
+            setting="replicas",
+            found=topic.replicas,
+            needed=REPLICAS_LEAST,
+        )
+    in_sync = int(config.get("min.insync.replicas", "1"))
+    _check(topic, "min.insync.replicas", in_sync >= IN_SYNC_LEAST, f"{IN_SYNC_LEAST}")
+
+
+def grown(topic: str, before: int, now: int) -> Unsupported:
+    """The error for a topic that got more partitions under us: keys would be looked for elsewhere."""
+    return _unsafe(
+        topic,
+        f"{now} partitions, and it had {before}",
+        "another number of partitions is another log: give a new topic",
+        setting="partitions",
+        found=now,
+        needed=before,
+    )
+
+
+def _check(topic: Topic, name: str, good: bool, needed: str) -> None:
+    if not good:
+        found = topic.config.get(name)
+        raise _unsafe(
+            topic.name,
+            f"{name}={found}; needed {needed}",
+            f"kafka-configs.sh --alter --topic {topic.name} --add-config {name}={needed.removesuffix(' or more')}",
+            setting=name,
+            found=found,
+            needed=needed,
+        )
+
+
+def _unsafe(topic: str, wrong: str, hint: str, **facts: Any) -> Unsupported:
+    return Unsupported(f"topic {topic}: {wrong}", code="kafka_topic", hint=hint, topic=topic, **facts)
