@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.servers.fixtures import cassandra, kafka, postgres, reasons_table, spark_cluster
+from tests.store.keyspaces import cassandra_keyspace, empty_stores
 
-__all__ = ["cassandra", "kafka", "postgres", "spark_cluster"]
+__all__ = ["cassandra", "cassandra_keyspace", "empty_stores", "kafka", "postgres", "spark_cluster"]
 
 # A busy machine is slow at making examples too; how long anything takes is measured elsewhere.
 settings.register_profile("strandline", deadline=None, suppress_health_check=[HealthCheck.too_slow])

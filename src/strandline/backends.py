@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -91,6 +92,7 @@ class _Library(NamedTuple):
 _LIBRARIES: Final = {
     "postgresql": _Library("psycopg", "psycopg", "postgres", "postgres_unsafe"),
     "kafka": _Library("confluent_kafka", "confluent-kafka", "kafka", "kafka_client"),
+    "cassandra": _Library("cassandra", "cassandra-driver", "cassandra", "cassandra_unsafe"),
 }
 
 
@@ -177,6 +179,35 @@ class _Kafka:
         return []  # a topic has no schema of ours
 
 
+class _Cassandra:
+    """A store alone: a log would need what Cassandra does not have, one order for all writers."""
+
+    shared, local = True, False
+
+    def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Any:
+        raise ValueError(f"{url} names no log")
+
+    def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
+        from strandline.store.cassandra import CassandraStore
+
+        if log is None:
+            return CassandraStore.open(url, settings, None, None, clock=clock or now_us)
+        settings = replace(settings, segment_size=_segment_size(settings, log))
+        return CassandraStore.open(url, settings, log.log_id, log.partitions, clock=clock or now_us)
+
+    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+        from strandline.cassandra import Session, describe_keyspace
+
+        with closing(Session(url, settings.append_timeout_s)) as session:
+            return describe_keyspace(session)
+
+    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+        from strandline.cassandra import Session, upgrade_keyspace
+
+        with closing(Session(url, settings.append_timeout_s)) as session:
+            return upgrade_keyspace(session)
+
+
 class _Later:
     """A scheme whose URLs are understood, but which this version cannot open."""
 
@@ -200,7 +231,7 @@ _BACKENDS: Final[dict[str, Backend]] = {
     "sqlite": _Sqlite(),
     "postgresql": _Later(),
     "kafka": _Kafka(),
-    "cassandra": _Later(),
+    "cassandra": _Cassandra(),
 }
 
 

@@ -4,7 +4,7 @@
     memory:                                               this process alone
     postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME
     kafka://USER:PASSWORD@HOST:PORT,HOST:PORT/TOPIC       a log
-    cassandra://USER:PASSWORD@HOST:PORT,HOST/KEYSPACE     a store
+    cassandra://USER:PASSWORD@HOST:PORT,HOST/KEYSPACE?replication=3     a store
 
 What stands before the last @ is user and password, even where somebody forgot to quote a / in a password. A password
 is never printed: not by `masked`, not by the `repr` of a `Url`, not by an error.
@@ -37,7 +37,7 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "kafka": (
         "security_protocol", "sasl_mechanism", "ssl_ca_location", "ssl_certificate_location", "ssl_key_location",
     ),
-    "cassandra": (),
+    "cassandra": ("replication", "datacenter", "tls", "cafile", "certfile", "keyfile"),
 }  # fmt: skip
 _USER_INFO: Final = re.compile(r"(//[^/@\s:]*:)[^\s]*@")
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.store.keyspaces import EmptyStores
 
 from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
@@ -35,6 +36,14 @@ class TestSqliteStore(StoreContract):
         yield make
         for store in made:
             store.close()
+
+
+class TestCassandraStore(StoreContract):
+    finds_conflicts = False
+
+    @pytest.fixture
+    def make(self, empty_stores: EmptyStores) -> Make:
+        return empty_stores.make
 
 
 class TestLastWriteWinsStore(StoreContract):

@@ -14,16 +14,16 @@ from typing import Any
 import apsw
 import orjson
 
-from strandline.errors import SchemaMismatch, StrandlineError
-from strandline.fold import FOLD_VERSION, segment_of
+from strandline.errors import StrandlineError
+from strandline.fold import segment_of
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
 from strandline.sqlite import Database, open_database
 from strandline.statements import statement
-from strandline.steps import check_fixed
 from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.change import Change, change_of
 from strandline.store.file_lease import FileLease, FileLock, lock_path
+from strandline.store.fixed import fixed_settings, fixed_texts
 from strandline.store.refusals import bad_row, check_fence, check_pointer, lease_held, life_ended, other_event
 from strandline.store.stored import (
     ended_row,
@@ -38,10 +38,6 @@ from strandline.store.stored import (
 from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head, State
 from strandline.values.keys import SLICES, key_digest
-
-PARTITIONS_DEFAULT = 8
-SEGMENT_SIZE_DEFAULT = 10_000
-BUCKET_SIZE_DEFAULT = "hour"
 
 # Who has taken the lock writes its name within a moment; who asks for the holder waits that long for it.
 _NAMELESS_S = 0.5
@@ -79,21 +75,13 @@ class SqliteStore:
 
         `SchemaMismatch` for another log, other fixed settings, another fold; without a `log_id` nothing is created.
         """
-        fixed = {
-            "log_id": str(log_id),
-            "partitions": str(partitions or settings.partitions or PARTITIONS_DEFAULT),
-            "segment_size": str(settings.segment_size or SEGMENT_SIZE_DEFAULT),
-            "slices": str(SLICES),
-            "bucket_size": settings.bucket_size or BUCKET_SIZE_DEFAULT,
-            "fold_version": str(FOLD_VERSION),
-        }
         database = open_database(
-            path, kind="store", package="strandline.store", settings=settings, fixed=fixed, clock=clock, vfs=vfs,
+            path, kind="store", package="strandline.store", settings=settings,
+            fixed=fixed_texts(settings, log_id, partitions), clock=clock, vfs=vfs,
             create=None if log_id is not None else False,
         )  # fmt: skip
         try:
-            found = _fixed(database.fixed)
-            _check_fixed(found, settings, log_id, partitions)
+            found = fixed_settings(database.fixed, settings, log_id, partitions)
         except BaseException:
             database.close()
             raise
@@ -355,41 +343,3 @@ def _insert(connection: apsw.Connection, events: list[EventRow]) -> None:
                 connection.execute(_sql("insert_event"), row)
             elif stands[0] != tuple(row):
                 raise other_event(row.key, row.life, row.seq_nr) from None
-
-
-# ---------------------------------------------------------------- settings
-
-
-def _fixed(stored: dict[str, str]) -> StoreSettings:
-    return StoreSettings(
-        log_id=stored["log_id"],
-        partitions=int(stored["partitions"]),
-        segment_size=int(stored["segment_size"]),
-        slices=int(stored["slices"]),
-        bucket_size=stored["bucket_size"],
-        fold_version=int(stored["fold_version"]),
-    )
-
-
-def _check_fixed(stored: StoreSettings, settings: Settings, log_id: str | None, partitions: int | None) -> None:
-    if log_id is not None and log_id != stored.log_id:
-        raise SchemaMismatch(
-            f"the store was filled from log {stored.log_id}; this is log {log_id}",
-            code="log_replaced",
-            hint="give the store's own log, or a new store; a restored backup brings both",
-            stored=stored.log_id,
-            given=log_id,
-        )
-    if stored.fold_version != FOLD_VERSION:
-        raise SchemaMismatch(
-            f"the store was written with fold {stored.fold_version}; this program has fold {FOLD_VERSION}",
-            code="fold_version",
-            hint="use the strandline that wrote it",
-            stored=stored.fold_version,
-            given=FOLD_VERSION,
-        )
-    check_fixed("partitions", stored.partitions, partitions)
-    check_fixed("partitions", stored.partitions, settings.partitions)
-    check_fixed("segment_size", stored.segment_size, settings.segment_size)
-    check_fixed("bucket_size", stored.bucket_size, settings.bucket_size)
-    check_fixed("slices", stored.slices, SLICES)

@@ -1,0 +1,229 @@
+"""The schema of a keyspace: created by one process at a time, in named steps, and compared at every start.
+
+Cassandra alters a schema statement by statement, so a creation that was killed is completed by the next start: every
+statement may be repeated, and the keyspace counts as made when `schema_version`, written last, is there.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Final
+
+from strandline.cassandra.checks import check_nodes, check_replicas, check_room, replicas_of, replication_given
+from strandline.cassandra.session import Session
+from strandline.cassandra.statements import named, script, statement, steps
+from strandline.errors import SchemaMismatch, Unavailable
+from strandline.settings import Settings
+from strandline.steps import REMEDY_BACKUP, Description, check_done, mismatch, refuse_unknown
+
+LOCK_S: Final = 60.0
+"""A lock whose holder did nothing for so long is taken over."""
+_PACKAGE: Final = "strandline.cassandra"
+_STEPS: Final = "strandline.store"
+_VERSION: Final = "schema_version"
+_TABLE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS keyspace\.(\w+) \((.*), PRIMARY KEY \(\(([^)]*)\)(.*)\)\)$")
+_Columns = dict[str, dict[str, tuple[str, str, int]]]
+
+
+def open_keyspace(
+    session: Session, settings: Settings, fixed: Mapping[str, str], *, create: bool, lock_s: float = LOCK_S
+) -> dict[str, str]:
+    """Check a keyspace, or create it with what is `fixed` for ever; what its creation fixed."""
+    replicas = replication_given(session.url.parameters.get("replication"))
+    datacenter, nodes = check_nodes(session, settings)
+    if not _is_made(session):
+        if not create:
+            raise _no_schema(session)
+        if not _replication(session):
+            check_replicas(settings, replicas)
+            check_room(replicas, nodes)
+            session.alter(statement(_PACKAGE, "create_keyspace", session.keyspace), {"replicas": replicas})
+        _check_replication(session, settings, datacenter)
+        _create(session, fixed, lock_s)
+    _check_replication(session, settings, datacenter)
+    check_done("store", _done(session), _known())
+    _check_columns(session)
+    return _settings(session)
+
+
+def describe_keyspace(session: Session) -> Description:
+    """What a keyspace says of itself, also where its schema is older or newer than this program's."""
+    if not _is_made(session):
+        raise _no_schema(session)
+    return Description(_done(session), _known(), _settings(session))
+
+
+def upgrade_keyspace(session: Session, *, lock_s: float = LOCK_S) -> list[str]:
+    """Do the steps that are missing; their names."""
+    if not _is_made(session):
+        raise _no_schema(session)
+    with _locked(session, lock_s) as lock:
+        done = _done(session)
+        refuse_unknown("store", done, _known())
+        missing = _do_missing(session, lock, done)
+        _fix(session, {_VERSION: str(len(_known()))})
+    return missing
+
+
+# ---------------------------------------------------------------- creating
+
+
+def _create(session: Session, fixed: Mapping[str, str], lock_s: float) -> None:
+    for text in script(_PACKAGE, "foundation", session.keyspace):
+        session.alter(text)
+    with _locked(session, lock_s) as lock:
+        stored = _settings(session)
+        if _VERSION in stored:
+            return  # somebody else did it while we waited
+        _do_missing(session, lock, _done(session))
+        lock.beat()
+        _fix(session, {name: value for name, value in fixed.items() if name not in stored})
+        _fix(session, {_VERSION: str(len(_known()))})
+
+
+def _do_missing(session: Session, lock: SchemaLock, done: list[str]) -> list[str]:
+    missing = []
+    for nr, (name, text) in enumerate(steps(_STEPS), 1):
+        if name not in done:
+            lock.beat()
+            session.alter(named(text, session.keyspace))
+            _rows(session, "record_step", (nr, name))
+            missing.append(name)
+    return missing
+
+
+def _fix(session: Session, texts: Mapping[str, str]) -> None:
+    for name, value in texts.items():
+        _rows(session, "fix_setting", (name, value))
+
+
+class SchemaLock:
+    """The right to alter a schema, proved again before each step."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._holder = uuid.uuid4().hex
+        self._beat = 0
+
+    def take(self, lock_s: float) -> None:
+        """Wait for it; one whose holder did nothing for `lock_s` is taken over."""
+        seen: tuple[Any, Any] | None = None
+        since = time.monotonic()
+        give_up = since + 10 * lock_s
+        while True:
+            rows = _rows(self._session, "lock")
+            holder, beat = rows[0] if rows else (None, None)
+            now = time.monotonic()
+            if (holder, beat) != seen:
+                seen, since = (holder, beat), now
+            if holder is None or now - since >= lock_s:
+                self._beat = (beat or 0) + 1
+                if self._set(holder, beat):
+                    return
+            elif now > give_up:
+                raise Unavailable(
+                    "another process alters the schema", code="timeout", hint="wait until it is done, then try again"
+                )
+            time.sleep(0.05)
+
+    def beat(self) -> None:
+        """Say that the work goes on; `Unavailable.serialization` if somebody else took it over."""
+        self._beat += 1
+        if not self._set(self._holder, self._beat - 1):
+            raise Unavailable(
+                "another process took over the change of the schema", code="serialization", hint="start again"
+            )
+
+    def free(self) -> None:
+        """Let go."""
+        self._session.conditional("free_lock", (self._holder,), package=_PACKAGE)
+
+    def _set(self, holder: str | None, beat: int | None) -> bool:
+        return self._session.conditional("take_lock", (self._holder, self._beat, holder, beat), package=_PACKAGE)
+
+
+@contextmanager
+def _locked(session: Session, lock_s: float) -> Iterator[SchemaLock]:
+    lock = SchemaLock(session)
+    lock.take(lock_s)
+    try:
+        yield lock
+    finally:
+        lock.free()
+
+
+# ---------------------------------------------------------------- comparing
+
+
+def _rows(session: Session, name: str, values: tuple[Any, ...] = ()) -> list[Any]:
+    return session.rows(name, values, package=_PACKAGE)
+
+
+def _replication(session: Session) -> list[Any]:
+    return _rows(session, "keyspaces", (session.keyspace,))
+
+
+def _is_made(session: Session) -> bool:
+    return bool(_replication(session)) and "setting" in _columns(session) and _VERSION in _settings(session)
+
+
+def _settings(session: Session) -> dict[str, str]:
+    return dict(_rows(session, "settings"))
+
+
+def _done(session: Session) -> list[str]:
+    return [name for (name,) in _rows(session, "steps_done")]
+
+
+@cache
+def _known() -> list[str]:
+    return [name for name, _ in steps(_STEPS)]
+
+
+def _check_replication(session: Session, settings: Settings, datacenter: str) -> None:
+    replication, durable = _replication(session)[0]
+    check_replicas(settings, replicas_of(dict(replication), datacenter), durable=bool(durable))
+
+
+def _check_columns(session: Session) -> None:
+    found = _columns(session)
+    for table, columns in _declared().items():
+        if found.get(table) != columns:
+            raise mismatch("store", f"has another table {table} than declared", _done(session), _known(), REMEDY_BACKUP)
+
+
+def _columns(session: Session) -> _Columns:
+    found: _Columns = {}
+    for table, column, type_, kind, position in _rows(session, "columns", (session.keyspace,)):
+        found.setdefault(table, {})[column] = (type_, kind, position)
+    return found
+
+
+@cache
+def _declared() -> _Columns:
+    """The columns that the steps make, read from their text."""
+    texts = [*script(_PACKAGE, "foundation", "keyspace"), *[text for _, text in steps(_STEPS)]]
+    found: _Columns = {}
+    for text in texts:
+        declared = _TABLE.match(text.replace('"keyspace"', "keyspace"))
+        if declared is None:
+            raise ValueError(f"not a table: {text}")
+        table, body, partition, clustering = declared.groups()
+        columns = {name: (type_, "regular", -1) for name, type_ in map(str.split, body.split(", "))}
+        for kind, names in (("partition_key", partition), ("clustering", clustering)):
+            for position, name in enumerate(filter(None, names.split(", "))):
+                columns[name] = (columns[name][0], kind, position)
+        found[table] = columns
+    return found
+
+
+def _no_schema(session: Session) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"keyspace {session.keyspace} has no store", code="no_schema", hint='start with schema="create"',
+        keyspace=session.keyspace,
+    )  # fmt: skip

@@ -1,0 +1,311 @@
+"""A session with a cluster: named statements, prepared once; many in flight, within bounds; every wait has an end.
+
+Opened by the first call, in the process that makes it; a forked child is refused and its parent goes on. Values of hot
+statements are packed here: the driver takes three times as long for a row. Protocol 4, because the driver computes the
+checksums of protocol 5 byte by byte in Python, at a third of what a small write costs; rows have digests of their own.
+"""
+
+from __future__ import annotations
+
+import ssl
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from ipaddress import ip_address
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+from cassandra import ConsistencyLevel
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.cluster import Session as DriverSession
+from cassandra.cqltypes import BytesType, LongType, UTF8Type
+from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, TokenAwarePolicy
+from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement, SimpleStatement, tuple_factory
+
+from strandline import forks
+from strandline.cassandra.outcomes import FAILURES, outcome_of
+from strandline.cassandra.statements import statement
+from strandline.errors import InvalidInput, StrandlineError, Unsupported
+from strandline.urls import Url
+
+PORT: Final = 9042
+IN_FLIGHT_MAX: Final = 256
+IN_FLIGHT_BYTES_MAX: Final = 8 * 2**20
+ROW_BYTES: Final = 100
+"""What a row takes beside its values, about."""
+BATCH_ROWS_MAX: Final = 128
+BATCH_BYTES_MAX: Final = 64 * 2**10
+DDL_TIMEOUT_S: Final = 60
+_STORE: Final = "strandline.store"
+
+
+class Request(NamedTuple):
+    """A statement and the values of its rows, all of one partition key. Several rows are one batch."""
+
+    name: str
+    rows: Sequence[Sequence[Any]]
+    size: int = 0
+    """Bytes of large values."""
+
+
+class Session:
+    """A cluster and a keyspace of it. Safe to share between threads."""
+
+    def __init__(self, url: Url, timeout_s: float) -> None:
+        self.keyspace = url.name
+        self.url = url
+        self._timeout_s = timeout_s
+        self._generation = forks.generation
+        self._opening = Lock()
+        self._cluster: Cluster | None = None
+        self._session: DriverSession | None = None
+        self._prepared: dict[str, _Prepared] = {}
+        self._closed = False
+
+    # ------------------------------------------------------------ one statement
+
+    def rows(self, name: str, values: Sequence[Any] = (), *, package: str = _STORE) -> list[Any]:
+        """All rows of a query, page by page."""
+        session = self._open()
+        try:
+            return list(session.execute(self._bound(session, name, values, package)))
+        except FAILURES as error:
+            raise outcome_of(error, self.keyspace, writing=False) from error
+
+    def serial_rows(self, name: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Rows as the last conditional write left them, one that is under way included."""
+        session = self._open()
+        try:
+            bound = self._bound(session, name, values, _STORE)
+            bound.consistency_level = ConsistencyLevel.SERIAL
+            return list(session.execute(bound))
+        except FAILURES as error:
+            raise outcome_of(error, self.keyspace, writing=False) from error
+
+    def conditional(self, name: str, values: Sequence[Any], *, package: str = _STORE) -> bool:
+        """Whether a conditional write was applied."""
+        session = self._open()
+        try:
+            bound = self._bound(session, name, values, package)
+            bound.is_idempotent = False
+            return bool(session.execute(bound).one()[0])
+        except FAILURES as error:
+            raise outcome_of(error, self.keyspace, writing=True) from error
+
+    def on_every_node(self, name: str, *, package: str) -> list[tuple[str, list[Any]]]:
+        """What each node that is up in this data centre answers."""
+        session = self._open()
+        text = statement(package, name, self.keyspace)
+        try:
+            hosts = [pool.host for pool in session.get_pools() if not pool.is_shutdown]
+            found = []
+            for host in sorted(hosts, key=str):
+                asked = SimpleStatement(text, consistency_level=ConsistencyLevel.ONE)
+                found.append((host.address, list(session.execute(asked, host=host))))
+            return found
+        except FAILURES as error:
+            raise outcome_of(error, self.keyspace, writing=False) from error
+
+    def alter(self, text: str, values: dict[str, Any] | None = None) -> None:
+        """A statement that alters the schema. All processes send theirs to the same node, which does one at a time."""
+        session = self._open()
+        try:
+            hosts = sorted((pool.host for pool in session.get_pools()), key=str)
+            session.execute(text, values, host=hosts[0] if hosts else None, timeout=DDL_TIMEOUT_S)
+        except FAILURES as error:
+            raise outcome_of(error, self.keyspace, writing=True) from error
+
+    def asked(self, text: str) -> list[Any]:
+        """The rows of a query that has no name: for who looks into tables by hand."""
+        session = self._open()
+        try:
+            return list(session.execute(text))
+        except FAILURES as error:
+            raise outcome_of(error, self.keyspace, writing=False) from error
+
+    # ------------------------------------------------------------ many at a time
+
+    def each(self, queries: Iterable[tuple[str, Sequence[Any]]]) -> Iterator[list[Any]]:
+        """The rows of each query, in their order; so many are under way that nobody waits for the network."""
+        session = self._open()
+        bound = ((self._bound(session, name, values, _STORE), 0) for name, values in queries)
+        for answer in self._flight(session, bound, writing=False):
+            try:
+                yield list(answer)
+            except FAILURES as error:
+                raise outcome_of(error, self.keyspace, writing=False) from error
+
+    def write(self, requests: Iterable[Request]) -> None:
+        """Write all of them, in any order; they are done when this returns."""
+        session = self._open()
+        for _ in self._flight(session, self._bodies(session, requests), writing=True):
+            pass
+
+    def _bodies(self, session: DriverSession, requests: Iterable[Request]) -> Iterator[tuple[Any, int]]:
+        for name, rows, size in requests:
+            prepared = self._prepare(session, name, _STORE)
+            if len(rows) == 1:
+                yield prepared.bound(rows[0]), size + ROW_BYTES
+                continue
+            batch = BatchStatement(BatchType.UNLOGGED)
+            for row in rows:
+                batch.add(prepared.bound(row))
+            yield batch, size + ROW_BYTES * len(rows)
+
+    def _flight(
+        self, session: DriverSession, bodies: Iterable[tuple[Any, int]], *, writing: bool
+    ) -> Iterator[Iterable[Any]]:
+        """Send, and hand out the answers in order. When it is full, half of it lands before more is sent."""
+        under_way: deque[tuple[Any, int]] = deque()
+        size = 0
+        try:
+            for body, weight in bodies:
+                if under_way and (len(under_way) >= IN_FLIGHT_MAX or size + weight > IN_FLIGHT_BYTES_MAX):
+                    half = (len(under_way) + 1) // 2
+                    under_way[half - 1][0].result()  # the others before it are there by then
+                    for _ in range(half):
+                        sent, landed = under_way.popleft()
+                        size -= landed
+                        yield sent.result()
+                under_way.append((session.execute_async(body), weight))
+                size += weight
+            while under_way:
+                yield under_way.popleft()[0].result()
+        except FAILURES as error:
+            raise outcome_of(error, self.keyspace, writing=writing) from error
+
+    # ------------------------------------------------------------ statements
+
+    def _bound(self, session: DriverSession, name: str, values: Sequence[Any], package: str) -> BoundStatement:
+        return self._prepare(session, name, package).bound(values)
+
+    def _prepare(self, session: DriverSession, name: str, package: str) -> _Prepared:
+        found = self._prepared.get(name)
+        if found is None:
+            prepared = session.prepare(statement(package, name, self.keyspace))
+            prepared.is_idempotent = True
+            found = self._prepared[name] = _Prepared(prepared)
+        return found
+
+    # ------------------------------------------------------------ state
+
+    def check(self) -> None:
+        """Refuse a call after `close`, or in a forked child."""
+        if forks.generation != self._generation:
+            raise Unsupported(
+                "this Cassandra session was opened before a fork",
+                code="used_after_fork",
+                hint="open one in each process",
+            )
+        if self._closed:
+            raise InvalidInput("this store is closed", code="closed", hint="connect again")
+
+    def close(self) -> None:
+        """Let go of everything. Twice is harmless; in a forked child nothing is touched."""
+        if self._closed or forks.generation != self._generation:
+            self._closed = True
+            return
+        self._closed = True
+        with self._opening:
+            if self._cluster is not None:
+                self._cluster.shutdown()
+
+    def _open(self) -> DriverSession:
+        self.check()
+        if self._session is not None:
+            return self._session
+        with self._opening:
+            if self._session is None:
+                cluster = _cluster_of(self.url, self._timeout_s)
+                try:
+                    session = cluster.connect()
+                except (StrandlineError, *FAILURES) as error:
+                    cluster.shutdown()
+                    if isinstance(error, StrandlineError):
+                        raise
+                    raise outcome_of(error, self.keyspace, writing=False) from None  # it may show the password
+                session.use_client_timestamp = False
+                self._cluster, self._session = cluster, session
+            return self._session
+
+
+class _Prepared:
+    """A prepared statement, and how its values become bytes."""
+
+    __slots__ = ("_packers", "_statement")
+
+    def __init__(self, prepared: PreparedStatement) -> None:
+        self._statement = prepared
+        self._packers = [_PACKERS.get(column.type) or partial(_serialized, column.type)
+                         for column in prepared.column_metadata]  # fmt: skip
+
+    def bound(self, row: Sequence[Any]) -> BoundStatement:
+        bound = BoundStatement(self._statement)
+        bound.values = [None if value is None else pack(value) for pack, value in zip(self._packers, row, strict=True)]
+        return bound
+
+
+def _serialized(kind: Any, value: Any) -> bytes:
+    return kind.serialize(value, 4)  # type: ignore[no-any-return]
+
+
+def _same(value: bytes) -> bytes:
+    return value
+
+
+_PACKERS: Final[dict[Any, Callable[[Any], bytes]]] = {
+    LongType: struct.Struct(">q").pack,
+    UTF8Type: str.encode,
+    BytesType: _same,
+}
+
+
+# ---------------------------------------------------------------- the cluster
+
+
+def _cluster_of(url: Url, timeout_s: float) -> Cluster:
+    local = url.parameters.get("datacenter", "")
+    profile = ExecutionProfile(
+        load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(local_dc=local)),
+        consistency_level=ConsistencyLevel.LOCAL_QUORUM,
+        serial_consistency_level=ConsistencyLevel.SERIAL,
+        request_timeout=timeout_s,
+        row_factory=tuple_factory,
+    )
+    provider = None if url.user is None else PlainTextAuthProvider(url.user, url.password or "")
+    return Cluster(
+        [(host.name, host.port or PORT) for host in url.hosts],
+        port=url.hosts[0].port or PORT,
+        protocol_version=4,
+        auth_provider=provider,
+        ssl_context=_tls_of(url),
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        reconnection_policy=ExponentialReconnectionPolicy(0.1, 2.0, max_attempts=None),
+        connect_timeout=timeout_s,
+        control_connection_timeout=timeout_s,
+        max_schema_agreement_wait=DDL_TIMEOUT_S,
+        compression=False,
+    )
+
+
+def _tls_of(url: Url) -> ssl.SSLContext | None:
+    """TLS with names checked, unless every host is this machine, or the URL says otherwise."""
+    wanted = url.parameters.get("tls")
+    if wanted == "off" or (wanted is None and all(_is_loopback(host.name) for host in url.hosts)):
+        return None
+    context = ssl.create_default_context(cafile=url.parameters.get("cafile"))
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if certificate := url.parameters.get("certfile"):
+        context.load_cert_chain(certificate, url.parameters.get("keyfile"))
+    return context
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

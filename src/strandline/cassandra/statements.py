@@ -1,0 +1,45 @@
+"""CQL lives in files: `cql/NAME.cql` in the package that uses it, one named statement each.
+
+Tables are written `keyspace.NAME`. The name of a keyspace cannot be a value of a statement, so it is put there when a
+statement is loaded: quoted, and of a form that was checked with the URL.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+_KEYSPACE = re.compile(r"\bkeyspace\b(?=\.| WITH| |$)")
+
+
+@cache
+def statement(package: str, name: str, keyspace: str) -> str:
+    """The statement `cql/NAME.cql` of a package, for a keyspace."""
+    return _named(files(package).joinpath("cql", f"{name}.cql").read_text(encoding="utf-8"), keyspace)
+
+
+def script(package: str, name: str, keyspace: str) -> list[str]:
+    """The statements of a file that has several."""
+    return [part.strip() for part in statement(package, name, keyspace).split(";") if part.strip()]
+
+
+def steps(package: str) -> list[tuple[str, str]]:
+    """Name and text of the steps of a package's schema, `cql/schema/NNN_name.cql`, in order."""
+    found = [file for file in files(package).joinpath("cql", "schema").iterdir() if file.name.endswith(".cql")]
+    texts = {file.name.removesuffix(".cql"): file.read_text(encoding="utf-8") for file in found}
+    return [(name, _plain(texts[name])) for name in sorted(texts)]
+
+
+def _plain(text: str) -> str:
+    text = " ".join(" ".join(line.partition("--")[0] for line in text.splitlines()).split()).rstrip(";")
+    return text.replace("( ", "(").replace(" )", ")")
+
+
+def _named(text: str, keyspace: str) -> str:
+    return named(_plain(text), keyspace)
+
+
+def named(text: str, keyspace: str) -> str:
+    """A statement for a keyspace."""
+    return _KEYSPACE.sub(f'"{keyspace}"', text)
