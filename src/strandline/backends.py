@@ -155,6 +155,33 @@ class _Sqlite:
         return upgrade_database(_path(url), kind=kind, package=_PACKAGES[kind], settings=settings)
 
 
+class _Postgres:
+    shared, local = True, False
+
+    def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Log:
+        from strandline.log.postgres import PostgresLog
+
+        return PostgresLog(url, settings=settings, clock=clock, create=create)
+
+    def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
+        from strandline.store.postgres import PostgresStore
+
+        if log is None:
+            return PostgresStore.open(url, settings, None, None)
+        settings = replace(settings, segment_size=_segment_size(settings, log))
+        return PostgresStore.open(url, settings, log.log_id, log.partitions)
+
+    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+        from strandline.postgres import describe_database
+
+        return describe_database(url, kind=kind, package=_PACKAGES[kind], settings=settings)
+
+    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+        from strandline.postgres import upgrade_database
+
+        return upgrade_database(url, kind=kind, package=_PACKAGES[kind], settings=settings)
+
+
 class _Kafka:
     shared, local = True, False
 
@@ -229,7 +256,7 @@ class _Later:
 _BACKENDS: Final[dict[str, Backend]] = {
     "memory": _Memory(),
     "sqlite": _Sqlite(),
-    "postgresql": _Later(),
+    "postgresql": _Postgres(),
     "kafka": _Kafka(),
     "cassandra": _Cassandra(),
 }

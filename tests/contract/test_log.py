@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from strandline.log.api import Log
 from strandline.log.memory import MemoryLog, now_us
+from strandline.log.postgres import PostgresLog
 from strandline.log.sqlite import SqliteLog
+from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
 from strandline.testing.log_contract import LogContract, Opened
+from strandline.urls import urls_of
 
 
 class TestMemoryLog(LogContract):
@@ -30,6 +34,21 @@ class TestSqliteLog(LogContract):
 
         def opened(*, clock: Any = now_us, **settings: Any) -> Log:
             made.append(SqliteLog(tmp_path / "log.db", settings=Settings.of(settings), clock=clock))
+            return made[-1]
+
+        yield opened
+        for log in made:
+            log.close()
+
+
+class TestPostgresLog(LogContract):
+    @pytest.fixture
+    def opened(self, postgres: PostgresServer) -> Iterator[Opened]:
+        url = urls_of(f"{postgres.url}&schema=s{uuid4().hex}").log
+        made: list[Log] = []
+
+        def opened(*, clock: Any = None, **settings: Any) -> Log:
+            made.append(PostgresLog(url, settings=Settings.of(settings), clock=clock))
             return made[-1]
 
         yield opened

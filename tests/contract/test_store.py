@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from tests.store.keyspaces import EmptyStores
 
+from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
 from strandline.store.memory import MemoryStore
+from strandline.store.postgres import PostgresStore
 from strandline.store.sqlite import SqliteStore
 from strandline.testing.last_write_wins import LastWriteWinsStore
 from strandline.testing.store_contract import Make, StoreContract
+from strandline.urls import urls_of
 
 
 class TestMemoryStore(StoreContract):
@@ -52,3 +56,19 @@ class TestLastWriteWinsStore(StoreContract):
     @pytest.fixture
     def make(self) -> Make:
         return LastWriteWinsStore
+
+
+class TestPostgresStore(StoreContract):
+    @pytest.fixture
+    def make(self, postgres: PostgresServer) -> Iterator[Make]:
+        made: list[Store] = []
+
+        def make(settings: StoreSettings) -> Store:
+            given = Settings(segment_size=settings.segment_size)
+            url = urls_of(f"{postgres.url}&schema=s{uuid4().hex}").store
+            made.append(PostgresStore.open(url, given, settings.log_id, settings.partitions))
+            return made[-1]
+
+        yield make
+        for store in made:
+            store.close()

@@ -1,8 +1,12 @@
-"""What every log refuses in the same words."""
+"""What every log refuses in the same words, and how it finds out."""
 
 from __future__ import annotations
 
-from strandline.errors import InvalidInput, NotFound, Unsupported, invalid
+from collections.abc import Callable, Sequence
+
+from strandline.errors import InvalidInput, MissingEvent, NotFound, SchemaMismatch, Unsupported, invalid
+from strandline.fold import FOLD_VERSION
+from strandline.record import Record
 
 
 def closed() -> InvalidInput:
@@ -36,3 +40,43 @@ def check_trim(to: int, pointer: int) -> None:
         raise invalid(
             "trim_range", "to", "above the partition's pointer", allowed=f"at most {pointer}", got=to, pointer=pointer
         )
+
+
+def check_holes(partition: int, after: int, records: Sequence[Record]) -> None:
+    """Offsets of a log that numbers them itself are consecutive: what is not there was lost."""
+    if records and records[-1].offset - after != len(records):
+        expected = after + 1
+        for record in records:
+            if record.offset != expected:
+                raise MissingEvent(
+                    f"partition {partition} lacks offsets {expected}..{record.offset - 1}",
+                    code="log_trimmed",
+                    hint="run `strandline verify`, and restore a backup",
+                    partition=partition,
+                    first=expected,
+                    last=record.offset - 1,
+                )
+            expected += 1
+
+
+def check_fold_version(stored: int) -> None:
+    """A log that folds by itself is used only by programs with the same fold."""
+    if stored != FOLD_VERSION:
+        raise SchemaMismatch(
+            f"this log was folded by version {stored}; this program has version {FOLD_VERSION}",
+            code="fold_version",
+            hint="use the strandline that wrote it, or a newer one",
+            stored=stored,
+            known=FOLD_VERSION,
+        )
+
+
+def last_older(timestamp_at: Callable[[int], int], low: int, high: int, keep_after: int) -> int:
+    """The last offset in `low` + 1..`high` that is older than `keep_after`, or `low`; timestamps grow with offsets."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        if timestamp_at(middle) < keep_after:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -11,22 +11,20 @@ lets other threads have the interpreter: there are few, whatever the number of d
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
-from threading import Condition
 from typing import Any, Final
 from uuid import uuid4
 
 import apsw
 
-from strandline.errors import Corrupt, MissingEvent, SchemaMismatch
+from strandline.errors import Corrupt
 from strandline.fold import FOLD_VERSION, Duplicate, Effect, EventsAppended, Refused, fold
 from strandline.log.api import Draft, Page, Recorded
 from strandline.log.memory import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, now_us
-from strandline.log.refusals import check_trim, trimmed
+from strandline.log.refusals import check_fold_version, check_holes, check_trim, last_older, trimmed
 from strandline.log.sqlite_heads import (
     ROWS_A_STATEMENT,
     On,
@@ -38,6 +36,7 @@ from strandline.log.sqlite_heads import (
     sql,
     state_text,
 )
+from strandline.log.waiting import Arrivals
 from strandline.record import Record
 from strandline.settings import Settings
 from strandline.sqlite import open_database, upgrade_database
@@ -49,7 +48,6 @@ OFFSET_MAX = 2**63 - 1
 UNPLACED_MAX = 128
 TRIM_CHUNK = 10_000
 TAIL_VERIFIED = 64
-WAIT_LEAST_S, WAIT_MOST_S = 0.001, 0.05
 
 _PACKAGE = "strandline.log"
 _new: Final = tuple.__new__  # makes a named tuple in a third of the time that its own constructor takes
@@ -83,8 +81,7 @@ class SqliteLog:
         self._heads = SqliteHeads()
         self._ends: list[tuple[int, int]] = []
         self._seq = self._placed = 0
-        self._appended = Condition()
-        self._waiting = 0
+        self._arrivals = Arrivals()
         try:
             fixed = self._database.fixed
             self.log_id = fixed["log_id"]
@@ -92,7 +89,7 @@ class SqliteLog:
             self.segment_size = int(fixed["segment_size"])
             check_fixed("partitions", self.partitions, settings.partitions)
             check_fixed("segment_size", self.segment_size, settings.segment_size)
-            _check_fold_version(int(fixed["fold_version"]))
+            check_fold_version(int(fixed["fold_version"]))
             self._verify_tail()
             if settings.accept_power_loss:
                 _warn_power_loss(self._database.path)
@@ -108,9 +105,8 @@ class SqliteLog:
         except WrongGuess:
             self._heads.stop_guessing()
             answers, recorded = self._append(drafts)
-        if recorded and self._waiting:
-            with self._appended:
-                self._appended.notify_all()
+        if recorded:
+            self._arrivals.announce()
         return answers
 
     def _append(self, drafts: Sequence[Draft]) -> tuple[list[Recorded], bool]:
@@ -247,7 +243,7 @@ class SqliteLog:
         if key is None:
             if not records or records[0].offset != after + 1:
                 self._check_trimmed(partition, after)
-            _check_holes(partition, after, records)
+            check_holes(partition, after, records)
             return Page(records, records[-1].offset + 1 if records else after + 1)
         if not whole:
             return Page(records, records[-1].offset + 1)
@@ -272,25 +268,7 @@ class SqliteLog:
             raise trimmed(partition, after, last_trimmed + 1)
 
     def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
-        """Appends of this process wake it up at once; those of others are looked for every few milliseconds."""
-        deadline = time.monotonic() + timeout_s
-        pause_s = WAIT_LEAST_S
-        with self._appended:
-            self._waiting += 1
-        try:
-            while True:
-                newest = self.newest()
-                if any(newest[partition] > offset for partition, offset in after.items()):
-                    return True
-                left_s = deadline - time.monotonic()
-                if left_s <= 0:
-                    return False
-                with self._appended:
-                    self._appended.wait(min(pause_s, left_s))
-                pause_s = min(pause_s * 2, WAIT_MOST_S)
-        finally:
-            with self._appended:
-                self._waiting -= 1
+        return self._arrivals.wait(self.newest, after, timeout_s)
 
     # ------------------------------------------------------------ keeping
 
@@ -301,7 +279,11 @@ class SqliteLog:
             self._place_actions()
         with self._database.read(snapshot=True) as connection:
             last_trimmed, newest = _bound(connection, partition)
-            last = _last_older(connection, partition, last_trimmed, min(to, newest), keep_after)
+
+            def timestamp_at(offset: int) -> int:
+                return int(connection.execute(sql("place_at"), (partition, offset)).get)
+
+            last = last_older(timestamp_at, last_trimmed, min(to, newest), keep_after)
         count = 0
         # In pieces, so that appends need not wait long.
         for first in range(last_trimmed + 1, last + 1, TRIM_CHUNK):
@@ -368,48 +350,9 @@ def _fetch(
     return records, True
 
 
-def _check_holes(partition: int, after: int, records: list[Record]) -> None:
-    """Offsets of this log are consecutive: what is not there was lost."""
-    if records and records[-1].offset - after != len(records):
-        expected = after + 1
-        for record in records:
-            if record.offset != expected:
-                raise MissingEvent(
-                    f"partition {partition} lacks offsets {expected}..{record.offset - 1}",
-                    code="log_trimmed",
-                    hint="run `strandline verify`, and restore a backup",
-                    partition=partition,
-                    first=expected,
-                    last=record.offset - 1,
-                )
-            expected += 1
-
-
-def _last_older(connection: apsw.Connection, partition: int, low: int, high: int, keep_after: int) -> int:
-    """The last offset in `low` + 1..`high` that is older than `keep_after`, or `low`; timestamps grow with offsets."""
-    while low < high:
-        middle = (low + high + 1) // 2
-        if connection.execute(sql("place_at"), (partition, middle)).get < keep_after:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
 def _warn_power_loss(path: Path) -> None:
     warnings.warn(
         f"{path}: accept_power_loss is on; a power cut can lose the last acknowledged appends",
         RuntimeWarning,
         stacklevel=3,
     )
-
-
-def _check_fold_version(stored: int) -> None:
-    if stored != FOLD_VERSION:
-        raise SchemaMismatch(
-            f"this log was folded by version {stored}; this program has version {FOLD_VERSION}",
-            code="fold_version",
-            hint="use the strandline that wrote it, or a newer one",
-            stored=stored,
-            known=FOLD_VERSION,
-        )

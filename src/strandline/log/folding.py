@@ -1,0 +1,66 @@
+"""Drafts folded one after the other: what each is answered, and what is to be recorded of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import Final, NamedTuple
+
+from strandline.fold import Duplicate, EventsAppended, Refused, fold
+from strandline.log.api import Draft, Recorded
+from strandline.record import Record
+from strandline.values.actions import Mark, Place
+from strandline.values.heads import State
+
+_new: Final = tuple.__new__  # makes a named tuple in a third of the time that its own constructor takes
+
+
+class End(NamedTuple):
+    """Where a partition ends: its newest offset, and that record's timestamp."""
+
+    offset: int
+    timestamp: int
+
+
+class Folded(NamedTuple):
+    """What drafts came to. Refused and duplicate ones are answered, not recorded."""
+
+    answers: list[Recorded]
+    records: list[Record]
+    changed: dict[str, State]
+    """The new states of the keys that have one."""
+
+
+def fold_drafts(
+    drafts: Sequence[Draft],
+    state_of: Callable[[str], State],
+    ends: MutableMapping[int, End],
+    clock: Callable[[], int],
+    segment_size: int,
+) -> Folded:
+    """Fold drafts in their order. The ends of their partitions move on in `ends`."""
+    answers: list[Recorded] = []
+    records: list[Record] = []
+    changed: dict[str, State] = {}
+    for partition, action, header, value in drafts:
+        offset, timestamp = ends[partition]
+        offset, timestamp = offset + 1, max(clock(), timestamp + 1)
+        if type(action) is Mark and action.at_least is not None:
+            timestamp = max(timestamp, action.at_least)
+        place = _new(Place, (partition, offset, timestamp))
+        key = action.key
+        effect, state = None, None
+        life = first = last = None
+        if key is not None:
+            before = changed[key] if key in changed else state_of(key)
+            state, effect = fold(before, action, place, segment_size)
+            if type(effect) is EventsAppended:
+                first, last, _, life = effect
+            elif isinstance(effect, (Refused, Duplicate)):
+                answers.append(Recorded(None, True, effect, state))
+                continue
+            if state is not before:
+                changed[key] = state
+        records.append(_new(Record, (partition, offset, timestamp, key, header, value, life, first, last)))
+        ends[partition] = _new(End, (offset, timestamp))
+        answers.append(_new(Recorded, (place, True, effect, state)))
+    return Folded(answers, records, changed)

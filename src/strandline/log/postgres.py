@@ -1,0 +1,267 @@
+"""The log in a PostgreSQL database.
+
+An append is one transaction and two round trips: the first holds the rows of its partitions, in ascending order, and
+brings the heads of its keys and the server's clock; the second records what the fold made of it, and commits. Offsets
+and timestamps are given while the rows are held, until the commit: the order of offsets is the order of commits, and a
+reader misses no late one. Offsets of a partition run from 0 without holes; refused and duplicate appends take none.
+
+Nothing is kept in memory from one append to the next, so any number of processes may write. Waiting looks at the newest
+offsets: a notification would make every commit of the database wait in one queue.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
+from typing import Any, Final
+from uuid import uuid4
+
+from strandline.errors import Corrupt, Unavailable
+from strandline.fold import FOLD_VERSION
+from strandline.log.api import Draft, Page, Recorded
+from strandline.log.folding import End, fold_drafts
+from strandline.log.memory import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT
+from strandline.log.refusals import check_fold_version, check_holes, check_trim, last_older, trimmed
+from strandline.log.states import state_in, state_text
+from strandline.log.waiting import Arrivals
+from strandline.postgres import Sent, Transaction, open_database
+from strandline.postgres.arrays import bigints, blobs, integers, texts
+from strandline.record import Record
+from strandline.settings import Settings
+from strandline.steps import check_fixed
+from strandline.urls import Url
+from strandline.values.actions import Place
+from strandline.values.heads import State
+from strandline.values.keys import key_digest
+
+OFFSET_MAX: Final = 2**63 - 1
+TRIM_CHUNK: Final = 10_000
+TRIES: Final = 5
+TRY_AGAIN_S: Final = 0.01
+PACKAGE: Final = "strandline.log"
+_new: Final = tuple.__new__  # makes a named tuple in a third of the time that its own constructor takes
+
+
+class PostgresLog:
+    """A partitioned log of actions in one schema. Any number of threads and processes may use it."""
+
+    exact = True
+
+    def __init__(
+        self,
+        url: Url,
+        *,
+        settings: Settings | None = None,
+        clock: Callable[[], int] | None = None,
+        create: bool | None = None,
+        advisory: bool = True,
+    ) -> None:
+        settings = settings or Settings()
+        partitions = settings.partitions or PARTITIONS_DEFAULT
+        fixed = {
+            "log_id": uuid4().hex,
+            "partitions": str(partitions),
+            "segment_size": str(settings.segment_size or SEGMENT_SIZE_DEFAULT),
+            "fold_version": str(FOLD_VERSION),
+        }
+        self._database = open_database(
+            url, kind="log", package=PACKAGE, settings=settings, fixed=fixed, create=create, advisory=advisory,
+            filling=[("add_partitions", (partitions,))],
+        )  # fmt: skip
+        self._clock = clock
+        self._arrivals = Arrivals()
+        try:
+            fixed = self._database.fixed
+            self.log_id = fixed["log_id"]
+            self.partitions = int(fixed["partitions"])
+            self.segment_size = int(fixed["segment_size"])
+            check_fixed("partitions", self.partitions, settings.partitions)
+            check_fixed("segment_size", self.segment_size, settings.segment_size)
+            check_fold_version(int(fixed["fold_version"]))
+        except BaseException:
+            self._database.close()
+            raise
+
+    # ------------------------------------------------------------ writing
+
+    def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
+        for left in range(TRIES - 1, -1, -1):
+            try:
+                return self._append(drafts)
+            except Unavailable as error:
+                if error.code != "serialization" or not left:
+                    raise
+                time.sleep(TRY_AGAIN_S)  # servers that do not wait for locks say so instead
+        raise AssertionError("unreachable")
+
+    def _append(self, drafts: Sequence[Draft]) -> list[Recorded]:
+        digests = {key: key_digest(key) for draft in drafts if (key := draft.action.key) is not None}
+        partitions = sorted({draft.partition for draft in drafts})
+        transaction = self._begin(partitions, list(digests.values()))
+        try:
+            ends, now = self._ends(transaction)
+            states = _states(transaction, digests)
+            clock = self._clock or (lambda: now)
+            answers, records, changed = fold_drafts(drafts, states.get, ends, clock, self.segment_size)
+        except BaseException:
+            transaction.undo()
+            raise
+        if not records:
+            transaction.undo()
+            return answers
+        transaction.commit(self._sent(records, digests, changed, ends))
+        self._arrivals.announce()
+        return answers
+
+    def _begin(self, partitions: Sequence[int], digests: Sequence[bytes]) -> Transaction:
+        sent = self._database.sent
+        return self._database.begin(sent("lock_partitions", integers(partitions)), sent("heads", blobs(digests)))
+
+    def _ends(self, transaction: Transaction) -> tuple[dict[int, End], int]:
+        """Where the partitions end, and the server's clock."""
+        locked, heads = transaction.answers
+        ends = {
+            _int(locked.get_value(row, 0)): End(_int(locked.get_value(row, 1)), _int(locked.get_value(row, 2)))
+            for row in range(locked.ntuples)
+        }
+        for row in range(heads.ntuples):
+            if heads.get_value(row, 0) is None:
+                return ends, int(heads.get_value(row, 1) or 0)
+        raise Corrupt(f"{self._database.where}: the server told no time", code="fold", hint="report this as a bug")
+
+    def _sent(
+        self,
+        records: Sequence[Record],
+        digests: Mapping[str, bytes],
+        changed: Mapping[str, State],
+        ends: Mapping[int, End],
+    ) -> Sent:
+        """The statement that records all of it."""
+        partitions, offsets, timestamps, keys, headers, values, lives, firsts, lasts = zip(*records, strict=True)
+        hashes = [None if key is None else _int(digests[key][:8]) for key in keys]
+        moved = sorted(set(partitions))
+        return self._database.sent(
+            "append",
+            integers(partitions), bigints(offsets), bigints(timestamps), bigints(lives), bigints(firsts),
+            bigints(lasts), bigints(hashes), texts(keys), blobs(headers), blobs(values),
+            blobs([digests[key] for key in changed]),
+            texts([state_text(state) for state in changed.values() if state is not None]),
+            integers(moved), bigints([ends[partition].offset for partition in moved]),
+            bigints([ends[partition].timestamp for partition in moved]),
+        )  # fmt: skip
+
+    def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place:
+        """Put any bytes into a partition, unfolded: what a foreign or broken writer would leave behind."""
+        transaction = self._begin([partition], [])
+        ends, now = self._ends(transaction)
+        offset, timestamp = ends[partition]
+        place = Place(partition, offset + 1, max(self._clock() if self._clock else now, timestamp + 1))
+        record = Record(*place, key, header, value)
+        digests = {} if key is None else {key: key_digest(key)}
+        transaction.commit(self._sent([record], digests, {}, {partition: End(*place[1:])}))
+        self._arrivals.announce()
+        return place
+
+    # ------------------------------------------------------------ reading
+
+    def read(
+        self,
+        partition: int,
+        *,
+        after: int,
+        to: int | None = None,
+        limit: int = 1000,
+        bytes_max: int | None = None,
+        key: str | None = None,
+        values: bool = True,
+    ) -> Page:
+        bounds = [partition, after, OFFSET_MAX if to is None else to, limit, values]
+        if key is not None:
+            return self._read_key(key, bounds, bytes_max)
+        if bytes_max is None:
+            rows = self._database.rows("read", bounds)
+        else:
+            rows = self._database.rows("read_sized", [*bounds, bytes_max])
+        records: list[Record] = list(map(_new, repeat(Record), rows))
+        if not records or records[0].offset != after + 1:
+            self._check_trimmed(partition, after)
+        check_holes(partition, after, records)
+        return Page(records, records[-1].offset + 1 if records else after + 1)
+
+    def _read_key(self, key: str, bounds: list[Any], bytes_max: int | None) -> Page:
+        partition, after, to, limit, _ = bounds
+        asked = [*bounds, OFFSET_MAX if bytes_max is None else bytes_max, _int(key_digest(key)[:8]), key]
+        rows = self._database.rows("read_key", asked)
+        last_trimmed, newest, there, *_ = rows[0]
+        if after < last_trimmed:
+            raise trimmed(partition, after, last_trimmed + 1)
+        if there is None:
+            return Page([], max(min(to, newest), after) + 1)
+        records: list[Record] = [_new(Record, row[3:12]) for row in rows]
+        if there == limit or there > len(records):
+            return Page(records, records[-1].offset + 1)
+        return Page(records, max(min(to, newest), after) + 1)
+
+    def _check_trimmed(self, partition: int, after: int) -> None:
+        ((last_trimmed, _),) = self._database.rows("bound", (partition,))
+        if after < last_trimmed:
+            raise trimmed(partition, after, last_trimmed + 1)
+
+    def newest(self) -> list[int]:
+        return [newest for _, newest in self._database.rows("bounds")]
+
+    def oldest(self) -> list[int]:
+        return [last_trimmed + 1 for last_trimmed, _ in self._database.rows("bounds")]
+
+    def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
+        return self._arrivals.wait(self.newest, after, timeout_s)
+
+    # ------------------------------------------------------------ keeping
+
+    def trim(self, partition: int, *, to: int, pointer: int, keep_after: int) -> int:
+        check_trim(to, pointer)
+        ((last_trimmed, newest),) = self._database.rows("bound", (partition,))
+        last = last_older(
+            lambda offset: self._timestamp_at(partition, offset), last_trimmed, min(to, newest), keep_after
+        )
+        count = 0
+        # In pieces, and the partition's row last, so that appends need not wait long.
+        for first in range(last_trimmed + 1, last + 1, TRIM_CHUNK):
+            final = min(first + TRIM_CHUNK - 1, last)
+            with self._database.write() as transaction:
+                count += transaction.execute("trim_actions", (partition, final))
+                transaction.execute("put_trimmed", (partition, final))
+        return count
+
+    def _timestamp_at(self, partition: int, offset: int) -> int:
+        found = self._database.rows("place_at", (partition, offset))
+        return int(found[0][0]) if found else 0  # somebody else trims
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _states(transaction: Transaction, digests: Mapping[str, bytes]) -> dict[str, State]:
+    heads = transaction.answers[1]
+    keys = {digest: key for key, digest in digests.items()}
+    states: dict[str, State] = {}
+    for row in range(heads.ntuples):
+        digest = heads.get_value(row, 0)
+        if digest is None:
+            continue
+        key = keys[digest]
+        try:
+            states[key] = state_in(heads.get_value(row, 1) or b"")
+        except (ValueError, TypeError):
+            raise Corrupt(
+                f"the head of {key} cannot be read",
+                code="digest",
+                hint="restore a backup of the database",
+                key=key,
+            ) from None
+    return states
+
+
+def _int(data: bytes | None) -> int:
+    return int.from_bytes(data or b"", "big", signed=True)

@@ -1,0 +1,116 @@
+"""Values in PostgreSQL's binary form: arrays for statements that take many rows, and rows for COPY.
+
+Made with one call of `struct` where possible: a batch has tens of thousands of values, and psycopg's own dumpers, which
+look at each of them, take five times as long.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
+from typing import ClassVar, Final
+
+import psycopg
+from psycopg.adapt import Buffer, Dumper
+from psycopg.pq import Format
+
+COPY_HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+COPY_END: Final = b"\xff\xff"
+_ARRAY: Final = struct.Struct("!iiIii")
+_LENGTH: Final = struct.Struct("!i")
+_NULL: Final = _LENGTH.pack(-1)
+_BIGINT: Final = struct.Struct("!iq")
+
+
+class Binary(bytes):
+    """A parameter that is in its binary form already."""
+
+    oid: ClassVar[int]
+    """The type of the parameter."""
+    element: ClassVar[int]
+    __slots__ = ()
+
+
+class Bigints(Binary):
+    oid, element = 1016, 20
+    __slots__ = ()
+
+
+class Integers(Binary):
+    oid, element = 1007, 23
+    __slots__ = ()
+
+
+class Texts(Binary):
+    oid, element = 1009, 25
+    __slots__ = ()
+
+
+class Blobs(Binary):
+    oid, element = 1001, 17
+    __slots__ = ()
+
+
+def bigints(values: Sequence[int | None]) -> Bigints:
+    """bigint[]."""
+    count = len(values)
+    if None in values:
+        parts = [_NULL if value is None else _BIGINT.pack(8, value) for value in values]
+        return Bigints(_head(Bigints, count, nulls=True) + b"".join(parts))
+    pairs = chain.from_iterable(zip(repeat(8), values))
+    return Bigints(_head(Bigints, count) + struct.pack("!" + "iq" * count, *pairs))
+
+
+def integers(values: Sequence[int]) -> Integers:
+    """integer[]."""
+    pairs = chain.from_iterable(zip(repeat(4), values))
+    return Integers(_head(Integers, len(values)) + struct.pack("!" + "ii" * len(values), *pairs))
+
+
+def texts(values: Sequence[str | None]) -> Texts:
+    """text[]."""
+    encoded = [None if value is None else value.encode() for value in values]
+    return Texts(_of_bytes(Texts, encoded))
+
+
+def blobs(values: Sequence[bytes | None]) -> Blobs:
+    """bytea[]."""
+    return Blobs(_of_bytes(Blobs, values))
+
+
+def field(value: bytes) -> bytes:
+    """One field of a row for COPY."""
+    return _LENGTH.pack(len(value)) + value
+
+
+def _of_bytes(kind: type[Binary], values: Sequence[bytes | None]) -> bytes:
+    pack = _LENGTH.pack
+    parts: Iterable[bytes]
+    if None in values:
+        parts = chain.from_iterable([(_NULL,) if value is None else (pack(len(value)), value) for value in values])
+        return _head(kind, len(values), nulls=True) + b"".join(parts)
+    parts = chain.from_iterable([(pack(len(value)), value) for value in values if value is not None])
+    return _head(kind, len(values)) + b"".join(parts)
+
+
+def _head(kind: type[Binary], count: int, *, nulls: bool = False) -> bytes:
+    if not count:
+        return struct.pack("!iiI", 0, 0, kind.element)
+    return _ARRAY.pack(1, nulls, kind.element, count, 1)
+
+
+class _Passed(Dumper):
+    """Hands a `Binary` on as it is."""
+
+    format = Format.BINARY
+
+    def dump(self, obj: Binary) -> Buffer | None:
+        return obj
+
+
+def register(connection: psycopg.Connection[object]) -> None:
+    """Let a connection take these as parameters."""
+    for kind in (Bigints, Integers, Texts, Blobs):
+        dumper = type(f"_{kind.__name__}", (_Passed,), {"oid": kind.oid})
+        connection.adapters.register_dumper(kind, dumper)

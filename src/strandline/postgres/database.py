@@ -1,0 +1,289 @@
+"""One schema of a PostgreSQL database: reads of one statement each, and transactions that write.
+
+What is committed is durable as far as the server says so (`checks`). A read is one statement, and so sees one moment. A
+connection that broke while it was idle is replaced without a word; one that breaks in a call fails that call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg.pq.abc import PGresult
+
+from strandline.errors import SchemaMismatch, Unavailable, invalid
+from strandline.postgres import schema as schemas
+from strandline.postgres.arrays import COPY_END, COPY_HEADER, Binary, texts
+from strandline.postgres.checks import SETTINGS, Server, check_server
+from strandline.postgres.exchange import Connection, Sent
+from strandline.postgres.outcomes import Doing, lost
+from strandline.postgres.pool import Pool
+from strandline.postgres.schema import PREFIXES, Schema
+from strandline.settings import Settings
+from strandline.statements import statement
+from strandline.steps import Description, Kind
+from strandline.urls import Url
+
+SCHEMA_DEFAULT: Final = "strandline"
+SCHEMA_BYTES_MAX: Final = 63
+COPY_CHUNK_BYTES: Final = 2**20
+BEGIN: Final = Sent(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+COMMIT: Final = Sent(b"COMMIT")
+T = TypeVar("T")
+Filling = Sequence[tuple[str, tuple[Any, ...]]]
+
+
+def open_database(
+    url: Url,
+    *,
+    kind: Kind,
+    package: str,
+    settings: Settings,
+    fixed: Mapping[str, str] | None = None,
+    filling: Filling = (),
+    create: bool | None = None,
+    advisory: bool = True,
+) -> Database:
+    """Open a schema, or create it with the steps of `package` and what is `fixed` for ever.
+
+    Nothing is created where the server is refused. `create` is `settings.schema == "create"` unless given; `filling`
+    are statements of the package that creation ends with. Without `advisory` locks the row lock is used.
+    """
+    create = settings.schema == "create" if create is None else create and settings.schema == "create"
+    pool = Pool(url, settings)
+
+    def opened(connection: Connection, server: Server, schema: Schema) -> Database:
+        if not schemas.is_there(connection, schema) or not schemas.fixed_settings(connection, schema):
+            if not create:
+                raise _no_schema(pool.where, schema)
+            locks = advisory and server.advisory_locks
+            schemas.create(connection, schema, fixed or {}, filling, advisory=locks)
+        schemas.check(connection, schema)
+        return Database(pool, schema, settings, schemas.fixed_settings(connection, schema))
+
+    try:
+        return _with(pool, url, kind, package, settings, opened)
+    except BaseException:
+        pool.close()
+        raise
+
+
+def upgrade_database(url: Url, *, kind: Kind, package: str, settings: Settings) -> list[str]:
+    """Do the steps of the schema that are missing; their names. The only way to change a schema."""
+
+    def upgraded(connection: Connection, server: Server, schema: Schema) -> list[str]:
+        if not schemas.is_there(connection, schema):
+            raise _no_schema(str(url), schema)
+        return schemas.upgrade(connection, schema, advisory=server.advisory_locks)
+
+    pool = Pool(url, settings)
+    try:
+        return _with(pool, url, kind, package, settings, upgraded)
+    finally:
+        pool.close()
+
+
+def describe_database(url: Url, *, kind: Kind, package: str, settings: Settings) -> Description:
+    """What a schema says of itself, also where it is older or newer than this program's. Changes nothing."""
+
+    def described(connection: Connection, server: Server, schema: Schema) -> Description:
+        if not schemas.is_there(connection, schema):
+            raise _no_schema(str(url), schema)
+        return schemas.describe(connection, schema)
+
+    pool = Pool(url, settings)
+    try:
+        return _with(pool, url, kind, package, settings, described)
+    finally:
+        pool.close()
+
+
+def _with(
+    pool: Pool,
+    url: Url,
+    kind: Kind,
+    package: str,
+    settings: Settings,
+    work: Callable[[Connection, Server, Schema], T],
+) -> T:
+    """Work with a first connection, to a server that is safe."""
+    connection, _ = pool.take()
+    try:
+        server = _server(connection)
+        check_server(server, pool.where, accept_power_loss=settings.accept_power_loss)
+        name = url.parameters.get("schema", SCHEMA_DEFAULT)
+        if not 1 <= len(name.encode()) <= SCHEMA_BYTES_MAX:
+            raise invalid("url_parameter", "schema", "not a name", allowed=f"1..{SCHEMA_BYTES_MAX} bytes", got=name)
+        return work(connection, server, Schema(name, kind, package, server.collates))
+    except psycopg.Error as error:
+        raise pool.translated(error, "write") from error
+    finally:
+        pool.undo(connection)
+        pool.give_back(connection)
+
+
+class Database:
+    """An open schema. `fixed` is what its creation fixed."""
+
+    def __init__(self, pool: Pool, schema: Schema, settings: Settings, fixed: dict[str, str]) -> None:
+        self.fixed = fixed
+        self.schema = schema
+        self._pool = pool
+        idle_ms = int(settings.append_timeout_s * 500)
+        self._begin = (BEGIN, Sent(schema.own("idle_timeout").encode(), (texts([str(idle_ms)]),)))
+
+    @property
+    def where(self) -> str:
+        """The URL, as it may be printed."""
+        return self._pool.where
+
+    def rows(self, name: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """What a named statement gives: tuples, all of one moment."""
+        text = self.schema.sql(name)
+        while True:
+            connection, reused = self._pool.take()
+            try:
+                found: list[Any] = connection.execute(text, parameters, binary=True).fetchall()
+            except psycopg.Error as error:
+                if reused and lost(error):
+                    continue  # it broke while nobody used it; the idle ones may be as old
+                raise self._pool.translated(error, "read") from error
+            finally:
+                self._pool.undo(connection)
+                self._pool.give_back(connection)
+            return found
+
+    @contextmanager
+    def write(self, *first: Sent) -> Iterator[Transaction]:
+        """A transaction: committed at the end, undone by any exception. It begins with these statements."""
+        transaction = self.begin(*first)
+        try:
+            yield transaction
+        except psycopg.Error as error:
+            transaction.undo()
+            raise self._pool.translated(error, "write") from error
+        except BaseException:
+            transaction.undo()
+            raise
+        transaction.commit()
+
+    def begin(self, *first: Sent) -> Transaction:
+        """Begin a transaction with these statements, in one round trip. `commit` or `undo` must follow."""
+        while True:
+            connection, reused = self._pool.take()
+            try:
+                answers = connection.exchange((*self._begin, *first))
+            except psycopg.Error as error:
+                self._pool.undo(connection)
+                self._pool.give_back(connection)
+                if reused and lost(error):
+                    continue
+                raise self._pool.translated(error, "write") from error
+            except BaseException:
+                connection.close()  # in the middle of an answer
+                self._pool.give_back(connection)
+                raise
+            return Transaction(self, connection, answers[len(self._begin) :])
+
+    def sent(self, name: str, *parameters: Binary) -> Sent:
+        """A named statement of the package for `begin`, `write` or `commit`."""
+        return Sent(self.schema.sql(name).encode(), parameters)
+
+    def end(self, connection: Connection) -> None:
+        """A transaction is over."""
+        self._pool.undo(connection)
+        self._pool.give_back(connection)
+
+    def translated(self, error: psycopg.Error, doing: Doing) -> Exception:
+        """Our error for one of the driver's."""
+        return self._pool.translated(error, doing)
+
+    def check(self) -> None:
+        """Refuse a call after `close`, or in a forked child."""
+        self._pool.check()
+
+    def close(self) -> None:
+        """Close all connections. Twice is harmless."""
+        self._pool.close()
+
+
+class Transaction:
+    """What happens between `begin` and `commit`. `answers` are those of the statements that it began with."""
+
+    def __init__(self, database: Database, connection: Connection, answers: list[PGresult]) -> None:
+        self.answers = answers
+        self._database = database
+        self._connection = connection
+        self._sql = database.schema.sql
+        self._over = False
+
+    def rows(self, name: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """What a named statement gives: tuples."""
+        return self._connection.execute(self._sql(name), parameters, binary=True).fetchall()
+
+    def execute(self, name: str, parameters: Sequence[Any] = ()) -> int:
+        """Execute a named statement; how many rows it changed."""
+        return self._connection.execute(self._sql(name), parameters).rowcount
+
+    def each(self, name: str, many: Iterable[Sequence[Any]]) -> None:
+        """Execute a named statement with each of these parameters."""
+        with self._connection.cursor() as cursor:
+            cursor.executemany(self._sql(name), many)
+
+    def copy(self, name: str, rows: Iterable[bytes]) -> None:
+        """Send rows, each in COPY's binary form, to a named COPY statement."""
+        with self._connection.cursor() as cursor, cursor.copy(self._sql(name)) as copy:
+            parts = [COPY_HEADER]
+            size = 0
+            for row in rows:
+                parts.append(row)
+                size += len(row)
+                if size >= COPY_CHUNK_BYTES:
+                    copy.write(b"".join(parts))
+                    parts, size = [], 0
+            parts.append(COPY_END)
+            copy.write(b"".join(parts))
+
+    def commit(self, *last: Sent) -> None:
+        """Execute these statements and make the transaction durable, in one round trip; on an error it is undone.
+
+        `applied` of an error is "unknown" if COMMIT was sent and nobody knows whether it was executed.
+        """
+        self._over = True
+        try:
+            answers = self._connection.exchange((*last, COMMIT))
+            if answers[-1].command_status != b"COMMIT":
+                raise Unavailable("the server undid the transaction", code="serialization", hint="call again")
+        except psycopg.Error as error:
+            raise self._database.translated(error, "commit") from error
+        except BaseException as error:
+            if not isinstance(error, Unavailable):
+                self._connection.close()  # in the middle of an answer
+            raise
+        finally:
+            self._database.end(self._connection)
+
+    def undo(self) -> None:
+        """Undo the transaction. Twice, or after `commit`, is harmless."""
+        if not self._over:
+            self._over = True
+            self._database.end(self._connection)
+
+
+def _server(connection: Connection) -> Server:
+    ((version, number, standby),) = connection.execute(statement("strandline.postgres", "server")).fetchall()
+    found = connection.execute(statement("strandline.postgres", "server_settings"), (list(SETTINGS),)).fetchall()
+    settings = {str(name): str(value) for name, value in found}
+    return Server(str(version), int(str(number)), bool(standby), settings)
+
+
+def _no_schema(where: str, schema: Schema) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"{where} has no {schema.kind} in schema {schema.name}",
+        code="no_schema",
+        hint='start with schema="create"',
+        schema=schema.name,
+        table=f"{PREFIXES[schema.kind]}schema_step",
+    )

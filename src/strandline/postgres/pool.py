@@ -1,0 +1,183 @@
+"""A few connections to one database, opened when they are needed and kept while they are good.
+
+They carry no session state: no prepared statements, no settings, no locks outlast a transaction. So any statement may
+come over any of them, and a pooler in transaction mode may stand between them and the server.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Condition
+from typing import Any, Final
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from strandline import forks
+from strandline.errors import InvalidInput, StrandlineError, Unavailable, Unsupported
+from strandline.postgres.arrays import register
+from strandline.postgres.exchange import Connection
+from strandline.postgres.outcomes import Doing, lost, outcome_of
+from strandline.settings import Settings
+from strandline.urls import Url
+
+CONNECTIONS_MAX: Final = 10
+CONNECT_LEAST_S: Final = 2
+KEPT_ALIVE: Final = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+
+
+class Pool:
+    """Connections of one process. Safe to share between threads; refused after a fork."""
+
+    def __init__(self, url: Url, settings: Settings) -> None:
+        self.where = str(url)
+        self.checked: Callable[[Connection], None] | None = None
+        """Looks at every new connection before it is used."""
+        self._secret = url.password
+        self._timeout_s = settings.append_timeout_s
+        self._arguments = _arguments(url, settings)
+        self._generation = forks.generation
+        self._free = Condition()
+        self._idle: list[Connection] = []
+        self._count = 0
+        self._closed = False
+
+    def take(self) -> tuple[Connection, bool]:
+        """A connection for the caller alone, and whether it was used before."""
+        self.check()
+        deadline = time.monotonic() + self._timeout_s
+        with self._free:
+            while not self._idle and self._count >= CONNECTIONS_MAX:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0 or not self._free.wait(left_s):
+                    raise Unavailable(
+                        f"{self.where}: all {CONNECTIONS_MAX} connections of this process are busy",
+                        code="timeout",
+                        hint="call again; use fewer threads",
+                    )
+            if self._idle:
+                return self._idle.pop(), True
+            self._count += 1
+        try:
+            return self._connect(), False
+        except BaseException:
+            self._gone()
+            raise
+
+    def give_back(self, connection: Connection) -> None:
+        """The caller is done with it. What is not clean is closed."""
+        idle = not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE
+        if idle and not self._closed:
+            with self._free:
+                self._idle.append(connection)
+                self._free.notify()
+            return
+        with suppress(psycopg.Error):
+            connection.close()
+        self._gone()
+
+    def undo(self, connection: Connection) -> None:
+        """Leave the transaction that a connection is in, if it still can be left."""
+        if connection.closed or connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            return
+        try:
+            connection.execute("ROLLBACK")
+        except psycopg.Error:
+            with suppress(psycopg.Error):
+                connection.close()
+
+    def translated(self, error: psycopg.Error, doing: Doing) -> Exception:
+        """Our error for one of the driver's. After a lost connection the idle ones are not trusted either."""
+        if lost(error):
+            self._close_idle()
+        outcome = outcome_of(error, self.where, doing, self._secret)
+        return outcome or error
+
+    def check(self) -> None:
+        """Refuse a call after `close`, or in a forked child."""
+        if forks.generation != self._generation:
+            raise Unsupported(
+                f"{self.where} was opened before a fork",
+                code="used_after_fork",
+                hint="connect in each process",
+            )
+        if self._closed:
+            raise InvalidInput(f"{self.where} is closed", code="closed", hint="connect again")
+
+    def close(self) -> None:
+        """Close what is idle, and what is in use when it comes back. Twice is harmless."""
+        if forks.generation != self._generation:
+            return  # the connections are the parent's
+        self._closed = True
+        self._close_idle()
+
+    def _connect(self) -> Connection:
+        try:
+            connection = Connection.connect(**self._arguments)
+        except psycopg.Error as error:
+            raise self._translated_connect(error) from None
+        try:
+            connection.timeout_s = self._timeout_s
+            register(connection)
+            if self.checked is not None:
+                self.checked(connection)
+        except psycopg.Error as error:
+            connection.close()
+            raise self._translated_connect(error) from None
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _translated_connect(self, error: psycopg.Error) -> StrandlineError | psycopg.Error:
+        # libpq says in words alone why a server let nobody in.
+        text = str(error)
+        for words, state in _REASONS.items():
+            if error.sqlstate is None and re.search(words, text):
+                error.sqlstate = state
+        return outcome_of(error, self.where, "connect", self._secret) or error
+
+    def _close_idle(self) -> None:
+        with self._free:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            with suppress(psycopg.Error):
+                connection.close()
+            self._gone()
+
+    def _gone(self) -> None:
+        with self._free:
+            self._count -= 1
+            self._free.notify()
+
+
+_REASONS: Final = {
+    "password authentication failed|no password supplied": "28P01",
+    'no pg_hba.conf entry|role ".*" does not exist|authentication failed': "28000",
+    'database ".*" does not exist': "3D000",
+    "too many clients|remaining connection slots": "53300",
+}
+
+
+def _arguments(url: Url, settings: Settings) -> dict[str, Any]:
+    parameters = {name: value for name, value in url.parameters.items() if name != "schema"}
+    if url.hosts:
+        parameters["host"] = ",".join(host.name for host in url.hosts)
+        parameters["port"] = ",".join(str(host.port or "") for host in url.hosts)
+    named = {"dbname": url.name, "user": url.user, "password": url.password or None}
+    timeout_s = max(CONNECT_LEAST_S, int(settings.append_timeout_s))
+    return {
+        "application_name": "strandline",
+        **parameters,
+        **{name: value for name, value in named.items() if value is not None},
+        **KEPT_ALIVE,
+        "client_encoding": "utf8",
+        "connect_timeout": timeout_s,
+        "tcp_user_timeout": timeout_s * 1000,
+        "autocommit": True,
+        "prepare_threshold": None,
+        "cursor_factory": psycopg.RawCursor,
+    }

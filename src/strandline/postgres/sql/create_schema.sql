@@ -1,0 +1,2 @@
+-- Make the schema.
+CREATE SCHEMA IF NOT EXISTS {schema};

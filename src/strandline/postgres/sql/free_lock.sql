@@ -1,0 +1,2 @@
+-- Nobody changes the schema any more.
+DELETE FROM {schema}.{prefix}lock WHERE name = 'schema' AND holder = $1;

@@ -1,0 +1,2 @@
+-- All that creation fixed.
+SELECT name, value FROM {schema}.{prefix}setting;

@@ -1,0 +1,107 @@
+"""A lease that lives as long as it beats: for stores on servers, where nothing else tells that a holder died.
+
+The holder moves a number in the lease's row; who wants the lease watches it. A number that moves belongs to somebody;
+one that is still for `lease_s` belongs to nobody, and the next holder raises the fence. The fence in the pointer rows
+says whose writes count: it protects the store even from a holder that does not know yet that it is over.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Final, NamedTuple
+
+from strandline import forks
+from strandline.errors import StrandlineError
+from strandline.store.refusals import check_fence, lease_held, used_after_fork
+
+BEAT_MOST_S: Final = 1.0
+WATCH_S: Final = 0.05
+_logger: Final = logging.getLogger("strandline.store")
+
+
+class LeaseRow(NamedTuple):
+    """What the row says. `still_s`: for how long the beat has not moved, by the store's clock."""
+
+    fence: int
+    holder: str | None
+    since: int | None
+    beat: int
+    still_s: float
+
+    def held(self, lease_s: float) -> tuple[str, int] | None:
+        """Who holds it, and since when."""
+        if self.holder is None or self.still_s >= lease_s:
+            return None
+        return self.holder, self.since or 0
+
+
+FREE: Final = LeaseRow(0, None, None, 0, 0.0)
+
+
+def wait_until_free(look: Callable[[], LeaseRow], lease_s: float) -> LeaseRow:
+    """The row, once nobody holds the lease: `LeaseHeld` as soon as its beat is seen to move."""
+    first = row = look()
+    watched = time.monotonic()
+    while (holder := row.held(lease_s)) is not None and time.monotonic() - watched < lease_s:
+        if (row.fence, row.beat) != (first.fence, first.beat):
+            raise lease_held(*holder)
+        time.sleep(WATCH_S)
+        row = look()
+    return row
+
+
+class BeatingLease:
+    """The right to carry. A thread of its own beats; `beat` says whether the fence is still in force."""
+
+    def __init__(
+        self,
+        fence: int,
+        lease_s: float,
+        *,
+        beat: Callable[[int], bool],
+        in_force: Callable[[], int],
+        ended: Callable[[int], None],
+    ) -> None:
+        self.fence = fence
+        self._beat = beat
+        self._in_force = in_force
+        self._ended = ended
+        self._interval_s = min(lease_s / 3, BEAT_MOST_S)
+        self._generation = forks.generation
+        self._over = Event()
+        self._thread = Thread(target=self._live, name="strandline-lease", daemon=True)
+        self._thread.start()
+
+    @property
+    def over(self) -> bool:
+        """Whether it was given back, or lost."""
+        return self._over.is_set()
+
+    def check(self) -> None:
+        """`LeaseLost` if another fence is in force."""
+        if forks.generation != self._generation:
+            raise used_after_fork()
+        check_fence(self._in_force(), self.fence)
+
+    def release(self) -> None:
+        """Give it back. Twice, or in a forked child, is harmless."""
+        if forks.generation != self._generation:
+            return
+        if not self._over.is_set():
+            self._over.set()
+            try:
+                self._ended(self.fence)
+            except StrandlineError as error:
+                _logger.warning("the lease ends by itself, since it could not be given back: %s", error)
+        self._thread.join()
+
+    def _live(self) -> None:
+        while not self._over.wait(self._interval_s):
+            try:
+                if not self._beat(self.fence):
+                    self._over.set()
+            except StrandlineError as error:
+                _logger.warning("the lease could not be renewed: %s", error)

@@ -1,0 +1,349 @@
+"""A journal store in a PostgreSQL database. What a task commits, the pointer included, is one transaction.
+
+Whoever writes a partition's rows holds its pointer's row until the commit, and proves its fence there. Events come by
+binary COPY straight into their table: nothing stands at their places, but for a conflict, which is then looked into.
+Every read is one statement, and so of one moment.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+from typing import Any, Final
+
+import orjson
+
+from strandline.errors import Corrupt, Unavailable
+from strandline.fold import segment_of
+from strandline.postgres import Database, Transaction, open_database
+from strandline.postgres.arrays import bigints, blobs, field, integers, texts
+from strandline.rows import Batch, Pointer, QuarantineRow
+from strandline.settings import Settings
+from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
+from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
+from strandline.store.change import Change, change_of
+from strandline.store.fixed import fixed_settings, fixed_texts
+from strandline.store.refusals import bad_row, check_fence, check_pointer, lease_held, life_ended, other_event
+from strandline.store.stored import (
+    ended_row,
+    head_row,
+    key_place,
+    listed_of,
+    listed_row,
+    pointer_of,
+    pointer_row,
+    state_of,
+)
+from strandline.urls import Url
+from strandline.values.events import EventRow
+from strandline.values.heads import Ended, Head, State
+from strandline.values.keys import SLICES, key_digest
+
+PACKAGE: Final = "strandline.store"
+TAKE_TRIES: Final = 10
+_POINTER_COLUMNS: Final = 7
+_FIELDS: Final = struct.pack("!h", len(EventRow._fields))
+_NUMBERS: Final = struct.Struct("!iqiqiqiq")  # life, segment, seq_nr, prev_seq_nr
+_PLACE: Final = struct.Struct("!iiiiiq")  # slice, partition, timestamp
+_DIGEST: Final = struct.Struct("!iq")
+
+
+class PostgresStore:
+    """All protocols of `store.api`. Safe to share between threads; not across a fork."""
+
+    def __init__(self, database: Database, settings: StoreSettings, lease_s: float) -> None:
+        self.settings = settings
+        self._database = database
+        self._lease_s = lease_s
+        self._leases: list[BeatingLease] = []
+
+    @classmethod
+    def open(
+        cls,
+        url: Url,
+        settings: Settings,
+        log_id: str | None,
+        partitions: int | None,
+        *,
+        advisory: bool = True,
+    ) -> PostgresStore:
+        """Open a store, or create it for this log. None stands for what creation fixed.
+
+        `SchemaMismatch` for another log, other fixed settings, another fold; without a `log_id` nothing is created.
+        """
+        fixed = fixed_texts(settings, log_id, partitions)
+        pointers = [("set_pointer", pointer_row(Pointer(number))) for number in range(int(fixed["partitions"]))]
+        database = open_database(
+            url, kind="store", package=PACKAGE, settings=settings, fixed=fixed, filling=pointers, advisory=advisory,
+            create=None if log_id is not None else False,
+        )  # fmt: skip
+        try:
+            found = fixed_settings(database.fixed, settings, log_id, partitions)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database, found, settings.lease_s)
+
+    # ------------------------------------------------------------ read
+
+    def pointers(self) -> list[Pointer]:
+        return self._pointers(self._database.rows("pointers"))
+
+    def _pointers(self, rows: Iterable[Sequence[Any]]) -> list[Pointer]:
+        found = {row[0]: row for row in rows}
+        return [pointer_of(found.get(partition), partition) for partition in range(self.settings.partitions)]
+
+    def look(self, key: str, partition: int) -> tuple[Pointer, State]:
+        (row,) = self._database.rows("look", (partition, *key_place(key), key_digest(key)))
+        return pointer_of(row[:_POINTER_COLUMNS], partition), state_of(row[_POINTER_COLUMNS:])
+
+    def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[Any]:
+        bounds = (segment_of(from_, segment_size), from_, segment_of(to, segment_size), to)
+        return self._database.rows("page", (key, life, *bounds, limit))
+
+    def range(
+        self, partition: int, *, after: tuple[int, int], to: int, limit: int, entity_type: str | None = None
+    ) -> list[EventRow]:
+        bounds = (partition, *after, to, limit)
+        if entity_type is None:
+            return _events(self._database.rows("range_of_all", bounds))
+        return _events(self._database.rows("range", (entity_type, *bounds)))
+
+    def entity_types(self) -> list[str]:
+        return [type_ for (type_,) in self._database.rows("entity_types")]
+
+    def keys(
+        self, entity_type: str, *, after: str | None, limit: int, slices: tuple[int, int] | None = None
+    ) -> list[str]:
+        lo, hi = slices or (0, SLICES - 1)
+        start = (lo, "")
+        if after is not None and (place := key_place(after))[1] >= lo:
+            start = place[1:]
+        return [key for (key,) in self._database.rows("keys", (entity_type, *start, hi + 1, "", limit))]
+
+    def expired(self, *, at: int, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str, int]]:
+        return self._database.rows("expired", (*(after or (-1, "")), at, limit))
+
+    def close(self) -> None:
+        for lease in self._leases:
+            lease.release()
+        self._leases.clear()
+        self._database.close()
+
+    # ------------------------------------------------------------ carry
+
+    def states(self, partition: int, keys: Iterable[str]) -> tuple[Pointer, dict[str, State]]:
+        rows = self._database.rows("states", (partition, *_places(keys)))
+        pointer = pointer_of(rows[0][:_POINTER_COLUMNS], partition)
+        found = [row[_POINTER_COLUMNS:] for row in rows]
+        return pointer, {row[0]: state for row in found if row[0] and (state := state_of(row)) is not None}
+
+    def write(self, batch: Batch, seen: Pointer) -> None:
+        change = change_of(batch)
+        change = change._replace(events=list(change.events))
+        try:
+            self._write(batch.pointer, change, seen, carefully=False)
+        except Corrupt as error:
+            if error.facts.get("sqlstate") != "23505":
+                raise
+            self._write(batch.pointer, change, seen, carefully=True)
+
+    def _write(self, new: Pointer, change: Change, seen: Pointer, *, carefully: bool) -> None:
+        with self._database.write() as transaction:
+            found = _locked(transaction, new.partition)
+            check_fence(found.fence, new.fence)
+            check_pointer(found, seen)
+            if new.offset <= found.offset:  # all of it is there
+                return
+            _remove(transaction, change)
+            events: Iterable[EventRow] = change.events
+            if carefully:
+                events = _absent(transaction, list(events))
+            transaction.copy("insert_events", map(_event_fields, events))
+            _set_heads(transaction, change.heads)
+            if change.quarantine:
+                transaction.each("list_record", map(listed_row, change.quarantine))
+            transaction.execute("set_pointer", pointer_row(new._replace(revision=found.revision + 1)))
+
+    # ------------------------------------------------------------ lease
+
+    def take_lease(self, holder: str) -> BeatingLease:
+        for _ in range(TAKE_TRIES):
+            row = self._free_row()
+            with self._database.write() as transaction:
+                taken = transaction.rows("take_lease", (holder, row.fence, row.beat))
+                if taken:
+                    ((fence,),) = taken
+                    pointers = self._pointers(transaction.rows("lock_pointers"))
+                    raised = [pointer_row(pointer._replace(fence=fence)) for pointer in pointers]
+                    transaction.each("set_pointer", raised)
+            if taken:
+                break
+        else:
+            raise Unavailable("others take the lease all the time", code="serialization", hint="call again")
+        lease = BeatingLease(
+            fence, self._lease_s, beat=self._beat, in_force=lambda: self._lease_row().fence, ended=self._end_lease
+        )
+        self._leases = [held for held in self._leases if not held.over] + [lease]
+        return lease
+
+    def _free_row(self) -> LeaseRow:
+        if any(not lease.over for lease in self._leases):  # our own needs no watching
+            holder = self._lease_row().held(self._lease_s)
+            if holder is not None:
+                raise lease_held(*holder)
+        return wait_until_free(self._lease_row, self._lease_s)
+
+    def lease_holder(self) -> tuple[str, int] | None:
+        return self._lease_row().held(self._lease_s)
+
+    def _lease_row(self) -> LeaseRow:
+        rows = self._database.rows("lease")
+        if not rows:
+            return FREE
+        fence, holder, since, beat, still_us = rows[0]
+        return LeaseRow(fence, holder, since, beat, still_us / 10**6)
+
+    def _beat(self, fence: int) -> bool:
+        with self._database.write() as transaction:
+            return transaction.execute("beat", (fence,)) > 0
+
+    def _end_lease(self, fence: int) -> None:
+        with self._database.write() as transaction:
+            transaction.execute("release_lease", (fence,))
+
+    def report(self, fence: int, errors: Mapping[int, str]) -> None:
+        said = orjson.dumps({str(partition): error for partition, error in errors.items()}).decode()
+        with self._database.write() as transaction:
+            transaction.execute("report", (said if errors else None, fence))
+
+    def reported(self) -> dict[int, str]:
+        rows = self._database.rows("reported")
+        return {int(partition): error for partition, error in orjson.loads(rows[0][0]).items()} if rows else {}
+
+    # ------------------------------------------------------------ quarantine
+
+    def quarantined(self, *, limit: int = 1000) -> list[QuarantineRow]:
+        return [listed_of(row) for row in self._database.rows("quarantined", (limit,))]
+
+    def quarantined_at(self, partition: int, offset: int) -> QuarantineRow | None:
+        rows = self._database.rows("quarantined_at", (partition, offset))
+        return listed_of(rows[0]) if rows else None
+
+    def amend(
+        self,
+        seen: Pointer,
+        *,
+        resolved: int,
+        remove: Sequence[EventRow] = (),
+        replace: Sequence[EventRow] = (),
+        head: tuple[str, Head] | None = None,
+    ) -> None:
+        with self._database.write() as transaction:
+            found = _locked(transaction, seen.partition)
+            check_pointer(found, seen)
+            transaction.each("delete_event", [row[:4] for row in remove])
+            transaction.each("replace_event", replace)
+            _set_heads(transaction, [head] if head is not None else [])
+            transaction.execute("unlist_record", (seen.partition, resolved))
+            transaction.execute("set_pointer", pointer_row(found._replace(revision=found.revision + 1)))
+
+    # ------------------------------------------------------------ snapshots
+
+    def save_snapshot(self, row: SnapshotRow, partition: int) -> None:
+        with self._database.write() as transaction:
+            _locked(transaction, partition)  # no purge comes in between
+            (found,) = transaction.rows("look", (partition, *key_place(row.key), key_digest(row.key)))
+            state = state_of(found[_POINTER_COLUMNS:])
+            if state is not None and row.life < state.life + isinstance(state, Ended):
+                raise life_ended(row.key, row.life)
+            transaction.execute("save_snapshot", row._replace(digest=snapshot_digest(row)))
+
+    def load_snapshot(self, key: str, life: int, *, from_: int, to: int) -> SnapshotRow | None:
+        rows = self._database.rows("load_snapshot", (key, life, from_, to))
+        if not rows:
+            return None
+        row = SnapshotRow._make(rows[0])
+        if snapshot_digest(row) != row.digest:
+            raise bad_row("snapshot", f"{key}, life {life}, seq_nr {row.seq_nr}")
+        return row
+
+    def snapshots(self, key: str, life: int) -> list[SnapshotRow]:
+        return [SnapshotRow._make(row) for row in self._database.rows("snapshots", (key, life))]
+
+    def delete_snapshots(self, key: str, life: int, *, to: int) -> int:
+        with self._database.write() as transaction:
+            return transaction.execute("delete_snapshots", (key, life, to))
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _events(rows: list[Any]) -> list[EventRow]:
+    # A third of the time of EventRow._make, which asks each row for its length.
+    return list(map(tuple.__new__, repeat(EventRow), rows))
+
+
+def _locked(transaction: Transaction, partition: int) -> Pointer:
+    rows = transaction.rows("lock_pointer", (partition,))
+    return pointer_of(rows[0] if rows else None, partition)
+
+
+def _places(keys: Iterable[str]) -> tuple[Any, ...]:
+    """Where the states of keys are: four arrays."""
+    found = [(*key_place(key), key_digest(key)) for key in keys]
+    types, slices, written, digests = zip(*found, strict=True) if found else ((), (), (), ())
+    return texts(types), integers(slices), texts(written), blobs(digests)
+
+
+def _set_heads(transaction: Transaction, heads: Sequence[tuple[str, Head]]) -> None:
+    if not heads:
+        return
+    types, slices, keys, *numbers, remembered, digests = zip(*[head_row(*head) for head in heads], strict=True)
+    seq_nrs, delete_tos, lives, partitions, *rest = numbers
+    transaction.execute(
+        "set_heads",
+        (
+            texts(types), integers(slices), texts(keys), bigints(seq_nrs), bigints(delete_tos), bigints(lives),
+            integers(partitions), *map(bigints, rest), texts(remembered), bigints(digests),
+        ),
+    )  # fmt: skip
+
+
+def _remove(transaction: Transaction, change: Change) -> None:
+    if change.deletes:
+        transaction.each(
+            "delete_events",
+            [
+                (key, life, segment_of(from_, size), from_, segment_of(max(to, 1), size), to)
+                for key, life, from_, to, size in change.deletes
+            ],
+        )
+    if change.purges:
+        lives = [(key, ended.life) for key, ended in change.purges]
+        transaction.each("end_life", [ended_row(key, ended) for key, ended in change.purges])
+        for name in ("purge_events", "purge_snapshots", "purge_quarantine"):
+            transaction.each(name, lives)
+        transaction.each("purge_head", [key_place(key) for key, _ in change.purges])
+
+
+def _absent(transaction: Transaction, events: Sequence[EventRow]) -> list[EventRow]:
+    """Those that are not there yet; another one at the place of one of them is `Corrupt.conflict`."""
+    keys, lives, segments, seq_nrs = zip(*[row[:4] for row in events], strict=True)
+    places = texts(keys), bigints(lives), bigints(segments), bigints(seq_nrs)
+    standing = {row[:4]: row for row in transaction.rows("standing_events", places)}
+    for row in events:
+        if standing.get(row[:4], row) != row:
+            raise other_event(row.key, row.life, row.seq_nr)
+    return [row for row in events if row[:4] not in standing]
+
+
+def _event_fields(row: EventRow) -> bytes:
+    """An event as COPY takes it."""
+    key, life, segment, seq_nr, prev, entity_type, slice_, partition, timestamp, body, digest = row
+    return b"".join((
+        _FIELDS, field(key.encode()), _NUMBERS.pack(8, life, 8, segment, 8, seq_nr, 8, prev),
+        field(entity_type.encode()), _PLACE.pack(4, slice_, 4, partition, 8, timestamp), field(body),
+        _DIGEST.pack(8, digest),
+    ))  # fmt: skip

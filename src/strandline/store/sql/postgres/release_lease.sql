@@ -1,0 +1,2 @@
+-- Nobody holds the lease of this fence any more.
+UPDATE {schema}.lease SET holder = NULL, since = NULL, beat = beat + 1 WHERE name = 'pipeline' AND fence = $1;
