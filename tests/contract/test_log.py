@@ -10,12 +10,15 @@ from uuid import uuid4
 import pytest
 
 from strandline.log.api import Log
+from strandline.log.kafka import KafkaLog
 from strandline.log.memory import MemoryLog, now_us
 from strandline.log.postgres import PostgresLog
 from strandline.log.sqlite import SqliteLog
+from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
-from strandline.testing.log_contract import LogContract, Opened
+from strandline.testing.inexact import InexactMemoryLog
+from strandline.testing.log_contract import InexactLogContract, LogContract, Opened
 from strandline.urls import urls_of
 
 
@@ -25,6 +28,31 @@ class TestMemoryLog(LogContract):
     @pytest.fixture
     def opened(self) -> Opened:
         return MemoryLog
+
+
+class TestInexactMemoryLog(InexactLogContract):
+    durable = False
+
+    @pytest.fixture
+    def opened(self) -> Opened:
+        return InexactMemoryLog
+
+
+@pytest.mark.filterwarnings("ignore:topic .* accept_power_loss is on:RuntimeWarning")
+class TestKafkaLog(InexactLogContract):
+    @pytest.fixture
+    def opened(self, kafka: KafkaServer) -> Iterator[Opened]:
+        made: list[Log] = []
+        topic = f"contract-{uuid4().hex}"
+
+        def opened(**settings: Any) -> Log:
+            given = Settings.of({"accept_power_loss": True, **settings})
+            made.append(KafkaLog(kafka.bootstrap, topic, settings=given))
+            return made[-1]
+
+        yield opened
+        for log in made:
+            log.close()
 
 
 class TestSqliteLog(LogContract):

@@ -18,7 +18,7 @@ import logging
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from threading import Event, Lock, Thread
 from typing import Final, NamedTuple
 
@@ -39,6 +39,7 @@ BYTES_A_KEY: Final = 4096
 """A partition keeps so many bytes for each key that it may keep."""
 _MARK: Final = b'"kind":"mark"'
 _MARK_WITHIN: Final = 48
+Seen = tuple[Pointer, State]
 _logger = logging.getLogger(__name__)
 
 
@@ -72,10 +73,13 @@ class HeadsCache:
         most_s = self._settings.heads_cache_wait_s
         return following.fold(key, pointer, state, to, most_s if wait_s is None else min(most_s, wait_s))
 
-    def hold(self, pointer: Pointer) -> Hold | None:
-        """Keep what comes after this pointer until the hold is released."""
+    def hold(self, key: str, partition: int, look: Callable[[], Seen]) -> Hold | None:
+        """Keep what comes after a pointer until the hold is released: the pointer, and the state taken with it.
+
+        If all that the key did since somebody looked is here, that look still holds, and nobody has to look again.
+        """
         following = self._follow()
-        return None if following is None else following.hold(pointer)
+        return None if following is None else following.hold(key, partition, look)
 
     def close(self) -> None:
         """End. Twice is harmless."""
@@ -101,20 +105,26 @@ class HeadsCache:
 
 
 class Hold:
-    """Keeps a partition from forgetting what comes after an offset."""
+    """A pointer and a state taken with it; keeps a partition from forgetting what comes after."""
 
-    __slots__ = ("_offset", "_partition")
+    __slots__ = ("_partition", "pointer", "state")
 
-    def __init__(self, partition: _Partition, offset: int) -> None:
-        self._partition, self._offset = partition, offset
+    def __init__(self, partition: _Partition, seen: Seen) -> None:
+        self._partition = partition
+        self.pointer, self.state = seen
+        partition.held[self.pointer.offset] += 1
+
+    def wake(self, offset: int, woken: Lock) -> None:
+        """Release this lock when everything up to an offset was looked at, or nothing more comes."""
+        self._partition.wake(offset, woken)
 
     def release(self) -> None:
         """Once."""
         with self._partition.lock:
-            held = self._partition.held
-            held[self._offset] -= 1
-            if not held[self._offset]:
-                del held[self._offset]
+            held, offset = self._partition.held, self.pointer.offset
+            held[offset] -= 1
+            if not held[offset]:
+                del held[offset]
 
 
 class _Following:
@@ -144,13 +154,20 @@ class _Following:
         with partition.lock:
             return partition.fold(key, pointer.offset, state, to, self._segment_size)
 
-    def hold(self, pointer: Pointer) -> Hold | None:
-        if not self._partitions:
+    def hold(self, key: str, number: int, look: Callable[[], Seen]) -> Hold | None:
+        if not self._partitions or self.ended.is_set():
             return None
-        partition = self._partitions[pointer.partition]
+        partition = self._partitions[number]
         with partition.lock:
-            partition.held[pointer.offset] += 1
-        return Hold(partition, pointer.offset)
+            actions = partition.keys.get(key)
+            if actions is not None and actions.seen is not None:
+                return Hold(partition, actions.seen)
+        seen = look()
+        with partition.lock:
+            actions = partition.keys.get(key)
+            if actions is not None and actions.after <= seen[0].offset:
+                actions.seen = seen
+            return Hold(partition, seen)
 
     def end(self) -> None:
         self._stop.set()
@@ -201,10 +218,11 @@ class _Following:
 class _Actions:
     """The actions of one key after offset `after`, and what they came to on the state that was asked for last."""
 
-    __slots__ = ("after", "base", "effects", "headers", "offsets", "states", "timestamps")
+    __slots__ = ("after", "base", "effects", "headers", "offsets", "seen", "states", "timestamps")
 
     def __init__(self, after: int) -> None:
         self.after = after
+        self.seen: Seen | None = None
         self.offsets: list[int] = []
         self.timestamps: list[int] = []
         self.headers: list[bytes] = []
@@ -218,6 +236,8 @@ class _Actions:
         if not count:
             return 0
         self.after = self.offsets[count - 1]
+        if self.seen is not None and self.seen[0].offset < self.after:
+            self.seen = None
         size = sum(map(len, self.headers[:count]))
         for column in (self.offsets, self.timestamps, self.headers, self.effects, self.states):
             del column[:count]
@@ -225,7 +245,7 @@ class _Actions:
 
     def fold(self, key: str, partition: int, state: State, count: int, segment_size: int) -> bool:
         """Fold the first `count`; whether that could be done."""
-        if state != self.base:
+        if state is not self.base and state != self.base:
             # Equal states stand for equal pasts: what was folded on one holds for the other, wherever the pointer is.
             self.base, self.effects, self.states = state, [], []
         for index in range(len(self.states), count):
@@ -290,16 +310,21 @@ class _Partition:
         self._absent_after = max(self._absent_after, actions.offsets[-1])
         self._free += sum(map(len, actions.headers))
 
+    def wake(self, to: int, woken: Lock) -> None:
+        """Release a lock when everything up to `to` was looked at, or nothing more comes."""
+        with self.lock:
+            if self._position <= to and not self._ended:
+                self._waiting.append((to, woken))
+                return
+        woken.release()
+
     def reached(self, to: int, deadline: float) -> bool:
         """Wait until everything up to `to` was looked at; False if that is not so in time."""
-        with self.lock:
-            if self._position > to:
-                return True
-            if self._ended:
-                return False
-            wait = Lock()
-            wait.acquire()
-            self._waiting.append((to, wait))
+        if self._position > to:
+            return True
+        wait = Lock()
+        wait.acquire()
+        self.wake(to, wait)
         wait.acquire(timeout=max(0.0, deadline - time.monotonic()))
         with self.lock:
             if self._position > to:

@@ -11,27 +11,57 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from threading import Condition
-from typing import Final
+from threading import Condition, Lock
+from typing import Final, cast
 
 from strandline.errors import StrandlineError, Unavailable
-from strandline.journal.heads_cache import HeadsCache
+from strandline.journal.heads_cache import HeadsCache, Hold, Seen
 from strandline.journal.tail import Tail
 from strandline.journal.verdict import is_plain
 from strandline.log.api import Draft, InexactLog, Recorded
 from strandline.log.cursor import Cursor
-from strandline.rows import Pointer
 from strandline.settings import Settings
 from strandline.store.api import Readable
 from strandline.values.actions import Mark
-from strandline.values.heads import State
 
 LOG_PAGE_BYTES: Final = 2**20
+PATIENCE_LEAST_S: Final = 0.01
 THREADS: Final = 4
 """Threads that wait for the verdicts of appends that nobody waits for."""
 
-Seen = tuple[Pointer, State]
+
+class _Call:
+    """A draft on its way: what was seen before it, what came of it."""
+
+    __slots__ = ("_woken", "deadline", "error", "hold", "recorded", "seen")
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.seen: Seen | None = None
+        self.hold: Hold | None = None
+        self.recorded: Recorded | None = None
+        self.error: StrandlineError | None = None
+        self._woken = Lock()
+        self._woken.acquire()
+
+    def answered(self, recorded: Recorded | None, error: StrandlineError | None) -> None:
+        """What the log says. Who waits for a verdict is woken once, when the heads cache has seen the action too."""
+        self.recorded, self.error = recorded, error
+        if self.hold is not None and recorded is not None and recorded.place is not None:
+            self.hold.wake(recorded.place.offset, self._woken)
+        else:
+            self._woken.release()
+
+    @property
+    def is_answered(self) -> bool:
+        return self.recorded is not None or self.error is not None
+
+    def wait(self, deadline: float) -> bool:
+        return self._woken.acquire(timeout=max(0.0, deadline - time.monotonic()))
+
+    def release(self) -> None:
+        if self.hold is not None:
+            self.hold.release()
 
 
 class Judge:
@@ -45,45 +75,46 @@ class Judge:
 
     def append(self, draft: Draft, *, numbers: bool = True) -> Recorded:
         """Record a draft; returns when it is durable, with its verdict if that is wanted and comes in time."""
-        deadline = time.monotonic() + self._settings.append_timeout_s
-        seen = self._look(draft, numbers)
-        hold = self._heads.hold(seen[0]) if seen is not None and self._heads is not None else None
+        call = self._call(draft, numbers)
         try:
-            recorded = self._acknowledged(self._log.submit(draft), deadline)
-            return recorded if seen is None else self._judged(draft, seen, recorded, deadline)
+            self._log.send(draft, call.answered)
+            return self._judged(draft, call, self._acknowledged(call))
         finally:
-            if hold is not None:
-                hold.release()
+            call.release()
 
     def submit(self, draft: Draft, *, numbers: bool = True) -> Future[Recorded]:
         """Record a draft in the background. Drafts of one thread are recorded in the order of its calls."""
-        deadline = time.monotonic() + self._settings.append_timeout_s
-        seen = self._look(draft, numbers)
-        sent = self._log.submit(draft)
-        if seen is None:
-            return sent
-        hold = self._heads.hold(seen[0]) if self._heads is not None else None
+        call = self._call(draft, numbers)
         answer: Future[Recorded] = Future()
         answer.set_running_or_notify_cancel()
 
         def settle() -> None:
             try:
-                answer.set_result(self._judged(draft, seen, sent.result(), deadline))
+                answer.set_result(self._judged(draft, call, self._acknowledged(call)))
             except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's answer)
                 answer.set_exception(error)
             finally:
-                if hold is not None:
-                    hold.release()
+                call.release()
                 with self._changed:
                     self._pending -= 1
                     self._changed.notify_all()
+
+        def answered(recorded: Recorded | None, error: StrandlineError | None) -> None:
+            call.answered(recorded, error)
+            pool.submit(settle)
 
         with self._changed:
             self._pending += 1
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="strandline-verdict")
             pool = self._pool
-        sent.add_done_callback(lambda _: pool.submit(settle))
+        try:
+            self._log.send(draft, answered)
+        except BaseException:
+            call.release()
+            with self._changed:
+                self._pending -= 1
+            raise
         return answer
 
     def close(self) -> None:
@@ -96,41 +127,51 @@ class Judge:
 
     # ------------------------------------------------------------ before and after
 
-    def _look(self, draft: Draft, numbers: bool) -> Seen | None:
-        """Pointer and head, if a verdict is wanted. A plain append needs the log alone."""
+    def _call(self, draft: Draft, numbers: bool) -> _Call:
+        """A call with pointer and head, if a verdict is wanted. A plain append needs the log alone."""
+        call = _Call(time.monotonic() + self._settings.append_timeout_s)
         plain = is_plain(draft)
-        key = draft.action.key
+        key, partition = draft.action.key, draft.partition
         if key is None or isinstance(draft.action, Mark) or (plain and not numbers):
-            return None
+            return call
         try:
-            return self._store.look(key, draft.partition)
+            if self._heads is not None:
+                call.hold = self._heads.hold(key, partition, lambda: self._store.look(key, partition))
+            if call.hold is None:
+                call.seen = self._store.look(key, partition)
+            else:
+                call.seen = call.hold.pointer, call.hold.state
         except Unavailable:
-            if plain:
-                return None
-            raise
+            if not plain:
+                raise
+        return call
 
-    def _acknowledged(self, sent: Future[Recorded], deadline: float) -> Recorded:
-        try:
-            return sent.result(max(0.0, deadline - time.monotonic()))
-        except FutureTimeoutError:
-            raise Unavailable(
-                f"the log did not answer within {self._settings.append_timeout_s:g} s",
-                code="timeout",
-                hint="retry with an append id, or read the head",
-                applied="unknown",
-            ) from None
+    def _acknowledged(self, call: _Call) -> Recorded:
+        """Wait for the brokers' answer, and for the heads cache to have come there, which is the next thing wanted."""
+        patience_s = max(self._settings.heads_cache_wait_s, PATIENCE_LEAST_S)
+        while not call.wait(min(call.deadline, time.monotonic() + patience_s)) and not call.is_answered:
+            if time.monotonic() >= call.deadline:
+                raise Unavailable(
+                    f"the log did not answer within {self._settings.append_timeout_s:g} s",
+                    code="timeout",
+                    hint="retry with an append id, or read the head",
+                    applied="unknown",
+                )
+        if call.error is not None:
+            raise call.error
+        return cast(Recorded, call.recorded)
 
-    def _judged(self, draft: Draft, seen: Seen, recorded: Recorded, deadline: float) -> Recorded:
-        """The same with its verdict, or as it is if there is none in time."""
-        key, place = draft.action.key, recorded.place
-        if key is None or place is None:
+    def _judged(self, draft: Draft, call: _Call, recorded: Recorded) -> Recorded:
+        """The same with its verdict, or as it is if none is wanted, or there is none in time."""
+        key, place, seen = draft.action.key, recorded.place, call.seen
+        if seen is None or key is None or place is None:
             return recorded
         if self._heads is not None:
-            known = self._heads.fold(key, *seen, place.offset, wait_s=deadline - time.monotonic())
+            known = self._heads.fold(key, *seen, place.offset, wait_s=call.deadline - time.monotonic())
             if known is not None and known.last is not None and known.last.offset == place.offset:
                 return Recorded(known.last, True, known.effect, known.state)
         try:
-            return self._read(key, seen, recorded, deadline)
+            return self._read(key, seen, recorded, call.deadline)
         except StrandlineError:
             return recorded
 

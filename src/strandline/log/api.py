@@ -11,10 +11,10 @@ and a record's timestamp is its clock's time, from which `record.derived` makes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from strandline.errors import StrandlineError
 from strandline.fold import Effect
 from strandline.record import Record
 from strandline.values.actions import Action, Place
@@ -115,13 +115,17 @@ class Follower(Protocol):
         """Let go of it. Twice is harmless."""
 
 
+Answered = Callable[[Recorded | None, StrandlineError | None], None]
+"""Told what became of a draft: where it is, or why nobody can say. Called in a thread of the log's, so it is brief."""
+
+
 class InexactLog(Log, Protocol):
     """A log that keeps records in order and leaves the rest to those who write and read it."""
 
-    def submit(self, draft: Draft) -> Future[Recorded]:
+    def send(self, draft: Draft, answered: Answered) -> None:
         """Record a draft in the background. Those of one thread for one partition are recorded in its order.
 
-        Raises only what is known at once: `Unavailable.overloaded`, or that the log is closed.
+        Raises only what is known at once, such as `Unavailable.overloaded`; nobody is told anything then.
         """
 
     def follow(self, after: Sequence[int]) -> Follower:

@@ -27,6 +27,7 @@ FETCH_WAIT_MS: Final = 5
 PORT: Final = 9092
 SASL_MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 RECONNECT_MS, RECONNECT_MAX_MS = 50, 1000
+RETRY_S: Final = 0.05
 
 Config = dict[str, Any]
 
@@ -153,6 +154,16 @@ def _plain(value: object) -> str:
 
 # ---------------------------------------------------------------- errors
 
+
+class Said:
+    """What the library last said of its brokers, beside its answers: kept to explain the next one."""
+
+    text = ""
+
+    def hear(self, error: KafkaError) -> None:
+        self.text = error.str()
+
+
 AWAY: Final = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
@@ -195,7 +206,10 @@ _NOT_SENT: Final = {
 
 
 def translated(error: KafkaError, doing: str, *, topic: str, wrote: bool = False, said: str = "") -> StrandlineError:
-    """What an error of the library means. `wrote`: it is the answer to a write. `said`: what a broker said before."""
+    """What an error of the library means. `wrote`: it is the answer to a write.
+
+    `said` is what the library last said of its brokers: what was not answered in time then was not for want of time.
+    """
     code = error.code()
     told = "; ".join(text for text in (error.str(), said) if text)
     unknown = wrote and code not in _NOT_SENT
@@ -220,11 +234,11 @@ def translated(error: KafkaError, doing: str, *, topic: str, wrote: bool = False
             applied=applied,
             topic=topic,
         )
-    if code in _TIMEOUT:
+    if code in _TIMEOUT and not said:
         return Unavailable(
             f"{doing}: Kafka did not answer in time: {told}", code="timeout", hint=retry, applied=applied, topic=topic
         )
-    if code in AWAY or error.retriable():
+    if code in AWAY or code in _TIMEOUT or error.retriable():
         hint = f"is the broker running? {retry}"
         return Unavailable(f"{doing}: Kafka is away: {told}", code="away", hint=hint, applied=applied, topic=topic)
     return Unavailable(f"{doing}: Kafka failed: {told}", code="log_failed", hint=retry, applied=applied, topic=topic)

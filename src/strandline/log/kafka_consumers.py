@@ -16,11 +16,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from strandline.errors import Unavailable
 from strandline.log.api import Page
-from strandline.log.kafka_client import HEADER, Config, translated
+from strandline.log.kafka_client import AWAY, HEADER, RETRY_S, Config, Said, translated
 from strandline.record import Record
 
 TAKEN_AT_ONCE: Final = 1000
-POLL_S: Final = 0.25
+POLL_S: Final = 0.05
 IDLE_S: Final = 1.0
 """How long a consumer stays at its place for a next page."""
 _new: Final = tuple.__new__  # makes a named tuple in a third of the time that its own constructor takes
@@ -33,8 +33,8 @@ class OutOfRange(Exception):
 class PartitionReader:
     """One consumer, and where it is. Used by one thread at a time."""
 
-    def __init__(self, config: Config, topic: str) -> None:
-        self._topic = topic
+    def __init__(self, config: Config, topic: str, said: Said) -> None:
+        self._topic, self._said = topic, said
         self._consumer = Consumer(config)
         self._ahead: list[Message] = []  # taken from the library, not yet given, in reverse
         self.partition = -1
@@ -44,12 +44,19 @@ class PartitionReader:
         self.idle_since = 0.0
 
     def bounds(self, partition: int, timeout_s: float) -> tuple[int, int]:
-        """The first offset, and the one after the newest."""
-        try:
-            first, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout_s)
-        except KafkaException as exception:
-            raise translated(exception.args[0], "look at the log", topic=self._topic) from exception
-        return first, end
+        """The first offset, and the one after the newest; asked again while brokers are busy with themselves."""
+        deadline = time.monotonic() + timeout_s
+        place = TopicPartition(self._topic, partition)
+        while True:
+            try:
+                first, end = self._consumer.get_watermark_offsets(place, max(0.1, deadline - time.monotonic()))
+            except KafkaException as exception:
+                error, said = exception.args[0], self._said.text
+                if error.code() not in AWAY or time.monotonic() >= deadline:
+                    raise translated(error, "look at the log", topic=self._topic, said=said) from exception
+                time.sleep(RETRY_S)
+            else:
+                return first, end
 
     def read(
         self,
@@ -68,20 +75,13 @@ class PartitionReader:
         records: list[Record] = []
         size = 0
         while self.position <= to:
-            message = self._next(min(limit - len(records), TAKEN_AT_ONCE), deadline)
-            if message is None:
-                raise Unavailable(
-                    f"partition {partition}: Kafka gave nothing after offset {self.position - 1}",
-                    code="timeout",
-                    hint="is the broker running? call again",
-                    topic=self._topic,
-                    partition=partition,
-                )
-            if message.error() is not None:
-                # It says where the end was when the broker was asked, which may have been a while ago.
-                self.position = max(self.position, message.offset())
+            message = self._next(min(limit - len(records), TAKEN_AT_ONCE))
+            if message is None or message.error() is not None:
+                # The end is told once, and may have moved since.
+                self.position = self.position if message is None else max(self.position, message.offset())
                 if self.position >= self.bounds(partition, max(0.1, deadline - time.monotonic()))[1]:
                     break
+                self._check_time(deadline)
                 continue
             record = record_of(message, values and (key is None or message.key() == key))
             size += len(record.value or b"")
@@ -104,20 +104,29 @@ class PartitionReader:
         self._consumer.assign([TopicPartition(self._topic, partition, position)])
         self.partition, self.position = partition, position
 
-    def _next(self, wanted: int, deadline: float) -> Message | None:
-        """The next record, or the end of the partition (with an error); None if there is neither in time."""
-        while not self._ahead:
+    def _next(self, wanted: int) -> Message | None:
+        """The next record, or the end of the partition (with an error); None if there is neither for a moment."""
+        if not self._ahead:
             taken = self._consumer.consume(max(1, wanted), 0)
             if not taken:
-                left_s = deadline - time.monotonic()
-                if left_s <= 0:
+                message = self._consumer.poll(POLL_S)
+                if message is None:
                     return None
-                message = self._consumer.poll(min(left_s, POLL_S))
-                taken = [] if message is None else [message]
+                taken = [message]
             for message in taken:
-                _check(message, self._topic)
+                _check(message, self._topic, self._said)
             self._ahead = taken[::-1]
         return self._ahead.pop()
+
+    def _check_time(self, deadline: float) -> None:
+        if time.monotonic() >= deadline:
+            raise Unavailable(
+                f"partition {self.partition}: Kafka gave nothing after offset {self.position - 1}",
+                code="timeout",
+                hint="is the broker running? call again",
+                topic=self._topic,
+                partition=self.partition,
+            )
 
     def let_go(self) -> None:
         """Stop fetching."""
@@ -133,8 +142,8 @@ class PartitionReader:
 class Consumers:
     """At most `most` readers at work at once. Who finds none free waits."""
 
-    def __init__(self, config: Config, topic: str, *, most: int, timeout_s: float) -> None:
-        self._config = config
+    def __init__(self, config: Config, topic: str, said: Said, *, most: int, timeout_s: float) -> None:
+        self._config, self._said = config, said
         self._topic, self._most, self._timeout_s = topic, most, timeout_s
         self._changed = Condition()
         self._free: list[PartitionReader] = []
@@ -175,7 +184,7 @@ class Consumers:
                         consumers_max=self._most,
                     )
         try:
-            return PartitionReader(self._config, self._topic)
+            return PartitionReader(self._config, self._topic, self._said)
         except BaseException:
             with self._changed:
                 self._count -= 1
@@ -212,8 +221,8 @@ class Consumers:
 class TopicFollower:
     """Follows partitions with one consumer. Values are left out."""
 
-    def __init__(self, config: Config, topic: str, after: Mapping[int, int]) -> None:
-        self._topic = topic
+    def __init__(self, config: Config, topic: str, said: Said, after: Mapping[int, int]) -> None:
+        self._topic, self._said = topic, said
         self._consumer = Consumer(config)
         self._lock = Lock()
         self._closed = False
@@ -228,7 +237,7 @@ class TopicFollower:
         records: dict[int, list[Record]] = {}
         positions: dict[int, int] = {}
         for message in messages:
-            _check(message, self._topic)
+            _check(message, self._topic, self._said)
             partition, offset = message.partition(), message.offset()
             if message.error() is not None:
                 positions[partition] = max(positions.get(partition, 0), offset)
@@ -244,14 +253,14 @@ class TopicFollower:
                 self._consumer.close()
 
 
-def _check(message: Message, topic: str) -> None:
+def _check(message: Message, topic: str, said: Said) -> None:
     """Raise what is an error; the end of a partition is none."""
     error = message.error()
     if error is None or error.code() == KafkaError._PARTITION_EOF:
         return
     if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
         raise OutOfRange
-    raise translated(error, "read the log", topic=topic)
+    raise translated(error, "read the log", topic=topic, said=said.text)
 
 
 def record_of(message: Message, values: bool) -> Record:

@@ -6,6 +6,7 @@ they acknowledged they keep, though one of them dies. Else it is `Unsupported.ka
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -15,12 +16,11 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from strandline.errors import Unavailable, Unsupported
-from strandline.log.kafka_client import AWAY, ENVELOPE_BYTES, translated
+from strandline.errors import Unsupported, shown
+from strandline.log.kafka_client import AWAY, ENVELOPE_BYTES, RETRY_S, Said, translated
 from strandline.settings import Settings
 
 REPLICAS_LEAST, IN_SYNC_LEAST = 3, 2
-RETRY_S: Final = 0.05
 
 
 class Topic(NamedTuple):
@@ -36,9 +36,19 @@ class Topic(NamedTuple):
 class Admin:
     """Asks Kafka about one topic, and waits for the answers. Any number of threads may use it."""
 
-    def __init__(self, client: AdminClient, topic: str, timeout_s: float, said: Callable[[], str]) -> None:
+    def __init__(self, client: AdminClient, topic: str, timeout_s: float, said: Said) -> None:
         self.client, self.topic, self.timeout_s = client, topic, timeout_s
-        self._said = said
+        self._library = said
+
+    def _said(self) -> str:
+        self.client.poll(0)
+        return self._library.text
+
+    def _heard(self) -> None:
+        """Kafka answered: what was said before holds no more."""
+        if self._library.text:
+            self._said()
+            self._library.text = ""
 
     def ask(self, doing: str, call: Callable[[float], Mapping[Any, Future[Any]]]) -> list[Any]:
         """The answers to a call that gives futures; asked again while brokers are busy with themselves."""
@@ -46,19 +56,17 @@ class Admin:
         while True:
             left_s = max(0.1, deadline - time.monotonic())
             try:
-                return [future.result(left_s + 1) for future in call(left_s).values()]
+                answers = [future.result(left_s + 1) for future in call(left_s).values()]
+                self._heard()
+                return answers
             except KafkaException as exception:
                 error = exception.args[0]
                 again = error.code() in AWAY or (error.retriable() and error.code() not in _ANSWERS)
                 if not again or time.monotonic() >= deadline:
                     raise translated(error, doing, topic=self.topic, said=self._said()) from exception
             except FutureTimeoutError:
-                raise Unavailable(
-                    f"{doing}: Kafka did not answer within {self.timeout_s:g} s; {self._said()}",
-                    code="timeout",
-                    hint="is the broker running? call again",
-                    topic=self.topic,
-                ) from None
+                late = KafkaError(KafkaError._TIMED_OUT)
+                raise translated(late, doing, topic=self.topic, said=self._said()) from None
             time.sleep(RETRY_S)
 
     def describe(self) -> Topic | None:
@@ -115,9 +123,16 @@ class Admin:
             raise
 
 
+_NAME: Final = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]{1,249}")
 _BAD_TOPIC: Final = {KafkaError.TOPIC_EXCEPTION, KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION}
 _ANSWERS: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_ALREADY_EXISTS}
 """Errors that are answers: the library would have us ask again."""
+
+
+def check_name(topic: str) -> None:
+    """`Unsupported.kafka_topic` for a name that Kafka would refuse."""
+    if not _NAME.fullmatch(topic):
+        raise _unsafe(shown(topic, 40), "no name for a topic", "take letters, digits, . _ and -, at most 249 of them")
 
 
 def check(topic: Topic, settings: Settings) -> None:

@@ -5,18 +5,24 @@
         def opened(self):
             return lambda **given: MyLog(**given)  # partitions, segment_size, clock
 
-Called again, it opens the same log a second time where `durable` is true, else a new one. Call
+Called again, it opens the same log a second time where `durable` is true, else a new one. A log that is not exact
+inherits `InexactLogContract`: it does not fold, and asks no clock of ours. Call
 `pytest.register_assert_rewrite("strandline.testing.log_contract")` before the import, to see why a test failed.
 """
 
 from strandline.testing.log_contract.appending import AppendingContract
 from strandline.testing.log_contract.committing import CommittingContract
-from strandline.testing.log_contract.made import Opened, draft_of, everything
-from strandline.testing.log_contract.reading import ReadingContract
+from strandline.testing.log_contract.made import Opened, draft_of, everything, timed
+from strandline.testing.log_contract.reading import ClockedContract, ReadingContract
+from strandline.testing.log_contract.recording import RecordingContract
 
 
-class LogContract(AppendingContract, ReadingContract, CommittingContract):
+class LogContract(RecordingContract, AppendingContract, ReadingContract, ClockedContract, CommittingContract):
     """The whole suite."""
 
 
-__all__ = ["LogContract", "Opened", "draft_of", "everything"]
+class InexactLogContract(RecordingContract, ReadingContract):
+    """What a log promises that only keeps records in order."""
+
+
+__all__ = ["InexactLogContract", "LogContract", "Opened", "draft_of", "everything", "timed"]

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from strandline.log.api import Draft, Log
+from strandline.log.cursor import Cursor
 from strandline.record import Content, Record, content_digest, decode_header, encode_header, encode_value
 from strandline.values.actions import Action, Append, Delete, Mark, Purge
 from strandline.values.heads import Head
@@ -94,6 +95,15 @@ def everything(log: Log, partition: int, *, page: int = 1000) -> list[Record]:
         if found.position == after + 1:
             return records
         after = found.position - 1
+
+
+def timed(log: Log, partition: int) -> list[Record]:
+    """All records of a partition that was never trimmed, with the timestamps that all readers see."""
+    cursor = Cursor(log, partition, -1, 0)
+    records: list[Record] = []
+    while found := cursor.read(to=2**62, limit=1000):
+        records += found
+    return records
 
 
 def in_threads(work: Callable[[int], T], number: int) -> list[T]:
