@@ -7,7 +7,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.servers.fixtures import cassandra, kafka, postgres, reasons_table, spark_cluster
+from tests.servers.fixtures import cassandra, fetch_for, kafka, postgres, reasons_table, spark_cluster
 from tests.store.keyspaces import cassandra_keyspace, empty_stores
 
 __all__ = ["cassandra", "cassandra_keyspace", "empty_stores", "kafka", "postgres", "spark_cluster"]
@@ -21,6 +21,11 @@ def pytest_configure() -> None:
     """Let Ctrl-C reach the programs that tests start: a shell's background jobs are started deaf to it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if not session.config.option.collectonly:
+        fetch_for(session.items)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -16,11 +16,12 @@ from strandline.servers import jars
 
 def main(names: list[str]) -> int:
     for name in names or sorted(jars.LIBRARIES):
+        library = jars.LIBRARIES[name]
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place) / "jars"
-            jars.fetch(jars.LIBRARIES[name], folder)
+            jars.fetch(library, folder)
             lines = [f"{digest}  {file}\n" for file, digest in jars.digests(folder).items()]
-        (Path(jars.__file__).parent / f"{name}.sha256").write_text("".join(lines), encoding="ascii")
+        library.lock_path.write_text("".join(lines), encoding="ascii")
         sys.stdout.write(f"{name}: {len(lines)} files\n")
     return 0
 

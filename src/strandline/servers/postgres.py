@@ -66,8 +66,8 @@ class PostgresServer(Server):
         """The URL of a new, empty database. One that has this name already is dropped first."""
         name = name or f"db_{uuid4().hex[:12]}"
         where = ("--host", self.folder, "--username", SUPERUSER)
-        self._run("dropdb", *where, "--if-exists", "--force", "--", name)
-        self._run("createdb", *where, "--", name)
+        self._call("dropdb", *where, "--if-exists", "--force", "--", name)
+        self._call("createdb", *where, "--", name)
         return self.url_of(name)
 
     @property
@@ -77,7 +77,7 @@ class PostgresServer(Server):
     def _prepare(self) -> None:
         if self._user is not None:
             os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
-        self._run(
+        self._call(
             "initdb",
             *("--pgdata", self._data, "--username", SUPERUSER, "--auth", "trust", "--encoding", "UTF8"),
             *("--locale", "C", "--no-sync", "--no-instructions"),
@@ -155,7 +155,7 @@ class PostgresServer(Server):
             return False
         return answer.returncode == 0
 
-    def _run(self, program: str, *arguments: str | Path, as_server: bool = False) -> None:
+    def _call(self, program: str, *arguments: str | Path, as_server: bool = False) -> None:
         programs = self._programs if as_server else _installed_programs()
         try:
             answer = subprocess.run(  # noqa: S603 - the programs of the wheel

@@ -90,28 +90,33 @@ class Server(ABC):
         """Start it and wait until it takes requests; `Unavailable` if it does not."""
         if self.alive:
             return self
+        self.kill()  # what is left of it
         for tries_left in reversed(range(PORT_TRIES)):
-            new = not (self.folder / "prepared").exists()
+            new = not self._prepared.exists()
             try:
-                self._start(new)
+                if new:
+                    self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    self._prepare()
+                    self._prepared.touch()
+                self._run()
             except StrandlineError as error:
                 # Between choosing a free port and listening on it somebody else may have taken it.
-                if not (new and tries_left and any(words in error.message for words in PORT_TAKEN)):
-                    if new:
-                        self._forget()
+                again = new and tries_left > 0 and any(words in error.message for words in PORT_TAKEN)
+                if again or not self.log_path.exists():
+                    self._forget()  # otherwise its log is left to be read
+                if not again:
                     raise
-                self._forget()
             else:
                 break
         return self
 
-    def _start(self, new: bool) -> None:
-        if new:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._prepare()
+    def _run(self) -> None:
         process = self._process = self._launch()
         process.wait_until(lambda: self._is_up(process), self.up_wait_s)
-        (self.folder / "prepared").touch()
+
+    @property
+    def _prepared(self) -> Path:
+        return self.folder / "prepared"
 
     def stop(self) -> None:
         """Stop it in order. What it keeps stays."""

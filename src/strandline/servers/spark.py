@@ -6,16 +6,15 @@ Sessions join with a secret, and what they send is encrypted: `SparkCluster.conf
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
 import signal
 from functools import cached_property
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from strandline.errors import Unavailable
 from strandline.pipeline.java import find_java
@@ -83,6 +82,10 @@ class SparkCluster(Server):
             raise Unavailable("spark was not started", code="away", hint="call start()") from None
         return found
 
+    @property
+    def alive(self) -> bool:
+        return super().alive and all(worker.alive for worker in self._workers.values())
+
     def stop(self) -> None:
         for worker in self._workers.values():
             worker.stop(signal.SIGTERM, self.end_wait_s)
@@ -106,10 +109,19 @@ class SparkCluster(Server):
 
     def alive_workers(self) -> int:
         """How many workers the master sees."""
-        with contextlib.closing(HTTPConnection(HOST, int(self._told["page_port"]), timeout=ANSWER_WAIT_S)) as page:
+        return int(self._state().get("aliveworkers", 0))
+
+    def _state(self) -> dict[str, Any]:
+        """What the master says of itself; nothing while it cannot."""
+        page = HTTPConnection(HOST, int(self._told["page_port"]), timeout=ANSWER_WAIT_S)
+        try:
             page.request("GET", "/json/")
-            told = json.load(page.getresponse())
-        return int(told["aliveworkers"]) if told["status"] == "ALIVE" else 0
+            found: dict[str, Any] = json.load(page.getresponse())
+        except (OSError, HTTPException, ValueError):  # the page is served before it can answer
+            return {}
+        finally:
+            page.close()
+        return found
 
     def _prepare(self) -> None:
         told = {"port": free_port(), "page_port": free_port(), "secret": secrets.token_hex(32)}
@@ -121,8 +133,8 @@ class SparkCluster(Server):
         self.conf_folder.mkdir()
         properties_file(self.conf_folder, self.conf).rename(self.conf_folder / "spark-defaults.conf")
 
-    def _start(self, new: bool) -> None:
-        super()._start(new)
+    def _run(self) -> None:
+        super()._run()
         try:
             for number in range(self._count):
                 self._workers[number] = self._start_worker(number)
@@ -134,7 +146,7 @@ class SparkCluster(Server):
 
     def _launch(self) -> Process:
         where = ("--host", HOST, "--port", str(self._told["port"]), "--webui-port", str(self._told["page_port"]))
-        return self._run("Spark's master", "master.Master", *where, log=self.log_path)
+        return self._start_process("Spark's master", "master.Master", *where, log=self.log_path)
 
     def _start_worker(self, number: int) -> Process:
         folder = self.folder / f"worker-{number}"
@@ -142,9 +154,9 @@ class SparkCluster(Server):
         size = ("--cores", "1", "--memory", self._worker_memory, "--work-dir", str(folder))
         where = ("--host", HOST, "--webui-port", "0", self.url)
         log = self.folder / f"worker-{number}.log"
-        return self._run(f"Spark's worker {number}", "worker.Worker", *size, *where, log=log)
+        return self._start_process(f"Spark's worker {number}", "worker.Worker", *size, *where, log=log)
 
-    def _run(self, name: str, program: str, *arguments: str, log: Path) -> Process:
+    def _start_process(self, name: str, program: str, *arguments: str, log: Path) -> Process:
         properties = ("--properties-file", str(self.folder / "spark.properties"))
         return Process(
             name,
@@ -156,11 +168,7 @@ class SparkCluster(Server):
         )
 
     def _is_up(self, process: Process) -> bool:
-        try:
-            self.alive_workers()
-        except OSError:
-            return False
-        return True
+        return self._state().get("status") == "ALIVE"
 
     @cached_property
     def _home(self) -> Path:
