@@ -7,7 +7,7 @@ from pathlib import Path
 
 import strandline
 from strandline.bench.fill import fill_in_child
-from strandline.bench.replicate import bare_in_child
+from strandline.bench.floor import bare_in_child
 from strandline.testing import carry
 
 
@@ -25,11 +25,11 @@ def _stored(url: str) -> tuple[list[object], list[object]]:
 
 def test_the_bare_process_leaves_the_store_as_the_carry_does(tmp_path: Path) -> None:
     carried, bare = tmp_path / "carried", tmp_path / "bare"
-    fill_in_child(f"sqlite:{carried}", keys=20, appends=300, events=2)
+    fill_in_child({"url": f"sqlite:{carried}"}, keys=20, appends=300, events=2)
     shutil.copytree(carried, bare)
     with strandline.connect(f"sqlite:{carried}") as s:
         carry(s)
-    answer = bare_in_child(f"sqlite:{bare}", {"batch_actions_max": 7})
+    answer = bare_in_child({"url": f"sqlite:{bare}", "batch_actions_max": 7})
     assert answer["events"] == 600
     assert _stored(f"sqlite:{bare}") == _stored(f"sqlite:{carried}")
     with strandline.connect(f"sqlite:{bare}") as s:

@@ -75,7 +75,7 @@ def test_sides_take_turns_at_going_first(tmp_path: Path) -> None:
         "x/y", "peer", "things/s", 1.0, lambda plan: side("ours", plan), lambda plan: side("theirs", plan),
         prepare=lambda plan: (plan.shared / "filled").touch(),
     )  # fmt: skip
-    result = _measure(case, 3, False, tmp_path, lambda what, *, done=0: None)
+    result = _measure(case, 3, Plan(tmp_path, tmp_path, False), lambda what, *, done=0: None)
     assert went == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
     assert len(folders) == len(result.ours) + len(result.theirs) == 6
     assert not any(tmp_path.iterdir())
@@ -87,7 +87,9 @@ def test_sides_take_turns_at_going_first(tmp_path: Path) -> None:
         ("appends", {}),
         ("append", {"cases": ["17-writers"]}),
         ("append", {"cases": ["read/replicated"]}),
-        ("append", {"on": "paper"}),
+        ("append", {"on": ["paper"]}),
+        ("append", {"on": ["kafka-cassandra"]}),
+        ("append", {"on": ["sqlite"], "cases": ["postgres-1-writer"]}),
         ("append", {"rounds": 0}),
     ],
 )
