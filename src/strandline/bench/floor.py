@@ -164,6 +164,9 @@ def _postgres(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
 
 def two_in_child(where: dict[str, Any]) -> dict[str, Any]:
     """Let two processes write at the same time, from the moment that both are ready."""
+    import strandline
+
+    strandline.connect(**where).close()  # makes the tables
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         writers = [
             stack.enter_context(
