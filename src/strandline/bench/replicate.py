@@ -84,7 +84,7 @@ def _prepare(on: str, plan: Plan) -> None:
         where = {"log": log, "store": f"sqlite:{plan.shared}/store.db", **fresh.ONE_NODE}
         (plan.shared / "log.json").write_text(json.dumps(log), encoding="utf-8")
     in_child("fill:fill_in_child", where=where, keys=keys, appends=actions, events=1)
-    if on == "kafka-cassandra":
+    if on == "kafka-cassandra" and not plan.quick:
         _side("floor:two_in_child", on, {}, plan)  # a JVM is slow at first, and nobody shall pay for it
 
 

@@ -8,9 +8,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from strandline.backends import backend_of
 from strandline.errors import StrandlineError, Unavailable
 from strandline.servers.all import SERVERS
 from strandline.servers.server import Server
+from strandline.urls import Url
+
+SCHEMES = {"postgres": "postgresql", "kafka": "kafka", "cassandra": "cassandra"}
 
 
 class Running(NamedTuple):
@@ -32,6 +36,7 @@ def running(names: Sequence[str], given: Mapping[str, str], told: Callable[[str]
             server = SERVERS[name]()
             stack.callback(server.close)
             try:
+                backend_of(Url(SCHEMES[name]))  # its client library
                 server.start()
                 _check_disk(server)
             except StrandlineError as error:
