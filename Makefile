@@ -12,7 +12,7 @@ help:
 	@echo "make setup           the environment in .venv, and nothing else"
 	@echo "make test            all tests (ARGS='-k name' for some)"
 	@echo "make check           style, types, imports, conformance marks"
-	@echo "make bench NAME=...  one benchmark, for example append"
+	@echo "make bench NAME=...  one benchmark, for example append (ARGS='--on postgres' for some back-ends)"
 	@echo "make servers         real servers on loopback until Ctrl-C (ARGS='postgres kafka' for some)"
 	@echo "make conformance     statements of docs/spec and the tests that name them"
 	@echo "make clean           remove .venv and everything that was built"

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from strandline.bench import NAMES, run
 from strandline.bench.cases import Case, Plan, Sample
-from strandline.bench.run import _measure
-from strandline.errors import InvalidInput
+from strandline.bench.run import BACKENDS, _measure
+from strandline.errors import InvalidInput, Unavailable
+from strandline.servers.cassandra import CassandraServer
+from strandline.servers.kafka import KafkaServer
+from strandline.servers.postgres import PostgresServer
+from strandline.servers.server import Server
 
 LINE = re.compile(r"^(\S+): ratio \d+\.\d\d \(ours [\d.e+]+ (\S+), (\S+) [\d.e+]+ \2\)$")
 
 LINES = {
-    "append": ["append/1-writer", "append/16-writers", "append/64-writers", "append/500-a-call"],
-    "read": ["read/replicated", "read/half-in-log"],
-    "replicate": ["replicate/sqlite"],
-    "freshness": ["freshness/p50"],
-    "memory": ["memory/read-a-million"],
+    ("append", "sqlite"): ["append/1-writer", "append/16-writers", "append/64-writers", "append/500-a-call"],
+    ("append", "postgres"): ["append/postgres-1-writer", "append/postgres-64-writers", "append/postgres-500-a-call"],
+    ("append", "kafka"): ["append/kafka-64-writers", "append/kafka-64-verdicts", "append/kafka-expected-p99"],
+    ("read", "sqlite"): ["read/replicated", "read/half-in-log"],
+    ("read", "postgres"): ["read/postgres"],
+    ("replicate", "sqlite"): ["replicate/sqlite"],
+    ("replicate", "postgres"): ["replicate/postgres-postgres", "replicate/scale-cores"],
+    ("replicate", "kafka-postgres"): ["replicate/kafka-postgres"],
+    ("replicate", "kafka-cassandra"): ["replicate/kafka-cassandra"],
+    ("freshness", "sqlite"): ["freshness/p50"],
+    ("memory", "sqlite"): ["memory/read-a-million"],
 }
+ON_DEMAND = {
+    "append/1-writer-new-keys", "append/16-writers-new-keys", "append/64-writers-new-keys",
+    "memory/replicate-ten-million", "replicate/scale-rows",
+}  # fmt: skip
 
 
 def _names(output: str) -> list[str]:
@@ -29,22 +46,24 @@ def _names(output: str) -> list[str]:
     return [match[1] if match else "" for match in matches]
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.spark] * (name in {"replicate", "freshness"})) for name in NAMES]
-)
-def test_a_benchmark_runs_and_ends_with_its_lines(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kept_in = tmp_path / "out" / "figures.json"
-    results = run(name, quick=True, json_file=kept_in)
+def _marked(*names: str) -> list[object]:
+    spark = {"replicate", "freshness"}
+    return [pytest.param(name, marks=[pytest.mark.spark] * (name in spark)) for name in names]
+
+
+def _runs(name: str, on: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *servers: Server) -> None:
+    lines, kept_in = LINES[name, on], tmp_path / "out" / "figures.json"
+    addresses = {server.name: server.url for server in servers}
+    results = run(name, quick=True, json_file=kept_in, on=[on], servers=addresses)
     said = capsys.readouterr()
-    assert _names(said.out) == LINES[name] == [result.case.name for result in results]
-    assert f"{LINES[name][0]}, round 1 of 1: ours" in " ".join(said.err.split())
+    assert _names(said.out) == lines == [result.case.name for result in results]
+    assert f"{lines[0]}, round 1 of 1: ours" in " ".join(said.err.split())
+    assert "starting" not in said.err
     kept = json.loads(kept_in.read_text())
     assert kept["benchmark"] == name
     assert kept["quick"] is True
     assert kept["settings"]["payload_bytes"] == 150
+    assert kept["settings"]["on"] == [on]
     assert {"cpu", "cores", "file_system", "fdatasync_per_s"} <= kept["machine"].keys()
     assert {"python", "strandline", "apsw"} <= kept["versions"].keys()
     assert [result["line"] for result in kept["results"]] == said.out.splitlines()
@@ -52,11 +71,89 @@ def test_a_benchmark_runs_and_ends_with_its_lines(
         assert len(result["ours"]["rounds"]) == len(result["theirs"]["rounds"]) == 1
 
 
+def test_every_case_is_run_here() -> None:
+    cases = {case.name: case.on for name in NAMES for case in importlib.import_module(f"strandline.bench.{name}").CASES}
+    here = {line: on for (_, on), lines in LINES.items() for line in lines}
+    assert cases.keys() == here.keys() | ON_DEMAND
+    assert all(cases[line] == on for line, on in here.items())
+    assert set(cases.values()) == set(BACKENDS)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", _marked(*NAMES))
+def test_a_benchmark_runs_and_ends_with_its_lines(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _runs(name, "sqlite", tmp_path, capsys)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", _marked("append", "read", "replicate"))
+def test_on_postgres(name: str, postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _runs(name, "postgres", tmp_path, capsys, postgres)
+
+
+@pytest.mark.timeout(900)
+def test_on_kafka(kafka: KafkaServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _runs("append", "kafka", tmp_path, capsys, kafka)
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_what_runs_on_demand_runs_when_it_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_kafka_to_postgres(
+    kafka: KafkaServer, postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _runs("replicate", "kafka-postgres", tmp_path, capsys, kafka, postgres)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_from_kafka_to_cassandra(
+    kafka: KafkaServer, cassandra: CassandraServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _runs("replicate", "kafka-cassandra", tmp_path, capsys, kafka, cassandra)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_what_runs_on_demand_runs_when_it_is_named(
+    postgres: PostgresServer, capsys: pytest.CaptureFixture[str]
+) -> None:
     run("memory", quick=True, cases=["replicate-ten-million"])
-    assert _names(capsys.readouterr().out) == ["memory/replicate-ten-million"]
+    run("replicate", quick=True, cases=["scale-rows"], servers={"postgres": postgres.url})
+    assert _names(capsys.readouterr().out) == ["memory/replicate-ten-million", "replicate/scale-rows"]
+
+
+@pytest.fixture
+def secluded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Temporary files go where a server's user cannot follow, and servers then go to another disk."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == Path("/tmp").stat().st_dev:
+        pytest.skip("there is no second file system to be had")
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
+
+
+@pytest.mark.usefixtures("secluded", "postgres")
+def test_a_server_that_cannot_be_had_is_told_and_its_cases_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    run("read", quick=True)
+    said = capsys.readouterr()
+    assert _names(said.out) == LINES["read", "sqlite"]
+    assert "postgres cannot be had: postgres cannot keep its files on the disk of" in said.err
+    assert "left out: read/postgres" in said.err
+
+
+@pytest.mark.usefixtures("secluded", "postgres")
+@pytest.mark.parametrize("asked", [{"on": ["sqlite", "postgres"]}, {"cases": ["replicated", "postgres"]}])
+def test_who_asks_for_a_server_that_cannot_be_had_gets_an_error(
+    asked: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Unavailable) as caught:
+        run("read", quick=True, on=asked.get("on"), cases=asked.get("cases"))
+    assert caught.value.facts["server"] == "postgres"
+    assert "TMPDIR" in caught.value.hint
+    assert capsys.readouterr().out == ""
 
 
 def test_sides_take_turns_at_going_first(tmp_path: Path) -> None:
@@ -66,6 +163,7 @@ def test_sides_take_turns_at_going_first(tmp_path: Path) -> None:
     def side(name: str, plan: Plan) -> Sample:
         assert not any(plan.folder.iterdir())
         assert (plan.shared / "filled").exists()
+        assert plan.servers == {"postgres": "postgresql://there"}
         (plan.folder / name).touch()
         folders.add(plan.folder)
         went.append(name)
@@ -75,7 +173,8 @@ def test_sides_take_turns_at_going_first(tmp_path: Path) -> None:
         "x/y", "peer", "things/s", 1.0, lambda plan: side("ours", plan), lambda plan: side("theirs", plan),
         prepare=lambda plan: (plan.shared / "filled").touch(),
     )  # fmt: skip
-    result = _measure(case, 3, False, tmp_path, lambda what, *, done=0: None)
+    plan = Plan(tmp_path, tmp_path, False, {"postgres": "postgresql://there"})
+    result = _measure(case, 3, plan, lambda what, *, done=0: None)
     assert went == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
     assert len(folders) == len(result.ours) + len(result.theirs) == 6
     assert not any(tmp_path.iterdir())
@@ -87,7 +186,10 @@ def test_sides_take_turns_at_going_first(tmp_path: Path) -> None:
         ("appends", {}),
         ("append", {"cases": ["17-writers"]}),
         ("append", {"cases": ["read/replicated"]}),
-        ("append", {"on": "paper"}),
+        ("append", {"on": ["paper"]}),
+        ("append", {"on": ["sqlite", "paper"]}),
+        ("append", {"on": ["kafka-cassandra"]}),
+        ("append", {"on": ["sqlite"], "cases": ["postgres-1-writer"]}),
         ("append", {"rounds": 0}),
     ],
 )

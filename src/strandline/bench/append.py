@@ -1,27 +1,38 @@
-"""append: acknowledged appends per second, beside eventsourcing on SQLite; both sync every commit.
+"""append: acknowledged appends per second, beside eventsourcing on SQLite and PostgreSQL; both sync every commit. On
+Kafka, beside a bare producer with the same bytes and settings.
 
 Writers are threads of one process. Each works on a journal of its own, there an aggregate, and takes a new one, with a
 fresh UUID, after 100 events; in the cases `…-new-keys`, which run on demand, with every call. A round warms up, then
 counts for a fixed time what was acknowledged within it. What a caller hands over (events, identifiers) is made inside
 that time on both sides.
+
+`kafka-64-writers` is answered by the brokers alone, `kafka-64-verdicts` with the numbers that the events got, as
+everywhere else. `kafka-expected-p99` is how long a lone append with `expected` takes, beside a limit.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from statistics import quantiles
 from typing import Any
 from uuid import UUID, uuid4
 
+from strandline.bench import fresh
 from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Sample
 from strandline.bench.child import in_child
 
 WARM_UP_S, COUNT_S = 0.5, 3.0
 QUICK_WARM_UP_S, QUICK_COUNT_S = 0.05, 0.2
 JOURNAL_EVENTS = 100
+KAFKA_WORK = {"writers": 64, "events": 1, "journal_events": JOURNAL_EVENTS}
+EXPECTED_LIMIT_MS = 100.0
+EXPECTED, EXPECTED_WARM_UP, QUICK_EXPECTED = 500, 50, 5
+EXPECTED_PAUSE_MOST_S = 0.02
 
 
 class Journals:
@@ -68,7 +79,9 @@ def count_calls(
     time.sleep(warm_up_s)
     before, from_s = sum(done), time.perf_counter()
     time.sleep(count_s)
-    after, to_s = sum(done), time.perf_counter()
+    while (after := sum(done)) == before and not failed:
+        time.sleep(count_s)  # a short round on a cold server
+    to_s = time.perf_counter()
     running = False
     for thread in threads:
         thread.join()
@@ -83,31 +96,37 @@ def count_calls(
     }
 
 
-def ours_in_child(folder: str, writers: int, events: int, journal_events: int, quick: bool) -> dict[str, Any]:
+def ours_in_child(
+    where: dict[str, Any], writers: int, events: int, journal_events: int, quick: bool, numbers: bool = True
+) -> dict[str, Any]:
     """Through the public Journal, as any service would."""
     import strandline
 
     payload = os.urandom(PAYLOAD_BYTES)
-    with strandline.connect(f"sqlite:{folder}/ours") as s:
+    with strandline.connect(**where) as s:
         journal = s.journal
 
         def call(journals: Journals) -> None:
             order, _ = journals.next()
             journal.append(
-                strandline.Key("order", order.hex), [strandline.Event("OrderPlaced", payload) for _ in range(events)]
+                strandline.Key("order", order.hex),
+                [strandline.Event("OrderPlaced", payload) for _ in range(events)],
+                numbers=numbers,
             )
 
         return count_calls(call, writers, events, journal_events, quick)
 
 
-def theirs_in_child(folder: str, writers: int, events: int, journal_events: int, quick: bool) -> dict[str, Any]:
+def theirs_in_child(
+    where: dict[str, Any], writers: int, events: int, journal_events: int, quick: bool
+) -> dict[str, Any]:
     """Through the peer's recorder: as many stored events a call, with the versions that come next."""
     from eventsourcing.persistence import StoredEvent
 
     from strandline.bench import peer
 
     payload = os.urandom(PAYLOAD_BYTES)
-    with peer.recorder(folder) as recorder:
+    with peer.recorder(where["url"], writers) as (recorder, settings):
 
         def call(journals: Journals) -> None:
             order, first = journals.next()
@@ -115,21 +134,68 @@ def theirs_in_child(folder: str, writers: int, events: int, journal_events: int,
                 [StoredEvent(order, version, "order:OrderPlaced", payload) for version in range(first, first + events)]
             )
 
-        return {**count_calls(call, writers, events, journal_events, quick), **peer.settings()}
+        return {**count_calls(call, writers, events, journal_events, quick), **settings}
 
 
-def _side(function: str, work: dict[str, int], plan: Plan) -> Sample:
-    answer = in_child(f"append:{function}", folder=str(plan.folder), quick=plan.quick, **work)
+def expected_in_child(where: dict[str, Any], quick: bool) -> dict[str, Any]:
+    """One writer that says for each append where the journal must be; how long each took, in an idle system."""
+    import strandline
+
+    payload = os.urandom(PAYLOAD_BYTES)
+    samples, warm_up = (QUICK_EXPECTED, 1) if quick else (EXPECTED, EXPECTED_WARM_UP)
+    random_ = random.Random(samples)
+    journals = Journals(1, JOURNAL_EVENTS)
+    times: list[float] = []
+    with strandline.connect(**where) as s:
+        for _ in range(warm_up + samples):
+            order, first = journals.next()
+            key, event = strandline.Key("order", order.hex), strandline.Event("OrderPlaced", payload)
+            time.sleep(random_.uniform(0, EXPECTED_PAUSE_MOST_S))
+            from_s = time.perf_counter()
+            s.journal.append(key, [event], expected=first - 1)
+            times.append((time.perf_counter() - from_s) * 1000)
+    times = sorted(times[warm_up:])
+    hundredths = quantiles(times, n=100, method="inclusive")
+    return {"p50_ms": hundredths[49], "p90_ms": hundredths[89], "p99_ms": hundredths[98], "most_ms": times[-1]}
+
+
+def _side(function: str, on: str, work: dict[str, Any], plan: Plan) -> Sample:
+    with fresh.journal(on, plan) as where:
+        answer = in_child(function, where=where, quick=plan.quick, **work)
     return Sample(answer["calls_per_s"] * work["events"], answer)
 
 
-def _case(name: str, *, writers: int, events: int = 1, target: float, new_keys: bool = False) -> Case:
+def _case(
+    name: str, *, writers: int, events: int = 1, target: float, new_keys: bool = False, on: str = "sqlite"
+) -> Case:
     work = {"writers": writers, "events": events, "journal_events": 1 if new_keys else JOURNAL_EVENTS}
-    ours, theirs = (partial(_side, f"{side}_in_child", work) for side in ("ours", "theirs"))
     return Case(
-        f"append/{name}", "eventsourcing", "appends/s" if events == 1 else "events/s", target, ours, theirs,
-        on_demand=new_keys, settings={**work, "warm_up_s": WARM_UP_S, "count_s": COUNT_S},
+        f"append/{name}", "eventsourcing", "appends/s" if events == 1 else "events/s", target,
+        partial(_side, "append:ours_in_child", on, work), partial(_side, "append:theirs_in_child", on, work),
+        on=on, on_demand=new_keys, settings={**work, "warm_up_s": WARM_UP_S, "count_s": COUNT_S},
     )  # fmt: skip
+
+
+def _warm_up(plan: Plan) -> None:
+    """A JVM is slow at first; nobody shall pay for it."""
+    if not plan.quick:
+        _side("bare_producer:produce_in_child", "kafka", KAFKA_WORK, plan)
+
+
+def _kafka_case(name: str, *, numbers: bool, target: float) -> Case:
+    ours = partial(_side, "append:ours_in_child", "kafka", {**KAFKA_WORK, "numbers": numbers})
+    return Case(
+        f"append/{name}", "confluent-kafka", "appends/s", target,
+        ours, partial(_side, "bare_producer:produce_in_child", "kafka", KAFKA_WORK),
+        on="kafka", prepare=_warm_up,
+        settings={**KAFKA_WORK, "numbers": numbers, "warm_up_s": WARM_UP_S, "count_s": COUNT_S},
+    )  # fmt: skip
+
+
+def _expected(plan: Plan) -> Sample:
+    with fresh.journal("kafka", plan) as where:
+        answer = in_child("append:expected_in_child", where=where, quick=plan.quick)
+    return Sample(answer["p99_ms"], answer)
 
 
 CASES = [
@@ -140,4 +206,14 @@ CASES = [
     _case("1-writer-new-keys", writers=1, target=1.0, new_keys=True),
     _case("16-writers-new-keys", writers=16, target=5.0, new_keys=True),
     _case("64-writers-new-keys", writers=64, target=7.0, new_keys=True),
-]
+    _case("postgres-1-writer", writers=1, target=1.3, on="postgres"),
+    _case("postgres-64-writers", writers=64, target=15.0, on="postgres"),
+    _case("postgres-500-a-call", writers=1, events=500, target=3.0, on="postgres"),
+    _kafka_case("kafka-64-writers", numbers=False, target=0.6),
+    _kafka_case("kafka-64-verdicts", numbers=True, target=0.3),
+    Case(
+        "append/kafka-expected-p99", "limit", "ms", 1.0, _expected, EXPECTED_LIMIT_MS, on="kafka", prepare=_warm_up,
+        rate=False,
+        settings={"samples": EXPECTED, "warm_up": EXPECTED_WARM_UP, "pause_s": [0, EXPECTED_PAUSE_MOST_S]},
+    ),
+]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -28,6 +28,8 @@ class Plan:
     """What the case prepared once for all its rounds; not to be changed."""
     quick: bool
     """Only enough work to see that it runs; the figures mean nothing."""
+    servers: Mapping[str, str] = field(default_factory=dict)
+    """The servers that the case needs, by name, and their addresses."""
 
 
 Side = Callable[[Plan], Sample]
@@ -44,6 +46,8 @@ class Case:
     target: float
     ours: Side
     theirs: Side | float
+    on: str = "sqlite"
+    """The back-end, or log and store: "kafka-postgres"."""
     prepare: Callable[[Plan], None] | None = None
     """Fills the shared folder, once, before the rounds."""
     rounds: int = 5
@@ -53,6 +57,11 @@ class Case:
     """Runs only if it is named: it takes long or needs much disk."""
     settings: dict[str, Any] = field(default_factory=dict)
     """What else a reader needs in order to repeat it."""
+
+    @property
+    def servers(self) -> list[str]:
+        """Which servers must run."""
+        return [part for part in self.on.split("-") if part != "sqlite"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,7 @@ class Result:
             "reached": self.ratio >= case.target,
             "unit": case.unit,
             "peer": case.peer,
+            "on": case.on,
             "settings": case.settings,
             "ours": _kept(self.ours_median, self.ours),
             "theirs": _kept(self.theirs_median, self.theirs),

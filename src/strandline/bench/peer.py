@@ -1,19 +1,24 @@
-"""The peer: eventsourcing's application recorder on a SQLite file, as durable as ours."""
+"""The peer: eventsourcing's application recorder on SQLite or PostgreSQL, as durable as ours."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+from eventsourcing.persistence import ApplicationRecorder
 from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteConnection, SQLiteConnectionPool, SQLiteDatastore
+
+from strandline.statements import statement
 
 NAME = "eventsourcing"
 SYNCHRONOUS_FULL = 2
 TIMEOUT_S = 60
 """For locks and connections: long enough that no writer ever fails for having waited."""
-POOL_SIZE = 5
+SQLITE_POOL_SIZE = 5
 """The peer's default. It writes through one connection at a time; other sizes made no difference beyond noise."""
 
 
@@ -34,29 +39,53 @@ class DurablePool(SQLiteConnectionPool):
 
 
 @contextmanager
-def recorder(folder: str) -> Iterator[SQLiteApplicationRecorder]:
-    """A recorder on a new file in `folder`."""
-    path = str(Path(folder) / "eventsourcing.db")
+def recorder(url: str, writers: int = 1) -> Iterator[tuple[ApplicationRecorder, dict[str, Any]]]:
+    """A recorder in a new folder or a new database, and how it is set up, for the record."""
+    opened = _on_sqlite(url) if url.startswith("sqlite:") else _on_postgres(url, writers)
+    with closing(opened[0].datastore):
+        opened[0].create_table()
+        yield opened
+
+
+def _on_sqlite(url: str) -> tuple[SQLiteApplicationRecorder, dict[str, Any]]:
+    folder = Path(url.removeprefix("sqlite:"))
+    folder.mkdir()
+    path = str(folder / "eventsourcing.db")
     datastore = SQLiteDatastore(path)
     datastore.pool = DurablePool(
-        db_name=path, lock_timeout=TIMEOUT_S, pool_size=POOL_SIZE, max_overflow=0, pool_timeout=TIMEOUT_S
+        db_name=path, lock_timeout=TIMEOUT_S, pool_size=SQLITE_POOL_SIZE, max_overflow=0, pool_timeout=TIMEOUT_S
     )
-    try:
-        made = SQLiteApplicationRecorder(datastore)
-        made.create_table()
-        yield made
-    finally:
-        datastore.close()
-
-
-def settings() -> dict[str, object]:
-    """How the peer is set up, for the record."""
-    return {
+    return SQLiteApplicationRecorder(datastore), {
         "recorder": "SQLiteApplicationRecorder",
         "journal_mode": "wal",
         "synchronous": "FULL",
-        "pool_size": POOL_SIZE,
+        "pool_size": SQLITE_POOL_SIZE,
         "max_overflow": 0,
         "lock_timeout_s": TIMEOUT_S,
         "sqlite": sqlite3.sqlite_version,
+    }
+
+
+def _on_postgres(url: str, writers: int) -> tuple[Any, dict[str, Any]]:
+    """With a connection for each writer, all of them open before anybody writes."""
+    from eventsourcing.postgres import PostgresApplicationRecorder, PostgresDatastore
+
+    parts = urlsplit(url)
+    datastore = PostgresDatastore(
+        dbname=parts.path[1:], host=parse_qs(parts.query)["host"][0], port="", user=parts.username or "", password="",
+        connect_timeout=TIMEOUT_S, pool_size=writers, max_overflow=0, lock_timeout=TIMEOUT_S,
+    )  # fmt: skip
+    datastore.pool.open(wait=True, timeout=TIMEOUT_S)
+    with datastore.get_connection() as connection:
+        found = connection.execute(statement("strandline.bench", "durability")).fetchall()
+    durability = {row["name"]: row["setting"] for row in found}
+    if set(durability.values()) != {"on"}:
+        datastore.close()
+        raise RuntimeError(f"the peer is not as durable as ours: {durability}")
+    return PostgresApplicationRecorder(datastore), {
+        "recorder": "PostgresApplicationRecorder",
+        **durability,
+        "pool_size": writers,
+        "max_overflow": 0,
+        "lock_timeout_s": TIMEOUT_S,
     }

@@ -1,4 +1,4 @@
-"""read: events per second of one key with 2,000 events, beside eventsourcing.
+"""read: events per second of one key with 2,000 events, beside eventsourcing on SQLite and PostgreSQL.
 
 Both journals are written one event a call. A round reads the whole journal again and again for a fixed time and
 touches every event's payload. In `half-in-log` the pipeline's work is done for the first half only, so that a read
@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from strandline.bench import fresh
 from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Sample
 from strandline.bench.child import in_child
 
@@ -41,14 +42,14 @@ def _check(got: int) -> None:
         raise RuntimeError(f"a read gave {got} bytes of payload, not {EVENTS * PAYLOAD_BYTES}")
 
 
-def ours_in_child(folder: str, carried: int, quick: bool) -> dict[str, Any]:
+def ours_in_child(where: dict[str, Any], carried: int, quick: bool) -> dict[str, Any]:
     """Through the public Journal; `carried` of the events are in the store, the rest in the log."""
     import strandline
     from strandline.testing import carry
 
     payload = os.urandom(PAYLOAD_BYTES)
     key = strandline.Key("order", uuid4().hex)
-    with strandline.connect(f"sqlite:{folder}/ours") as s:
+    with strandline.connect(**where) as s:
         for _ in range(EVENTS):
             last = s.journal.append(key, [strandline.Event("OrderPlaced", payload)])
         carry(s, partition=last.partition, limit=carried)
@@ -62,7 +63,7 @@ def ours_in_child(folder: str, carried: int, quick: bool) -> dict[str, Any]:
         return count_reads(read, quick)
 
 
-def theirs_in_child(folder: str, quick: bool) -> dict[str, Any]:
+def theirs_in_child(where: dict[str, Any], quick: bool) -> dict[str, Any]:
     """Through the peer's recorder, which has everything in one table."""
     from eventsourcing.persistence import StoredEvent
 
@@ -70,34 +71,33 @@ def theirs_in_child(folder: str, quick: bool) -> dict[str, Any]:
 
     payload = os.urandom(PAYLOAD_BYTES)
     originator_id = uuid4()
-    with peer.recorder(folder) as recorder:
+    with peer.recorder(where["url"]) as (recorder, settings):
         for version in range(1, EVENTS + 1):
             recorder.insert_events([StoredEvent(originator_id, version, "order:OrderPlaced", payload)])
 
         def read() -> int:
             return sum(len(stored.state) for stored in recorder.select_events(originator_id))
 
-        return {**count_reads(read, quick), **peer.settings()}
+        return {**count_reads(read, quick), **settings}
 
 
-def _ours(carried: int, plan: Plan) -> Sample:
-    answer = in_child("read:ours_in_child", folder=str(plan.folder), carried=carried, quick=plan.quick)
+def _side(function: str, on: str, work: dict[str, int], plan: Plan) -> Sample:
+    with fresh.journal(on, plan) as where:
+        answer = in_child(function, where=where, quick=plan.quick, **work)
     return Sample(answer["events_per_s"], answer)
 
 
-def _theirs(plan: Plan) -> Sample:
-    answer = in_child("read:theirs_in_child", folder=str(plan.folder), quick=plan.quick)
-    return Sample(answer["events_per_s"], answer)
-
-
-def _case(name: str, *, carried: int, target: float) -> Case:
-    settings = {"events": EVENTS, "carried": carried, "read_s": READ_S}
+def _case(name: str, *, carried: int, target: float, on: str = "sqlite") -> Case:
     return Case(
-        f"read/{name}", "eventsourcing", "events/s", target, partial(_ours, carried), _theirs, settings=settings
-    )
+        f"read/{name}", "eventsourcing", "events/s", target,
+        partial(_side, "read:ours_in_child", on, {"carried": carried}),
+        partial(_side, "read:theirs_in_child", on, {}),
+        on=on, settings={"events": EVENTS, "carried": carried, "read_s": READ_S},
+    )  # fmt: skip
 
 
 CASES = [
     _case("replicated", carried=EVENTS, target=2.0),
     _case("half-in-log", carried=EVENTS // 2, target=1.0),
+    _case("postgres", carried=EVENTS, target=2.0, on="postgres"),
 ]

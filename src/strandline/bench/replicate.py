@@ -1,153 +1,189 @@
-"""replicate: events per second of the pipeline, beside a bare process that inserts the same rows into the same tables.
+"""replicate: events per second of the pipeline, beside bare processes that write the same rows into the same tables.
 
-The log is filled before any clock starts, and copied for each round. The pipeline carries it on Spark; its rate is that
-from the end of its first micro-batch to the end of its last. The bare process has read, decoded and folded what it
-writes before its clock starts, and then does nothing but `executemany` of the store's own statements: the same rows in
-the same order, one transaction for each partition of each micro-batch, the pointer last, as durable. So it is the floor
-under any pipeline that writes from one process.
+The log is filled before any clock starts. The pipeline carries it on Spark; its rate is that from the end of its first
+micro-batch to the end of its last. What it is compared with is told in `floor`.
+
+`scale-cores` compares what an event costs in processor time, of all processes, on one core and on two. `scale-rows`
+compares how long an event takes into a store with a hundred thousand events and into one with ten million.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from strandline.bench import fresh
 from strandline.bench.cases import Case, Plan, Sample
 from strandline.bench.child import in_child
 
 MASTER = "local[2]"
 ACTIONS, KEYS, ROUNDS = 480_000, 10_000, 3
-QUICK_ACTIONS, QUICK_KEYS, QUICK_BATCH = 4000, 100, 100
+QUICK_ACTIONS, QUICK_KEYS, QUICK_BATCH = 1600, 100, 100
+ROWS_FEW, ROWS_MANY, ROWS_MORE = 100_000, 10_000_000, 240_000
+QUICK_ROWS_FEW, QUICK_ROWS_MANY, QUICK_ROWS_MORE = 400, 800, 1600
+ROWS_A_CALL = 10
 
 
-def pipeline_in_child(url: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Carry the whole log; when each micro-batch ended, and how many events were in it."""
+def pipeline_in_child(where: dict[str, Any], settings: dict[str, Any], master: str = MASTER) -> dict[str, Any]:
+    """Carry the whole log; when each micro-batch ended, how many events were in it, and what all of them cost."""
+    from strandline.bench.spent import Spent
     from strandline.pipeline.progress import Progress
     from strandline.pipeline.replicate import run
 
-    batches: list[tuple[float, int, list[int]]] = []
+    batches: list[tuple[float, int, list[int], float]] = []
+    spent = Spent(where)
 
     def took(progress: Progress) -> None:
         if progress.events:  # what carries marks at the end is no part of it
             pointers = [partition.pointer for partition in progress.partitions]
-            batches.append((time.perf_counter(), progress.events, pointers))
+            batches.append((time.perf_counter(), progress.events, pointers, spent.seconds()))
 
     from_s = time.perf_counter()
-    summary = run(url, once=True, progress=took, master=MASTER, **settings)
+    summary = run(**where, once=True, progress=took, master=master, **settings)
     to_s = time.perf_counter()
-    seconds = [ended - before for (before, _, _), (ended, _, _) in pairwise(batches)]
-    steady = sum(events for _, events, _ in batches[1:])
+    seconds = [ended[0] - before[0] for before, ended in pairwise(batches)]
+    steady = sum(events for _, events, _, _ in batches[1:])
     return {
         "events_per_s": steady / sum(seconds),
+        "cpu_us_per_event": (batches[-1][3] - batches[0][3]) * 1e6 / steady,
+        "us_per_event": sum(seconds) * 1e6 / steady,
         "events": summary.events,
         "steady_events": steady,
         "batch_seconds": seconds,
-        "pointers": [pointers for _, _, pointers in batches],
+        "pointers": [pointers for _, _, pointers, _ in batches],
         "first_batch_after_s": batches[0][0] - from_s,
         "whole_run_s": to_s - from_s,
     }
-
-
-class Transaction(NamedTuple):
-    """All that is bound to the store's statements between a BEGIN and its COMMIT."""
-
-    micro_batch: int
-    events: list[Any]
-    heads: list[Any]
-    pointer: tuple[Any, ...]
-
-
-def bare_in_child(url: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Insert what the pipeline would, transaction by transaction; only the inserts are on the clock."""
-    import strandline
-    from strandline.sqlite import open_database
-    from strandline.statements import statement
-
-    insert_event, set_head, set_pointer = (
-        statement("strandline.store", name) for name in ("insert_event", "set_head", "set_pointer")
-    )
-    seconds: dict[int, float] = {}
-    events: dict[int, int] = {}
-    with strandline.connect(url, **settings) as s:
-        path = Path(url.removeprefix("sqlite:")) / "store.db"
-        database = open_database(path, kind="store", package="strandline.store", settings=s.settings)
-        for micro_batch, rows, heads, pointer in transactions(s):
-            from_s = time.perf_counter()
-            with database.write() as connection:
-                connection.executemany(insert_event, rows)
-                connection.executemany(set_head, heads)
-                connection.execute(set_pointer, pointer)
-            seconds[micro_batch] = seconds.get(micro_batch, 0.0) + time.perf_counter() - from_s
-            events[micro_batch] = events.get(micro_batch, 0) + len(rows)
-        database.close()
-        pointers = [pointer.offset for pointer in s.store.pointers()]
-    steady = [number for number in events if number > 0]
-    return {
-        "events_per_s": sum(events[number] for number in steady) / sum(seconds[number] for number in steady),
-        "events": sum(events.values()),
-        "steady_events": sum(events[number] for number in steady),
-        "batch_seconds": [seconds[number] for number in steady],
-        "pointers": [pointers],
-    }
-
-
-def transactions(s: Any) -> Iterator[Transaction]:
-    """The pipeline's transactions for a log that nobody carried yet, made by the same functions."""
-    from strandline.carry import Range, decode, prepare
-    from strandline.store.change import change_of
-    from strandline.store.stored import head_row, pointer_row
-    from strandline.values.heads import State
-
-    states: dict[str, State] = {}
-    pointers = s.store.pointers()
-    newest = s.log.newest()
-    span = s.settings.batch_actions_max
-    micro_batch = 0
-    while any(pointer.offset < end for pointer, end in zip(pointers, newest, strict=True)):
-        for partition, end in enumerate(newest):
-            seen = pointers[partition]
-            if seen.offset >= end:
-                continue
-            to = min(seen.offset + span, end)
-            page = s.log.read(partition, after=seen.offset, to=to, limit=span)
-            decoded, _ = decode(page.records, s.log.partitions)
-            range_ = Range(partition, seen.offset + 1, to + 1, page.records)
-            batch = prepare(range_, decoded, seen, states, s.store.settings, seen.fence)
-            states.update(batch.states)
-            pointers[partition] = batch.pointer
-            change = change_of(batch)
-            heads = [head_row(key, head) for key, head in change.heads]
-            yield Transaction(micro_batch, list(change.events), heads, pointer_row(batch.pointer))
-        micro_batch += 1
 
 
 def _settings(plan: Plan) -> dict[str, Any]:
     return {"batch_actions_max": QUICK_BATCH} if plan.quick else {}
 
 
-def _prepare(plan: Plan) -> None:
-    actions, keys = (QUICK_ACTIONS, QUICK_KEYS) if plan.quick else (ACTIONS, KEYS)
-    in_child("fill:fill_in_child", url=f"sqlite:{plan.shared}/journal", keys=keys, appends=actions, events=1)
-
-
-def _side(function: str, plan: Plan) -> Sample:
-    folder = shutil.copytree(plan.shared / "journal", Path(plan.folder) / "journal")
-    answer = in_child(f"replicate:{function}", url=f"sqlite:{folder}", settings=_settings(plan))
-    wanted = QUICK_ACTIONS if plan.quick else ACTIONS
+def _check(answer: dict[str, Any], wanted: int) -> None:
     if answer["events"] != wanted:
         raise RuntimeError(f"{answer['events']} events were carried, not {wanted}")
+
+
+# ---------------------------------------------------------------- a log, and each round a new store
+
+
+def _prepare(on: str, plan: Plan) -> None:
+    """Fill a log. What its first store is, is of no matter: a SQLite file for those on servers."""
+    actions, keys = (QUICK_ACTIONS, QUICK_KEYS) if plan.quick else (ACTIONS, KEYS)
+    where: dict[str, Any] = {"url": f"sqlite:{plan.shared}/journal"}
+    if on != "sqlite":
+        log = fresh.log(on.partition("-")[0], plan)
+        where = {"log": log, "store": f"sqlite:{plan.shared}/store.db", **fresh.ONE_NODE}
+        (plan.shared / "log.json").write_text(json.dumps(log), encoding="utf-8")
+    in_child("fill:fill_in_child", where=where, keys=keys, appends=actions, events=1)
+    if on == "kafka-cassandra" and not plan.quick:
+        _side("floor:two_in_child", on, {}, plan)  # a JVM is slow at first, and nobody shall pay for it
+
+
+@contextmanager
+def _filled(on: str, plan: Plan) -> Iterator[dict[str, Any]]:
+    """The log, as it was filled, with an empty store."""
+    if on == "sqlite":
+        folder = shutil.copytree(plan.shared / "journal", Path(plan.folder) / "journal")
+        yield {"url": f"sqlite:{folder}"}
+    else:
+        log = json.loads((plan.shared / "log.json").read_bytes())
+        with fresh.store(on.rpartition("-")[2], plan) as store:
+            yield {"log": log, "store": store, **(fresh.ONE_NODE if "kafka" in on else {})}
+
+
+def _side(function: str, on: str, work: dict[str, Any], plan: Plan) -> Sample:
+    with _filled(on, plan) as where:
+        if function.startswith("floor:"):
+            answer = in_child(function, where={**where, **_settings(plan)}, **work)
+        else:
+            answer = in_child(function, where=where, settings=_settings(plan), **work)
+    _check(answer, QUICK_ACTIONS if plan.quick else ACTIONS)
     return Sample(answer["events_per_s"], answer)
 
 
-CASES = [
-    Case(
-        "replicate/sqlite", "bare-insert", "events/s", 0.75,
-        lambda plan: _side("pipeline_in_child", plan), lambda plan: _side("bare_in_child", plan),
-        prepare=_prepare, rounds=ROUNDS,
+def _cost(master: str, plan: Plan) -> Sample:
+    sample = _side("replicate:pipeline_in_child", "postgres", {"master": master}, plan)
+    return Sample(sample.details["cpu_us_per_event"], sample.details)
+
+
+def _case(name: str, on: str, peer: str, target: float, floor: str = "bare_in_child") -> Case:
+    return Case(
+        f"replicate/{name}", peer, "events/s", target,
+        partial(_side, "replicate:pipeline_in_child", on, {}), partial(_side, f"floor:{floor}", on, {}),
+        on=on, prepare=partial(_prepare, on), rounds=ROUNDS,
         settings={"actions": ACTIONS, "events_a_call": 1, "keys": KEYS, "master": MASTER},
-    )
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- a store that has more or less in it
+
+
+def carry_in_child(where: dict[str, Any]) -> dict[str, Any]:
+    """The pipeline's work, in this process."""
+    import strandline
+    from strandline.testing import carry
+
+    with strandline.connect(**where) as s:
+        return {"events": carry(s).events}
+
+
+def _store_of(events: int, url: str, plan: Plan) -> None:
+    """A log and a store with so many events, dealt out to the same keys."""
+    where, keys = {"url": url}, QUICK_KEYS if plan.quick else KEYS
+    in_child("fill:fill_in_child", where=where, keys=keys, appends=events // ROWS_A_CALL, events=ROWS_A_CALL)
+    _check(in_child("replicate:carry_in_child", where=where), events)
+
+
+def _prepare_many(plan: Plan) -> None:
+    url = fresh.create_database(plan.servers["postgres"])
+    (plan.shared / "url.json").write_text(json.dumps(url), encoding="utf-8")
+    _store_of(QUICK_ROWS_MANY if plan.quick else ROWS_MANY, url, plan)
+
+
+def _into_many(plan: Plan) -> Sample:
+    return _add(json.loads((plan.shared / "url.json").read_bytes()), plan)
+
+
+def _into_few(plan: Plan) -> Sample:
+    with fresh.store("postgres", plan) as url:
+        _store_of(QUICK_ROWS_FEW if plan.quick else ROWS_FEW, url, plan)
+        return _add(url, plan)
+
+
+def _add(url: str, plan: Plan) -> Sample:
+    """Append more, and see how long it takes to carry that."""
+    appends, keys = (QUICK_ROWS_MORE, QUICK_KEYS) if plan.quick else (ROWS_MORE, KEYS)
+    in_child("fill:fill_in_child", where={"url": url}, keys=keys, appends=appends, events=1)
+    answer = in_child("replicate:pipeline_in_child", where={"url": url}, settings=_settings(plan))
+    _check(answer, appends)
+    return Sample(answer["us_per_event"], answer)
+
+
+CASES = [
+    _case("sqlite", "sqlite", "bare-insert", 0.75),
+    _case("postgres-postgres", "postgres", "bare-copy", 0.6),
+    _case("kafka-postgres", "kafka-postgres", "bare-copy", 0.6),
+    _case("kafka-cassandra", "kafka-cassandra", "two-bare", 0.6, floor="two_in_child"),
+    Case(
+        "replicate/scale-cores", "one-core", "µs/event", 0.9, partial(_cost, "local[2]"), partial(_cost, "local[1]"),
+        on="postgres", prepare=partial(_prepare, "postgres"), rounds=ROUNDS, rate=False,
+        settings={"actions": ACTIONS, "events_a_call": 1, "keys": KEYS, "masters": ["local[1]", "local[2]"]},
+    ),
+    Case(
+        "replicate/scale-rows", "few-rows", "µs/event", 0.8, _into_many, _into_few,
+        on="postgres", prepare=_prepare_many, rounds=ROUNDS, rate=False, on_demand=True,
+        settings={
+            "many": ROWS_MANY, "few": ROWS_FEW, "actions": ROWS_MORE, "events_a_call": 1, "keys": KEYS,
+            "master": MASTER,
+        },
+    ),
 ]  # fmt: skip

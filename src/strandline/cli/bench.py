@@ -12,7 +12,12 @@ from strandline.cli.arguments import whole_number
 
 def bench(
     name: Annotated[str, typer.Argument(metavar="NAME", help="append, read, replicate, freshness or memory.")],
-    on: Annotated[str | None, typer.Option("--on", metavar="KIND", help="Kind of log and store, e.g. sqlite.")] = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on", metavar="BACKENDS", help="Only cases on these, e.g. sqlite,postgres; else all that can be started."
+        ),
+    ] = None,
     case: Annotated[list[str] | None, typer.Option("--case", metavar="CASE", help="Only this case.")] = None,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Keep every figure in a file.")
@@ -22,9 +27,13 @@ def bench(
 ) -> None:
     """Measure this machine beside a peer, in one run.
 
-    Example: strandline bench append --quick
+    Servers are started for it and stopped at its end.
+
+    Example: strandline bench append --on sqlite,postgres --quick
     """
     count = None if rounds is None else whole_number(rounds, "--rounds", code="option", allowed="1 or more")
     from strandline.bench import run
 
-    run(name, json_file=None if json_file is None else Path(json_file), rounds=count, quick=quick, on=on, cases=case)
+    kept_in = None if json_file is None else Path(json_file)
+    backends = [backend.strip() for text in on or () for backend in text.split(",")]
+    run(name, json_file=kept_in, rounds=count, quick=quick, on=backends, cases=case)

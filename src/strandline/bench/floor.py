@@ -1,0 +1,243 @@
+"""The floor under a pipeline: bare processes that write the same rows into the same tables, as durable.
+
+They have read, decoded and folded what they write before a clock starts; the batches are those of the pipeline, made by
+the same functions. On SQLite and PostgreSQL it is one process, and a batch one transaction, the pointer last:
+`executemany` there, binary COPY here. On Cassandra it is two, each with half of the partitions: unlogged batches by
+partition key, many in flight, without the order that a store has to keep.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strandline.bench.child import Child
+from strandline.carry import Range, carry
+from strandline.rows import Batch, Pointer
+from strandline.urls import Url, urls_of
+from strandline.values.heads import State
+
+if TYPE_CHECKING:
+    from strandline.cassandra import Request
+    from strandline.connect import Strandline
+
+PROCESSES = 2
+READY_WAIT_S, LOOK_S = 600.0, 0.05
+Prepared = Callable[[Batch], Callable[[], None]]
+"""A batch, made ready to be written."""
+
+
+class Batches:
+    """Stands where a store would, and keeps what is written to it."""
+
+    def __init__(self, s: Strandline) -> None:
+        self._s = s
+        self._states: dict[str, State] = {}
+        self._pointers = s.store.pointers()
+        self._kept: list[tuple[Batch, Pointer]] = []
+
+    def states(self, partition: int, keys: Iterable[str]) -> tuple[Pointer, dict[str, State]]:
+        return self._pointers[partition], {key: self._states[key] for key in keys if key in self._states}
+
+    def write(self, batch: Batch, seen: Pointer) -> None:
+        self._states |= batch.states
+        self._pointers[seen.partition] = batch.pointer
+        self._kept.append((batch, seen))
+
+    def all(self, partitions: Sequence[int]) -> Iterator[tuple[int, Batch, Pointer]]:
+        """The batches that the pipeline would write, with their micro-batches and the pointers before them."""
+        newest = self._s.log.newest()
+        micro_batch = 0
+        while any(self._pointers[partition].offset < newest[partition] for partition in partitions):
+            for partition in partitions:
+                self._carry(partition, newest[partition])
+            for batch, seen in self._kept:
+                yield micro_batch, batch, seen
+            self._kept.clear()
+            micro_batch += 1
+
+    def _carry(self, partition: int, newest: int) -> None:
+        log, store, span = self._s.log, self._s.store, self._s.settings.batch_actions_max
+        seen = self._pointers[partition]
+        to = min(seen.offset + span, newest)
+        if to <= seen.offset:
+            return
+        records = []
+        position = seen.offset + 1
+        while position <= to:
+            page = log.read(partition, after=position - 1, to=to, limit=span)
+            records += page.records
+            position = page.position
+        range_ = Range(partition, seen.offset + 1, to + 1, records, log.exact)
+        carry(self, store.settings, range_, seen.fence)
+
+
+# ---------------------------------------------------------------- one process, transactions
+
+
+def bare_in_child(where: dict[str, Any]) -> dict[str, Any]:
+    """Write batch by batch, each made while no clock runs."""
+    import strandline
+
+    url = urls_of(where.get("url"), where.get("log"), where.get("store")).store
+    seconds: defaultdict[int, float] = defaultdict(float)
+    events: defaultdict[int, int] = defaultdict(int)
+    with strandline.connect(**where) as s, ExitStack() as stack:
+        prepared = {"sqlite": _sqlite, "postgresql": _postgres}[url.scheme](url, s, stack)
+        for micro_batch, batch, _ in Batches(s).all(range(s.log.partitions)):
+            write = prepared(batch)
+            from_s = time.perf_counter()
+            write()
+            seconds[micro_batch] += time.perf_counter() - from_s
+            events[micro_batch] += batch.events
+        pointers = [pointer.offset for pointer in s.store.pointers()]
+    steady = [number for number in events if number > 0]
+    return {
+        "events_per_s": sum(events[number] for number in steady) / sum(seconds[number] for number in steady),
+        "events": sum(events.values()),
+        "steady_events": sum(events[number] for number in steady),
+        "batch_seconds": [seconds[number] for number in steady],
+        "pointers": [pointers],
+    }
+
+
+def _sqlite(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
+    from strandline.sqlite import open_database
+    from strandline.statements import statement
+    from strandline.store.change import change_of
+    from strandline.store.stored import head_row, pointer_row
+
+    names = "insert_event", "set_head", "set_pointer"
+    insert_event, set_head, set_pointer = (statement("strandline.store", name) for name in names)
+    path = url.path or Path()
+    database = open_database(path, kind="store", package="strandline.store", settings=s.settings)
+    stack.callback(database.close)
+
+    def prepared(batch: Batch) -> Callable[[], None]:
+        change = change_of(batch)
+        events, heads = list(change.events), [head_row(key, head) for key, head in change.heads]
+        pointer = pointer_row(batch.pointer)
+
+        def write() -> None:
+            with database.write() as connection:
+                connection.executemany(insert_event, events)
+                connection.executemany(set_head, heads)
+                connection.execute(set_pointer, pointer)
+
+        return write
+
+    return prepared
+
+
+def _postgres(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
+    from strandline.postgres import open_database
+    from strandline.store.change import change_of
+    from strandline.store.postgres import event_fields, set_heads
+    from strandline.store.stored import pointer_row
+
+    database = open_database(url, kind="store", package="strandline.store", settings=s.settings)
+    stack.callback(database.close)
+
+    def prepared(batch: Batch) -> Callable[[], None]:
+        change = change_of(batch)
+        events, heads, pointer = list(change.events), change.heads, pointer_row(batch.pointer)
+
+        def write() -> None:
+            with database.write() as transaction:
+                transaction.copy("insert_events", map(event_fields, events))
+                set_heads(transaction, heads)
+                transaction.execute("set_pointer", pointer)
+
+        return write
+
+    return prepared
+
+
+# ---------------------------------------------------------------- two processes, no transactions
+
+
+def two_in_child(where: dict[str, Any]) -> dict[str, Any]:
+    """Let two processes write at the same time, from the moment that both are ready."""
+    import strandline
+
+    strandline.connect(**where).close()  # makes the tables
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        writers = [
+            stack.enter_context(
+                Child("floor:half_in_child", where=where, process=process, ready=str(Path(folder) / str(process)))
+            )
+            for process in range(PROCESSES)
+        ]
+        deadline = time.monotonic() + READY_WAIT_S
+        while len(list(Path(folder).iterdir())) < PROCESSES:
+            for writer in writers:
+                if writer.process.poll() is not None:
+                    raise writer.failure()
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not ready after {READY_WAIT_S} s")
+            time.sleep(LOOK_S)
+        from_s = time.monotonic()
+        for writer in writers:
+            writer.stop()
+        answers = [writer.answer() for writer in writers]
+    seconds = max(answer["ended_s"] for answer in answers) - from_s
+    events = sum(answer["events"] for answer in answers)
+    return {
+        "events_per_s": events / seconds,
+        "events": events,
+        "seconds": seconds,
+        "seconds_of_each": [answer["ended_s"] - from_s for answer in answers],
+        "requests": sum(answer["requests"] for answer in answers),
+    }
+
+
+def half_in_child(where: dict[str, Any], process: int, ready: str) -> dict[str, Any]:
+    """Prepare everything, wait until standard input ends, write."""
+    import strandline
+    from strandline.cassandra import Session
+    from strandline.store.cassandra_writing import Writing
+
+    with strandline.connect(**where) as s:
+        url = urls_of(where.get("url"), where.get("log"), where.get("store")).store
+        partitions = range(process, s.log.partitions, PROCESSES)
+        events = 0
+        batches: list[tuple[list[Request], tuple[Any, ...]]] = []
+        for _, batch, seen in Batches(s).all(partitions):
+            kept = _Kept()
+            Writing(kept, s.store.settings.bucket_size).write_cuts(batch.cuts, seen.partition)  # type: ignore[arg-type]
+            batches.append((kept.requests, _pointer_values(batch.pointer, seen)))
+            events += batch.events
+        with closing(Session(url, s.settings.append_timeout_s)) as session:
+            session.rows("pointer", (0,))  # connects
+            Path(ready).touch()
+            sys.stdin.read()
+            for requests, pointer in batches:
+                session.write(requests)
+                if not session.conditional("set_pointer", pointer):
+                    raise RuntimeError(f"the pointer was not as it was seen: {pointer}")
+            ended_s = time.monotonic()
+    return {"ended_s": ended_s, "events": events, "requests": sum(len(requests) for requests, _ in batches)}
+
+
+class _Kept:
+    """Stands where a session would, and keeps what is written to it."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    def write(self, requests: Iterable[Request]) -> None:
+        self.requests += requests
+
+
+def _pointer_values(pointer: Pointer, seen: Pointer) -> tuple[Any, ...]:
+    from strandline.store.stored import pointer_row
+
+    _, *values = pointer_row(pointer)
+    absent = seen == Pointer(seen.partition)
+    return (*values, seen.partition, *((None,) * 3 if absent else (seen.offset, seen.fence, seen.revision)))

@@ -1,0 +1,2 @@
+-- A database for one round.
+CREATE DATABASE {database};
