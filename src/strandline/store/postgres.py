@@ -23,7 +23,7 @@ from strandline.settings import Settings
 from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
 from strandline.store.change import Change, change_of
-from strandline.store.fixed import fixed_settings, fixed_texts
+from strandline.store.fixed import check_given, fixed_in, to_fix
 from strandline.store.refusals import bad_row, check_fence, check_pointer, lease_held, life_ended, other_event
 from strandline.store.stored import (
     ended_row,
@@ -76,14 +76,15 @@ class PostgresStore:
 
         `SchemaMismatch` for another log, other fixed settings, another fold; without a `log_id` nothing is created.
         """
-        fixed = fixed_texts(settings, log_id, partitions)
+        fixed = to_fix(settings, log_id, partitions)
         pointers = [("set_pointer", pointer_row(Pointer(number))) for number in range(int(fixed["partitions"]))]
         database = open_database(
             url, kind="store", package=PACKAGE, settings=settings, fixed=fixed, filling=pointers, advisory=advisory,
             create=None if log_id is not None else False,
         )  # fmt: skip
         try:
-            found = fixed_settings(database.fixed, settings, log_id, partitions)
+            found = fixed_in(database.fixed)
+            check_given(found, settings, log_id, partitions)
         except BaseException:
             database.close()
             raise
@@ -165,8 +166,8 @@ class PostgresStore:
             events: Iterable[EventRow] = change.events
             if carefully:
                 events = _absent(transaction, list(events))
-            transaction.copy("insert_events", map(event_fields, events))
-            set_heads(transaction, change.heads)
+            transaction.copy("insert_events", map(_event_fields, events))
+            _set_heads(transaction, change.heads)
             if change.quarantine:
                 transaction.each("list_record", map(listed_row, change.quarantine))
             transaction.execute("set_pointer", pointer_row(new._replace(revision=found.revision + 1)))
@@ -251,7 +252,7 @@ class PostgresStore:
             check_pointer(found, seen)
             transaction.each("delete_event", [row[:4] for row in remove])
             transaction.each("replace_event", replace)
-            set_heads(transaction, [head] if head is not None else [])
+            _set_heads(transaction, [head] if head is not None else [])
             transaction.execute("unlist_record", (seen.partition, resolved))
             transaction.execute("set_pointer", pointer_row(found._replace(revision=found.revision + 1)))
 
@@ -303,8 +304,7 @@ def _places(keys: Iterable[str]) -> tuple[Any, ...]:
     return texts(types), integers(slices), texts(written), blobs(digests)
 
 
-def set_heads(transaction: Transaction, heads: Sequence[tuple[str, Head]]) -> None:
-    """Write heads, all of them with one statement."""
+def _set_heads(transaction: Transaction, heads: Sequence[tuple[str, Head]]) -> None:
     if not heads:
         return
     types, slices, keys, *numbers, remembered, digests = zip(*[head_row(*head) for head in heads], strict=True)
@@ -346,7 +346,7 @@ def _absent(transaction: Transaction, events: Sequence[EventRow]) -> list[EventR
     return [row for row in events if row[:4] not in standing]
 
 
-def event_fields(row: EventRow) -> bytes:
+def _event_fields(row: EventRow) -> bytes:
     """An event as COPY takes it."""
     key, life, segment, seq_nr, prev, entity_type, slice_, partition, timestamp, body, digest = row
     return b"".join((
