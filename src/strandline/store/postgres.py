@@ -166,8 +166,8 @@ class PostgresStore:
             events: Iterable[EventRow] = change.events
             if carefully:
                 events = _absent(transaction, list(events))
-            transaction.copy("insert_events", map(_event_fields, events))
-            _set_heads(transaction, change.heads)
+            transaction.copy("insert_events", map(event_fields, events))
+            set_heads(transaction, change.heads)
             if change.quarantine:
                 transaction.each("list_record", map(listed_row, change.quarantine))
             transaction.execute("set_pointer", pointer_row(new._replace(revision=found.revision + 1)))
@@ -252,7 +252,7 @@ class PostgresStore:
             check_pointer(found, seen)
             transaction.each("delete_event", [row[:4] for row in remove])
             transaction.each("replace_event", replace)
-            _set_heads(transaction, [head] if head is not None else [])
+            set_heads(transaction, [head] if head is not None else [])
             transaction.execute("unlist_record", (seen.partition, resolved))
             transaction.execute("set_pointer", pointer_row(found._replace(revision=found.revision + 1)))
 
@@ -304,7 +304,7 @@ def _places(keys: Iterable[str]) -> tuple[Any, ...]:
     return texts(types), integers(slices), texts(written), blobs(digests)
 
 
-def _set_heads(transaction: Transaction, heads: Sequence[tuple[str, Head]]) -> None:
+def set_heads(transaction: Transaction, heads: Sequence[tuple[str, Head]]) -> None:
     if not heads:
         return
     types, slices, keys, *numbers, remembered, digests = zip(*[head_row(*head) for head in heads], strict=True)
@@ -346,7 +346,7 @@ def _absent(transaction: Transaction, events: Sequence[EventRow]) -> list[EventR
     return [row for row in events if row[:4] not in standing]
 
 
-def _event_fields(row: EventRow) -> bytes:
+def event_fields(row: EventRow) -> bytes:
     """An event as COPY takes it."""
     key, life, segment, seq_nr, prev, entity_type, slice_, partition, timestamp, body, digest = row
     return b"".join((
