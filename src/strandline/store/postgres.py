@@ -305,6 +305,7 @@ def _places(keys: Iterable[str]) -> tuple[Any, ...]:
 
 
 def set_heads(transaction: Transaction, heads: Sequence[tuple[str, Head]]) -> None:
+    """Write heads, all of them with one statement."""
     if not heads:
         return
     types, slices, keys, *numbers, remembered, digests = zip(*[head_row(*head) for head in heads], strict=True)
