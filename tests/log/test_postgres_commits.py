@@ -262,6 +262,24 @@ def test_connections_that_broke_while_idle_are_replaced_without_a_word(url: str,
     assert log.newest()[partition_for(KEY)] == 1
 
 
+def test_a_session_that_is_ended_while_it_waits_is_replaced(url: str, log: PostgresLog) -> None:
+    terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    with (
+        psycopg.connect(url.partition("&schema")[0]) as holder,
+        psycopg.connect(holder.info.dsn, autocommit=True) as other,
+    ):
+        holder.execute(f'SELECT * FROM "{parsed(url).parameters["schema"]}".log_partition FOR UPDATE')
+        answers: list[Any] = []
+        waiting = threading.Thread(target=lambda: answers.extend(log.append([draft_of(KEY)])))
+        waiting.start()
+        deadline = time.monotonic() + 30
+        while not other.execute(terminate).fetchall():
+            assert time.monotonic() < deadline
+        holder.rollback()
+        waiting.join(30)
+    assert [answer.effect for answer in answers] == [EventsAppended(1, 1, 0, 1)]
+
+
 def test_more_threads_than_connections_take_turns(log: PostgresLog) -> None:
     threads = [threading.Thread(target=log.append, args=([draft_of(f"order|{number}")],)) for number in range(40)]
     for thread in threads:

@@ -254,6 +254,27 @@ def test_two_writers_of_one_partition_take_turns(url: str) -> None:
         assert sum(len(events(first, f"order|{number}")) for number in range(5)) == 40
 
 
+def test_a_batch_may_take_longer_than_an_append(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A purge of a long journal is no reason to try the same again and again."""
+    tape = Tape()
+    tape.append(KEY, ["a"])
+    with closing(opened(url, append_timeout_s=0.3)) as store:
+        copy = Transaction.copy
+
+        def slow(self: Transaction, name: str, rows: Any) -> None:
+            self._connection.execute("SELECT pg_sleep(1)")
+            copy(self, name, rows)
+
+        monkeypatch.setattr(Transaction, "copy", slow)
+        batch, seen = batch_of(tape, store)
+        store.write(batch, seen)
+        assert numbers(events(store, KEY)) == [1]
+        pool = store._database._pool
+        connection, _ = pool.take()
+        assert connection.timeout_s == 0.3
+        pool.give_back(connection)
+
+
 @pytest.mark.req("J105")
 def test_a_snapshot_waits_for_a_purge_that_is_under_way(url: str) -> None:
     """It holds the pointer's row, as the purge does."""

@@ -29,6 +29,8 @@ from strandline.urls import Url
 SCHEMA_DEFAULT: Final = "strandline"
 SCHEMA_BYTES_MAX: Final = 63
 COPY_CHUNK_BYTES: Final = 2**20
+LONG_S: Final = 600.0
+"""For statements that may touch a whole journal."""
 BEGIN: Final = Sent(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 COMMIT: Final = Sent(b"COMMIT")
 T = TypeVar("T")
@@ -156,6 +158,20 @@ class Database:
                 self._pool.give_back(connection)
             return found
 
+    def execute(self, statement: Sent) -> PGresult:
+        """Execute one statement that is a transaction of its own. It is never repeated: see `Transaction.commit`."""
+        connection, _ = self._pool.take()
+        try:
+            (answer,) = connection.exchange((statement,))
+        except psycopg.Error as error:
+            raise self._pool.translated(error, "commit") from error
+        except BaseException:
+            connection.close()  # in the middle of an answer
+            raise
+        finally:
+            self.end(connection)
+        return answer
+
     @contextmanager
     def write(self) -> Iterator[Transaction]:
         """A transaction: committed at the end, undone by any exception."""
@@ -222,6 +238,10 @@ class Transaction:
         self._connection = connection
         self._sql = database.schema.sql
         self._over = False
+
+    def take_long(self) -> None:
+        """What comes now may take long: all locks are held that others could keep us waiting for."""
+        self._connection.timeout_s = max(self._connection.timeout_s, LONG_S)
 
     def rows(self, name: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """What a named statement gives: tuples."""

@@ -161,6 +161,7 @@ class PostgresStore:
             check_pointer(found, seen)
             if new.offset <= found.offset:  # all of it is there
                 return
+            transaction.take_long()
             _remove(transaction, change)
             events: Iterable[EventRow] = change.events
             if carefully:
