@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
@@ -12,6 +15,7 @@ import pytest
 
 from strandline import InvalidInput, MissingEvent, SeqNrConflict, StrandlineError, Unavailable
 from strandline.connect import Strandline
+from strandline.journal.judge import Judge
 from strandline.journal.replay import replay_partition
 from strandline.log.api import Answered, Draft, Recorded
 from strandline.record import encode_header
@@ -20,6 +24,7 @@ from strandline.store.api import StoreSettings
 from strandline.store.memory import MemoryStore
 from strandline.testing import FakeClock, carry
 from strandline.testing.inexact import InexactMemoryLog
+from strandline.testing.log_contract import draft_of
 from strandline.values.actions import Mark
 from tests.journal.test_lags import STORIES, Step, Story
 from tests.journal.worlds import KEY, events, inexact
@@ -204,3 +209,52 @@ def test_timestamps_are_counted_alike_by_writer_reader_and_pipeline() -> None:
             assert s.store.pointers()[0].timestamp >= (told[0] or 0)
         replayed = replay_partition(s.log, s.store, s.settings, 0, cut=s.log.newest()[0])
         assert [event.timestamp for event in replayed] == told
+
+
+class Slow(InexactMemoryLog):
+    """Answers later, from a thread of its own."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._pool = ThreadPoolExecutor(2)
+
+    def send(self, draft: Draft, answered: Answered) -> None:
+        def later(recorded: Recorded | None, error: StrandlineError | None) -> None:
+            self._pool.submit(answered, recorded, error)
+
+        super().send(draft, later)
+
+
+@pytest.mark.req("J42", "RA3", "RS3")
+def test_giving_up_at_any_moment_holds_up_nobody() -> None:
+    """Callers wake each other: one that gave up, before or while it was woken, must not break the row."""
+    log = Slow(partitions=1)
+    settings = Settings.of({"append_timeout_s": 30, "heads_cache": False})
+    s = Strandline(log, MemoryStore(StoreSettings(log.log_id, 1, 10_000)), settings)
+    judge = cast(Judge, s.journal._judge)
+    outcomes: Counter[str] = Counter()
+
+    def work(writer: int) -> None:
+        chance = random.Random(writer)
+        for _ in range(150):
+            draft = draft_of("order|42", writer, partitions=1)
+            call = judge._call(draft, False)
+            call.row = judge._row
+            call.deadline = time.monotonic() + chance.choice([0.0, 0.0001, 0.001, 30.0, 30.0])
+            log.send(draft, call.answered)
+            try:
+                judge._acknowledged(call)
+                outcomes["ok"] += 1
+            except Unavailable:
+                outcomes["late"] += 1
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(work, range(16)))
+    started = time.monotonic()
+    assert s.journal.append(KEY, events(1), numbers=False).offset > 0
+    assert time.monotonic() - started < 20
+    assert outcomes["late"]
+    assert outcomes["ok"]
+    assert not judge._row._busy
+    log._pool.shutdown()
+    s.close()

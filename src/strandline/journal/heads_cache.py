@@ -18,7 +18,7 @@ import logging
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from threading import Event, Lock, Thread
 from typing import Final, NamedTuple
 
@@ -115,9 +115,9 @@ class Hold:
         self.pointer, self.state = seen
         partition.held[self.pointer.offset] += 1
 
-    def wake(self, offset: int, woken: Lock) -> None:
-        """Release this lock when everything up to an offset was looked at, or nothing more comes."""
-        self._partition.wake(offset, woken)
+    def when(self, offset: int, tell: Callable[[], None]) -> None:
+        """Tell when everything up to an offset was looked at, or nothing more comes."""
+        self._partition.when(offset, tell)
 
     def release(self) -> None:
         """Once."""
@@ -281,7 +281,7 @@ class _Partition:
         self._position, self._timestamp = pointer.offset + 1, pointer.timestamp
         self._absent_after = pointer.offset
         self._keys_max, self._free = keys_max, keys_max * BYTES_A_KEY
-        self._waiting: list[tuple[int, Lock]] = []
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._ended = False
 
     def add(self, page: Page) -> None:
@@ -295,10 +295,11 @@ class _Partition:
             if records:
                 self._timestamp = records[-1].timestamp
             self._position = page.position
-            waiting = [wait for offset, wait in self._waiting if offset < page.position]
+            waiting = [tell for offset, tell in self._waiting if offset < page.position]
             if waiting:
                 self._waiting = [entry for entry in self._waiting if entry[0] >= page.position]
-        _release(waiting)
+        for tell in waiting:
+            tell()
 
     def _keep(self, key: str, offset: int, timestamp: int, header: bytes) -> None:
         actions = self.keys.pop(key, None) or _Actions(self._absent_after)
@@ -315,13 +316,13 @@ class _Partition:
         self._absent_after = max(self._absent_after, actions.offsets[-1])
         self._free += sum(map(len, actions.headers))
 
-    def wake(self, to: int, woken: Lock) -> None:
-        """Release a lock when everything up to `to` was looked at, or nothing more comes."""
+    def when(self, to: int, tell: Callable[[], None]) -> None:
+        """Tell when everything up to `to` was looked at, or nothing more comes."""
         with self.lock:
             if self._position <= to and not self._ended:
-                self._waiting.append((to, woken))
+                self._waiting.append((to, tell))
                 return
-        woken.release()
+        tell()
 
     def reached(self, to: int, deadline: float) -> bool:
         """Wait until everything up to `to` was looked at; False if that is not so in time."""
@@ -329,12 +330,13 @@ class _Partition:
             return True
         wait = Lock()
         wait.acquire()
-        self.wake(to, wait)
+        tell = wait.release
+        self.when(to, tell)
         wait.acquire(timeout=max(0.0, deadline - time.monotonic()))
         with self.lock:
             if self._position > to:
                 return True
-            self._waiting = [entry for entry in self._waiting if entry[1] is not wait]
+            self._waiting = [entry for entry in self._waiting if entry[1] is not tell]
             return False
 
     def fold(self, key: str, after: int, state: State, to: int, segment_size: int) -> Known | None:
@@ -374,10 +376,6 @@ class _Partition:
         """Nothing comes any more."""
         with self.lock:
             self._ended = True
-            waiting, self._waiting = [wait for _, wait in self._waiting], []
-        _release(waiting)
-
-
-def _release(waiting: Iterable[Lock]) -> None:
-    for wait in waiting:
-        wait.release()
+            waiting, self._waiting = self._waiting, []
+        for _, tell in waiting:
+            tell()

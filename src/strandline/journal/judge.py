@@ -10,6 +10,7 @@ acknowledgement alone; what that is worth is said in `verdict`.
 from __future__ import annotations
 
 import time
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Condition, Lock
 from typing import Final, cast
@@ -30,34 +31,95 @@ THREADS: Final = 4
 """Threads that wait for the verdicts of appends that nobody waits for."""
 
 
-class _Call:
-    """A draft on its way: what was seen before it, what came of it."""
+class _Row:
+    """Those who were answered wake each other, one after the other.
 
-    __slots__ = ("_woken", "deadline", "error", "hold", "recorded", "seen")
+    Sixty threads that want the interpreter at the same time cost more than their work.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._waiting: deque[_Call] = deque()
+        self._busy = False  # somebody was woken and has not passed it on
+
+    def wake(self, call: _Call) -> None:
+        """Wake who waits for a call, or let it stand in the row."""
+        with self._lock:
+            if call.gone:
+                return
+            if self._busy:
+                self._waiting.append(call)
+                return
+            self._busy = True
+            call.woken.release()
+
+    def pass_on(self) -> None:
+        """Somebody was woken and goes on: the next one may, too."""
+        with self._lock:
+            while self._waiting:
+                call = self._waiting.popleft()
+                if not call.gone:
+                    call.woken.release()
+                    return
+            self._busy = False
+
+    def leave(self, call: _Call) -> bool:
+        """Nobody waits for this call any more; whether it was woken before that."""
+        with self._lock:
+            call.gone = not call.woken.acquire(blocking=False)
+            return not call.gone
+
+
+class _Call:
+    """A draft on its way: what was seen before it, what came of it.
+
+    Who waits for a verdict is woken once, when the heads cache has seen the action too. Who waits for the log alone
+    stands in the row of those who wake each other, if there is one.
+    """
+
+    __slots__ = ("deadline", "error", "gone", "hold", "recorded", "row", "seen", "woken")
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
+        self.row: _Row | None = None
         self.seen: Seen | None = None
         self.hold: Hold | None = None
         self.recorded: Recorded | None = None
         self.error: StrandlineError | None = None
-        self._woken = Lock()
-        self._woken.acquire()
+        self.gone = False
+        self.woken = Lock()
+        self.woken.acquire()
 
     def answered(self, recorded: Recorded | None, error: StrandlineError | None) -> None:
-        """What the log says. Who waits for a verdict is woken once, when the heads cache has seen the action too."""
+        """What the log says."""
         self.recorded, self.error = recorded, error
         if self.hold is not None and recorded is not None and recorded.place is not None:
-            self.hold.wake(recorded.place.offset, self._woken)
+            self.hold.when(recorded.place.offset, self.woken.release)
+        elif self.row is not None:
+            self.row.wake(self)
         else:
-            self._woken.release()
+            self.woken.release()
 
     @property
     def is_answered(self) -> bool:
         return self.recorded is not None or self.error is not None
 
     def wait(self, deadline: float) -> bool:
-        return self._woken.acquire(timeout=max(0.0, deadline - time.monotonic()))
+        """Wait to be woken; False if that does not come in time. May be called again."""
+        row = self.row
+        if row is None:
+            return self.woken.acquire(timeout=max(0.0, deadline - time.monotonic()))
+        if self.gone:
+            self.gone = False
+            if self.is_answered:  # told while nobody waited
+                return False
+        woken = False
+        try:
+            woken = self.woken.acquire(timeout=max(0.0, deadline - time.monotonic()))
+        finally:
+            if woken or row.leave(self):
+                row.pass_on()
+        return woken
 
     def release(self) -> None:
         if self.hold is not None:
@@ -69,6 +131,7 @@ class Judge:
 
     def __init__(self, log: InexactLog, store: Readable, settings: Settings, heads: HeadsCache | None) -> None:
         self._log, self._store, self._settings, self._heads = log, store, settings, heads
+        self._row = _Row()
         self._pool: ThreadPoolExecutor | None = None
         self._changed = Condition()
         self._pending = 0
@@ -76,6 +139,8 @@ class Judge:
     def append(self, draft: Draft, *, numbers: bool = True) -> Recorded:
         """Record a draft; returns when it is durable, with its verdict if that is wanted and comes in time."""
         call = self._call(draft, numbers)
+        if call.hold is None:
+            call.row = self._row
         try:
             self._log.send(draft, call.answered)
             return self._judged(draft, call, self._acknowledged(call))
