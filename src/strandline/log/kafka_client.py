@@ -124,7 +124,7 @@ def consumer_config(bootstrap: str, client: Mapping[str, Any], settings: Setting
         "fetch.queue.backoff.ms": 5,
         "fetch.error.backoff.ms": 100,
         "queued.min.messages": 20_000,
-        "queued.max.messages.kbytes": 16 * 1024,
+        "queued.max.messages.kbytes": 8 * 1024,
         "fetch.message.max.bytes": settings.append_bytes_max + ENVELOPE_BYTES,
         **client,
     }

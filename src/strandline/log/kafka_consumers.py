@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from threading import Condition, Lock
+from threading import Condition
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -162,6 +162,8 @@ class Consumers:
         reader.more = False
         try:
             return work(reader)
+        except KafkaException as exception:
+            raise translated(exception.args[0], "read the log", topic=self._topic, said=self._said) from exception
         finally:
             self._give_back(reader)
 
@@ -230,16 +232,16 @@ class TopicFollower:
     def __init__(self, config: Config, topic: str, said: Said, after: Mapping[int, int]) -> None:
         self._topic, self._said = topic, said
         self._consumer = Consumer(config)
-        self._lock = Lock()
         self._closed = False
         self._consumer.assign([TopicPartition(topic, partition, offset + 1) for partition, offset in after.items()])
 
     def poll(self, timeout_s: float) -> list[tuple[int, Page]]:
         """What came, by partition. `OutOfRange` if something was trimmed before it could be given."""
-        first = self._consumer.poll(timeout_s)
-        if first is None:
-            return []
-        messages = [first, *self._consumer.consume(TAKEN_AT_ONCE, 0)]
+        try:
+            first = self._consumer.poll(timeout_s)
+            messages = [] if first is None else [first, *self._consumer.consume(TAKEN_AT_ONCE, 0)]
+        except KafkaException as exception:
+            raise translated(exception.args[0], "read the log", topic=self._topic, said=self._said) from exception
         records: dict[int, list[Record]] = {}
         positions: dict[int, int] = {}
         for message in messages:
@@ -253,10 +255,9 @@ class TopicFollower:
         return [(partition, Page(records.get(partition, []), end)) for partition, end in positions.items()]
 
     def close(self) -> None:
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._consumer.close()
+        if not self._closed:
+            self._closed = True
+            self._consumer.close()
 
 
 def _check(message: Message, topic: str, said: Said) -> None:
