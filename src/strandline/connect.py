@@ -58,6 +58,9 @@ class Strandline:
         self.log.close()
         self.store.close()
 
+    def __repr__(self) -> str:
+        return f"<Strandline {self.journal!r}>"
+
     def __enter__(self) -> Self:
         return self
 

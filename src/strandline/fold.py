@@ -93,49 +93,46 @@ def fold(state: State, action: Action, place: Place, segment_size: int) -> tuple
 
 
 def _append(state: State, action: Append, place: Place, segment_size: int) -> tuple[State, Effect]:
-    head = state if type(state) is Head else None
-    seq_nr, delete_to = head[:2] if head else (0, 0)
-    if head and (answer := remembered(head, action.append_id)):
-        if answer.digest == action.digest:
-            return state, Duplicate(answer, head.life)
-        return state, Refused("append_id_reused", seq_nr)
-    expected, first = action.expected, action.first
+    # Taken apart at once: asking a named tuple for each of its fields takes longer than all the rest.
+    _, events, append_id, id_given, digest, first, expected, new_expiry_us, _ = action
+    partition, offset, timestamp = place
+    if type(state) is Head:
+        (seq_nr, delete_to, life, _, _, created, _, expire_after_us, _, segment_size, archive_to, prev, _, given,
+         generated) = state  # fmt: skip
+        if answer := remembered(given, generated, append_id):
+            same = answer.digest == digest
+            return state, Duplicate(answer, life) if same else Refused("append_id_reused", seq_nr)
+    else:
+        life = state.life + 1 if state else 1
+        seq_nr, delete_to, prev, created, archive_to, given, generated = 0, 0, 0, timestamp, 0, (), None
+        expire_after_us = None
     if expected is not None and expected != seq_nr:
         return state, Refused("expected", seq_nr)
     last = max(seq_nr, delete_to)
     if first is None:
         first = last + 1
-    elif head:
-        if first <= last:
-            return state, Refused("first", seq_nr)
-        if _segments_between(head, last, first) > EMPTY_SEGMENTS_MAX:
-            return state, Refused("seq_nr_range", seq_nr)
-    end = first + len(action.events) - 1
+    elif type(state) is not Head:
+        prev = delete_to = first - 1
+    elif first <= last:
+        return state, Refused("first", seq_nr)
+    elif segment_of(first, segment_size) - segment_of(last, segment_size) - 1 > EMPTY_SEGMENTS_MAX:
+        return state, Refused("seq_nr_range", seq_nr)
+    end = first + len(events) - 1
     if end > SEQ_NR_MAX:
         return state, Refused("seq_nr_range", seq_nr)
-    if head is None:
-        life = state.life + 1 if state else 1
-        head = _new_head(place, life=life, seq_nr=first - 1, delete_to=first - 1, segment_size=segment_size)
-    return _appended(head, action, place, first, end), _new(EventsAppended, (first, end, head.prev, head.life))
-
-
-def _appended(head: Head, action: Append, place: Place, first: int, last: int) -> Head:
-    # Taken apart at once: asking a named tuple for each of its fields takes longer than all the rest.
-    _, delete_to, life, _, _, created, _, expire_after_us, _, segment_size, archive_to, _, _, given, generated = head
-    _, _, append_id, id_given, digest, _, _, new_expiry_us, _ = action
-    partition, offset, timestamp = place
-    answer = _new(Remembered, (append_id, digest, first, last, offset, timestamp))
+    accepted = _new(Remembered, (append_id, digest, first, end, offset, timestamp))
     if id_given:
-        given = (*given, answer)[-GIVEN_IDS_MAX:]
+        given = (*given, accepted)[-GIVEN_IDS_MAX:]
     else:
-        generated = answer
+        generated = accepted
     if new_expiry_us != KEEP_EXPIRY:
         expire_after_us = None if new_expiry_us == NO_EXPIRY else new_expiry_us
-    expire_at = None if expire_after_us is None else timestamp + expire_after_us
-    return _new(Head, (
-        last, delete_to, life, partition, offset, created, timestamp, expire_after_us, expire_at, segment_size,
-        archive_to, last, delete_to, given, generated,
+    head = _new(Head, (
+        end, delete_to, life, partition, offset, created, timestamp, expire_after_us,
+        None if expire_after_us is None else timestamp + expire_after_us, segment_size, archive_to, end, delete_to,
+        given, generated,
     ))  # fmt: skip
+    return head, _new(EventsAppended, (first, end, prev, life))
 
 
 def _delete(state: State, action: Delete, place: Place, segment_size: int) -> tuple[State, Effect]:
@@ -167,12 +164,12 @@ def _new_head(place: Place, *, life: int, seq_nr: int, delete_to: int, segment_s
     ))  # fmt: skip
 
 
-def remembered(head: Head, append_id: str) -> Remembered | None:
-    """The append of this id, while the head remembers it."""
-    if head.generated is not None and head.generated.append_id == append_id:
-        return head.generated
-    for answer in head.given:
-        if answer.append_id == append_id:
+def remembered(given: tuple[Remembered, ...], generated: Remembered | None, append_id: str) -> Remembered | None:
+    """The append of this id, if it is one of those that a head remembers."""
+    if generated is not None and generated[0] == append_id:
+        return generated
+    for answer in given:
+        if answer[0] == append_id:
             return answer
     return None
 
@@ -180,7 +177,3 @@ def remembered(head: Head, append_id: str) -> Remembered | None:
 def segment_of(seq_nr: int, segment_size: int) -> int:
     """The segment of an event, from 0."""
     return (seq_nr - 1) // segment_size
-
-
-def _segments_between(head: Head, last: int, first: int) -> int:
-    return segment_of(first, head.segment_size) - segment_of(last, head.segment_size) - 1

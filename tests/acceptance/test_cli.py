@@ -93,6 +93,17 @@ def test_bytes(url: str) -> None:
     assert "2 bytes" in call("read", KEY, "--url", url).out
 
 
+def test_a_journal_without_events_says_so_to_people(url: str) -> None:
+    appended(url)
+    for asked, said in [
+        (("order|none",), "order|none: no events\n"),
+        ((KEY, "--from", "99"), f"{KEY}: no events there\n"),
+    ]:
+        found = run("read", *asked, "--url", url)
+        assert (found.code, found.out, found.err) == (0, "", said)
+        assert run("read", *asked, "--url", url, "--json").err == ""
+
+
 def test_readable_lines_do_nothing_to_a_terminal(url: str) -> None:
     hostile = "\x1b[2J\x9b31m\u202e"
     appended(url, tags=["a\u202eb"])

@@ -387,3 +387,13 @@ def test_a_second_close_is_harmless(tmp_path: Path, caplog: pytest.LogCaptureFix
         s.close()
         s.close()
     assert caplog.records == []
+
+
+def test_what_is_open_shows_itself_briefly() -> None:
+    s = strandline.connect("memory:", partitions=3)
+    s.journal.append("order|42", [Event("Placed", 1)])
+    assert repr(s) == "<Strandline <Journal MemoryLog of 3 partitions, MemoryStore>>"
+    assert repr(s.journal.head("order|42")).startswith("Head(seq_nr=1, delete_to=0, life=1, partition=1, offset=0,")
+    assert "given" not in repr(s.journal.head("order|42"))
+    s.close()
+    assert "closed" in repr(s)

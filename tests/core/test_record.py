@@ -342,6 +342,31 @@ def test_a_right_checksum_proves_no_form(action: Action, changed: dict[str, Any]
     fold(None, found, Place(0, 1, 1_000), 10)
 
 
+def _read(header: bytes) -> object:
+    try:
+        return decode_header(header)
+    except BadHeader as bad:
+        return bad.reason
+    except SchemaMismatch as error:
+        return error.name
+
+
+@pytest.mark.req("RA12")
+@settings(max_examples=2_000, deadline=None)
+@given(APPENDS, st.dictionaries(st.sampled_from(["key", "events", "id", "digest"]), JSONS | TEXT | HEX, max_size=2))
+def test_a_plain_append_is_read_as_any_other(action: Append, changed: dict[str, Any]) -> None:
+    plain = action._replace(id_given=False, first=None, expected=None, expire_after_us=KEEP_EXPIRY, headers=None)
+    fields = orjson.loads(encode_header(plain)) | changed
+    del fields["crc"]
+    header = signed(fields)
+    quick = _read(header)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("strandline.record._PLAIN", lambda data: None)
+        assert _read(header) == quick
+    if not changed:
+        assert quick == plain
+
+
 @pytest.mark.req("RA12")
 @settings(max_examples=5_000, deadline=None)
 @given(st.binary() | st.binary().map(signed) | st.binary().map(b'{"crc":"'.__add__), st.integers(1, 4))

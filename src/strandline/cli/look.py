@@ -17,7 +17,7 @@ from strandline.cli.record import KeyArgument
 from strandline.errors import Corrupt
 from strandline.journal import checks
 from strandline.values.events import RecordedEvent
-from strandline.values.heads import Head
+from strandline.values.heads import HEAD_FIELDS, Head
 
 
 def read(
@@ -33,9 +33,11 @@ def read(
     whose = key_of(key)
     first, last = checks.bounds(seq_nr(from_, "--from"), seq_nr(to, "--to"))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    damaged, damage = 0, None
+    count = damaged = 0
+    damage = None
     with options.connect() as s:
         for event in s.journal.read(whose, from_=first, to=last):
+            count += 1
             contents = contents_of(event)
             if contents.damage is not None:
                 damaged, damage = damaged + 1, damage or contents.damage
@@ -44,6 +46,8 @@ def read(
                 sys.stdout.buffer.write(line)
             else:
                 say(event_line(event, contents, width))
+    if not count and not options.json:
+        note(f"{whose}: no events" + (" there" if (first, to) != (1, None) else ""))
     if damage is not None:
         raise Corrupt(
             f"{damage.message}; damaged in all: {damaged}", code=damage.code, hint=damage.hint, **damage.facts
@@ -113,8 +117,7 @@ def _contents_text(contents: Contents) -> str:
 
 
 def _head_fields(found: Head) -> dict[str, Any]:
-    names = "seq_nr delete_to life partition offset created updated expire_after expire_at segment_size archive_to"
-    return {name: getattr(found, name) for name in names.split()}
+    return {name: getattr(found, name) for name in HEAD_FIELDS}
 
 
 def _head_line(found: Head) -> str:

@@ -61,7 +61,11 @@ class Journal:
 
         `expected`: only if the head's seq_nr is this (0: no journal yet), else `SeqNrConflict.expected`. `first`: the
         number of the first event, above all given so far. `append_id`: a UUID; the same append again gets the first
-        answer. `numbers`: whether to wait for the numbers where the log does not give them itself.
+        answer. `expire_after`: the journal is purged so long after its last append (None: never; left out: as before).
+        `headers`: text to text, for the whole append. `numbers`: whether to wait for the numbers where the log does not
+        give them itself.
+
+            journal.append("order|42", [Event("Placed", {"total": 12})], expected=0)
         """
         known, draft = self._append_draft(key, events, expected, first, append_id, expire_after, headers)
         return verdict.appended(known, draft, self._committer.append(draft, self._settings.append_timeout_s))
@@ -226,7 +230,10 @@ class Journal:
     # ------------------------------------------------------------ snapshots
 
     def save_snapshot(self, key: Key | str, seq_nr: int, state: Any, *, life: int | None = None) -> None:
-        """Save a state, straight into the store; again at the same seq_nr replaces it."""
+        """Save what the events up to `seq_nr` come to, straight into the store; again at the same seq_nr replaces it.
+
+        `state` is a JSON value or bytes. `life`, if given, must be the journal's own: else `Conflict.life_ended`.
+        """
         self._check()
         _, written, slice_ = checks.writable_key(key)
         form, data = checks.state_bytes(state, self._settings.event_bytes_max)
@@ -273,7 +280,11 @@ class Journal:
         return 0 if head is None else self._store.delete_snapshots(written, head.life, to=most)
 
     def recover(self, key: Key | str) -> Recovery:
-        """The newest snapshot that no delete has passed, and the events after it: both of one moment."""
+        """The newest snapshot that no delete has passed, and the events after it: both of one moment.
+
+        state = recovery.snapshot.state if recovery.snapshot else {}
+        for event in recovery.events: ...
+        """
         self._check()
         _, written, _ = checks.known_key(key)
         plan = self._reader.plan(written)
@@ -297,6 +308,10 @@ class Journal:
         if not self._closed and forks.generation == self._generation:
             self._closed = True
             self._committer.close()
+
+    def __repr__(self) -> str:
+        log, store = type(self._log).__name__, type(self._store).__name__
+        return f"<Journal {log} of {self._log.partitions} partitions, {store}{', closed' if self._closed else ''}>"
 
     def __enter__(self) -> Self:
         return self

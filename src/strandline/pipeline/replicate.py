@@ -106,7 +106,8 @@ def _session(given: SparkSession | None, master: str | None) -> Iterator[SparkSe
         return
     own = not session.runs()
     try:
-        yield session.start(master)
+        # The JVM only hands pages on: its optimising compiler took half of all its processor time and gained nothing.
+        yield session.start(master, short=True)
     finally:
         if own:
             session.end()

@@ -55,7 +55,8 @@ def start(
     """A session on `master`, by default this machine with all its cores; `conf` goes over our settings.
 
     A process has one session: if there is one, it is checked and given back. `short` makes the start faster and long
-    work slower, for a command that ends soon. `Unsupported.spark_setup` if Spark or Java is missing or does not fit.
+    work of the JVM slower, for who ends soon or works in Python. `Unsupported.spark_setup` if Spark or Java is missing
+    or does not fit.
     """
     pyspark = _pyspark()
     master = master or f"local[{_cores()}]"

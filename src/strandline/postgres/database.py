@@ -158,6 +158,20 @@ class Database:
                 self._pool.give_back(connection)
             return found
 
+    def execute(self, statement: Sent) -> PGresult:
+        """Execute one statement that is a transaction of its own. It is never repeated: see `Transaction.commit`."""
+        connection, _ = self._pool.take()
+        try:
+            (answer,) = connection.exchange((statement,))
+        except psycopg.Error as error:
+            raise self._pool.translated(error, "commit") from error
+        except BaseException:
+            connection.close()  # in the middle of an answer
+            raise
+        finally:
+            self.end(connection)
+        return answer
+
     @contextmanager
     def write(self) -> Iterator[Transaction]:
         """A transaction: committed at the end, undone by any exception."""

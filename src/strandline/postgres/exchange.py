@@ -55,6 +55,16 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
                 raise TimedOut(f"no answer within {limit:g} s") from None
             raise
 
+    @property
+    def quiet(self) -> bool:
+        """Whether the server said nothing since the last answer: what it says unasked is that it ends."""
+        try:
+            poll = select.poll()
+            poll.register(self.pgconn.socket, _READ)
+        except psycopg.OperationalError:
+            return False
+        return not poll.poll(0)
+
     def give_up(self) -> None:
         """Ask the server to stop what it does, and close."""
         with suppress(psycopg.Error):  # a server that cannot be told notices when it answers

@@ -55,10 +55,13 @@ class Pool:
                         code="timeout",
                         hint="call again; use fewer threads",
                     )
-            if self._idle:
+            while self._idle:
                 connection = self._idle.pop()
-                connection.timeout_s = self._timeout_s
-                return connection, True
+                if connection.quiet:
+                    connection.timeout_s = self._timeout_s
+                    return connection, True
+                connection.close()
+                self._count -= 1
             self._count += 1
         try:
             return self._connect(), False
@@ -68,12 +71,12 @@ class Pool:
 
     def give_back(self, connection: Connection) -> None:
         """The caller is done with it. What is not clean is closed."""
-        idle = not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE
-        if idle and not self._closed:
+        if not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE:
             with self._free:
-                self._idle.append(connection)
-                self._free.notify()
-            return
+                if not self._closed:
+                    self._idle.append(connection)
+                    self._free.notify()
+                    return
         with suppress(psycopg.Error):
             connection.close()
         self._gone()
@@ -110,7 +113,8 @@ class Pool:
         """Close what is idle, and what is in use when it comes back. Twice is harmless."""
         if forks.generation != self._generation:
             return  # the connections are the parent's
-        self._closed = True
+        with self._free:
+            self._closed = True
         self._close_idle()
 
     def _connect(self) -> Connection:

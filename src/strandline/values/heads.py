@@ -46,6 +46,15 @@ class Head(NamedTuple):
     def expire_after(self) -> timedelta | None:
         return None if self.expire_after_us is None else timedelta(microseconds=self.expire_after_us)
 
+    def __repr__(self) -> str:
+        return f"Head({', '.join(f'{name}={getattr(self, name)!r}' for name in HEAD_FIELDS)})"
+
+
+HEAD_FIELDS = tuple(
+    "seq_nr delete_to life partition offset created updated expire_after expire_at segment_size archive_to".split()
+)
+"""What users are shown of a head; the rest is the fold's own."""
+
 
 class Ended(NamedTuple):
     """A key that was purged: the number of the life that ended, and the place of its purge."""
