@@ -25,7 +25,7 @@ from strandline.testing import carry
 from strandline.testing.faults import Crash, Faults, crash
 from strandline.urls import Url, urls_of
 from tests.servers.fixtures import started
-from tests.store.keyspaces import RELAXED, open_store, settings_for, url_of
+from tests.store.keyspaces import RELAXED, by_hand, open_store, settings_for, url_of
 
 pytestmark = RELAXED
 PASSWORD = "s3cret-and-never-shown"
@@ -55,7 +55,7 @@ def careless() -> Iterator[CassandraServer]:
 def asked(url: Url, *queries: str) -> list[Any]:
     """The rows of the last of these queries."""
     with closing(Session(url, 30)) as session:
-        return [session.asked(query) for query in queries][-1]
+        return [by_hand(session, query) for query in queries][-1]
 
 
 def keyspaces(url: Url) -> dict[str, str]:

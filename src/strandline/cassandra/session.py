@@ -124,14 +124,6 @@ class Session:
         except FAILURES as error:
             raise outcome_of(error, self.keyspace, writing=True) from error
 
-    def asked(self, text: str) -> list[Any]:
-        """The rows of a query that has no name: for who looks into tables by hand."""
-        session = self._open()
-        try:
-            return list(session.execute(text))
-        except FAILURES as error:
-            raise outcome_of(error, self.keyspace, writing=False) from error
-
     # ------------------------------------------------------------ many at a time
 
     def each(self, queries: Iterable[tuple[str, Sequence[Any]]]) -> Iterator[list[Any]]:
