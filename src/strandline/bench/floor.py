@@ -97,7 +97,7 @@ def bare_in_child(where: dict[str, Any]) -> dict[str, Any]:
             seconds[micro_batch] += time.perf_counter() - from_s
             events[micro_batch] += batch.events
         pointers = [pointer.offset for pointer in s.store.pointers()]
-    steady = [number for number in events if number > 0]
+    steady = [number for number in events if number > 0 and events[number]]  # a last one may have marks alone
     return {
         "events_per_s": sum(events[number] for number in steady) / sum(seconds[number] for number in steady),
         "events": sum(events.values()),

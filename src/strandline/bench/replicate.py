@@ -31,7 +31,7 @@ QUICK_ROWS_FEW, QUICK_ROWS_MANY, QUICK_ROWS_MORE = 400, 800, 1600
 ROWS_A_CALL = 10
 
 
-def pipeline_in_child(where: dict[str, Any], settings: dict[str, Any], master: str = MASTER) -> dict[str, Any]:
+def pipeline_in_child(where: dict[str, Any], master: str = MASTER) -> dict[str, Any]:
     """Carry the whole log; when each micro-batch ended, how many events were in it, and what all of them cost."""
     from strandline.bench.spent import Spent
     from strandline.pipeline.progress import Progress
@@ -46,7 +46,7 @@ def pipeline_in_child(where: dict[str, Any], settings: dict[str, Any], master: s
             batches.append((time.perf_counter(), progress.events, pointers, spent.seconds()))
 
     from_s = time.perf_counter()
-    summary = run(**where, once=True, progress=took, master=master, **settings)
+    summary = run(**where, once=True, progress=took, master=master)
     to_s = time.perf_counter()
     seconds = [ended[0] - before[0] for before, ended in pairwise(batches)]
     steady = sum(events for _, events, _, _ in batches[1:])
@@ -102,10 +102,7 @@ def _filled(on: str, plan: Plan) -> Iterator[dict[str, Any]]:
 
 def _side(function: str, on: str, work: dict[str, Any], plan: Plan) -> Sample:
     with _filled(on, plan) as where:
-        if function.startswith("floor:"):
-            answer = in_child(function, where={**where, **_settings(plan)}, **work)
-        else:
-            answer = in_child(function, where=where, settings=_settings(plan), **work)
+        answer = in_child(function, where={**where, **_settings(plan)}, **work)
     _check(answer, QUICK_ACTIONS if plan.quick else ACTIONS)
     return Sample(answer["events_per_s"], answer)
 
@@ -163,7 +160,7 @@ def _add(url: str, plan: Plan) -> Sample:
     """Append more, and see how long it takes to carry that."""
     appends, keys = (QUICK_ROWS_MORE, QUICK_KEYS) if plan.quick else (ROWS_MORE, KEYS)
     in_child("fill:fill_in_child", where={"url": url}, keys=keys, appends=appends, events=1)
-    answer = in_child("replicate:pipeline_in_child", where={"url": url}, settings=_settings(plan))
+    answer = in_child("replicate:pipeline_in_child", where={"url": url, **_settings(plan)})
     _check(answer, appends)
     return Sample(answer["us_per_event"], answer)
 
