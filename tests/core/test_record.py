@@ -342,8 +342,6 @@ def test_a_right_checksum_proves_no_form(action: Action, changed: dict[str, Any]
     fold(None, found, Place(0, 1, 1_000), 10)
 
 
-@pytest.mark.req("RA12")
-@settings(max_examples=5_000, deadline=None)
 def _read(header: bytes) -> object:
     try:
         return decode_header(header)
@@ -353,6 +351,8 @@ def _read(header: bytes) -> object:
         return error.name
 
 
+@pytest.mark.req("RA12")
+@settings(max_examples=2_000, deadline=None)
 @given(APPENDS, st.dictionaries(st.sampled_from(["key", "events", "id", "digest"]), JSONS | TEXT | HEX, max_size=2))
 def test_a_plain_append_is_read_as_any_other(action: Append, changed: dict[str, Any]) -> None:
     plain = action._replace(id_given=False, first=None, expected=None, expire_after_us=KEEP_EXPIRY, headers=None)
@@ -367,6 +367,8 @@ def test_a_plain_append_is_read_as_any_other(action: Append, changed: dict[str, 
         assert quick == plain
 
 
+@pytest.mark.req("RA12")
+@settings(max_examples=5_000, deadline=None)
 @given(st.binary() | st.binary().map(signed) | st.binary().map(b'{"crc":"'.__add__), st.integers(1, 4))
 @example(b'{"crc":"', 1)
 @example(signed(b"[" * 5_000), 1)
