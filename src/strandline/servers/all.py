@@ -38,3 +38,13 @@ def watch(servers: Sequence[Server]) -> NoReturn:
             if not server.alive:
                 raise server.process.failure("ended by itself")
         time.sleep(WATCH_S)
+
+
+def example(servers: Sequence[Server]) -> str | None:
+    """Options that open a journal on these servers; None if they are not enough for one."""
+    urls = {server.name: server.url for server in servers}
+    log = f"{urls['kafka']}/shop" if "kafka" in urls else urls.get("postgres")
+    store = f"{urls['cassandra']}/shop" if "cassandra" in urls else urls.get("postgres")
+    if log is None or store is None:
+        return None
+    return f"--url '{log}'" if log == store else f"--log '{log}' --store '{store}'"

@@ -60,8 +60,13 @@ class Process:
         self._orders = cast("IO[bytes]", self._keeper.stdin)
         # A fork of ours would hold the pipe open and keep the server alive after our death.
         os.register_at_fork(after_in_child=self._orders.close)
-        with cast("IO[bytes]", self._keeper.stdout) as told:
-            pid = told.readline()
+        try:
+            with cast("IO[bytes]", self._keeper.stdout) as told:
+                pid = told.readline()
+        except BaseException:  # Ctrl-C
+            self._orders.close()
+            self._keeper.wait()
+            raise
         if not pid:
             self._ended()
             raise self.failure(f"does not start (exit code {self._keeper.returncode})")

@@ -106,6 +106,10 @@ class Server(ABC):
                     self._forget()  # otherwise its log is left to be read
                 if not again:
                     raise
+            except BaseException:  # Ctrl-C
+                self.kill()
+                self._forget()
+                raise
             else:
                 break
         return self
