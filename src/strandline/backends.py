@@ -167,9 +167,9 @@ class _Postgres:
         from strandline.store.postgres import PostgresStore
 
         if log is None:
-            return PostgresStore.open(url, settings, None, None)
+            return PostgresStore.open(url, settings, None, None, clock=clock)
         settings = replace(settings, segment_size=_segment_size(settings, log))
-        return PostgresStore.open(url, settings, log.log_id, log.partitions)
+        return PostgresStore.open(url, settings, log.log_id, log.partitions, clock=clock)
 
     def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
         from strandline.postgres import describe_database

@@ -13,11 +13,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 import strandline
 from strandline import Event, InvalidInput, Key, SchemaMismatch, Unsupported
+from strandline.servers.postgres import PostgresServer
 from strandline.testing import FakeClock, carry
 
 KEY = Key("order", "42")
@@ -88,6 +90,41 @@ def test_memory_ends_with_its_connection() -> None:
     with strandline.connect(log="memory:", store="memory:") as s:
         one(s)
         assert payloads(s) == [1]
+
+
+@pytest.mark.req("J1", "RJ1")
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgresql"])
+@pytest.mark.parametrize("log", ["memory", "sqlite", "postgresql"])
+def test_any_log_goes_with_any_store(tmp_path: Path, postgres: PostgresServer, log: str, store: str) -> None:
+    def url(scheme: str, name: str) -> str:
+        if scheme == "postgresql":
+            return f"{postgres.url}&schema={name}_{tmp_path.name}_{uuid4().hex[:8]}"
+        return "memory:" if scheme == "memory" else f"sqlite:{tmp_path}/{name}.db"
+
+    given: dict[str, Any] = {"log": url(log, "l"), "store": url(store, "s")}
+    with strandline.connect(**given, partitions=3, segment_size=5) as s:
+        one(s)
+        carry(s)
+        one(s, 2)
+        assert payloads(s) == [1, 2]
+        assert s.shared == ("memory" not in {log, store})
+        assert s.local == ("sqlite" in {log, store})
+    if "memory" not in {log, store}:
+        with strandline.connect(**given, schema="check") as s:
+            assert payloads(s) == [1, 2]
+            assert (s.log.partitions, s.store.settings.segment_size) == (3, 5)
+
+
+@pytest.mark.req("J1")
+def test_one_database_for_both(postgres: PostgresServer) -> None:
+    url = postgres.database()
+    with strandline.connect(url) as s:
+        one(s)
+        carry(s)
+        one(s, 2)
+        assert (payloads(s), s.shared, s.local) == ([1, 2], True, False)
+    with strandline.connect(log=url, store=url, schema="check") as s:
+        assert payloads(s) == [1, 2]
 
 
 @pytest.mark.req("J26")

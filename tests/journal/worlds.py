@@ -18,18 +18,28 @@ from strandline.store.memory import MemoryStore
 from strandline.testing import LastWriteWinsStore
 from strandline.testing.inexact import InexactMemoryLog
 from strandline.values.events import RecordedEvent
+from tests.servers.fixtures import shared_postgres
 
-BACKENDS = ("memory", "sqlite")
+BACKENDS = ("memory", "sqlite", "postgresql")
 KEY = Key("order", "42")
 
 
 @contextmanager
 def world(backend: str, folder: Path, **settings: Any) -> Iterator[Strandline]:
     """An empty journal, or the one that is in the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    url = "memory:" if backend == "memory" else f"sqlite:{folder}/orders"
-    with strandline.connect(url, **settings) as s:
+    with strandline.connect(_url(backend, folder), **settings) as s:
         yield s
+
+
+def _url(backend: str, folder: Path) -> str:
+    """Where the journal of a folder is. On a server a schema stands for the folder."""
+    if backend == "memory":
+        return "memory:"
+    if backend == "postgresql":
+        name = hashlib.sha256(str(folder).encode()).hexdigest()[:32]
+        return f"{shared_postgres().url}&schema=folder_{name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:{folder}/orders"
 
 
 def last_write_wins(*, partitions: int = 1, segment_size: int = 10_000, **settings: Any) -> Strandline:

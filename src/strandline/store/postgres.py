@@ -8,7 +8,7 @@ Every read is one statement, and so of one moment.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
 
@@ -52,8 +52,11 @@ _DIGEST: Final = struct.Struct("!iq")
 class PostgresStore:
     """All protocols of `store.api`. Safe to share between threads; not across a fork."""
 
-    def __init__(self, database: Database, settings: StoreSettings, lease_s: float) -> None:
+    def __init__(
+        self, database: Database, settings: StoreSettings, lease_s: float, clock: Callable[[], int] | None = None
+    ) -> None:
         self.settings = settings
+        self._clock = clock
         self._database = database
         self._lease_s = lease_s
         self._leases: list[BeatingLease] = []
@@ -66,9 +69,10 @@ class PostgresStore:
         log_id: str | None,
         partitions: int | None,
         *,
+        clock: Callable[[], int] | None = None,
         advisory: bool = True,
     ) -> PostgresStore:
-        """Open a store, or create it for this log. None stands for what creation fixed.
+        """Open a store, or create it for this log. None stands for what creation fixed, and for the server's clock.
 
         `SchemaMismatch` for another log, other fixed settings, another fold; without a `log_id` nothing is created.
         """
@@ -83,7 +87,7 @@ class PostgresStore:
         except BaseException:
             database.close()
             raise
-        return cls(database, found, settings.lease_s)
+        return cls(database, found, settings.lease_s, clock)
 
     # ------------------------------------------------------------ read
 
@@ -156,6 +160,7 @@ class PostgresStore:
             check_pointer(found, seen)
             if new.offset <= found.offset:  # all of it is there
                 return
+            transaction.take_long()
             _remove(transaction, change)
             events: Iterable[EventRow] = change.events
             if carefully:
@@ -171,8 +176,9 @@ class PostgresStore:
     def take_lease(self, holder: str) -> BeatingLease:
         for _ in range(TAKE_TRIES):
             row = self._free_row()
+            since = None if self._clock is None else self._clock()
             with self._database.write() as transaction:
-                taken = transaction.rows("take_lease", (holder, row.fence, row.beat))
+                taken = transaction.rows("take_lease", (holder, row.fence, row.beat, since))
                 if taken:
                     ((fence,),) = taken
                     pointers = self._pointers(transaction.rows("lock_pointers"))

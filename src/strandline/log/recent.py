@@ -1,0 +1,68 @@
+"""What a writer left behind: where a partition ended after its last commit, and the states that it knew then.
+
+As long as nobody else writes that partition, all of it still holds, and the next append needs to ask nothing: its one
+statement moves the partition on from there, or changes nothing because it does not end there any more. Who uses what is
+remembered takes it away, so that two threads never go on from the same end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from threading import Lock
+from typing import Final, NamedTuple
+
+from strandline.log.folding import End
+from strandline.values.heads import State
+
+STATES_MAX: Final = 10_000
+LATER: Final = 16
+"""After somebody else was there, so many appends ask first."""
+
+
+class Left(NamedTuple):
+    """The end of a partition, and states of its keys as of then; None for a key that had none."""
+
+    end: End
+    states: dict[str, State]
+
+
+class Recent:
+    """What was left in each partition, and the server's clock. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._left: dict[int, Left] = {}
+        self._wary: dict[int, int] = {}
+        self._ahead_us = 0
+
+    def take(self, partition: int) -> Left | None:
+        """What was left there, for the caller alone; nobody has it until it is left again."""
+        with self._lock:
+            return self._left.pop(partition, None)
+
+    def leave(self, partition: int, before: Left | None, start: End, end: End, states: Mapping[str, State]) -> None:
+        """A commit moved the partition from `start` to `end`. What was left `before` holds if it was at `start`."""
+        known = before.states if before is not None and before.end == start else {}
+        if len(known) > STATES_MAX:
+            known = {}
+        known.update(states)
+        with self._lock:
+            wary = self._wary.get(partition, 0)
+            if wary:
+                self._wary[partition] = wary - 1
+            else:
+                self._left[partition] = Left(end, known)
+
+    def met_others(self, partition: int) -> None:
+        """Somebody else had moved the partition."""
+        with self._lock:
+            self._wary[partition] = LATER
+
+    def told(self, server_us: int) -> None:
+        """The server's clock said this a moment ago."""
+        self._ahead_us = server_us - time.monotonic_ns() // 1000
+
+    def now_us(self) -> int:
+        """The server's clock, as far as is known here: never the clock of this machine, which may be set."""
+        return time.monotonic_ns() // 1000 + self._ahead_us

@@ -1,0 +1,64 @@
+"""Logs in PostgreSQL for tests, and what other processes do to them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import Any
+from uuid import uuid4
+
+from strandline.fold import EventsAppended
+from strandline.log.postgres import PostgresLog
+from strandline.servers.postgres import PostgresServer
+from strandline.settings import Settings
+from strandline.testing.log_contract.made import KEY, PARTITIONS, draft_of, keys_in
+from strandline.urls import Url, urls_of
+
+
+def new_url(server: PostgresServer) -> str:
+    """A schema that nobody has used yet."""
+    return f"{server.url}&schema=s{uuid4().hex}"
+
+
+def parsed(url: str) -> Url:
+    return urls_of(url).log
+
+
+def opened(url: str, *, advisory: bool = True, **settings: Any) -> PostgresLog:
+    """A log of a few partitions."""
+    return PostgresLog(parsed(url), settings=Settings.of({"partitions": PARTITIONS, **settings}), advisory=advisory)
+
+
+def create(url: str, advisory: bool, start: Any, answers: Any) -> None:
+    """Open a log, or make it, with others at the same time; its id."""
+    start.wait()
+    try:
+        with closing(opened(url, advisory=advisory)) as log:
+            log.append([draft_of(KEY, os.getpid(), append_id=uuid4().hex)])
+            answers.put(log.log_id)
+    except Exception as error:
+        answers.put(repr(error))
+
+
+def compete(url: str, rounds: int, start: Any, answers: Any) -> None:
+    """Append with `expected` 0, 1, 2 …; which ones won."""
+    with closing(opened(url)) as log:
+        start.wait()
+        won = []
+        for number in range(rounds):
+            (answer,) = log.append([draft_of(KEY, os.getpid(), expected=number, append_id=uuid4().hex)])
+            if isinstance(answer.effect, EventsAppended):
+                won.append(number)
+        answers.put(won)
+
+
+def cross(url: str, name: int, count: int, start: Any, answers: Any) -> None:
+    """Append to two partitions at once, in an order that differs by name; the places."""
+    with closing(opened(url)) as log:
+        keys = [keys_in(1, 1)[0], keys_in(3, 1)[0]]
+        start.wait()
+        places: list[Any] = []
+        for number in range(count):
+            drafts = [draft_of(key, name, number, append_id=uuid4().hex) for key in (keys if name % 2 else keys[::-1])]
+            places += [answer.place for answer in log.append(drafts)]
+        answers.put(places)

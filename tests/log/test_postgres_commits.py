@@ -1,0 +1,410 @@
+"""What commits to a PostgreSQL log keep: their order, across partitions, processes, lost answers and poolers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from strandline.errors import Unavailable
+from strandline.fold import Duplicate, EventsAppended
+from strandline.log.api import Log
+from strandline.log.postgres import PostgresLog
+from strandline.postgres.database import Transaction
+from strandline.postgres.pool import Pool
+from strandline.record import decode_header
+from strandline.servers.postgres import PostgresServer
+from strandline.servers.server import temporary_place
+from strandline.settings import Settings
+from strandline.testing.log_contract import LogContract, Opened
+from strandline.testing.log_contract.made import KEY, PARTITIONS, draft_of, everything, keys_in, mark_in, partition_for
+from strandline.values.actions import Append
+from tests.log.postgres_logs import compete, cross, new_url, opened, parsed
+from tests.servers.proxy import Mischief, Proxy
+
+ID = "7" * 32
+PROCESSES = 4
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> str:
+    return new_url(postgres)
+
+
+@pytest.fixture
+def log(url: str) -> Iterator[PostgresLog]:
+    with closing(opened(url)) as made:
+        yield made
+
+
+@pytest.fixture
+def proxy(postgres: PostgresServer) -> Iterator[Proxy]:
+    with tempfile.TemporaryDirectory(dir=temporary_place()) as folder, Proxy(postgres.folder, Path(folder)) as made:
+        yield made
+
+
+def through(proxy: Proxy, postgres: PostgresServer, url: str) -> str:
+    return url.replace(str(postgres.folder), str(proxy.folder))
+
+
+def in_processes(work: Callable[..., None], arguments: list[tuple[Any, ...]]) -> list[Any]:
+    """What the work puts into its queue, in so many processes that start together."""
+    context = multiprocessing.get_context("spawn")
+    start, answers = context.Barrier(len(arguments)), context.Queue()
+    processes = [context.Process(target=work, args=(*given, start, answers)) for given in arguments]
+    for process in processes:
+        process.start()
+    found = [answers.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join(30)
+    return found
+
+
+# ---------------------------------------------------------------- order
+
+
+@pytest.mark.req("RA5", "J28")
+def test_who_comes_first_and_commits_last_leaves_no_hole(log: PostgresLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """late-commit: a reader polls all the time; it sees both, once, in the order of their offsets."""
+    begun, may_commit = threading.Event(), threading.Event()
+    commit = Transaction.commit
+
+    def slow(self: Transaction, *last: Any) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert may_commit.wait(60)
+        commit(self, *last)
+
+    monkeypatch.setattr(Transaction, "commit", slow)
+    keys = keys_in(1, 2)
+    first = threading.Thread(target=log.append, args=([draft_of(keys[0], "first")],))
+    second = threading.Thread(target=log.append, args=([draft_of(keys[1], "second")],))
+    first.start()
+    assert begun.wait(60)
+    second.start()
+    seen: list[int] = []
+    after = -1
+    for _ in range(20):
+        page = log.read(1, after=after)
+        assert not page.records, "the second passed the first"
+        assert log.newest()[1] == -1
+    may_commit.set()
+    deadline = time.monotonic() + 60
+    while len(seen) < 2 and time.monotonic() < deadline:
+        page = log.read(1, after=after)
+        seen += [record.offset for record in page.records]
+        after = page.position - 1
+    first.join()
+    second.join()
+    assert seen == [0, 1]
+    assert [record.key for record in everything(log, 1)] == keys
+
+
+@pytest.mark.req("J28")
+def test_other_partitions_do_not_wait(log: PostgresLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_commit = threading.Event(), threading.Event()
+    commit = Transaction.commit
+
+    def slow(self: Transaction, *last: Any) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert may_commit.wait(60)
+        commit(self, *last)
+
+    monkeypatch.setattr(Transaction, "commit", slow)
+    first = threading.Thread(target=log.append, args=([draft_of(keys_in(1, 1)[0])],))
+    first.start()
+    assert begun.wait(60)
+    assert log.append([draft_of(keys_in(2, 1)[0])])[0].place is not None
+    may_commit.set()
+    first.join()
+
+
+@pytest.mark.req("J28")
+def test_the_clock_is_the_servers(log: PostgresLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = time.time_ns() // 1000
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    (answer,) = log.append([draft_of(KEY)])
+    assert answer.place is not None
+    assert abs(answer.place.timestamp - before) < 600 * 10**6
+
+
+@pytest.mark.req("J28", "RA5", "RA6", "J25")
+def test_processes_that_cross_partitions_wait_for_no_deadlock(url: str, log: PostgresLog) -> None:
+    count = 40
+    places = in_processes(cross, [(url, number, count) for number in range(PROCESSES)])
+    given = sorted(place for answers in places for place in answers)
+    for partition in (1, 3):
+        records = everything(log, partition)
+        assert [record[:3] for record in records] == [place for place in given if place.partition == partition]
+        assert [record.offset for record in records] == list(range(PROCESSES * count))
+        assert [record.timestamp for record in records] == sorted({record.timestamp for record in records})
+
+
+@pytest.mark.req("RA9", "J37")
+def test_of_ten_writers_with_one_expected_exactly_one_wins(url: str, log: PostgresLog) -> None:
+    rounds = 15
+    won = in_processes(compete, [(url, rounds)] * 10)
+    assert sorted(number for numbers in won for number in numbers) == list(range(rounds))
+    assert [record.first for record in everything(log, partition_for(KEY))] == list(range(1, rounds + 1))
+
+
+# ---------------------------------------------------------------- lost answers
+
+
+@pytest.mark.req("RA3", "RA8")
+@pytest.mark.parametrize(("mischief", "there"), [("lose answer", True), ("lose request", False)])
+def test_an_answer_that_is_lost_after_commit_was_sent_is_unknown(
+    postgres: PostgresServer, url: str, proxy: Proxy, mischief: Mischief, there: bool
+) -> None:
+    """ack-then-die, at the server's side: the same append id tells what became of it."""
+    draft = draft_of(KEY, "once", append_id=ID)
+    with closing(opened(through(proxy, postgres, url))) as log:
+        log.append([mark_in(0)])
+        proxy.mischief = mischief
+        with pytest.raises(Unavailable) as caught:
+            log.append([draft])
+        assert proxy.done.wait(10)
+        assert (caught.value.name, caught.value.applied) == ("Unavailable.away", "unknown")
+        assert "append id" in caught.value.hint
+        assert len(everything(log, partition_for(KEY))) == there
+        (again,) = log.append([draft])
+        assert isinstance(again.effect, Duplicate if there else EventsAppended)
+        assert len(everything(log, partition_for(KEY))) == 1
+
+
+@pytest.mark.req("RA3")
+def test_an_answer_that_does_not_come_in_time_is_unknown(postgres: PostgresServer, url: str, proxy: Proxy) -> None:
+    with closing(opened(through(proxy, postgres, url), append_timeout_s=0.5)) as log:
+        log.append([mark_in(0)])
+        proxy.mischief = "keep back"
+        started = time.monotonic()
+        with pytest.raises(Unavailable) as caught:
+            log.append([draft_of(KEY, append_id=ID)])
+        assert (caught.value.name, caught.value.applied) == ("Unavailable.timeout", "unknown")
+        assert time.monotonic() - started < 10
+        assert isinstance(log.append([draft_of(KEY, append_id=ID)])[0].effect, Duplicate)
+
+
+@pytest.mark.req("RA2")
+@pytest.mark.parametrize("trigger", [b"FOR UPDATE", b"log_head"])
+def test_what_is_lost_before_commit_was_sent_is_refused_or_tried_again(
+    postgres: PostgresServer, url: str, trigger: bytes
+) -> None:
+    with (
+        tempfile.TemporaryDirectory(dir=temporary_place()) as folder,
+        Proxy(postgres.folder, Path(folder), trigger) as proxy,
+        closing(opened(through(proxy, postgres, url))) as log,
+    ):
+        log.append([mark_in(0)])
+        proxy.mischief = "lose request"
+        (answer,) = log.append([draft_of(KEY)])
+        assert proxy.done.is_set()
+        assert answer.effect == EventsAppended(1, 1, 0, 1)
+        assert len(everything(log, partition_for(KEY))) == 1
+
+
+def test_a_partition_that_somebody_holds_is_waited_for_no_longer_than_the_time_out(url: str, log: PostgresLog) -> None:
+    with (
+        psycopg.connect(url.partition("&schema")[0]) as connection,
+        closing(opened(url, append_timeout_s=0.5)) as impatient,
+    ):
+        schema = parsed(url).parameters["schema"]
+        connection.execute(f'SELECT * FROM "{schema}".log_partition FOR UPDATE')
+        started = time.monotonic()
+        with pytest.raises(Unavailable) as caught:
+            impatient.append([draft_of(KEY)])
+        assert (caught.value.name, caught.value.applied) == ("Unavailable.timeout", "no")
+        assert time.monotonic() - started < 10
+        connection.rollback()
+        assert impatient.append([draft_of(KEY)])[0].effect == EventsAppended(1, 1, 0, 1)
+
+
+@pytest.mark.req("RA2")
+def test_a_writer_that_sleeps_in_its_transaction_loses_its_locks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = Transaction.commit
+    with closing(opened(url, append_timeout_s=1)) as sleeper, closing(opened(url)) as other:
+
+        def late(self: Transaction, *last: Any) -> None:
+            monkeypatch.setattr(Transaction, "commit", commit)
+            assert other.append([draft_of(KEY, "other")])[0].place is not None
+            commit(self, *last)
+
+        monkeypatch.setattr(Transaction, "commit", late)
+        with pytest.raises(Unavailable) as caught:
+            sleeper.append([draft_of(KEY, "sleeper")])
+        assert caught.value.code in {"timeout", "away"}
+        assert len(everything(other, partition_for(KEY))) == 1
+        assert sleeper.append([draft_of(KEY)])[0].effect == EventsAppended(2, 2, 1, 1)
+
+
+# ---------------------------------------------------------------- connections
+
+
+@pytest.mark.req("RS8")
+def test_connections_that_broke_while_idle_are_replaced_without_a_word(url: str, log: PostgresLog) -> None:
+    log.append([draft_of(KEY)])
+    for call in (log.newest, lambda: log.append([draft_of(KEY)])):
+        with psycopg.connect(url.partition("&schema")[0]) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'strandline'"
+            )
+        call()
+    assert log.newest()[partition_for(KEY)] == 1
+
+
+def test_a_session_that_is_ended_while_it_waits_is_replaced(url: str, log: PostgresLog) -> None:
+    terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    with (
+        psycopg.connect(url.partition("&schema")[0]) as holder,
+        psycopg.connect(holder.info.dsn, autocommit=True) as other,
+    ):
+        holder.execute(f'SELECT * FROM "{parsed(url).parameters["schema"]}".log_partition FOR UPDATE')
+        answers: list[Any] = []
+        waiting = threading.Thread(target=lambda: answers.extend(log.append([draft_of(KEY)])))
+        waiting.start()
+        deadline = time.monotonic() + 30
+        while not other.execute(terminate).fetchall():
+            assert time.monotonic() < deadline
+        holder.rollback()
+        waiting.join(30)
+    assert [answer.effect for answer in answers] == [EventsAppended(1, 1, 0, 1)]
+
+
+def test_more_threads_than_connections_take_turns(log: PostgresLog) -> None:
+    threads = [threading.Thread(target=log.append, args=([draft_of(f"order|{number}")],)) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(len(everything(log, partition)) for partition in range(PARTITIONS)) == 40
+
+
+@pytest.fixture
+def pooled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a pooler in transaction mode: each transaction comes over another session, which remembers nothing."""
+    take = Pool.take
+
+    def forgetful(self: Pool) -> Any:
+        connection, reused = take(self)
+        if reused:
+            self._idle.insert(0, connection)
+            connection = self._idle.pop()
+            connection.execute("DISCARD ALL")
+        return connection, reused
+
+    monkeypatch.setattr(Pool, "take", forgetful)
+
+
+@pytest.mark.usefixtures("pooled")
+class TestPooledPostgresLog(LogContract):
+    """The whole contract, without session state."""
+
+    @pytest.fixture
+    def opened(self, postgres: PostgresServer) -> Iterator[Opened]:
+        url = new_url(postgres)
+        made: list[Log] = []
+
+        def opened_(*, clock: Any = None, **settings: Any) -> Log:
+            made.append(PostgresLog(parsed(url), settings=Settings.of(settings), clock=clock))
+            return made[-1]
+
+        yield opened_
+        for each in made:
+            each.close()
+
+
+def test_nothing_is_prepared_and_no_session_lock_is_left(url: str, log: PostgresLog) -> None:
+    for number in range(20):
+        log.append([draft_of(KEY, number)])
+        log.read(partition_for(KEY), after=-1)
+    connection, _ = log._database._pool.take()
+    try:
+        assert connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone() == (0,)
+        found = connection.execute("SELECT count(*) FROM pg_settings WHERE source = 'session'").fetchone()
+        assert found == (0,)
+    finally:
+        log._database._pool.give_back(connection)
+
+
+# ---------------------------------------------------------------- killed
+
+
+@pytest.mark.req("RA1", "RA2", "RA3", "RA4", "RA5", "RA6", "RS8")
+@pytest.mark.timeout(240)
+def test_a_server_that_is_killed_under_load_loses_repeats_and_reorders_nothing() -> None:
+    kills, writers = 6, 4
+    done = threading.Event()
+    sent: list[dict[str, str]] = [{} for _ in range(writers)]
+
+    def write(log: PostgresLog, writer: int) -> None:
+        number = 0
+        while not done.is_set():
+            number += 1
+            append_id = f"{writer:016x}{number:016x}"
+            draft = draft_of(f"order|{writer}", number, append_id=append_id)
+            while True:
+                try:
+                    (answer,) = log.append([draft])
+                except Unavailable as error:
+                    sent[writer].setdefault(append_id, error.applied)
+                    if done.wait(0.01):
+                        break
+                    continue
+                assert answer.effect is not None
+                sent[writer][append_id] = "ok"
+                break
+
+    with PostgresServer() as server:
+        with closing(opened(f"{server.url}&schema=killed", append_timeout_s=5)) as log:
+            threads = [threading.Thread(target=write, args=(log, writer)) for writer in range(writers)]
+            for thread in threads:
+                thread.start()
+            for _ in range(kills):
+                _until_more(lambda: sum(len(each) for each in sent), 40)
+                server.kill()
+                server.restart()
+                returned = time.monotonic()
+                _until_more(lambda: sum(log.newest()), 1)
+                assert time.monotonic() - returned < 5
+            done.set()
+            for thread in threads:
+                thread.join()
+        with closing(opened(f"{server.url}&schema=killed")) as log:
+            _check(log, sent)
+
+
+def _check(log: PostgresLog, sent: list[dict[str, str]]) -> None:
+    """Everything acknowledged is there once and in order; the rest at most once."""
+    found: dict[str, list[str]] = {}
+    for partition in range(PARTITIONS):
+        records = everything(log, partition)
+        assert [record.offset for record in records] == list(range(len(records)))
+        assert [record.timestamp for record in records] == sorted({record.timestamp for record in records})
+        for record in records:
+            action = decode_header(record.header)
+            assert isinstance(action, Append)
+            found.setdefault(action.key, []).append(action.append_id)
+    for writer, outcomes in enumerate(sent):
+        ids = found[f"order|{writer}"]
+        assert ids == sorted(set(ids)), "once each, in the order in which they were sent"
+        assert set(ids) >= {append_id for append_id, outcome in outcomes.items() if outcome == "ok"}
+        assert len(ids) > 50
+
+
+def _until_more(count: Callable[[], int], more: int) -> None:
+    deadline = time.monotonic() + 90
+    least = count() + more
+    while count() < least:
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.005)

@@ -1,0 +1,158 @@
+"""Appends in one round trip: only as long as nobody else writes the partition, and never from what no longer holds."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.errors import Unavailable
+from strandline.fold import Duplicate, EventsAppended, Refused
+from strandline.log.postgres import PostgresLog
+from strandline.log.recent import LATER
+from strandline.postgres.exchange import Connection
+from strandline.servers.postgres import PostgresServer
+from strandline.servers.server import temporary_place
+from strandline.testing.log_contract.made import (
+    HOUR_US,
+    KEY,
+    draft_of,
+    everything,
+    in_threads,
+    keys_in,
+    mark_in,
+    partition_for,
+    purge_of,
+)
+from tests.log.postgres_logs import new_url, opened
+from tests.servers.proxy import Mischief, Proxy
+
+ID = "9" * 32
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> str:
+    return new_url(postgres)
+
+
+@pytest.fixture
+def log(url: str) -> Iterator[PostgresLog]:
+    with closing(opened(url)) as made:
+        yield made
+
+
+@pytest.fixture
+def trips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many statements went together, in each round trip of an append."""
+    counted: list[int] = []
+    exchange = Connection.exchange
+
+    def counting(self: Connection, statements: Any) -> Any:
+        counted.append(len(statements))
+        return exchange(self, statements)
+
+    monkeypatch.setattr(Connection, "exchange", counting)
+    return counted
+
+
+def first(log: PostgresLog, draft: Any) -> Any:
+    return log.append([draft])[0].effect
+
+
+def test_who_writes_alone_needs_one_round_trip(log: PostgresLog, trips: list[int]) -> None:
+    for number in range(5):
+        assert first(log, draft_of(KEY, expected=number)) == EventsAppended(number + 1, number + 1, number, 1)
+    assert trips == [3, 2, 1, 1, 1, 1]
+    other = keys_in(partition_for(KEY), 2)[1]
+    trips.clear()
+    for _ in range(2):
+        log.append([draft_of(other)])
+        log.append([draft_of(KEY)])
+    assert trips == [3, 2, 1, 1, 1]
+    records = everything(log, partition_for(KEY))
+    assert [record.offset for record in records] == list(range(9))
+    assert [record.timestamp for record in records] == sorted({record.timestamp for record in records})
+
+
+@pytest.mark.req("J27", "RA5", "RA9")
+def test_what_others_wrote_is_seen(url: str, log: PostgresLog, trips: list[int]) -> None:
+    with closing(opened(url)) as other:
+        for number in range(3):
+            first(log, draft_of(KEY, expected=number))
+        assert first(other, draft_of(KEY, expected=3)) == EventsAppended(4, 4, 3, 1)
+        assert first(log, draft_of(KEY, expected=3)) == Refused("expected", 4)
+        assert first(log, draft_of(KEY, expected=4)) == EventsAppended(5, 5, 4, 1)
+        assert first(other, purge_of(KEY)) is not None
+        assert first(log, draft_of(KEY)) == EventsAppended(1, 1, 0, 2)
+        trips.clear()
+        for _ in range(LATER + 2):
+            log.append([draft_of(KEY)])
+        assert trips[0] > 1, "it asks for a while"
+        assert trips[-1] == 1, "and then goes on alone"
+    assert [record.offset for record in everything(log, partition_for(KEY))] == list(range(LATER + 9))
+
+
+@pytest.mark.req("RA2", "RA8")
+def test_refusals_and_duplicates_rest_on_what_is_there(url: str, log: PostgresLog) -> None:
+    draft = draft_of(KEY, "once", append_id=ID)
+    assert first(log, draft) == EventsAppended(1, 1, 0, 1)
+    assert isinstance(first(log, draft), Duplicate)
+    answers = log.append([draft, draft_of(KEY, expected=9), draft_of(KEY, expected=1)])
+    assert [type(answer.effect) for answer in answers] == [Duplicate, Refused, EventsAppended]
+    assert first(log, draft_of(KEY, expected=0)) == Refused("expected", 2)
+    with closing(opened(url)) as other:
+        first(other, purge_of(KEY))
+    assert first(log, draft) == EventsAppended(1, 1, 0, 2)
+
+
+@pytest.mark.req("RA3", "RA8")
+@pytest.mark.parametrize(("mischief", "there"), [("lose answer", 2), ("lose request", 1)])
+def test_a_lost_answer_is_unknown(postgres: PostgresServer, url: str, mischief: Mischief, there: int) -> None:
+    with (
+        tempfile.TemporaryDirectory(dir=temporary_place()) as folder,
+        Proxy(postgres.folder, Path(folder), b"moved AS") as proxy,
+        closing(opened(url.replace(str(postgres.folder), folder))) as log,
+    ):
+        first(log, draft_of(KEY))
+        proxy.mischief = mischief
+        draft = draft_of(KEY, "once", append_id=ID)
+        with pytest.raises(Unavailable) as caught:
+            log.append([draft])
+        assert (caught.value.name, caught.value.applied) == ("Unavailable.away", "unknown")
+        assert proxy.done.wait(10)
+        assert len(everything(log, partition_for(KEY))) == there
+        assert isinstance(first(log, draft), Duplicate if there == 2 else EventsAppended)
+        assert first(log, draft_of(KEY, expected=2)) == EventsAppended(3, 3, 2, 1)
+
+
+@pytest.mark.req("J28", "RA6")
+def test_the_clock_is_still_the_servers(log: PostgresLog, trips: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    log.append([mark_in(0)])
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time_ns", lambda: 0)
+        patched.setattr(time, "time", lambda: 0.0)
+        (alone,) = log.append([mark_in(0)])
+    assert trips == [3, 2, 1]
+    log._recent._ahead_us += HOUR_US  # the server's clock was set back, or this machine slept
+    (asked,) = log.append([mark_in(0)])
+    now = time.time_ns() // 1000
+    for answer in (alone, asked):
+        assert answer.place is not None
+        assert abs(answer.place.timestamp - now) < HOUR_US / 2
+    assert len(trips) == 6, "one that is refused for its time, then two"
+
+
+@pytest.mark.req("RA9", "RA5")
+def test_threads_never_go_on_from_the_same_end(log: PostgresLog) -> None:
+    keys = keys_in(1, 4)
+
+    def write(number: int) -> list[int]:
+        return [first(log, draft_of(keys[number], number, count, expected=2 * count)).last for count in range(40)]
+
+    assert in_threads(write, 4) == [list(range(2, 82, 2))] * 4
+    assert [record.offset for record in everything(log, 1)] == list(range(160))

@@ -1,0 +1,65 @@
+"""Values in PostgreSQL's binary form: the server reads what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from strandline.log.states import state_in, state_text
+from strandline.postgres.arrays import Binary, bigints, blobs, integers, register, texts
+from strandline.postgres.exchange import Connection
+from strandline.servers.postgres import PostgresServer
+from strandline.values.heads import Ended, Head, Remembered
+
+NUMBERS = st.integers(-(2**63), 2**63 - 1)
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+
+
+@pytest.fixture(scope="module")
+def connection(postgres: PostgresServer) -> Iterator[Connection]:
+    with Connection.connect(postgres.url, autocommit=True, cursor_factory=psycopg.RawCursor) as made:
+        register(made)
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("made", "kind", "elements"),
+    [
+        (bigints, "bigint", st.one_of(st.none(), NUMBERS)),
+        (integers, "integer", st.integers(-(2**31), 2**31 - 1)),
+        (texts, "text", st.one_of(st.none(), TEXTS)),
+        (blobs, "bytea", st.one_of(st.none(), st.binary())),
+    ],
+)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(data=st.data())
+def test_arrays(
+    connection: Connection,
+    made: Callable[[Any], Binary],
+    kind: str,
+    elements: st.SearchStrategy[Any],
+    data: st.DataObject,
+) -> None:
+    values = data.draw(st.lists(elements, max_size=70))
+    ((found,),) = connection.execute(f"SELECT $1::{kind}[]", (made(values),), binary=True).fetchall()
+    assert found == values
+
+
+ANSWERS = st.builds(Remembered, TEXTS, TEXTS, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
+HEADS = st.builds(
+    Head, NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.one_of(st.none(), NUMBERS),
+    st.one_of(st.none(), NUMBERS), NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.lists(ANSWERS, max_size=3).map(tuple),
+    st.one_of(st.none(), ANSWERS),
+)  # fmt: skip
+
+
+@pytest.mark.req("J27")
+@given(state=st.one_of(HEADS, st.builds(Ended, NUMBERS, NUMBERS, NUMBERS)))
+def test_states_come_back_as_they_went_in(state: Head | Ended) -> None:
+    found = state_in(state_text(state))
+    assert (type(found), found) == (type(state), state)

@@ -1,0 +1,89 @@
+"""The pipeline from PostgreSQL to PostgreSQL, and between it and SQLite, on a real Spark."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.log.postgres_logs import new_url
+
+import strandline
+from strandline import Event, LeaseHeld
+from strandline.pipeline.replicate import run
+from strandline.servers.postgres import PostgresServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+KEYS = [f"order|{number}" for number in range(40)]  # over all 8 partitions
+
+
+@pytest.mark.req("J79", "J80", "J85", "J88", "RR1")
+@pytest.mark.parametrize("pair", ["one database", "postgresql to sqlite", "sqlite to postgresql"])
+def test_once(postgres: PostgresServer, spark: SparkSession, tmp_path: Path, pair: str) -> None:
+    url = new_url(postgres)
+    places: dict[str, Any] = {
+        "one database": {"url": url},
+        "postgresql to sqlite": {"log": url, "store": f"sqlite:{tmp_path}/store.db"},
+        "sqlite to postgresql": {"log": f"sqlite:{tmp_path}/log.db", "store": url},
+    }[pair]
+    with strandline.connect(**places) as s:
+        for number in range(3):
+            for key in KEYS:
+                s.journal.append(key, [Event("Placed", {"n": number}), Event("Paid", b"\x00\xff")])
+        s.journal.purge(KEYS[0])
+        done = run(**places, once=True, spark=spark)
+        assert done.events == 6 * len(KEYS)
+        assert s.strandline() == done.strandline > 0
+        assert [pointer.offset for pointer in s.store.pointers()] == s.log.newest()
+        for key in KEYS[1:]:
+            _, state = s.store.look(key, strandline.Key.of(key).partition(s.log.partitions))
+            assert state is not None
+            assert [event.seq_nr for event in s.journal.read(key)] == list(range(1, 7))
+            assert len(s.store.page(key, 1, 10_000, from_=1, to=6, limit=10)) == 6
+        assert list(s.journal.read(KEYS[0])) == []
+
+
+@pytest.mark.req("RS8", "RR1", "RR3")
+def test_it_goes_on_when_a_killed_server_is_back(spark: SparkSession) -> None:
+    stop = threading.Event()
+    errors: list[BaseException] = []
+
+    def carry() -> None:
+        try:
+            run(url, spark=spark, stop=stop)
+        except BaseException as error:
+            errors.append(error)
+
+    with PostgresServer() as server:
+        url = new_url(server)
+        with strandline.connect(url) as s:
+            s.journal.append(KEYS[0], [Event("Placed", 0)])
+            pipeline = threading.Thread(target=carry, daemon=True)
+            pipeline.start()
+            try:
+                partition = strandline.Key.of(KEYS[0]).partition(s.log.partitions)
+                _until(lambda: s.store.pointers()[partition].offset == 0)
+                with pytest.raises(LeaseHeld):
+                    run(url, once=True, spark=spark)
+                server.kill()
+                server.restart()
+                place = s.journal.append(KEYS[0], [Event("Placed", 1)])
+                s.journal.wait_replicated(place, timeout_s=60)
+            finally:
+                stop.set()
+                pipeline.join(60)
+            assert not pipeline.is_alive()
+            assert errors == []
+            assert len(s.store.page(KEYS[0], 1, 10_000, from_=1, to=9, limit=10)) == 2
+
+
+def _until(condition: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)

@@ -1,0 +1,82 @@
+"""A proxy before a server's Unix socket that loses answers, or keeps them back, when a test wants it."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+Mischief = Literal["none", "lose answer", "lose request", "keep back"]
+_SOCKET = ".s.PGSQL.5432"
+
+
+class Proxy:
+    """Passes everything on, until a client sends `trigger` while `mischief` is set; that works once.
+
+    lose answer     the server gets it and acts, the client's connection breaks without an answer
+    lose request    the connection breaks before the server gets it
+    keep back       the server gets it, its answer never comes
+    """
+
+    def __init__(self, server: Path, folder: Path, trigger: bytes = b"COMMIT\0") -> None:
+        self.folder = folder
+        self.mischief: Mischief = "none"
+        self.done = threading.Event()
+        self._server = server / _SOCKET
+        self._trigger = trigger
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._open: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        self._listener.bind(str(self.folder / _SOCKET))
+        self._listener.listen(64)
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for opened in (self._listener, *self._open):
+            with contextlib.suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)
+            opened.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            self._open += [client, server]
+            server.connect(str(self._server))
+            threading.Thread(target=self._pass_on, args=(client, server), daemon=True).start()
+
+    def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError, ValueError), client, server:  # closed under us when the test ends
+            while True:
+                for source in select.select([client, server], [], [])[0]:
+                    data = source.recv(65536)
+                    if not data:
+                        return
+                    if source is server:
+                        client.sendall(data)
+                    elif self.mischief != "none" and self._trigger in data:
+                        mischief, self.mischief = self.mischief, "none"
+                        self._misbehave(mischief, server, data)
+                        if mischief != "keep back":
+                            return
+                    else:
+                        server.sendall(data)
+
+    def _misbehave(self, mischief: Mischief, server: socket.socket, data: bytes) -> None:
+        if mischief != "lose request":
+            server.sendall(data)
+            answer = b""
+            while not answer.endswith(b"Z\x00\x00\x00\x05I"):  # ready, and in no transaction
+                answer += server.recv(65536)
+        self.done.set()
