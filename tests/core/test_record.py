@@ -19,9 +19,12 @@ from strandline.record import (
     BadHeader,
     BadValue,
     Content,
+    Record,
+    at_least_of,
     content_digest,
     decode_header,
     decode_value,
+    derived,
     encode_header,
     encode_value,
     read_contents,
@@ -515,3 +518,55 @@ def test_what_is_no_value_cannot_be_decoded(value: bytes | None, count: int) -> 
 def test_16_mib_can_be_decoded() -> None:
     assert len(HUGE) == VALUE_BYTES_MAX == 16 * 2**20
     assert len(decode_value(HUGE, 1)[0].payload) == VALUE_BYTES_MAX - 13
+
+
+# ---------------------------------------------------------------- timestamps
+
+
+def _records(steps: list[tuple[int, int | None, bool]]) -> list[Record]:
+    """Records of a log that tells its clock's time alone: step of the clock in ms, what a Mark asks for, foreign."""
+    records = []
+    now_ms = 1_767_225_600_000
+    for number, (step_ms, ahead_us, foreign) in enumerate(steps):
+        now_ms += step_ms
+        action = Mark(None, "m", None if ahead_us is None else now_ms * 1000 + ahead_us)
+        header = b'{"at_least":99999999999999999}' if foreign else encode_header(action)
+        records.append(Record(0, 3 * number, now_ms * 1000, None, header, None))
+    return records
+
+
+_steps = st.lists(
+    st.tuples(st.integers(-3, 3), st.none() | st.none() | st.integers(-5000, 9000), st.booleans()), max_size=30
+)
+
+
+@pytest.mark.req("J26", "RA6")
+@given(steps=_steps, start=st.integers(0, 30))
+def test_timestamps_come_out_the_same_wherever_one_starts(
+    steps: list[tuple[int, int | None, bool]], start: int
+) -> None:
+    records = _records(steps)
+    whole = derived(records, 0)
+    assert derived(whole, 0) == whole
+    before = 0
+    for record, timed in zip(records, whole, strict=True):
+        asked = at_least_of(record.header)
+        assert timed == record._replace(timestamp=max(record.timestamp, before + 1, asked))
+        before = timed.timestamp
+    start = min(start, len(records))
+    if start:
+        assert derived(records[start:], whole[start - 1].timestamp) == whole[start:]
+    if start < len(records):
+        assert derived(records[start:], whole[start].timestamp - 1) == whole[start:]
+
+
+@pytest.mark.req("J26")
+def test_only_a_mark_of_ours_asks_for_a_time() -> None:
+    assert at_least_of(encode_header(Mark("order|1", "m", 7))) == 7
+    assert at_least_of(encode_header(Mark("order|1", "m"))) == 0
+    assert at_least_of(None) == 0
+    assert at_least_of(b'{"at_least":5}') == 0
+    append = Append("order|1", (("Placed", ()),), "1" * 32, False, "2" * 32, headers={"at_least": "9"})
+    assert at_least_of(encode_header(append)) == 0
+    newer = encode_header(Mark("order|1", "m", 7)).replace(b'"v":1', b'"v":2')
+    assert at_least_of(newer) == 0

@@ -29,7 +29,7 @@ from strandline.store.memory import MemoryStore
 from strandline.testing import carry
 from strandline.testing.faults import Faults, fail
 from strandline.values.actions import Place
-from tests.journal.worlds import BACKENDS, KEY, events, numbered, paired, seq_nrs, world
+from tests.journal.worlds import BACKENDS, KEY, events, needs_exact, numbered, paired, seq_nrs, world
 
 spawned = multiprocessing.get_context("spawn")
 
@@ -45,6 +45,7 @@ def s(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Strandline]:
 
 @pytest.mark.req("J1", "J35", "J38")
 def test_an_append_is_answered_with_its_numbers_and_place(s: Strandline) -> None:
+    needs_exact(s, "without a verdict it says no numbers; see test_inexact")
     first = s.journal.append(KEY, events("a", "b"))
     second = s.journal.append("order|42", tuple(events("c")), numbers=False)
     assert (first.key, first.first, first.last, first.duplicate) == (KEY, 1, 2, False)
@@ -168,6 +169,7 @@ def test_expire_after_is_set_kept_changed_and_removed(s: Strandline) -> None:
 
 @pytest.mark.req("J47")
 def test_delete_answers_with_the_delete_to_in_force(s: Strandline) -> None:
+    needs_exact(s, "looking up the head leaves a Mark behind")
     assert s.journal.delete(KEY, to=3) is None
     assert s.log.newest()[KEY.partition(8)] == -1
     s.journal.append(KEY, events(1, 2, 3, 4))

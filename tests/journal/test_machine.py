@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import islice
 from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,7 +22,7 @@ from strandline.testing import LastWriteWinsStore, carry
 from strandline.testing.faults import Crash
 from tests.journal.model import Model
 from tests.journal.test_lags import AfterWrites
-from tests.journal.worlds import events, last_write_wins, numbered, paired
+from tests.journal.worlds import events, inexact, last_write_wins, numbered, paired
 
 KEYS = [Key("order", "1"), Key("order", "2"), Key("user", "1")]
 whose = st.sampled_from(KEYS)
@@ -134,6 +135,65 @@ class Work(RuleBasedStateMachine):
         assert found == {key: given for key, given in expected.items() if given}
 
 
+class WorkOnAnInexactLog(Work):
+    """The same on a log that does not fold: verdicts, marks, and a heads cache that is on, off, small or late."""
+
+    @initialize(
+        page=st.integers(1, 4),
+        buffer=st.sampled_from([0, 700, 2**20]),
+        segment=st.integers(2, 4),
+        cache=st.booleans(),
+        keys=st.integers(1, 3),
+        wait_s=st.sampled_from([0, 1]),
+    )
+    def open_inexact(self, page: int, buffer: int, segment: int, cache: bool, keys: int, wait_s: float) -> None:
+        if hasattr(self, "s"):
+            self.s.close()
+        self.s = inexact(
+            partitions=PARTITIONS,
+            segment_size=segment,
+            read_page=page,
+            tail_buffer_bytes=buffer,
+            heads_cache=cache,
+            heads_cache_keys_max=keys,
+            heads_cache_wait_s=wait_s,
+        )
+        self.lease = self.s.store.take_lease("a pipeline")
+
+    @initialize()
+    def open(self) -> None:
+        """Opened above."""
+
+    @rule(key=whose, count=st.integers(1, 3), numbers=st.booleans())
+    def append_in_the_background(self, key: Key, count: int, numbers: bool) -> None:
+        payloads = [self.payload + index for index in range(count)]
+        self.payload += count
+        first, last = self.models[key].append(payloads)
+        done = self.s.journal.append_future(key, events(*payloads), numbers=numbers).result(30)
+        assert (done.first, done.last) == ((first, last) if numbers else (None, None))
+
+    @rule(key=whose, count=st.integers(1, 3))
+    def append_twice(self, key: Key, count: int) -> None:
+        payloads = [self.payload + index for index in range(count)]
+        self.payload += count
+        told = self.models[key].append(payloads)
+        append_id = uuid4()
+        for duplicate in (False, True):
+            done = self.s.journal.append(key, events(*payloads), append_id=append_id)
+            assert (done.first, done.last, done.duplicate) == (*told, duplicate)
+
+    @rule()
+    def restart_the_cache(self) -> None:
+        cache = self.s.journal._heads
+        if cache is not None:
+            cache.close()
+            cache._closed = False
+
+    def teardown(self) -> None:
+        if hasattr(self, "s"):
+            self.s.close()
+
+
 class WorkWithoutTransactions(Work):
     """The same on a store that has none, with a pipeline that dies between two writes."""
 
@@ -154,5 +214,9 @@ quick = settings(
 pytestmark = pytest.mark.req("J50", "J57", "J63", "J114", "RJ1", "RJ2", "RJ3")
 TestWork = pytest.mark.timeout(240)(Work.TestCase)
 TestWork.settings = quick
+TestOnAnInexactLog = pytest.mark.timeout(240)(
+    pytest.mark.req("J37", "J38", "J39", "J51", "J65", "J66")(WorkOnAnInexactLog.TestCase)
+)
+TestOnAnInexactLog.settings = settings(quick, max_examples=60)
 TestWithoutTransactions = pytest.mark.timeout(240)(WorkWithoutTransactions.TestCase)
 TestWithoutTransactions.settings = settings(quick, max_examples=700)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import strandline
 from strandline import Event, Key
 from strandline.connect import Strandline
-from strandline.log.memory import MemoryLog
+from strandline.log.memory import MemoryLog, now_us
 from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
 from strandline.store.memory import MemoryStore
@@ -20,13 +22,17 @@ from strandline.testing.inexact import InexactMemoryLog
 from strandline.values.events import RecordedEvent
 from tests.servers.fixtures import shared_postgres
 
-BACKENDS = ("memory", "sqlite", "postgresql")
+BACKENDS = ("memory", "sqlite", "postgresql", "inexact")
 KEY = Key("order", "42")
 
 
 @contextmanager
 def world(backend: str, folder: Path, **settings: Any) -> Iterator[Strandline]:
     """An empty journal, or the one that is in the folder."""
+    if backend == "inexact":
+        with inexact(**{"partitions": 8, **settings}) as s:
+            yield s
+        return
     with strandline.connect(_url(backend, folder), **settings) as s:
         yield s
 
@@ -49,11 +55,19 @@ def last_write_wins(*, partitions: int = 1, segment_size: int = 10_000, **settin
     return Strandline(log, store, Settings.of(settings))
 
 
-def inexact(*, partitions: int = 1, segment_size: int = 10_000, **settings: Any) -> Strandline:
+def inexact(
+    *, partitions: int = 1, segment_size: int = 10_000, clock: Callable[[], int] = now_us, **settings: Any
+) -> Strandline:
     """A log that does not fold, as Kafka, with a store in memory."""
-    log = InexactMemoryLog(partitions=partitions, segment_size=segment_size)
-    store: Store = MemoryStore(StoreSettings(log.log_id, partitions, segment_size))
-    return Strandline(log, store, Settings.of(settings))
+    log = InexactMemoryLog(partitions=partitions, segment_size=segment_size, clock=clock)
+    store: Store = MemoryStore(StoreSettings(log.log_id, partitions, segment_size), clock=clock)
+    return Strandline(log, store, Settings.of(settings), clock=clock)
+
+
+def needs_exact(s: Strandline, reason: str) -> None:
+    """Skip the rest of a test on a log that is not exact."""
+    if not s.log.exact:
+        pytest.skip(reason)
 
 
 def paired(log: MemoryLog, store: Store, **settings: Any) -> Strandline:

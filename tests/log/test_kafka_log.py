@@ -107,7 +107,10 @@ def test_holes_that_transactions_leave(kafka: KafkaServer, topic: str, log: Kafk
         writer.begin_transaction()
         writer.produce(topic, b"%d" % number, b"who", P)
         writer.commit_transaction(30)
-    assert log.newest()[P] == 5
+    deadline = time.monotonic() + 30
+    while log.newest()[P] != 5:  # the last marker comes after the answer to the commit
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert [record.offset for record in everything(log, P)] == [0, 2, 4]
     assert log.read(P, after=-1, to=5) == log.read(P, after=-1)
     assert log.read(P, after=-1).position == 6
@@ -157,7 +160,7 @@ def test_timestamps_are_the_same_from_every_start(log: KafkaLog) -> None:
 
 @pytest.mark.req("J34")
 def test_no_consumer_free(kafka: KafkaServer, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = opened(kafka, topic, partitions=4, consumers_max=2, append_timeout_s=1)
+    log = opened(kafka, topic, partitions=4, consumers_max=2, append_timeout_s=3)
     log.append([draft_of(KEY)])
     inside, leave = threading.Semaphore(0), threading.Event()
     bounds = PartitionReader.bounds
@@ -176,7 +179,7 @@ def test_no_consumer_free(kafka: KafkaServer, topic: str, monkeypatch: pytest.Mo
         started = time.monotonic()
         with pytest.raises(Unavailable) as none_free:
             log.read(P, after=-1)
-        assert 0.9 < time.monotonic() - started < 10
+        assert 2.9 < time.monotonic() - started < 30
         leave.set()
         for thread in threads:
             thread.join()

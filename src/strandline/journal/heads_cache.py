@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from strandline.errors import SchemaMismatch, StrandlineError
 from strandline.fold import Effect, fold
 from strandline.log.api import InexactLog, Page
+from strandline.log.refusals import trimmed
 from strandline.record import BadHeader, decode_header, derived
 from strandline.rows import Pointer
 from strandline.settings import Settings
@@ -208,11 +209,15 @@ class _Following:
                 partition.end()
 
     def _cut(self) -> None:
-        if any(partition.keys for partition in self._partitions):
-            for pointer in self._store.pointers():
-                partition = self._partitions[pointer.partition]
-                with partition.lock:
-                    partition.cut(pointer.offset)
+        if not any(partition.keys for partition in self._partitions):
+            return
+        pointers = self._store.pointers()
+        for pointer, oldest in zip(pointers, self._log.oldest(), strict=True):
+            if oldest > pointer.offset + 1:  # who asks the log is told what was lost: so must be who asks here
+                raise trimmed(pointer.partition, pointer.offset, oldest)
+            partition = self._partitions[pointer.partition]
+            with partition.lock:
+                partition.cut(pointer.offset)
 
 
 class _Actions:
@@ -356,6 +361,8 @@ class _Partition:
         to = min(pointer, *self.held) if self.held else pointer
         gone = []
         for key, actions in self.keys.items():
+            if actions.seen is not None and actions.seen[0].offset < pointer:
+                actions.seen = None  # or a busy key would be held at its first look for ever
             if actions.offsets[-1] <= to:
                 gone.append(key)
             else:

@@ -9,7 +9,7 @@ everything else both. A Journal may be used by any number of threads, never in a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from types import TracebackType
@@ -166,6 +166,14 @@ class Journal:
         named = checks.mark_id(id)
         draft = self._draft(Mark(written, named), slice_)
         return verdict.marked(named, draft, self._committed(draft, False))
+
+    def record(self, drafts: Sequence[Draft]) -> list[Recorded]:
+        """Record drafts of other parts of this system, and say what became of each."""
+        self._check()
+        if self._judge is None:
+            return self._log.append(drafts)
+        sent = [self._judge.submit(draft) for draft in drafts]
+        return [answer.result() for answer in sent]
 
     def _draft(self, action: Action, slice_: int) -> Draft:
         return Draft(partition_of(slice_, self._log.partitions), action, encode_header(action))

@@ -11,14 +11,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from itertools import repeat
-from typing import Any, Final
+from threading import Event
+from typing import Any, Final, cast
 
-from strandline.errors import MissingEvent, NotFound, ReadConflict, SchemaMismatch
+from strandline.errors import MissingEvent, NotFound, ReadConflict, SchemaMismatch, StrandlineError, Unavailable
 from strandline.journal.checks import new_id
 from strandline.journal.heads_cache import HeadsCache
 from strandline.journal.plan import Plan, chained, plan
 from strandline.journal.tail import Tail, TailEvent
-from strandline.log.api import Draft, Log
+from strandline.log.api import Draft, InexactLog, Log, Recorded
 from strandline.log.cursor import Cursor
 from strandline.record import encode_header
 from strandline.rows import life_of
@@ -36,6 +37,33 @@ UNEXPLAINED_MAX: Final = 3
 """How often the head may move, without saying why an event is not there, before the event counts as missing."""
 
 
+class Marking:
+    """The place where a log ended, or a Mark on its way there: the store is looked at meanwhile."""
+
+    def __init__(self, offset: int | None = None, *, timeout_s: float = 0.0) -> None:
+        self._offset, self._timeout_s = offset, timeout_s
+        self._error: StrandlineError | None = None
+        self._told = Event()
+
+    def answered(self, recorded: Recorded | None, error: StrandlineError | None) -> None:
+        """What the log says of the Mark."""
+        if recorded is not None and recorded.place is not None:
+            self._offset = recorded.place.offset
+        if error is not None:
+            error.applied = "no"  # a Mark that may be there changes nothing
+        self._error = error
+        self._told.set()
+
+    def offset(self) -> int:
+        """Wait for it; `Unavailable` if it does not come."""
+        if self._offset is None:
+            self._told.wait(self._timeout_s)
+        if self._offset is None:
+            late = f"the log did not take a Mark within {self._timeout_s:g} s"
+            raise self._error or Unavailable(late, code="timeout", hint="call again")
+        return self._offset
+
+
 class Reader:
     """What reads, heads, snapshots and replay share: a log, a store, and how much of them to hold in memory."""
 
@@ -44,23 +72,25 @@ class Reader:
         self.segment_size = store.settings.segment_size
         self._heads = heads
 
-    def mark(self, key: str, partition: int) -> int:
+    def mark(self, key: str, partition: int) -> Marking:
         """Where the log ends now, exactly: its newest offset, or a Mark where the log cannot say that."""
         if self.log.exact:
-            return self.log.newest()[partition]
+            return Marking(self.log.newest()[partition])
+        marking = Marking(timeout_s=self.settings.append_timeout_s)
         action = Mark(key, new_id())
-        (recorded,) = self.log.append([Draft(partition, action, encode_header(action))])
-        return recorded.place.offset if recorded.place is not None else self.log.newest()[partition]
+        cast(InexactLog, self.log).send(Draft(partition, action, encode_header(action)), marking.answered)
+        return marking
 
     def plan(
         self, key: str, *, from_: int = 1, to: int = SEQ_NR_MAX, mark: int | None = None, values: bool = True
     ) -> Plan:
         """Search the tail and say where the events are. Without `values` the plan is good for its head alone."""
         partition = partition_of(slice_of(key), self.log.partitions)
-        mark = self.mark(key, partition) if mark is None else mark
+        marking = self.mark(key, partition) if mark is None else Marking(mark)
         earliest = -1
         for _ in range(PLANS_MAX):
             pointer, state = self.store.look(key, partition)  # after the mark: the less is left of the tail
+            mark = marking.offset()
             if pointer.offset >= mark:
                 return plan(key, partition, mark, state, None, from_=from_, to=to)
             if pointer.offset + 1 < earliest:

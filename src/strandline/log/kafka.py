@@ -174,7 +174,7 @@ class KafkaLog:
     def _delivered(self, answered: Answered, error: KafkaError | None, message: Message) -> None:
         """The answer of the brokers, told by the poller."""
         if error is None:
-            self._said.text = ""
+            self._said.forget()
             answered(_new(Recorded, (Place(message.partition(), message.offset(), 0), False, None, None)), None)
         else:
             self._broken = self._broken or error.fatal()
@@ -359,7 +359,7 @@ class KafkaLog:
             self._refusal = partial(grown, self._topic, self.partitions, len(found.partitions))
 
     def _translated(self, error: KafkaError, doing: str, *, wrote: bool = False) -> StrandlineError:
-        return translated(error, doing, topic=self._topic, wrote=wrote, said=self._said.text)
+        return translated(error, doing, topic=self._topic, wrote=wrote, said=self._said)
 
     def _check(self) -> None:
         if forks.generation != self._generation:

@@ -159,9 +159,17 @@ class Said:
     """What the library last said of its brokers, beside its answers: kept to explain the next one."""
 
     text = ""
+    code = 0
 
     def hear(self, error: KafkaError) -> None:
-        self.text = error.str()
+        """Told by the library. That all are down says less than why one of them is."""
+        if not (self.text and error.code() == KafkaError._ALL_BROKERS_DOWN):
+            self.text, self.code = error.str(), error.code()
+
+    def forget(self) -> None:
+        """A broker has answered."""
+        if self.text:
+            self.text, self.code = "", 0
 
 
 AWAY: Final = {
@@ -171,6 +179,10 @@ AWAY: Final = {
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
     KafkaError.NETWORK_EXCEPTION,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_ENOUGH_REPLICAS,
@@ -205,13 +217,16 @@ _NOT_SENT: Final = {
 """After these a record is certainly not in the log. After any other nobody can say."""
 
 
-def translated(error: KafkaError, doing: str, *, topic: str, wrote: bool = False, said: str = "") -> StrandlineError:
+def translated(
+    error: KafkaError, doing: str, *, topic: str, wrote: bool = False, said: Said | None = None
+) -> StrandlineError:
     """What an error of the library means. `wrote`: it is the answer to a write.
 
     `said` is what the library last said of its brokers: what was not answered in time then was not for want of time.
     """
     code = error.code()
-    told = "; ".join(text for text in (error.str(), said) if text)
+    heard = said or Said()
+    told = "; ".join(text for text in (error.str(), heard.text) if text)
     unknown = wrote and code not in _NOT_SENT
     applied: Applied = "unknown" if unknown else "no"
     retry = "retry with an append id, or read the head" if unknown else "call again"
@@ -223,7 +238,7 @@ def translated(error: KafkaError, doing: str, *, topic: str, wrote: bool = False
             code="append_too_large",
             hint="append less at a time, or raise max.message.bytes of the topic",
         )
-    if code in _REFUSED_ENTRY:
+    if code in _REFUSED_ENTRY or (code in _TIMEOUT and heard.code in _REFUSED_ENTRY):
         hint = "check user, password, certificates and access rights"
         return Unavailable(f"{doing}: Kafka refused us: {told}", code="away", hint=hint, applied=applied, topic=topic)
     if code in _NO_TOPIC:
@@ -234,7 +249,7 @@ def translated(error: KafkaError, doing: str, *, topic: str, wrote: bool = False
             applied=applied,
             topic=topic,
         )
-    if code in _TIMEOUT and not said:
+    if code in _TIMEOUT and not heard.text:
         return Unavailable(
             f"{doing}: Kafka did not answer in time: {told}", code="timeout", hint=retry, applied=applied, topic=topic
         )

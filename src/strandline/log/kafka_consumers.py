@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from strandline.errors import Unavailable
+from strandline.errors import NotFound, Unavailable
 from strandline.log.api import Page
 from strandline.log.kafka_client import AWAY, HEADER, RETRY_S, Config, Said, translated
 from strandline.record import Record
@@ -26,8 +26,14 @@ IDLE_S: Final = 1.0
 _new: Final = tuple.__new__  # makes a named tuple in a third of the time that its own constructor takes
 
 
-class OutOfRange(Exception):
+class OutOfRange(NotFound):
     """The partition has no such offset: it was trimmed, or never was."""
+
+    def __init__(self, partition: int) -> None:
+        super().__init__(
+            f"partition {partition} has no such offset", code="trimmed", hint="read on from the pointer",
+            partition=partition, earliest=-1,
+        )  # fmt: skip
 
 
 class PartitionReader:
@@ -51,9 +57,9 @@ class PartitionReader:
             try:
                 first, end = self._consumer.get_watermark_offsets(place, max(0.1, deadline - time.monotonic()))
             except KafkaException as exception:
-                error, said = exception.args[0], self._said.text
+                error = exception.args[0]
                 if error.code() not in AWAY or time.monotonic() >= deadline:
-                    raise translated(error, "look at the log", topic=self._topic, said=said) from exception
+                    raise translated(error, "look at the log", topic=self._topic, said=self._said) from exception
                 time.sleep(RETRY_S)
             else:
                 return first, end
@@ -259,8 +265,8 @@ def _check(message: Message, topic: str, said: Said) -> None:
     if error is None or error.code() == KafkaError._PARTITION_EOF:
         return
     if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-        raise OutOfRange
-    raise translated(error, "read the log", topic=topic, said=said.text)
+        raise OutOfRange(message.partition())
+    raise translated(error, "read the log", topic=topic, said=said)
 
 
 def record_of(message: Message, values: bool) -> Record:

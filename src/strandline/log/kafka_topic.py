@@ -40,15 +40,14 @@ class Admin:
         self.client, self.topic, self.timeout_s = client, topic, timeout_s
         self._library = said
 
-    def _said(self) -> str:
+    def _said(self) -> Said:
         self.client.poll(0)
-        return self._library.text
+        return self._library
 
     def _heard(self) -> None:
         """Kafka answered: what was said before holds no more."""
         if self._library.text:
-            self._said()
-            self._library.text = ""
+            self._said().forget()
 
     def ask(self, doing: str, call: Callable[[float], Mapping[Any, Future[Any]]]) -> list[Any]:
         """The answers to a call that gives futures; asked again while brokers are busy with themselves."""

@@ -13,6 +13,7 @@ from typing import Any
 from strandline.connect import Strandline
 from strandline.fold import LifePurged
 from strandline.log.api import Draft
+from strandline.log.cursor import Cursor
 from strandline.pipeline.target import Target
 from strandline.record import encode_header
 from strandline.values.actions import Mark, Purge
@@ -39,7 +40,16 @@ def _log_time(s: Strandline) -> int:
     """What the log's clock says: the timestamp of a Mark, which changes nothing."""
     mark = Mark(None, uuid.uuid4().hex)
     (recorded,) = s.log.append([Draft(0, mark, encode_header(mark))])
-    return recorded.place.timestamp if recorded.place is not None else 0
+    place = recorded.place
+    if place is None:
+        return 0
+    if s.log.exact:
+        return place.timestamp
+    pointer = s.store.pointers()[0]
+    cursor = Cursor(s.log, 0, pointer.offset, pointer.timestamp)
+    while cursor.offset < place.offset:
+        cursor.read(to=place.offset, limit=PAGE, values=False)
+    return cursor.timestamp
 
 
 def _expired(s: Strandline, at: int) -> Iterator[list[tuple[str, int]]]:
@@ -54,5 +64,5 @@ def _purge(s: Strandline, page: list[tuple[str, int]]) -> list[str]:
     for key, offset in page:
         purge = Purge(key, if_offset=offset)
         drafts.append(Draft(Key.of(key).partition(s.log.partitions), purge, encode_header(purge)))
-    answers = s.log.append(drafts)
+    answers = s.journal.record(drafts)
     return [key for (key, _), answer in zip(page, answers, strict=True) if isinstance(answer.effect, LifePurged)]

@@ -1,0 +1,122 @@
+"""kill -9 of the broker under load: what was acknowledged is readable, nothing is there twice, all is in order."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import strandline
+from strandline import Event, Unavailable
+from strandline.connect import Strandline
+from strandline.errors import StrandlineError
+from strandline.servers.kafka import KafkaServer
+from strandline.testing import carry
+from tests.log.topics import RELAXED, new_name
+from tests.servers.fixtures import started
+
+pytestmark = [pytest.mark.filterwarnings(RELAXED), pytest.mark.timeout(600)]
+KILLS = 5
+BETWEEN = 60
+"""Appends acknowledged between two kills."""
+DEADLINE_S = 120.0
+
+
+@pytest.fixture
+def broker() -> Iterator[KafkaServer]:
+    """One of the test's own: it dies."""
+    with started(KafkaServer()) as server:
+        yield server
+
+
+class Writer(threading.Thread):
+    """Appends to a key of its own until it is told to stop, and notes every outcome.
+
+    A careful one gives ids and repeats what it does not know of; a plain one goes on.
+    """
+
+    def __init__(self, s: Strandline, name: str, careful: bool) -> None:
+        super().__init__(daemon=True)
+        self.key, self._journal, self._careful = f"order|{name}", s.journal, careful
+        self.outcomes: list[str] = []
+        self.stop = threading.Event()
+
+    @property
+    def done(self) -> int:
+        return self.outcomes.count("ok")
+
+    def run(self) -> None:
+        while not self.stop.is_set():
+            number = len(self.outcomes)
+            append_id = uuid.uuid4() if self._careful else None
+            outcome = self._append(number, append_id)
+            while self._careful and outcome != "ok":
+                outcome = self._append(number, append_id)
+            self.outcomes.append(outcome)
+
+    def _append(self, number: int, append_id: uuid.UUID | None) -> str:
+        try:
+            self._journal.append(
+                self.key, [Event("Placed", number)], append_id=append_id, numbers=self._careful or number % 2 == 0
+            )
+        except Unavailable as error:
+            return error.applied
+        return "ok"
+
+
+def until_more(writers: list[Writer], more: int) -> None:
+    """Wait until every writer has so many more."""
+    wanted = [writer.done + more for writer in writers]
+    deadline = time.monotonic() + DEADLINE_S
+    while any(writer.done < count for writer, count in zip(writers, wanted, strict=True)):
+        assert time.monotonic() < deadline, [writer.outcomes[-5:] for writer in writers]
+        time.sleep(0.02)
+
+
+@pytest.mark.req("RA1", "RA2", "RA3", "RA4", "RA8", "RJ1", "RS8")
+def test_broker_killed(broker: KafkaServer, tmp_path: Path) -> None:
+    urls = {"log": f"{broker.url}/{new_name()}", "store": f"sqlite:{tmp_path}/store.db"}
+    s = strandline.connect(
+        log=urls["log"], store=urls["store"], partitions=2, accept_power_loss=True, append_timeout_s=3
+    )
+    writers = [Writer(s, str(number), careful=number % 2 == 0) for number in range(4)]
+    for writer in writers:
+        writer.start()
+    for _ in range(KILLS):
+        until_more(writers, BETWEEN)
+        broker.kill()
+        with pytest.raises(StrandlineError) as away:
+            list(s.journal.read("order|0"))
+        assert isinstance(away.value, Unavailable)
+        broker.start()
+        until_more(writers, 1)
+        carry(s, limit=BETWEEN)
+    for writer in writers:
+        writer.stop.set()
+    for writer in writers:
+        writer.join(60)
+    _check(s, writers)
+    s.close()
+    with strandline.connect(log=urls["log"], store=urls["store"], accept_power_loss=True) as again:
+        _check(again, writers)
+        carry(again)
+        _check(again, writers)
+
+
+def _check(s: Strandline, writers: list[Writer]) -> None:
+    unknown = 0
+    for writer in writers:
+        found = [event.payload for event in s.journal.read(writer.key)]
+        assert found == sorted(found)
+        counts = Counter(found)
+        for number, outcome in enumerate(writer.outcomes):
+            assert counts[number] in {"ok": {1}, "no": {0}, "unknown": {0, 1}}[outcome], (writer.key, number, outcome)
+            unknown += outcome != "ok"
+        assert len(found) >= KILLS * BETWEEN
+        assert found[-1] < len(writer.outcomes)
+    assert unknown  # else nothing was tested

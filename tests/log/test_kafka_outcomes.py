@@ -1,0 +1,60 @@
+"""What an error of Kafka's client library means, as a table."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError, Unavailable
+from strandline.log.kafka_client import Said, translated
+
+TABLE: list[tuple[int, type[StrandlineError], str, str]] = [
+    (KafkaError._MSG_TIMED_OUT, Unavailable, "timeout", "unknown"),
+    (KafkaError._TIMED_OUT, Unavailable, "timeout", "unknown"),
+    (KafkaError.REQUEST_TIMED_OUT, Unavailable, "timeout", "unknown"),
+    (KafkaError._ALL_BROKERS_DOWN, Unavailable, "away", "unknown"),
+    (KafkaError._TRANSPORT, Unavailable, "away", "unknown"),
+    (KafkaError.NOT_LEADER_FOR_PARTITION, Unavailable, "away", "unknown"),
+    (KafkaError.FENCED_LEADER_EPOCH, Unavailable, "away", "unknown"),
+    (KafkaError.NOT_ENOUGH_REPLICAS, Unavailable, "away", "unknown"),
+    (KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Unavailable, "away", "unknown"),
+    (KafkaError.KAFKA_STORAGE_ERROR, Unavailable, "away", "unknown"),
+    (KafkaError._PURGE_INFLIGHT, Unavailable, "log_failed", "unknown"),
+    (KafkaError._PURGE_QUEUE, Unavailable, "log_failed", "no"),
+    (KafkaError._FATAL, Unavailable, "log_failed", "unknown"),
+    (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, Unavailable, "log_failed", "unknown"),
+    (KafkaError._QUEUE_FULL, Unavailable, "overloaded", "no"),
+    (KafkaError._AUTHENTICATION, Unavailable, "away", "unknown"),
+    (KafkaError.TOPIC_AUTHORIZATION_FAILED, Unavailable, "away", "no"),
+    (KafkaError.SASL_AUTHENTICATION_FAILED, Unavailable, "away", "unknown"),
+    (KafkaError.UNKNOWN_TOPIC_OR_PART, SchemaMismatch, "log_replaced", "unknown"),
+    (KafkaError._UNKNOWN_TOPIC, SchemaMismatch, "log_replaced", "no"),
+    (KafkaError.MSG_SIZE_TOO_LARGE, InvalidInput, "append_too_large", "no"),
+    (KafkaError.INVALID_RECORD, Unavailable, "log_failed", "no"),
+]
+
+
+@pytest.mark.req("RA2", "RA3", "RS8")
+@pytest.mark.parametrize(("code", "kind", "name", "applied"), TABLE)
+def test_what_an_answer_to_a_write_means(code: int, kind: type[StrandlineError], name: str, applied: str) -> None:
+    error = translated(KafkaError(code), "append", topic="orders", wrote=True)
+    assert (type(error), error.code, error.applied) == (kind, name, applied)
+    assert error.hint
+    if applied == "unknown" and kind is Unavailable and "access" not in error.hint:
+        assert "append id" in error.hint
+    assert translated(KafkaError(code), "read", topic="orders").applied == "no"
+
+
+def test_what_was_said_of_the_brokers_explains_why_they_are_late() -> None:
+    said = Said()
+    late = KafkaError(KafkaError._MSG_TIMED_OUT)
+    assert translated(late, "append", topic="t", wrote=True, said=said).code == "timeout"
+    said.hear(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 are down"))
+    down = translated(late, "append", topic="t", wrote=True, said=said)
+    assert (down.code, down.applied) == ("away", "unknown")
+    assert "1/1 are down" in str(down)
+    said.hear(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
+    said.hear(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 are down"))
+    assert "access rights" in translated(late, "append", topic="t", said=said).hint
+    said.forget()
+    assert translated(late, "append", topic="t", wrote=True, said=said).code == "timeout"

@@ -1,0 +1,60 @@
+"""A broker that asks who is there: user and password from the URL, refusals that say so, and never a password."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import strandline
+from strandline import Event, Unavailable
+from strandline.errors import StrandlineError
+from strandline.servers.kafka import KafkaServer
+from tests.log.topics import RELAXED, new_name
+from tests.servers.fixtures import started
+
+pytestmark = pytest.mark.filterwarnings(RELAXED)
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+PASSWORD = "p@ss/w:rd"
+WRONG = "-".join(("wrong", "secret"))  # so that no line of a traceback shows it
+SETTINGS = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.plaintext.plain.sasl.jaas.config": (
+        f'{MODULE} username="broker" password="inside" user_broker="inside" user_shop="{PASSWORD}";'
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[KafkaServer]:
+    with started(KafkaServer(settings=SETTINGS)) as server:
+        yield server
+
+
+def connected(server: KafkaServer, user_info: str, folder: Path, **settings: Any) -> strandline.Strandline:
+    log = f"kafka://{user_info}@{server.bootstrap}/{new_name()}?sasl_mechanism=PLAIN"
+    return strandline.connect(log=log, store=f"sqlite:{folder}/store.db", accept_power_loss=True, **settings)
+
+
+@pytest.mark.req("RS10")
+def test_who_is_known_may_enter_and_nobody_else(guarded: KafkaServer, tmp_path: Path) -> None:
+    with connected(guarded, "shop:p%40ss%2Fw%3Ard", tmp_path) as s:
+        assert s.journal.append("order|1", [Event("Placed", 1)], expected=0).first == 1
+        assert [event.payload for event in s.journal.read("order|1")] == [1]
+        assert PASSWORD not in repr(s) + str(s.status())
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(Unavailable) as refused:
+        connected(guarded, f"shop:{WRONG}", other, append_timeout_s=3)
+    error: StrandlineError = refused.value
+    assert (error.code, error.applied) == ("away", "no")
+    told = "".join(traceback.format_exception(error)) + error.hint + repr(error.facts)
+    assert "password" in error.hint
+    assert WRONG not in told
+    assert list(other.iterdir()) == []
