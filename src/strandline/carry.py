@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from strandline.errors import Corrupt, SchemaMismatch, Unavailable
 from strandline.fold import Duplicate, Effect, EventsAppended, EventsDeleted, LifePurged, Refused, fold
+from strandline.log.api import Log
 from strandline.record import (
     VALUE_BYTES_MAX,
     BadHeader,
@@ -24,7 +25,8 @@ from strandline.record import (
     read_contents,
 )
 from strandline.rows import DAMAGED_FORMS, Batch, Cut, Pointer, QuarantineRow, damaged_contents, event_rows
-from strandline.store.api import Carried, StoreSettings
+from strandline.settings import Settings
+from strandline.store.api import Carried, Store, StoreSettings
 from strandline.values.actions import Action, Append, Mark, Place
 from strandline.values.heads import Head, State
 from strandline.values.keys import partition_of, slice_of
@@ -72,6 +74,30 @@ def carry(store: Carried, settings: StoreSettings, range_: Range, fence: int) ->
             _carry(store, settings, range_._replace(position=at), decoded, fence)
         raise error
     return _carry(store, settings, range_, decoded, fence)
+
+
+def carry_up_to(
+    log: Log, store: Store, partition: int, to: int, fence: int, settings: Settings, *, limit: int | None = None
+) -> Carriage:
+    """Carry a partition from its pointer up to an offset, batch by batch; at most `limit` records."""
+    done = Carriage(0, 0, store.pointers()[partition])
+    records = 0
+    while done.pointer.offset < to and (limit is None or records < limit):
+        after, page_max = done.pointer.offset, settings.batch_actions_max
+        page = log.read(
+            partition,
+            after=after,
+            to=to,
+            limit=page_max if limit is None else min(page_max, limit - records),
+            bytes_max=settings.batch_bytes_max,
+        )
+        if page.position <= after + 1:
+            break
+        range_ = Range(partition, after + 1, page.position, page.records, log.exact)
+        step = carry(store, store.settings, range_, fence)
+        records += len(page.records)
+        done = Carriage(done.actions + step.actions, done.events + step.events, step.pointer)
+    return done
 
 
 def _carry(store: Carried, settings: StoreSettings, range_: Range, decoded: Sequence[Decoded], fence: int) -> Carriage:

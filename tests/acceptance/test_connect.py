@@ -167,7 +167,7 @@ REFUSED: list[tuple[str, str, Callable[[Path], dict[str, Any]]]] = [
     ("a log alone", "url_incomplete", lambda p: {"url": "kafka://host/orders"}),
     ("a store alone", "url_incomplete", lambda p: {"url": "cassandra://user:hunter22@host/orders"}),
     ("kafka later", "url_scheme", lambda p: {"log": "kafka://host/orders", "store": f"sqlite:{p}/s.db"}),
-    ("cassandra later", "url_scheme", lambda p: {"log": f"sqlite:{p}/l.db", "store": "cassandra://host/orders"}),
+    ("keyspace", "url_incomplete", lambda p: {"log": f"sqlite:{p}/l.db", "store": "cassandra://u:hunter22@h/a-b"}),
     ("parameter", "url_parameter", lambda p: {"url": f"sqlite:{p}/orders?synchronous=off"}),
     ("parameter of memory", "url_parameter", lambda p: {"url": "memory:?x=1"}),
     ("port 70000", "url_port", lambda p: {"url": "postgresql://user:hunter22@host:70000/db"}),

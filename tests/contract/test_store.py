@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from tests.store.keyspaces import EmptyStores
+from tests.store.keyspaces import RELAXED, EmptyStores
 
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
@@ -42,6 +42,7 @@ class TestSqliteStore(StoreContract):
             store.close()
 
 
+@RELAXED
 class TestCassandraStore(StoreContract):
     finds_conflicts = False
 

@@ -19,6 +19,8 @@ TABLES = (
     "snapshot", "lease",
 )  # fmt: skip
 LEASE_S = 1.0
+RELAXED = pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
+"""One node has one replica, and every start says so."""
 
 
 def url_of(server: CassandraServer, keyspace: str, parameters: str = "replication=1") -> Url:
@@ -58,8 +60,12 @@ class EmptyStores:
         return self._made[-1]
 
     def rows(self, table: str) -> list[Any]:
-        """All rows of a table, with their columns by name order."""
-        return sorted(self._session.asked(f'SELECT * FROM "{self.url.name}".{table}'), key=repr)
+        """All rows of a table, sorted; columns that are no key by name."""
+        return sorted(self.asked(f'SELECT * FROM "{self.url.name}".{table}'), key=repr)
+
+    def asked(self, query: str) -> list[Any]:
+        """The rows of a query."""
+        return self._session.asked(query)
 
     def close_stores(self) -> None:
         """Close what was handed out."""

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
-from strandline.cassandra.checks import check_nodes, check_replicas, check_room, replicas_of, replication_given
+from strandline.cassandra.address import replicas_given
+from strandline.cassandra.checks import check_nodes, check_replicas, check_room, replicas_of
 from strandline.cassandra.session import Session
 from strandline.cassandra.statements import named, script, statement, steps
 from strandline.errors import SchemaMismatch, Unavailable
@@ -34,7 +35,7 @@ def open_keyspace(
     session: Session, settings: Settings, fixed: Mapping[str, str], *, create: bool, lock_s: float = LOCK_S
 ) -> dict[str, str]:
     """Check a keyspace, or create it with what is `fixed` for ever; what its creation fixed."""
-    replicas = replication_given(session.url.parameters.get("replication"))
+    replicas = replicas_given(session.url)
     datacenter, nodes = check_nodes(session, settings)
     if not _is_made(session):
         if not create:
@@ -43,9 +44,11 @@ def open_keyspace(
             check_replicas(settings, replicas)
             check_room(replicas, nodes)
             session.alter(statement(_PACKAGE, "create_keyspace", session.keyspace), {"replicas": replicas})
-        _check_replication(session, settings, datacenter)
+        else:
+            _check_replication(session, settings, datacenter)
         _create(session, fixed, lock_s)
-    _check_replication(session, settings, datacenter)
+    else:
+        _check_replication(session, settings, datacenter)
     check_done("store", _done(session), _known())
     _check_columns(session)
     return _settings(session)

@@ -7,12 +7,11 @@ checksums of protocol 5 byte by byte in Python, at a third of what a small write
 
 from __future__ import annotations
 
-import ssl
+import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from ipaddress import ip_address
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
@@ -20,14 +19,15 @@ from cassandra import ConsistencyLevel
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.cluster import Session as DriverSession
-from cassandra.cqltypes import BytesType, LongType, UTF8Type
+from cassandra.cqltypes import BytesType, Int32Type, LongType, UTF8Type, VarcharType
 from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, TokenAwarePolicy
 from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement, SimpleStatement, tuple_factory
 
 from strandline import forks
+from strandline.cassandra.address import check_url, tls_of
 from strandline.cassandra.outcomes import FAILURES, outcome_of
 from strandline.cassandra.statements import statement
-from strandline.errors import InvalidInput, StrandlineError, Unsupported
+from strandline.errors import InvalidInput, Unsupported
 from strandline.urls import Url
 
 PORT: Final = 9042
@@ -38,7 +38,13 @@ ROW_BYTES: Final = 100
 BATCH_ROWS_MAX: Final = 128
 BATCH_BYTES_MAX: Final = 64 * 2**10
 DDL_TIMEOUT_S: Final = 60
+HEARTBEAT_S: Final = 5
+"""A connection that was silent for so long is asked whether it lives."""
 _STORE: Final = "strandline.store"
+
+# The driver tells of every connection that fails, with a traceback. Who wants to read that configures logging; else
+# Python would print it.
+logging.getLogger("cassandra").addHandler(logging.NullHandler())
 
 
 class Request(NamedTuple):
@@ -54,6 +60,7 @@ class Session:
     """A cluster and a keyspace of it. Safe to share between threads."""
 
     def __init__(self, url: Url, timeout_s: float) -> None:
+        check_url(url)
         self.keyspace = url.name
         self.url = url
         self._timeout_s = timeout_s
@@ -169,7 +176,9 @@ class Session:
                         sent, landed = under_way.popleft()
                         size -= landed
                         yield sent.result()
-                under_way.append((session.execute_async(body), weight))
+                # Without a timer for each: nodes answer in time or say that they cannot, and a heartbeat finds those
+                # that do neither.
+                under_way.append((session.execute_async(body, timeout=None), weight))
                 size += weight
             while under_way:
                 yield under_way.popleft()[0].result()
@@ -218,17 +227,20 @@ class Session:
             return self._session
         with self._opening:
             if self._session is None:
-                cluster = _cluster_of(self.url, self._timeout_s)
-                try:
-                    session = cluster.connect()
-                except (StrandlineError, *FAILURES) as error:
-                    cluster.shutdown()
-                    if isinstance(error, StrandlineError):
-                        raise
-                    raise outcome_of(error, self.keyspace, writing=False) from None  # it may show the password
-                session.use_client_timestamp = False
-                self._cluster, self._session = cluster, session
+                self._cluster, self._session = self._connected()
             return self._session
+
+    def _connected(self) -> tuple[Cluster, DriverSession]:
+        cluster = None
+        try:
+            cluster = _cluster_of(self.url, self._timeout_s)
+            session = cluster.connect()
+        except FAILURES as error:
+            if cluster is not None:
+                cluster.shutdown()
+            raise outcome_of(error, self.keyspace, writing=False) from None  # it may show the password
+        session.use_client_timestamp = False
+        return cluster, session
 
 
 class _Prepared:
@@ -255,9 +267,16 @@ def _same(value: bytes) -> bytes:
     return value
 
 
+def _limited(value: int) -> bytes:
+    """No column is that short; a LIMIT is."""
+    return struct.pack(">i", min(value, 2**31 - 1))
+
+
 _PACKERS: Final[dict[Any, Callable[[Any], bytes]]] = {
     LongType: struct.Struct(">q").pack,
+    Int32Type: _limited,
     UTF8Type: str.encode,
+    VarcharType: str.encode,
     BytesType: _same,
 }
 
@@ -280,32 +299,13 @@ def _cluster_of(url: Url, timeout_s: float) -> Cluster:
         port=url.hosts[0].port or PORT,
         protocol_version=4,
         auth_provider=provider,
-        ssl_context=_tls_of(url),
+        ssl_context=tls_of(url),
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         reconnection_policy=ExponentialReconnectionPolicy(0.1, 2.0, max_attempts=None),
         connect_timeout=timeout_s,
         control_connection_timeout=timeout_s,
+        idle_heartbeat_interval=HEARTBEAT_S,
+        idle_heartbeat_timeout=timeout_s,
         max_schema_agreement_wait=DDL_TIMEOUT_S,
         compression=False,
     )
-
-
-def _tls_of(url: Url) -> ssl.SSLContext | None:
-    """TLS with names checked, unless every host is this machine, or the URL says otherwise."""
-    wanted = url.parameters.get("tls")
-    if wanted == "off" or (wanted is None and all(_is_loopback(host.name) for host in url.hosts)):
-        return None
-    context = ssl.create_default_context(cafile=url.parameters.get("cafile"))
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if certificate := url.parameters.get("certfile"):
-        context.load_cert_chain(certificate, url.parameters.get("keyfile"))
-    return context
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -22,10 +22,10 @@ from strandline.fold import segment_of
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
 from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
+from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
 from strandline.store.cassandra_heads import find, find_ended, find_heads
-from strandline.store.cassandra_lease import CassandraLease, LeaseRow, read_lease, take_lease
 from strandline.store.cassandra_writing import BUCKET_US, Writing
-from strandline.store.fixed import fixed_settings, fixed_texts
+from strandline.store.fixed import check_given, fixed_in, to_fix
 from strandline.store.refusals import bad_row, check_fence, check_pointer, lease_held, life_ended
 from strandline.store.stored import key_place, listed_of, pointer_of, pointer_row
 from strandline.urls import Url
@@ -36,6 +36,7 @@ from strandline.values.keys import SLICES, slice_of
 SEGMENTS_A_ROUND: Final = 32
 SLICES_A_ROUND: Final = 64
 FENCE_ATTEMPTS_MAX: Final = 100
+LEASE_ATTEMPTS_MAX: Final = 5
 
 
 def _now_us() -> int:
@@ -45,6 +46,9 @@ def _now_us() -> int:
 class CassandraStore:
     """All protocols of `store.api`. Safe to share between threads; not across a fork."""
 
+    corrected_under_lease = True
+    """Corrections need the pipeline's lease and a partition that was carried to its end: no lock keeps others out."""
+
     def __init__(
         self, session: Session, settings: StoreSettings, lease_s: float, clock: Callable[[], int] = _now_us
     ) -> None:
@@ -53,7 +57,7 @@ class CassandraStore:
         self._lease_s = lease_s
         self._clock = clock
         self._bucket_us = BUCKET_US[settings.bucket_size]
-        self._leases: list[CassandraLease] = []
+        self._leases: list[BeatingLease] = []
         self._last_us = 0
         self._lock = Lock()
 
@@ -75,8 +79,9 @@ class CassandraStore:
         session = Session(url, settings.append_timeout_s)
         try:
             create = log_id is not None and settings.schema == "create"
-            texts = open_keyspace(session, settings, fixed_texts(settings, log_id, partitions), create=create)
-            found = fixed_settings(texts, settings, log_id, partitions)
+            texts = open_keyspace(session, settings, to_fix(settings, log_id, partitions), create=create)
+            found = fixed_in(texts)
+            check_given(found, settings, log_id, partitions)
         except BaseException:
             session.close()
             raise
@@ -267,20 +272,34 @@ class CassandraStore:
 
     # ------------------------------------------------------------ lease
 
-    def take_lease(self, holder: str) -> CassandraLease:
-        self._session.check()
-        if any(lease.held for lease in self._leases):
-            row = read_lease(self._session)
-            raise lease_held(row.holder or holder, row.since or 0)
-        lease = take_lease(self._session, holder, self._lease_s, self._clock())
+    def take_lease(self, holder: str) -> BeatingLease:
+        for _ in range(LEASE_ATTEMPTS_MAX):
+            row = self._free_row()
+            seen = (None, None) if row.fence == 0 else (row.fence, row.beat)
+            if self._session.conditional("take_lease", (row.fence + 1, self._write_us(), holder, self._clock(), *seen)):
+                break
+        else:
+            raise Unavailable("others take the lease all the time", code="serialization", hint="call again")
+        fence = row.fence + 1
+        lease = BeatingLease(
+            fence, self._lease_s, beat=self._beat, in_force=lambda: self._lease_row().fence, ended=self._end_lease
+        )
         try:
             for pointer in self.pointers():
-                self._raise_fence(pointer, lease.fence)
+                self._raise_fence(pointer, fence)
         except BaseException:
             lease.release()
             raise
-        self._leases = [lease]
+        self._leases = [held for held in self._leases if not held.over] + [lease]
         return lease
+
+    def _free_row(self) -> LeaseRow:
+        """The row when nobody holds the lease. The nodes' clocks may differ, so the beat is watched, not its age."""
+        if any(not lease.over for lease in self._leases):  # our own needs no watching
+            holder = self._lease_row().held(self._lease_s)
+            if holder is not None:
+                raise lease_held(*holder)
+        return wait_until_free(lambda: self._lease_row()._replace(still_s=0.0), self._lease_s)
 
     def _raise_fence(self, pointer: Pointer, fence: int) -> None:
         for _ in range(FENCE_ATTEMPTS_MAX):
@@ -295,16 +314,29 @@ class CassandraStore:
         )
 
     def lease_holder(self) -> tuple[str, int] | None:
-        row = read_lease(self._session)
-        return (row.holder, row.since or 0) if row.holder is not None and row.alive else None
+        return self._lease_row().held(self._lease_s)
+
+    def _lease_row(self) -> LeaseRow:
+        rows = self._session.serial_rows("lease")
+        if not rows:
+            return FREE
+        fence, holder, since, beat, beaten_us, now_ms = rows[0]
+        return LeaseRow(fence, holder, since, beat, now_ms / 1e3 - beaten_us / 1e6)
+
+    def _beat(self, fence: int) -> bool:
+        return self._session.conditional("beat", (self._write_us(), fence))
+
+    def _end_lease(self, fence: int) -> None:
+        self._session.conditional("release_lease", (fence,))
 
     def report(self, fence: int, errors: Mapping[int, str]) -> None:
         said = orjson.dumps({str(partition): error for partition, error in errors.items()}).decode()
         self._session.conditional("report", (said if errors else None, fence))
 
     def reported(self) -> dict[int, str]:
-        row: LeaseRow = read_lease(self._session)
-        return {int(partition): error for partition, error in orjson.loads(row.errors or "{}").items()}
+        rows = self._session.rows("reported")
+        said = rows[0][0] if rows else None
+        return {int(partition): error for partition, error in orjson.loads(said or "{}").items()}
 
     # ------------------------------------------------------------ quarantine
 
@@ -347,13 +379,13 @@ class CassandraStore:
     def _after(self, pointer: Pointer, rows: Sequence[EventRow], head: tuple[str, Head] | None) -> int:
         """A write timestamp above that of all that is written anew: at equal ones the greater value would stay.
 
-        An event may be as young as the pointer, and a row may have been corrected before.
+        It is below the actions to come, because `corrected_under_lease` has a Mark carried first that leaves room.
         """
         queries: list[tuple[str, Sequence[Any]]] = [("written", row[:4]) for row in rows]
         if head is not None:
             queries.append(("head_written", key_place(head[0])))
         written = [row[0] for found in self._session.each(queries) for row in found if row[0] is not None]
-        return int(max([pointer.timestamp, *written])) + 1
+        return int(max([pointer.moved, *written])) + 1
 
     # ------------------------------------------------------------ snapshots
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from strandline.cassandra import Request, Session
@@ -32,7 +33,7 @@ _Heads = Iterable[tuple[str, Head, int]]
 
 
 class Writing:
-    """Writes cuts through a session. `partition` is that of the batch: all its keys are in it."""
+    """Writes cuts through a session."""
 
     def __init__(self, session: Session, bucket_size: str) -> None:
         self._session = session
@@ -47,10 +48,12 @@ class Writing:
         )
 
     def write_cuts(self, cuts: Sequence[Cut], partition: int) -> None:
-        """All cuts, in rounds."""
-        self._add_entity_types(cuts, partition)
+        """All cuts, in rounds; all keys are in this partition."""
+        types = {key_place(cut.key)[0] for cut in cuts if isinstance(cut.state, Head)}
+        known: Iterable[Request] = [Request("add_entity_type", [(partition, type_)]) for type_ in types]
         for round_ in _rounds(cuts):
-            self.write_events([row for cut in round_ for row in cut.events])
+            self.write_events([row for cut in round_ for row in cut.events], known=known)
+            known = ()
             self.write_heads(
                 (cut.key, cut.state, cut.timestamp)
                 for cut in round_
@@ -60,22 +63,24 @@ class Writing:
             if removals:
                 self._remove(removals, partition)
 
-    def _add_entity_types(self, cuts: Sequence[Cut], partition: int) -> None:
-        types = {key_place(cut.key)[0] for cut in cuts if isinstance(cut.state, Head)}
-        self._session.write(Request("add_entity_type", [(partition, type_)]) for type_ in types)
-
     # ------------------------------------------------------------ events and heads
 
-    def write_events(self, rows: Sequence[EventRow], timestamp: int | None = None) -> None:
-        """Events, then their rows in the slice view; with their own timestamps unless one is given."""
+    def write_events(
+        self, rows: Sequence[EventRow], timestamp: int | None = None, *, known: Iterable[Request] = ()
+    ) -> None:
+        """Events, then their rows in the slice view; with their own timestamps unless one is given.
+
+        What is to be `known` before any head goes with the events.
+        """
         if not rows:
+            self._session.write(known)
             return
-        self._session.write(_event_requests(rows, timestamp))
         by_bucket: defaultdict[tuple[str, int, int], list[EventRow]] = defaultdict(list)
         bucket_us = self._bucket_us
         for row in rows:
             by_bucket[row[5], row[7], row[8] // bucket_us].append(row)
-        self._session.write(Request("add_bucket", [place]) for place in by_bucket)
+        buckets = (Request("add_bucket", [place]) for place in by_bucket)
+        self._session.write(chain(known, _event_requests(rows, timestamp), buckets))
         self._session.write(_slice_requests(by_bucket, timestamp))
 
     def write_heads(self, heads: _Heads) -> None:

@@ -1,8 +1,8 @@
-"""What the creation of a store fixed, as table `setting` keeps it: names and texts."""
+"""What the creation of a store fixes for ever, as SQL back-ends keep it: names and texts in table `setting`."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
 
 from strandline.errors import SchemaMismatch
 from strandline.fold import FOLD_VERSION
@@ -11,13 +11,13 @@ from strandline.steps import check_fixed
 from strandline.store.api import StoreSettings
 from strandline.values.keys import SLICES
 
-PARTITIONS_DEFAULT: Final = 8
-SEGMENT_SIZE_DEFAULT: Final = 10_000
-BUCKET_SIZE_DEFAULT: Final = "hour"
+PARTITIONS_DEFAULT = 8
+SEGMENT_SIZE_DEFAULT = 10_000
+BUCKET_SIZE_DEFAULT = "hour"
 
 
-def fixed_texts(settings: Settings, log_id: str | None, partitions: int | None) -> dict[str, str]:
-    """What the creation of a store for this log writes down."""
+def to_fix(settings: Settings, log_id: str | None, partitions: int | None) -> dict[str, str]:
+    """What a new store for this log would keep."""
     return {
         "log_id": str(log_id),
         "partitions": str(partitions or settings.partitions or PARTITIONS_DEFAULT),
@@ -28,18 +28,20 @@ def fixed_texts(settings: Settings, log_id: str | None, partitions: int | None) 
     }
 
 
-def fixed_settings(
-    texts: dict[str, str], settings: Settings, log_id: str | None, partitions: int | None
-) -> StoreSettings:
-    """What was written down; `SchemaMismatch` for another log, another fold, or other settings than are given."""
-    stored = StoreSettings(
-        log_id=texts["log_id"],
-        partitions=int(texts["partitions"]),
-        segment_size=int(texts["segment_size"]),
-        slices=int(texts["slices"]),
-        bucket_size=texts["bucket_size"],
-        fold_version=int(texts["fold_version"]),
+def fixed_in(stored: Mapping[str, str]) -> StoreSettings:
+    """What a store keeps."""
+    return StoreSettings(
+        log_id=stored["log_id"],
+        partitions=int(stored["partitions"]),
+        segment_size=int(stored["segment_size"]),
+        slices=int(stored["slices"]),
+        bucket_size=stored["bucket_size"],
+        fold_version=int(stored["fold_version"]),
     )
+
+
+def check_given(stored: StoreSettings, settings: Settings, log_id: str | None, partitions: int | None) -> None:
+    """`SchemaMismatch` for another log, another fold, or other fixed settings. None stands for what is stored."""
     if log_id is not None and log_id != stored.log_id:
         raise SchemaMismatch(
             f"the store was filled from log {stored.log_id}; this is log {log_id}",
@@ -61,4 +63,3 @@ def fixed_settings(
     check_fixed("segment_size", stored.segment_size, settings.segment_size)
     check_fixed("bucket_size", stored.bucket_size, settings.bucket_size)
     check_fixed("slices", stored.slices, SLICES)
-    return stored

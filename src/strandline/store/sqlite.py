@@ -23,7 +23,7 @@ from strandline.statements import statement
 from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.change import Change, change_of
 from strandline.store.file_lease import FileLease, FileLock, lock_path
-from strandline.store.fixed import fixed_settings, fixed_texts
+from strandline.store.fixed import check_given, fixed_in, to_fix
 from strandline.store.refusals import bad_row, check_fence, check_pointer, lease_held, life_ended, other_event
 from strandline.store.stored import (
     ended_row,
@@ -76,12 +76,13 @@ class SqliteStore:
         `SchemaMismatch` for another log, other fixed settings, another fold; without a `log_id` nothing is created.
         """
         database = open_database(
-            path, kind="store", package="strandline.store", settings=settings,
-            fixed=fixed_texts(settings, log_id, partitions), clock=clock, vfs=vfs,
+            path, kind="store", package="strandline.store", settings=settings, clock=clock, vfs=vfs,
+            fixed=to_fix(settings, log_id, partitions),
             create=None if log_id is not None else False,
         )  # fmt: skip
         try:
-            found = fixed_settings(database.fixed, settings, log_id, partitions)
+            found = fixed_in(database.fixed)
+            check_given(found, settings, log_id, partitions)
         except BaseException:
             database.close()
             raise

@@ -38,32 +38,14 @@ def carry(
     try:
         newest = s.log.newest()
         chosen = range(len(newest)) if partition is None else (partition,)
-        done = [_carry(s, number, newest[number], limit, held.fence) for number in chosen]
+        done = [
+            carrying.carry_up_to(s.log, s.store, number, newest[number], held.fence, s.settings, limit=limit)
+            for number in chosen
+        ]
     finally:
         if lease is None:
             held.release()
     return Carried(sum(counts.actions for counts in done), sum(counts.events for counts in done))
-
-
-def _carry(s: Strandline, partition: int, to: int, limit: int | None, fence: int) -> Carried:
-    actions = events = records = 0
-    after = s.store.pointers()[partition].offset
-    while after < to and (limit is None or records < limit):
-        page_max = s.settings.batch_actions_max
-        page = s.log.read(
-            partition,
-            after=after,
-            to=to,
-            limit=page_max if limit is None else min(page_max, limit - records),
-            bytes_max=s.settings.batch_bytes_max,
-        )
-        if page.position <= after + 1:
-            break
-        range_ = carrying.Range(partition, after + 1, page.position, page.records, s.log.exact)
-        done = carrying.carry(s.store, s.store.settings, range_, fence)
-        actions, events = actions + done.actions, events + done.events
-        records, after = records + len(page.records), page.position - 1
-    return Carried(actions, events)
 
 
 class _Raw(Protocol):

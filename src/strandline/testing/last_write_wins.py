@@ -13,8 +13,9 @@ name before every single write; a test raises there.
               the next event 7, and a purge that was killed half-way is known by its head row.
     amend     rows anew → head → rows out, the last first → off the list → the pointer's revision
 
-Every cell is written with its action's timestamp. A correction is written with the pointer's + 1: an event may be as
-young as the pointer, and at equal timestamps the greater value would stay.
+Every cell is written with its action's timestamp. A correction is written above that of the last action, and above an
+earlier correction: at equal timestamps the greater value would stay. Below the actions to come it stays because a Mark
+is carried before it, whose timestamp leaves room.
 """
 
 from __future__ import annotations
@@ -313,7 +314,7 @@ class LastWriteWinsStore:
     ) -> None:
         found = self._pointer(seen.partition)
         check_pointer(found, seen)
-        timestamp = found.timestamp + 1
+        timestamp = self._after(found, replace, head)
         for row in replace:
             for table in ("slice_view", "journal"):
                 self._put(table, *self._place(table, row), row._asdict(), timestamp)
@@ -325,6 +326,13 @@ class LastWriteWinsStore:
         self._remove("quarantine", seen.partition, ALWAYS, first=resolved, last=resolved)
         self.before_write("pointer")
         self._set_pointer(found._replace(revision=found.revision + 1))
+
+    def _after(self, pointer: Pointer, rows: Sequence[EventRow], head: tuple[str, Head] | None) -> int:
+        """Above the last action's timestamp, and above that of a correction before."""
+        written = [self.tables["journal"].written(*self._place("journal", row)) for row in rows]
+        if head is not None:
+            written.append(self.tables["metajournal"].written(head[0], 0))
+        return max([pointer.moved, *written]) + 1
 
     # ------------------------------------------------------------ snapshots
 

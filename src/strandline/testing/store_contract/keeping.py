@@ -129,6 +129,25 @@ class KeepingContract(MadeStore):
         }[at]
         assert store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=100) == rows
 
+    @pytest.mark.req("J98")
+    @pytest.mark.parametrize("followed", [True, False])
+    @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+    def test_neighbours_are_skipped_one_after_the_other(
+        self, store: Store, order: tuple[int, int], followed: bool
+    ) -> None:
+        tape = Tape()
+        tape.append(KEY, ["a"])
+        bad = [tape.append(KEY, ["b"], damaged="digest"), tape.append(KEY, ["c"], damaged="undecodable")]
+        if followed:
+            tape.append(KEY, ["d"])
+        tape.carry(store)
+        for index in order:
+            resolve(store, 0, bad[index].offset, "skip")
+        tape.append(KEY, ["e"])
+        tape.carry(store)
+        chain = [(row.seq_nr, row.prev_seq_nr) for row in events(store, KEY)]
+        assert chain == ([(1, 0), (4, 1), (5, 4)] if followed else [(1, 0), (4, 1)])
+
     def test_amended_rows_take_the_place_of_others(self, store: Store) -> None:
         tape = Tape()
         tape.append(KEY, ["a"])

@@ -1,0 +1,285 @@
+"""How the Cassandra store writes: in which order, with which timestamps, and what a death in between leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from strandline.cassandra import Request
+from strandline.errors import LeaseLost
+from strandline.resolve import resolve
+from strandline.store.cassandra import CassandraStore
+from strandline.store.cassandra_writing import ALWAYS
+from strandline.testing.faults import Crash
+from strandline.testing.store_contract import random_tape, settings_of
+from strandline.testing.store_contract.made import snapshot
+from strandline.testing.tape import Tape
+from strandline.values.heads import SEQ_NR_MAX
+from tests.store.keyspaces import RELAXED, TABLES, EmptyStores
+from tests.store.reading import expected, read
+from tests.store.sessions import dies_at, row_by_row
+from tests.store.test_last_write_wins import story
+
+pytestmark = RELAXED
+KEY = "order|42"
+PARTITION_KEYS = {
+    "insert_event": 3, "insert_slice_row": 3, "add_bucket": 3, "add_entity_type": 1, "set_head": 2, "list_record": 1,
+    "end_life": 1, "save_snapshot": 2,
+}  # fmt: skip
+"""How many of a statement's first values are its partition key."""
+REMOVALS = {"delete_slice_row": 3, "delete_events": 3, "purge_events": 3, "purge_snapshots": 2, "purge_head": 2,
+            "unlist_record": 1, "delete_snapshots": 2}  # fmt: skip
+"""The same for removals, whose first value is the write timestamp."""
+
+
+def tables(stores: EmptyStores) -> dict[str, list[Any]]:
+    """All rows, leases and fences aside."""
+    found = {table: stores.rows(table) for table in TABLES if table != "lease"}
+    found["pointer"] = [(row[0], row[3], row[4], row[6]) for row in found["pointer"]]
+    return found
+
+
+def carried(stores: EmptyStores, tape: Tape, size: int | None = None) -> dict[str, list[Any]]:
+    """What an unkilled run leaves."""
+    store = stores.make(settings_of(segment_size=2))
+    tape.carry(store, size=size)
+    return tables(stores)
+
+
+# ---------------------------------------------------------------- order
+
+
+@pytest.mark.req("J75", "J79")
+def test_the_order_of_writes(empty_stores: EmptyStores) -> None:
+    tape = Tape()
+    tape.append(KEY, ["a", "b"], damaged="digest")
+    tape.delete(KEY, 1, 1)
+    tape.append(KEY, ["c"])
+    tape.purge(KEY)
+    store = empty_stores.make(settings_of())
+    session = row_by_row(store)
+    tape.carry(store)
+    names = [name for name, _ in session.written]
+    assert [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name] == [
+        *("list_record", "add_entity_type", "insert_event", "add_bucket", "insert_slice_row"),
+        *("set_head", "hide", "delete_slice_row", "delete_events", "set_head"),
+        *("insert_event", "add_bucket", "insert_slice_row", "set_head"),
+        *("end_life", "delete_slice_row", "purge_events", "purge_snapshots", "unlist_record", "purge_head"),
+        "set_pointer",
+    ]
+
+
+@pytest.mark.req("J75")
+def test_a_batch_never_spans_two_partition_keys(empty_stores: EmptyStores) -> None:
+    store = empty_stores.make(settings_of(segment_size=2))
+    session = row_by_row(store)
+    tape = random_tape(3, actions=150, keys=12)
+    tape.carry(store, size=50)
+    assert {request.name for request in session.requests if len(request.rows) > 1} >= {
+        "insert_event", "insert_slice_row", "delete_slice_row",
+    }  # fmt: skip
+    for name, rows, _ in session.requests:
+        if len(rows) > 1:
+            start, count = (1, REMOVALS[name]) if name in REMOVALS else (0, PARTITION_KEYS[name])
+            assert len({tuple(row[start : start + count]) for row in rows}) == 1, name
+
+
+@pytest.mark.req("J75")
+def test_conditional_writes_only_where_they_must_be() -> None:
+    """And no counters, no lists."""
+    conditional = set()
+    for package in ("strandline.store", "strandline.cassandra"):
+        for file in files(package).joinpath("cql").iterdir():
+            if file.name.endswith(".cql"):
+                text = file.read_text()
+                written = re.search(r"(?:UPDATE|INSERT INTO|DELETE FROM) keyspace\.(\w+)", text)
+                if written and re.search(r"\bIF\b", text):
+                    conditional.add(written[1])
+                assert "counter" not in text
+                assert "list<" not in text
+    assert conditional == {"lease", "pointer", "lock"}
+
+
+@pytest.mark.req("J75")
+def test_every_cell_has_its_actions_timestamp(empty_stores: EmptyStores) -> None:
+    store, tape = empty_stores.make(settings_of()), Tape()
+    first = tape.append(KEY, ["a"])
+    second = tape.append(KEY, ["b"])
+    tape.carry(store)
+    name = empty_stores.url.name
+    assert empty_stores.asked(f'SELECT seq_nr, timestamp, writetime(body) FROM "{name}".journal') == [
+        (1, first.timestamp, first.timestamp),
+        (2, second.timestamp, second.timestamp),
+    ]
+    assert empty_stores.asked(f'SELECT writetime(body) FROM "{name}".slice_view') == [
+        (first.timestamp,),
+        (second.timestamp,),
+    ]
+    assert empty_stores.asked(f'SELECT writetime(digest) FROM "{name}".metajournal') == [(second.timestamp,)]
+
+
+# ---------------------------------------------------------------- death
+
+
+@pytest.mark.req("RJ5", "J75", "J77", "J78")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("size", "then_size", "start"), [(None, 1, 0), (4, None, 3)])
+def test_die_anywhere(empty_stores: EmptyStores, size: int | None, then_size: int | None, start: int) -> None:
+    """Every ninth write; the in-memory twin dies at each."""
+    tape = story()
+    whole = carried(empty_stores, tape)
+    died = 0
+    for point in range(start, 1000, 9):
+        store = empty_stores.make(settings_of(segment_size=2))
+        row_by_row(store, dies_at(point))
+        try:
+            tape.carry(store, size=size)
+        except Crash:
+            died += 1
+        else:
+            assert died > 5
+            return
+        again = empty_stores.again(settings_of(segment_size=2))
+        for key in tape.all_keys():
+            assert read(again, tape, key) == expected(tape, key, 2), (point, key)
+        reached = again.pointers()[0].timestamp
+        assert all(row.timestamp <= reached for row in again.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=999))
+        tape.carry(again, size=then_size)
+        assert _without_revision(tables(empty_stores)) == _without_revision(whole), point
+        empty_stores.close_stores()
+    raise AssertionError("the sweep has no end")
+
+
+def _without_revision(found: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    return {**found, "pointer": [row[:3] for row in found["pointer"]]}
+
+
+@pytest.mark.req("J98", "RJ5")
+@pytest.mark.parametrize("point", range(6))
+def test_a_correction_that_was_killed_is_repeated(empty_stores: EmptyStores, point: int) -> None:
+    tape = Tape()
+    tape.append(KEY, ["a"])
+    bad = tape.append(KEY, ["b", "c"], damaged="digest")
+    tape.append(KEY, ["d"])
+    store = empty_stores.make(settings_of(segment_size=2))
+    tape.carry(store)
+    row_by_row(store, dies_at(point))
+    with contextlib.suppress(Crash):
+        resolve(store, 0, bad.offset, "skip")
+    again = empty_stores.again(settings_of(segment_size=2))
+    if again.quarantined_at(0, bad.offset):
+        resolve(again, 0, bad.offset, "skip")
+    rows = again.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=10)
+    assert [(row.seq_nr, row.prev_seq_nr) for row in rows] == [(1, 0), (4, 1)]
+    page = again.page(KEY, 1, 2, from_=1, to=9, limit=9)
+    assert [tuple(cells[:2]) for cells in page] == [(1, 0), (4, 1)]
+
+
+# ---------------------------------------------------------------- what comes late
+
+
+@pytest.mark.req("RJ6", "RR3", "J83")
+@pytest.mark.parametrize("point", [0, 9, 23, 40, 55])
+def test_a_pipeline_that_wakes_up_without_its_lease_undoes_nothing(empty_stores: EmptyStores, point: int) -> None:
+    """Stopped before a write; another one carries everything; then it goes on writing what it had prepared."""
+    tape = story()
+    whole = carried(empty_stores, tape, 3)
+    store = empty_stores.make(settings_of(segment_size=2))
+    stale = store.take_lease("stale")
+    new = empty_stores.again(settings_of(segment_size=2))
+
+    def takeover(number: int) -> None:
+        if number == point:
+            stale.release()
+            tape.carry(new, fence=new.take_lease("new").fence, size=3)
+
+    row_by_row(store, takeover)
+    with pytest.raises(LeaseLost):
+        tape.carry(store, fence=stale.fence)
+    assert tables(empty_stores) == whole
+    with pytest.raises(LeaseLost):
+        stale.check()
+
+
+@pytest.mark.req("J75", "RJ6", "J77")
+def test_what_is_older_never_beats_what_is_newer(empty_stores: EmptyStores) -> None:
+    """All writes of the past again, in any order, after a delete and a purge."""
+    tape = Tape()
+    store = empty_stores.make(settings_of(segment_size=2))
+    session = row_by_row(store)
+    tape.append(KEY, ["a", "b", "c"])
+    tape.append("order|7", ["x", "y", "z"])
+    tape.carry(store)
+    past = [(name, row) for name, row in session.written if name != "set_pointer"]
+    tape.delete("order|7", 2, 1)
+    tape.purge(KEY)
+    tape.append(KEY, ["d"])
+    tape.carry(store)
+    late = [(name, row) for name, row in session.written if name != "set_pointer"]
+    before = tables(empty_stores)
+    for name, row in [*reversed(late), *past]:
+        session.write([Request(name, [row])])
+    assert tables(empty_stores) == before
+    for name, row in past:
+        if name in ("insert_event", "insert_slice_row") and KEY in row:
+            session.write([Request(name, [(*row[:-1], ALWAYS - 1)])])  # from a clock that is far ahead
+    assert tables(empty_stores) == before
+
+
+@pytest.mark.req("RJ6", "J106")
+def test_a_snapshot_that_comes_behind_the_purge_is_gone_already(empty_stores: EmptyStores) -> None:
+    tape, store = Tape(), empty_stores.make(settings_of())
+    other = empty_stores.again(settings_of())
+    tape.append(KEY, ["a", "b", "c"])
+    tape.carry(store)
+    tape.purge(KEY)
+    row_by_row(other, lambda number: tape.carry(store))  # between its look at the life and its write
+    other.save_snapshot(snapshot(2), 0)
+    assert store.snapshots(KEY, 1) == []
+    assert empty_stores.rows("snapshot") == []
+
+
+@pytest.mark.req("RJ6", "J48", "J11")
+def test_a_purge_leaves_nothing_in_any_table(empty_stores: EmptyStores) -> None:
+    tape, store = Tape(), empty_stores.make(settings_of(segment_size=2))
+    secret = "order|very secret"
+    tape.append(secret, ["a", "b", "c"], tags=("red",))
+    tape.append(secret, ["d"], damaged="digest")
+    tape.carry(store)
+    store.save_snapshot(snapshot(2, key=secret), 0)
+    assert "secret" in repr([empty_stores.rows(table) for table in TABLES])
+    tape.purge(secret)
+    tape.carry(store)
+    left = {table: empty_stores.rows(table) for table in TABLES}
+    assert "secret" not in repr(left)
+    assert {table for table, rows in left.items() if rows} == {"entity_type", "slice_bucket", "ended", "pointer"}
+
+
+def test_a_long_gap_is_crossed(empty_stores: EmptyStores) -> None:
+    """A life may start at any number: neither page nor purge walks from the first segment."""
+    store, tape = empty_stores.make(settings_of(segment_size=2)), Tape()
+    tape.append(KEY, ["a", "b", "c"], first=10**15)
+    tape.append(KEY, ["d"], first=10**15 + 150)
+    tape.carry(store)
+    found = [cells[0] for cells in store.page(KEY, 1, 2, from_=1, to=SEQ_NR_MAX, limit=10)]
+    assert found == [10**15, 10**15 + 1, 10**15 + 2, 10**15 + 150]
+    tape.purge(KEY)
+    tape.carry(store)
+    assert empty_stores.rows("journal") == []
+    assert empty_stores.rows("slice_view") == []
+
+
+def test_a_large_batch_of_large_events(empty_stores: EmptyStores) -> None:
+    store: CassandraStore = empty_stores.make(settings_of(segment_size=1000))
+    tape = Tape()
+    for _ in range(30):
+        tape.append(KEY, ["x" * 1_000_000])
+    tape.append(KEY, ["y"] * 900)
+    tape.carry(store)
+    page = store.page(KEY, 1, 1000, from_=1, to=930, limit=1000)
+    assert [cells[0] for cells in page] == list(range(1, 931))
+    assert len(store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=1000)) == 930
