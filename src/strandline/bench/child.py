@@ -59,7 +59,8 @@ class Child:
     def failure(self) -> Unavailable:
         """The error of a process that ended too early."""
         said = self._said.read_text(errors="replace").strip()
-        last = said.splitlines()[-1] if said else "it said nothing"
+        lines = [line for line in said.splitlines() if not line.startswith("hint: ")]
+        last = lines[-1] if lines else "it said nothing"
         return Unavailable(
             f"a round of the benchmark ended with {self.process.returncode}: {last}",
             code="away",

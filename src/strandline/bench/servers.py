@@ -5,15 +5,20 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from strandline.backends import backend_of
 from strandline.errors import StrandlineError, Unavailable
 from strandline.servers.all import SERVERS
+from strandline.servers.cassandra import CassandraServer
 from strandline.servers.server import Server
 from strandline.urls import Url
 
+# A node that is loaded to its limit shall be late rather than fail: a bare writer has nobody to try again for it.
+PATIENT = {"write_request_timeout": "20s", "read_request_timeout": "20s"}
+MADE: dict[str, Callable[[], Server]] = {**SERVERS, "cassandra": partial(CassandraServer, settings=PATIENT)}
 SCHEMES = {"postgres": "postgresql", "kafka": "kafka", "cassandra": "cassandra"}
 
 
@@ -33,7 +38,7 @@ def running(names: Sequence[str], given: Mapping[str, str], told: Callable[[str]
             if name in found.addresses:
                 continue
             told(f"starting {name}")
-            server = SERVERS[name]()
+            server = MADE[name]()
             stack.callback(server.close)
             try:
                 backend_of(Url(SCHEMES[name]))  # its client library
