@@ -144,7 +144,7 @@ class Database:
 
     def rows(self, name: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """What a named statement gives: tuples, all of one moment."""
-        text = self.schema.sql(name)
+        text = self.schema.statement(name)
         while True:
             connection, reused = self._pool.take()
             try:
@@ -209,7 +209,7 @@ class Database:
 
     def sent(self, name: str, *parameters: Binary) -> Sent:
         """A named statement of the package for `begin` or `commit`."""
-        return Sent(self.schema.sql(name).encode(), parameters)
+        return Sent(self.schema.statement(name).encode(), parameters)
 
     def end(self, connection: Connection) -> None:
         """A transaction is over."""
@@ -236,7 +236,7 @@ class Transaction:
         self.answers = answers
         self._database = database
         self._connection = connection
-        self._sql = database.schema.sql
+        self._sql = database.schema.statement
         self._over = False
 
     def take_long(self) -> None:

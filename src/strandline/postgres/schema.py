@@ -58,7 +58,7 @@ class Schema:
     def names(self) -> list[str]:
         return [name for name, _ in self.steps]
 
-    def sql(self, name: str) -> str:
+    def statement(self, name: str) -> str:
         """A statement of the package, on the tables of this schema."""
         return self._text(self.package, f"postgres/{name}")
 
@@ -114,7 +114,7 @@ def create(
 
     def finish() -> None:
         for name, parameters in filling:
-            connection.execute(schema.sql(name), parameters)
+            connection.execute(schema.statement(name), parameters)
         for item in {"schema_version": str(len(schema.steps)), **fixed}.items():
             connection.execute(schema.own("fix_setting"), item)
 
