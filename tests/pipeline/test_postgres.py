@@ -13,6 +13,7 @@ from tests.log.postgres_logs import new_url
 import strandline
 from strandline import Event, LeaseHeld
 from strandline.pipeline.replicate import run
+from strandline.pipeline.target import Target
 from strandline.servers.postgres import PostgresServer
 
 if TYPE_CHECKING:
@@ -46,6 +47,23 @@ def test_once(postgres: PostgresServer, spark: SparkSession, tmp_path: Path, pai
             assert [event.seq_nr for event in s.journal.read(key)] == list(range(1, 7))
             assert len(s.store.page(key, 1, 10_000, from_=1, to=6, limit=10)) == 6
         assert list(s.journal.read(KEYS[0])) == []
+
+
+@pytest.mark.req("D6")
+def test_a_password_reaches_tasks_and_never_spark(
+    postgres: PostgresServer, spark: SparkSession, tmp_path: Path
+) -> None:
+    url = new_url(postgres).replace("postgres@", "postgres:hunter22@")  # this server asks nobody for it
+    open_ = Target(url=new_url(postgres))
+    assert open_.by_reference(tmp_path) is open_
+    closed = Target(url=url, settings={"lease_s": 3.0}).by_reference(tmp_path)
+    assert "hunter22" not in closed.to_json()
+    (kept,) = tmp_path.iterdir()
+    assert kept.stat().st_mode & 0o077 == 0
+    with closed.connect() as s:
+        s.journal.append(KEYS[0], [Event("Placed", 1)])
+        assert run(url, once=True, spark=spark).events == 1
+        assert s.store.pointers()[s.journal.mark(KEYS[0]).partition].offset >= 0
 
 
 @pytest.mark.req("RS8", "RR1", "RR3")

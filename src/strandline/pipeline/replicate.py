@@ -142,7 +142,11 @@ class Replicator:
         progress: Callable[[Progress], None] | None,
         stop: threading.Event,
     ) -> None:
-        self.s, self.target, self.lease = s, target, lease
+        self.s, self.lease = s, lease
+        self._place = jvm.temporary_folder()
+        self.target = target.by_reference(self._place)
+        if self.target.kept_in is not None and not session.is_local(spark.sparkContext.master):
+            spark.sparkContext.addFile(self.target.kept_in)
         self.spark = spark.newSession()  # settings of ours are nobody else's
         self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")  # a page goes on at once, not with all
         self.progress, self.stop = progress, stop
@@ -151,7 +155,6 @@ class Replicator:
         self.fatal: Exception | None = None
         self._ending = threading.Event()
         self._patient = False
-        self._place = jvm.temporary_folder()
         self.spark.dataSource.register(log_source.LogSource)
 
     def run(self) -> None:
