@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from tests.acceptance.cli_call import appended, call
 
+import strandline
 from strandline.cli import doctor, extras
 from strandline.errors import Unsupported
+from strandline.servers.kafka import KafkaServer
+from strandline.servers.postgres import PostgresServer
 
 
 @pytest.fixture(autouse=True)
@@ -77,3 +80,37 @@ def test_journal_that_does_not_open(url: str) -> None:
     Path("orders/store.db").write_bytes(b"something else" * 1000)
     assert "foreign" in findings("--url", url, code=7)[url]["found"] or findings("--url", url, code=7)[url]["remedy"]
     assert "wrong: sqlite:orders" in call("doctor", "--url", url).out
+
+
+# ------------------------------------------------------------ servers
+
+
+def _of(scheme: str, *words: str, code: int) -> dict[str, Any]:
+    """What is said of the journal on such a server."""
+    found = findings(*words, code=code)
+    assert "hunter22" not in str(found)
+    (name,) = [name for name in found if name.startswith(scheme)]
+    return found[name]
+
+
+def test_a_server_that_is_well(postgres: PostgresServer) -> None:
+    url = postgres.database()
+    appended(url)
+    assert "opens; 8 partitions, lag 1 actions" in _of("postgresql:", "--url", url, code=0)["found"]
+
+
+@pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
+def test_a_topic_that_could_lose_something_is_told_with_its_remedy(kafka: KafkaServer, tmp_path: Path) -> None:
+    log, store = f"{kafka.url}/doctor", f"sqlite:{tmp_path}/store.db"
+    strandline.connect(log=log, store=store, accept_power_loss=True).close()
+    words = ("--log", log, "--store", store)
+    refused = _of("kafka:", *words, code=7)
+    assert refused["state"] == "wrong"
+    assert "replicas" in refused["found"] + refused["remedy"]
+    accepted = _of("kafka:", *words, "--set", "accept_power_loss=true", code=0)
+    assert (accepted["state"], "power cut" in accepted["remedy"]) == ("warning", True)
+
+
+def test_a_server_that_is_away_is_told_without_its_password() -> None:
+    url = "postgresql://user:hunter22@127.0.0.1:1/orders"
+    assert _of("postgresql:", "--url", url, "--set", "append_timeout_s=1", code=7)["remedy"]
