@@ -130,9 +130,12 @@ def test_folders_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: py
 
 
 def family() -> Iterator[psutil.Process]:
+    """This process and what it started, but for the servers of other tests."""
     me = psutil.Process()
     yield me
-    yield from me.children(recursive=True)
+    for child in me.children():
+        if not any("keeper" in word for word in child.cmdline()):
+            yield from (child, *child.children(recursive=True))
 
 
 def same(batches: Any) -> Any:
