@@ -12,7 +12,6 @@ A client library is imported when its scheme is opened; `Unsupported` says how t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -20,9 +19,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
+from strandline.clock import now_us
 from strandline.errors import SchemaMismatch, Unsupported, invalid
 from strandline.log.api import Log
-from strandline.settings import Settings
+from strandline.settings import BUCKET_SIZE_DEFAULT, PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
 from strandline.store.api import Store, StoreSettings
 from strandline.urls import Url
 
@@ -31,15 +31,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["log", "store"]
 Clock = Callable[[], int]
-PARTITIONS_DEFAULT: Final = 8
-SEGMENT_SIZE_DEFAULT: Final = 10_000
-BUCKET_SIZE_DEFAULT: Final = "hour"
 _PACKAGES: Final = {"log": "strandline.log", "store": "strandline.store"}
-
-
-def now_us() -> int:
-    """The wall clock in microseconds."""
-    return time.time_ns() // 1000
 
 
 class Backend(Protocol):

@@ -15,7 +15,8 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final, Self
 
-from strandline.backends import backend_of, now_us
+from strandline.backends import backend_of
+from strandline.clock import now_us
 from strandline.errors import SchemaMismatch, Unsupported
 from strandline.journal.journal import Journal
 from strandline.journal.status import Status, status_of, strandline_of

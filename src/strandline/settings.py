@@ -12,6 +12,8 @@ from typing import Any
 from strandline.errors import InvalidInput, shown
 
 MIB = 2**20
+# What creation fixes where nothing is given.
+PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, BUCKET_SIZE_DEFAULT = 8, 10_000, "hour"
 SECONDS_MAX = 9_000_000_000_000
 """More microseconds would not fit into 64 bits."""
 

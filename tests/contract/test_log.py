@@ -9,9 +9,10 @@ from uuid import uuid4
 
 import pytest
 
+from strandline.clock import now_us
 from strandline.log.api import Log
 from strandline.log.kafka import KafkaLog
-from strandline.log.memory import MemoryLog, now_us
+from strandline.log.memory import MemoryLog
 from strandline.log.postgres import PostgresLog
 from strandline.log.sqlite import SqliteLog
 from strandline.servers.kafka import KafkaServer

@@ -12,8 +12,9 @@ import pytest
 
 import strandline
 from strandline import Event, Key
+from strandline.clock import now_us
 from strandline.connect import Strandline
-from strandline.log.memory import MemoryLog, now_us
+from strandline.log.memory import MemoryLog
 from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
 from strandline.store.memory import MemoryStore

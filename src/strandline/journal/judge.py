@@ -20,12 +20,11 @@ from strandline.journal.heads_cache import HeadsCache, Hold, Seen
 from strandline.journal.tail import Tail
 from strandline.journal.verdict import is_plain
 from strandline.log.api import Draft, InexactLog, Recorded
-from strandline.log.cursor import Cursor
+from strandline.log.cursor import PAGE_BYTES, Cursor
 from strandline.settings import Settings
 from strandline.store.api import Readable
 from strandline.values.actions import Mark
 
-LOG_PAGE_BYTES: Final = 2**20
 PATIENCE_LEAST_S: Final = 0.01
 THREADS: Final = 4
 """Threads that wait for the verdicts of appends that nobody waits for."""
@@ -246,9 +245,7 @@ class Judge:
         tail = Tail(key, state, self._store.settings.segment_size, to=0, bytes_max=0)
         cursor = Cursor(self._log, pointer.partition, pointer.offset, pointer.timestamp)
         while cursor.offset < to and time.monotonic() < deadline:
-            tail.add(
-                cursor.read(to=to, limit=self._settings.read_page, bytes_max=LOG_PAGE_BYTES, key=key, values=False)
-            )
+            tail.add(cursor.read(to=to, limit=self._settings.read_page, bytes_max=PAGE_BYTES, key=key, values=False))
         if tail.place is None or tail.place.offset != to:
             return recorded
         return Recorded(tail.place, True, tail.effect, tail.state)

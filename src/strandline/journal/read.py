@@ -20,7 +20,7 @@ from strandline.journal.heads_cache import HeadsCache
 from strandline.journal.plan import Plan, chained, plan
 from strandline.journal.tail import Tail, TailEvent
 from strandline.log.api import Draft, InexactLog, Log, Recorded
-from strandline.log.cursor import Cursor
+from strandline.log.cursor import PAGE_BYTES, Cursor
 from strandline.record import encode_header
 from strandline.rows import life_of
 from strandline.settings import Settings
@@ -30,7 +30,6 @@ from strandline.values.events import RecordedEvent, parts_of
 from strandline.values.heads import SEQ_NR_MAX, Head, State
 from strandline.values.keys import partition_of, slice_of
 
-LOG_PAGE_BYTES: Final = 2**20
 PLANS_MAX: Final = 100
 """How often a read starts anew or goes on elsewhere because the journal changed under it."""
 UNEXPLAINED_MAX: Final = 3
@@ -121,9 +120,7 @@ class Reader:
     def _search(self, key: str, state: State, cursor: Cursor, mark: int, from_: int, to: int) -> Tail:
         tail = self._tail(key, state, from_, to)
         while (after := cursor.offset) < mark:
-            tail.add(
-                cursor.read(to=mark, limit=self.settings.read_page, bytes_max=LOG_PAGE_BYTES, key=key, values=to > 0)
-            )
+            tail.add(cursor.read(to=mark, limit=self.settings.read_page, bytes_max=PAGE_BYTES, key=key, values=to > 0))
             if cursor.offset <= after:
                 raise _ended(cursor.partition, after, mark)
         return tail
@@ -218,7 +215,7 @@ class Reading:
         cursor = Cursor(reader.log, partition, after, timestamp)
         while head is not None and pointer.offset < mark and cursor.offset < mark:
             try:
-                records = cursor.read(to=mark, limit=reader.settings.read_page, bytes_max=LOG_PAGE_BYTES, key=key)
+                records = cursor.read(to=mark, limit=reader.settings.read_page, bytes_max=PAGE_BYTES, key=key)
             except NotFound as error:
                 if error.code != "trimmed":
                     raise

@@ -12,10 +12,10 @@ from heapq import merge
 
 from strandline.errors import NotFound
 from strandline.journal.plan import Plan, plan
-from strandline.journal.read import LOG_PAGE_BYTES, Reader, Reading, trimmed_away
+from strandline.journal.read import Reader, Reading, trimmed_away
 from strandline.journal.tail import EVENT_OVERHEAD_BYTES, Tail
 from strandline.log.api import Log
-from strandline.log.cursor import Cursor
+from strandline.log.cursor import PAGE_BYTES, Cursor
 from strandline.record import Record
 from strandline.rows import Pointer
 from strandline.settings import Settings
@@ -93,7 +93,7 @@ class Tails:
         while cursor.offset < mark and not (self.full and self._slices[0] < self._slices[1]):
             try:
                 records = cursor.read(
-                    to=mark, limit=reader.settings.read_page, bytes_max=LOG_PAGE_BYTES, values=not self.full
+                    to=mark, limit=reader.settings.read_page, bytes_max=PAGE_BYTES, values=not self.full
                 )
             except NotFound as error:
                 if error.code != "trimmed":

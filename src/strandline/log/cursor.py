@@ -6,8 +6,13 @@ is known: a pointer's, or that of an action. Wherever one starts, they come out 
 
 from __future__ import annotations
 
+from typing import Final
+
 from strandline.log.api import Log
 from strandline.record import Record, derived
+
+PAGE_BYTES: Final = 2**20
+"""About how much of values a reader takes at a time."""
 
 
 class Cursor:

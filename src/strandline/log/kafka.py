@@ -37,10 +37,9 @@ from strandline.log.kafka_client import (
 from strandline.log.kafka_consumers import Consumers, OutOfRange, PartitionReader, TopicFollower
 from strandline.log.kafka_topic import Admin, Topic, check, check_name, grown
 from strandline.log.refusals import check_trim, closed, trimmed, used_after_fork
-from strandline.settings import Settings
+from strandline.settings import PARTITIONS_DEFAULT, Settings
 from strandline.values.actions import Place
 
-PARTITIONS_DEFAULT: Final = 8
 OFFSET_MAX: Final = 2**63 - 2
 POLL_S: Final = 0.1
 WATCH_EVERY_S: Final = 5.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
@@ -10,22 +9,17 @@ from threading import Condition
 from uuid import uuid4
 
 from strandline import forks
+from strandline.clock import now_us
 from strandline.fold import Duplicate, EventsAppended, Refused, fold
 from strandline.log.api import Draft, Page, Recorded
 from strandline.log.refusals import check_trim, closed, trimmed, used_after_fork
 from strandline.record import Record
+from strandline.settings import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT
 from strandline.values.actions import Mark, Place
 from strandline.values.heads import Ended, State
 from strandline.values.keys import key_digest
 
-PARTITIONS_DEFAULT = 8
-SEGMENT_SIZE_DEFAULT = 10_000
 _offset = attrgetter("offset")
-
-
-def now_us() -> int:
-    """The wall clock in microseconds."""
-    return time.time_ns() // 1000
 
 
 class MemoryLog:

@@ -23,7 +23,6 @@ from strandline.errors import Corrupt, Unavailable
 from strandline.fold import FOLD_VERSION
 from strandline.log.api import Draft, Page, Recorded
 from strandline.log.folding import End, fold_drafts
-from strandline.log.memory import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT
 from strandline.log.recent import Left, Recent
 from strandline.log.refusals import check_fold_version, check_holes, check_trim, last_older, trimmed
 from strandline.log.states import state_in, state_text
@@ -31,7 +30,7 @@ from strandline.log.waiting import Arrivals
 from strandline.postgres import Transaction, open_database
 from strandline.postgres.arrays import Binary, bigints, blobs, integers, texts
 from strandline.record import Record
-from strandline.settings import Settings
+from strandline.settings import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
 from strandline.steps import check_fixed
 from strandline.urls import Url
 from strandline.values.actions import Place

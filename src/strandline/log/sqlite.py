@@ -20,10 +20,10 @@ from uuid import uuid4
 
 import apsw
 
+from strandline.clock import now_us
 from strandline.errors import Corrupt
 from strandline.fold import FOLD_VERSION, Duplicate, Effect, EventsAppended, Refused, fold
 from strandline.log.api import Draft, Page, Recorded
-from strandline.log.memory import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, now_us
 from strandline.log.refusals import check_fold_version, check_holes, check_trim, last_older, trimmed
 from strandline.log.sqlite_heads import (
     ROWS_A_STATEMENT,
@@ -38,7 +38,7 @@ from strandline.log.sqlite_heads import (
 )
 from strandline.log.waiting import Arrivals
 from strandline.record import Record
-from strandline.settings import Settings
+from strandline.settings import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
 from strandline.sqlite import open_database, upgrade_database
 from strandline.steps import check_fixed
 from strandline.values.actions import Mark, Place

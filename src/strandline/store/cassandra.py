@@ -8,7 +8,6 @@ conditional ones SERIAL. A batch never spans two partition keys.
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, Final
@@ -17,6 +16,7 @@ import orjson
 
 from strandline.cassandra import Session, open_keyspace
 from strandline.cassandra.session import Request
+from strandline.clock import now_us
 from strandline.errors import Unavailable
 from strandline.fold import segment_of
 from strandline.rows import Batch, Pointer, QuarantineRow
@@ -25,7 +25,7 @@ from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
 from strandline.store.cassandra_heads import find, find_ended, find_heads
 from strandline.store.cassandra_writing import BUCKET_US, Writing
-from strandline.store.fixed import check_given, fixed_in, to_fix
+from strandline.store.fixed import fixed_in, to_fix
 from strandline.store.refusals import bad_row, check_fence, check_pointer, lease_held, life_ended
 from strandline.store.stored import key_place, listed_of, pointer_of, pointer_row
 from strandline.urls import Url
@@ -39,10 +39,6 @@ FENCE_ATTEMPTS_MAX: Final = 100
 LEASE_ATTEMPTS_MAX: Final = 5
 
 
-def _now_us() -> int:
-    return time.time_ns() // 1000
-
-
 class CassandraStore:
     """All protocols of `store.api`. Safe to share between threads; not across a fork."""
 
@@ -50,7 +46,7 @@ class CassandraStore:
     """Corrections need the pipeline's lease and a partition that was carried to its end: no lock keeps others out."""
 
     def __init__(
-        self, session: Session, settings: StoreSettings, lease_s: float, clock: Callable[[], int] = _now_us
+        self, session: Session, settings: StoreSettings, lease_s: float, clock: Callable[[], int] = now_us
     ) -> None:
         self.settings = settings
         self._session = session
@@ -69,7 +65,7 @@ class CassandraStore:
         log_id: str | None,
         partitions: int | None,
         *,
-        clock: Callable[[], int] = _now_us,
+        clock: Callable[[], int] = now_us,
     ) -> CassandraStore:
         """Open a store, or create it for this log. None stands for what creation fixed.
 
@@ -80,8 +76,7 @@ class CassandraStore:
         try:
             create = log_id is not None and settings.schema == "create"
             texts = open_keyspace(session, settings, to_fix(settings, log_id, partitions), create=create)
-            found = fixed_in(texts)
-            check_given(found, settings, log_id, partitions)
+            found = fixed_in(texts, settings, log_id, partitions)
         except BaseException:
             session.close()
             raise
@@ -418,5 +413,5 @@ class CassandraStore:
     def _write_us(self) -> int:
         """A write timestamp for what users own: this machine's clock, never the same twice."""
         with self._lock:
-            self._last_us = max(self._last_us + 1, _now_us())
+            self._last_us = max(self._last_us + 1, now_us())
             return self._last_us

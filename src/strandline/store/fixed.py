@@ -6,14 +6,10 @@ from collections.abc import Mapping
 
 from strandline.errors import SchemaMismatch
 from strandline.fold import FOLD_VERSION
-from strandline.settings import Settings
+from strandline.settings import BUCKET_SIZE_DEFAULT, PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
 from strandline.steps import check_fixed
 from strandline.store.api import StoreSettings
 from strandline.values.keys import SLICES
-
-PARTITIONS_DEFAULT = 8
-SEGMENT_SIZE_DEFAULT = 10_000
-BUCKET_SIZE_DEFAULT = "hour"
 
 
 def to_fix(settings: Settings, log_id: str | None, partitions: int | None) -> dict[str, str]:
@@ -28,20 +24,16 @@ def to_fix(settings: Settings, log_id: str | None, partitions: int | None) -> di
     }
 
 
-def fixed_in(stored: Mapping[str, str]) -> StoreSettings:
-    """What a store keeps."""
-    return StoreSettings(
-        log_id=stored["log_id"],
-        partitions=int(stored["partitions"]),
-        segment_size=int(stored["segment_size"]),
-        slices=int(stored["slices"]),
-        bucket_size=stored["bucket_size"],
-        fold_version=int(stored["fold_version"]),
+def fixed_in(texts: Mapping[str, str], settings: Settings, log_id: str | None, partitions: int | None) -> StoreSettings:
+    """What a store keeps. `SchemaMismatch` for another log, another fold, or other settings; None: whatever is kept."""
+    stored = StoreSettings(
+        log_id=texts["log_id"],
+        partitions=int(texts["partitions"]),
+        segment_size=int(texts["segment_size"]),
+        slices=int(texts["slices"]),
+        bucket_size=texts["bucket_size"],
+        fold_version=int(texts["fold_version"]),
     )
-
-
-def check_given(stored: StoreSettings, settings: Settings, log_id: str | None, partitions: int | None) -> None:
-    """`SchemaMismatch` for another log, another fold, or other fixed settings. None stands for what is stored."""
     if log_id is not None and log_id != stored.log_id:
         raise SchemaMismatch(
             f"the store was filled from log {stored.log_id}; this is log {log_id}",
@@ -63,3 +55,4 @@ def check_given(stored: StoreSettings, settings: Settings, log_id: str | None, p
     check_fixed("segment_size", stored.segment_size, settings.segment_size)
     check_fixed("bucket_size", stored.bucket_size, settings.bucket_size)
     check_fixed("slices", stored.slices, SLICES)
+    return stored

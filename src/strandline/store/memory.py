@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from threading import RLock
 
+from strandline.clock import now_us
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.change import Change, change_of
@@ -30,10 +30,6 @@ from strandline.values.keys import SLICES, key_digest, slice_of
 _Life = tuple[str, int]
 
 
-def _now_us() -> int:
-    return time.time_ns() // 1000
-
-
 def _seq_nr(row: EventRow) -> int:
     return row.seq_nr
 
@@ -45,7 +41,7 @@ def _moment(row: EventRow) -> tuple[int, int]:
 class MemoryStore:
     """All protocols of `store.api`. `clock` tells µs; it is asked only when a lease is taken."""
 
-    def __init__(self, settings: StoreSettings, *, clock: Callable[[], int] = _now_us) -> None:
+    def __init__(self, settings: StoreSettings, *, clock: Callable[[], int] = now_us) -> None:
         self.settings = settings
         self._clock = clock
         self._lock = RLock()

@@ -23,7 +23,7 @@ from strandline.settings import Settings
 from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
 from strandline.store.change import Change, change_of
-from strandline.store.fixed import check_given, fixed_in, to_fix
+from strandline.store.fixed import fixed_in, to_fix
 from strandline.store.refusals import bad_row, check_fence, check_pointer, lease_held, life_ended, other_event
 from strandline.store.stored import (
     ended_row,
@@ -83,8 +83,7 @@ class PostgresStore:
             create=None if log_id is not None else False,
         )  # fmt: skip
         try:
-            found = fixed_in(database.fixed)
-            check_given(found, settings, log_id, partitions)
+            found = fixed_in(database.fixed, settings, log_id, partitions)
         except BaseException:
             database.close()
             raise

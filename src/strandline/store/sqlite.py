@@ -14,6 +14,7 @@ from typing import Any
 import apsw
 import orjson
 
+from strandline.clock import now_us
 from strandline.errors import StrandlineError
 from strandline.fold import segment_of
 from strandline.rows import Batch, Pointer, QuarantineRow
@@ -23,7 +24,7 @@ from strandline.statements import statement
 from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.change import Change, change_of
 from strandline.store.file_lease import FileLease, FileLock, lock_path
-from strandline.store.fixed import check_given, fixed_in, to_fix
+from strandline.store.fixed import fixed_in, to_fix
 from strandline.store.refusals import bad_row, check_fence, check_pointer, lease_held, life_ended, other_event
 from strandline.store.stored import (
     ended_row,
@@ -46,10 +47,6 @@ _sql = partial(statement, "strandline.store")
 _moment = itemgetter(8, 3)  # timestamp, seq_nr
 
 
-def _now_us() -> int:
-    return time.time_ns() // 1000
-
-
 class SqliteStore:
     """All protocols of `store.api`. Safe to share between threads; not across a fork."""
 
@@ -68,7 +65,7 @@ class SqliteStore:
         log_id: str | None,
         partitions: int | None,
         *,
-        clock: Callable[[], int] = _now_us,
+        clock: Callable[[], int] = now_us,
         vfs: str | None = None,
     ) -> SqliteStore:
         """Open a store, or create it for this log. None stands for what creation fixed.
@@ -81,8 +78,7 @@ class SqliteStore:
             create=None if log_id is not None else False,
         )  # fmt: skip
         try:
-            found = fixed_in(database.fixed)
-            check_given(found, settings, log_id, partitions)
+            found = fixed_in(database.fixed, settings, log_id, partitions)
         except BaseException:
             database.close()
             raise

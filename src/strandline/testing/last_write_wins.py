@@ -20,11 +20,11 @@ is carried before it, whose timestamp leaves room.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from strandline.clock import now_us
 from strandline.fold import LifePurged, segment_of
 from strandline.rows import Batch, Cut, Pointer, QuarantineRow, head_columns, head_of
 from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
@@ -78,7 +78,7 @@ class LastWriteWinsStore:
 
     def _now_us(self) -> int:
         """A writer's clock, for what users own: never the same twice."""
-        self._clock_us = max(self._clock_us + 1, time.time_ns() // 1000)
+        self._clock_us = max(self._clock_us + 1, now_us())
         return self._clock_us
 
     # ------------------------------------------------------------ read
