@@ -21,8 +21,8 @@ from strandline.record import (
     Content,
     Record,
     decode_header,
-    derived,
     read_contents,
+    timed,
 )
 from strandline.rows import DAMAGED_FORMS, Batch, Cut, Pointer, QuarantineRow, damaged_contents, event_rows
 from strandline.settings import Settings
@@ -112,8 +112,7 @@ def _carry(store: Carried, settings: StoreSettings, range_: Range, decoded: Sequ
             )
         if range_.position - 1 <= seen.offset:
             return Carriage(0, 0, seen)
-        timed = decoded if range_.exact else _timed(decoded, seen)
-        batch = prepare(range_, timed, seen, states, settings, fence)
+        batch = prepare(range_, decoded, seen, states, settings, fence)
         try:
             store.write(batch, seen)
         except Unavailable as error:
@@ -149,13 +148,6 @@ def decode(records: Iterable[Record], partitions: int) -> tuple[list[Decoded], t
     return decoded, None
 
 
-def _timed(decoded: Iterable[Decoded], seen: Pointer) -> list[Decoded]:
-    """What is above the pointer, with the timestamps that all readers see."""
-    new = [item for item in decoded if item.record.offset > seen.offset]
-    records = derived((item.record for item in new), seen.timestamp)
-    return [item._replace(record=record) for item, record in zip(new, records, strict=True)]
-
-
 def prepare(
     range_: Range,
     decoded: Iterable[Decoded],
@@ -172,6 +164,8 @@ def prepare(
     for record, action, reason in decoded:
         if record.offset <= seen.offset:
             continue
+        if not range_.exact:
+            record = timed(record, timestamp)  # noqa: PLW2901 (the same, with the time that all readers see)
         timestamp = record.timestamp
         if action is None:
             batch.quarantine.append(_listed(record, reason))

@@ -128,11 +128,16 @@ def derived(records: Iterable[Record], before: int) -> list[Record]:
     `before` is the timestamp of the record before the first one, or of any place from there on to it. All records of a
     partition must be given, whosever they are: each time is above the one before it, not below what a Mark asks for.
     """
-    timed = []
+    derived = []
     for record in records:
-        before = max(record.timestamp, before + 1, at_least_of(record.header))
-        timed.append(record._replace(timestamp=before))
-    return timed
+        derived.append(record := timed(record, before))
+        before = record.timestamp
+    return derived
+
+
+def timed(record: Record, before: int) -> Record:
+    """One of them, behind a record of timestamp `before`."""
+    return record._replace(timestamp=max(record.timestamp, before + 1, at_least_of(record.header)))
 
 
 def at_least_of(header: bytes | None) -> int:

@@ -12,7 +12,7 @@ from tests.log.postgres_logs import new_url
 
 import strandline
 from strandline import Event, LeaseHeld
-from strandline.pipeline.replicate import run
+from strandline.pipeline.replicate import BROKEN_QUERIES_MAX, run
 from strandline.pipeline.target import Target
 from strandline.servers.postgres import PostgresServer
 
@@ -67,7 +67,8 @@ def test_a_password_reaches_tasks_and_never_spark(
 
 
 @pytest.mark.req("RS8", "RR1", "RR3")
-def test_it_goes_on_when_a_killed_server_is_back(spark: SparkSession) -> None:
+def test_it_goes_on_when_a_killed_server_is_back(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    """However often its query broke meanwhile."""
     stop = threading.Event()
     errors: list[BaseException] = []
 
@@ -89,6 +90,7 @@ def test_it_goes_on_when_a_killed_server_is_back(spark: SparkSession) -> None:
                 with pytest.raises(LeaseHeld):
                     run(url, once=True, spark=spark)
                 server.kill()
+                _until(lambda: caplog.text.count("the pipeline waits") > BROKEN_QUERIES_MAX or errors)
                 server.restart()
                 place = s.journal.append(KEYS[0], [Event("Placed", 1)])
                 s.journal.wait_replicated(place, timeout_s=60)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from strandline.demo.stage import Stage
 from strandline.pipeline.target import Target
@@ -31,16 +30,15 @@ def words_of(target: Target) -> list[str]:
 @contextmanager
 def play_on(on: str, folder: Path, stage: Stage) -> Iterator[Target]:
     """A new journal; its servers, if it needs any, run until the end of the context."""
-    with ExitStack() as ends:
+    if SERVERS[on]:
+        stage.plain(f"starting {' and '.join(SERVERS[on])} on this machine (fetched if it is the first time)")
+    with running(SERVERS[on], lambda server, took_s: None) as servers:
+        urls = {server.name: server.url for server in servers}
         if on == FILES:
             yield on_files(folder)
-            return
-        stage.plain(f"starting {' and '.join(SERVERS[on])} on this machine (fetched if it is the first time)")
-        up = {server.name: server for server in ends.enter_context(running(SERVERS[on], lambda server, took_s: None))}
-        if on == "postgres":
-            yield Target(url=up["postgres"].url)
-            return
-        # One broker and one node is all there is here: what they acknowledged is on one disk.
-        settings: dict[str, Any] = {"accept_power_loss": True}
-        store = f"{up['cassandra'].url}/shop?replication=1"
-        yield Target(log=f"{up['kafka'].url}/shop", store=store, settings=settings)
+        elif on == "postgres":
+            yield Target(url=urls["postgres"])
+        else:
+            # One broker and one node is all there is here: what they acknowledged is on one disk.
+            log, store = f"{urls['kafka']}/shop", f"{urls['cassandra']}/shop?replication=1"
+            yield Target(log=log, store=store, settings={"accept_power_loss": True})

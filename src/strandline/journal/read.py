@@ -42,7 +42,7 @@ class Marking:
     def __init__(self, offset: int | None = None, *, timeout_s: float = 0.0) -> None:
         self._offset, self._timeout_s = offset, timeout_s
         self._error: StrandlineError | None = None
-        self._told = Event()
+        self._told = Event() if offset is None else None
 
     def answered(self, recorded: Recorded | None, error: StrandlineError | None) -> None:
         """What the log says of the Mark."""
@@ -51,11 +51,12 @@ class Marking:
         if error is not None:
             error.applied = "no"  # a Mark that may be there changes nothing
         self._error = error
-        self._told.set()
+        if self._told is not None:
+            self._told.set()
 
     def offset(self) -> int:
         """Wait for it; `Unavailable` if it does not come."""
-        if self._offset is None:
+        if self._told is not None:
             self._told.wait(self._timeout_s)
         if self._offset is None:
             late = f"the log did not take a Mark within {self._timeout_s:g} s"

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, Final
 
-import orjson
-
 from strandline.cassandra import Session, open_keyspace
 from strandline.cassandra.session import Request
 from strandline.clock import now_us
@@ -26,8 +24,8 @@ from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_un
 from strandline.store.cassandra_heads import find, find_ended, find_heads
 from strandline.store.cassandra_writing import BUCKET_US, Writing
 from strandline.store.fixed import fixed_in, to_fix
-from strandline.store.refusals import bad_row, check_fence, check_pointer, lease_held, life_ended
-from strandline.store.stored import key_place, listed_of, pointer_of, pointer_row
+from strandline.store.refusals import check_fence, check_pointer, lease_held, life_ended
+from strandline.store.stored import key_place, listed_of, pointer_of, pointer_row, report_in, report_text, snapshot_of
 from strandline.urls import Url
 from strandline.values.events import EventRow
 from strandline.values.heads import Head, State
@@ -325,13 +323,11 @@ class CassandraStore:
         self._session.conditional("release_lease", (fence,))
 
     def report(self, fence: int, errors: Mapping[int, str]) -> None:
-        said = orjson.dumps({str(partition): error for partition, error in errors.items()}).decode()
-        self._session.conditional("report", (said if errors else None, fence))
+        self._session.conditional("report", (report_text(errors), fence))
 
     def reported(self) -> dict[int, str]:
         rows = self._session.rows("reported")
-        said = rows[0][0] if rows else None
-        return {int(partition): error for partition, error in orjson.loads(said or "{}").items()}
+        return report_in(rows[0][0] if rows else None)
 
     # ------------------------------------------------------------ quarantine
 
@@ -394,12 +390,7 @@ class CassandraStore:
 
     def load_snapshot(self, key: str, life: int, *, from_: int, to: int) -> SnapshotRow | None:
         rows = self._session.rows("load_snapshot", (key, life, from_, to))
-        if not rows:
-            return None
-        row = SnapshotRow._make(rows[0])
-        if snapshot_digest(row) != row.digest:
-            raise bad_row("snapshot", f"{key}, life {life}, seq_nr {row.seq_nr}")
-        return row
+        return snapshot_of(rows[0]) if rows else None
 
     def snapshots(self, key: str, life: int) -> list[SnapshotRow]:
         return [SnapshotRow._make([*row[:5], None, row[5]]) for row in self._session.rows("snapshots", (key, life))]

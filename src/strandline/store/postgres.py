@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
 
-import orjson
-
 from strandline.errors import Corrupt, Unavailable
 from strandline.fold import segment_of
 from strandline.postgres import Database, Transaction, open_database
@@ -24,7 +22,7 @@ from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
 from strandline.store.change import Change, change_of
 from strandline.store.fixed import fixed_in, to_fix
-from strandline.store.refusals import bad_row, check_fence, check_pointer, lease_held, life_ended, other_event
+from strandline.store.refusals import check_fence, check_pointer, lease_held, life_ended, other_event
 from strandline.store.stored import (
     ended_row,
     head_row,
@@ -33,6 +31,9 @@ from strandline.store.stored import (
     listed_row,
     pointer_of,
     pointer_row,
+    report_in,
+    report_text,
+    snapshot_of,
     state_of,
 )
 from strandline.urls import Url
@@ -220,13 +221,12 @@ class PostgresStore:
             transaction.execute("release_lease", (fence,))
 
     def report(self, fence: int, errors: Mapping[int, str]) -> None:
-        said = orjson.dumps({str(partition): error for partition, error in errors.items()}).decode()
         with self._database.write() as transaction:
-            transaction.execute("report", (said if errors else None, fence))
+            transaction.execute("report", (report_text(errors), fence))
 
     def reported(self) -> dict[int, str]:
         rows = self._database.rows("reported")
-        return {int(partition): error for partition, error in orjson.loads(rows[0][0]).items()} if rows else {}
+        return report_in(rows[0][0] if rows else None)
 
     # ------------------------------------------------------------ quarantine
 
@@ -268,12 +268,7 @@ class PostgresStore:
 
     def load_snapshot(self, key: str, life: int, *, from_: int, to: int) -> SnapshotRow | None:
         rows = self._database.rows("load_snapshot", (key, life, from_, to))
-        if not rows:
-            return None
-        row = SnapshotRow._make(rows[0])
-        if snapshot_digest(row) != row.digest:
-            raise bad_row("snapshot", f"{key}, life {life}, seq_nr {row.seq_nr}")
-        return row
+        return snapshot_of(rows[0]) if rows else None
 
     def snapshots(self, key: str, life: int) -> list[SnapshotRow]:
         return [SnapshotRow._make(row) for row in self._database.rows("snapshots", (key, life))]

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import orjson
 
 from strandline.clock import now_us
 from strandline.errors import StrandlineError
@@ -25,7 +24,7 @@ from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.change import Change, change_of
 from strandline.store.file_lease import FileLease, FileLock, lock_path
 from strandline.store.fixed import fixed_in, to_fix
-from strandline.store.refusals import bad_row, check_fence, check_pointer, lease_held, life_ended, other_event
+from strandline.store.refusals import check_fence, check_pointer, lease_held, life_ended, other_event
 from strandline.store.stored import (
     ended_row,
     head_row,
@@ -34,6 +33,9 @@ from strandline.store.stored import (
     listed_row,
     pointer_of,
     pointer_row,
+    report_in,
+    report_text,
+    snapshot_of,
     state_of,
 )
 from strandline.values.events import EventRow
@@ -220,14 +222,13 @@ class SqliteStore:
         return self._lease_row()[0]
 
     def report(self, fence: int, errors: Mapping[int, str]) -> None:
-        said = orjson.dumps({str(partition): error for partition, error in errors.items()}).decode()
         with self._database.write() as connection:
-            connection.execute(_sql("report"), (said if errors else None, fence))
+            connection.execute(_sql("report"), (report_text(errors), fence))
 
     def reported(self) -> dict[int, str]:
         with self._database.read() as connection:
             rows = _rows(connection, "reported")
-        return {int(partition): error for partition, error in orjson.loads(rows[0][0]).items()} if rows else {}
+        return report_in(rows[0][0] if rows else None)
 
     def _end_lease(self, fence: int) -> None:
         try:
@@ -279,12 +280,7 @@ class SqliteStore:
     def load_snapshot(self, key: str, life: int, *, from_: int, to: int) -> SnapshotRow | None:
         with self._database.read() as connection:
             rows = _rows(connection, "load_snapshot", (key, life, from_, to))
-        if not rows:
-            return None
-        row = SnapshotRow._make(rows[0])
-        if snapshot_digest(row) != row.digest:
-            raise bad_row("snapshot", f"{key}, life {life}, seq_nr {row.seq_nr}")
-        return row
+        return snapshot_of(rows[0]) if rows else None
 
     def snapshots(self, key: str, life: int) -> list[SnapshotRow]:
         with self._database.read() as connection:

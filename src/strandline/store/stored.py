@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from strandline.rows import Pointer, QuarantineRow, head_columns, head_of
+from strandline.store.api import SnapshotRow, snapshot_digest
 from strandline.store.refusals import bad_row
 from strandline.values.heads import Ended, Head, State
 from strandline.values.keys import key_digest, slice_of
@@ -91,6 +94,30 @@ def pointer_of(columns: Sequence[Any] | None, partition: int) -> Pointer:
     if zlib.crc32(_POINTER.pack(*pointer)) != columns[6]:
         raise bad_row("pointer", str(partition))
     return pointer
+
+
+# ---------------------------------------------------------------- snapshots
+
+
+def snapshot_of(columns: Sequence[Any]) -> SnapshotRow:
+    """The snapshot in a row."""
+    row = SnapshotRow._make(columns)
+    if snapshot_digest(row) != row.digest:
+        raise bad_row("snapshot", f"{row.key}, life {row.life}, seq_nr {row.seq_nr}")
+    return row
+
+
+# ---------------------------------------------------------------- what the pipeline reports
+
+
+def report_text(errors: Mapping[int, str]) -> str | None:
+    """Errors by partition, as a lease's row keeps them; None if there are none."""
+    return orjson.dumps({str(partition): error for partition, error in errors.items()}).decode() if errors else None
+
+
+def report_in(text: str | None) -> dict[int, str]:
+    """The errors that `report_text` wrote."""
+    return {int(partition): error for partition, error in orjson.loads(text or "{}").items()}
 
 
 # ---------------------------------------------------------------- quarantine
