@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 from strandline.errors import Corrupt, Unavailable
@@ -24,7 +24,7 @@ from strandline.fold import FOLD_VERSION
 from strandline.log.api import Draft, Page, Recorded
 from strandline.log.folding import End, fold_drafts
 from strandline.log.recent import Left, Recent
-from strandline.log.refusals import check_fold_version, check_holes, check_trim, last_older, trimmed
+from strandline.log.refusals import check_fold_version, check_holes, check_trim, hole, last_older, trimmed
 from strandline.log.states import state_in, state_text
 from strandline.log.waiting import Arrivals
 from strandline.postgres import Transaction, open_database
@@ -198,37 +198,52 @@ class PostgresLog:
         key: str | None = None,
         values: bool = True,
     ) -> Page:
-        bounds = [partition, after, OFFSET_MAX if to is None else to, limit, values]
+        to = OFFSET_MAX if to is None else to
+        bytes_max = OFFSET_MAX if bytes_max is None or not values else bytes_max
         if key is not None:
-            return self._read_key(key, bounds, bytes_max)
-        if bytes_max is None:
-            rows = self._database.rows("read", bounds)
-        else:
-            rows = self._database.rows("read_sized", [*bounds, bytes_max])
-        records: list[Record] = list(map(_new, repeat(Record), rows))
+            return self._read_key(key, partition, after, to, limit, bytes_max, values)
+        records = self._records(partition, after, min(to, after + limit), bytes_max, values)  # offsets have no holes
         if not records or records[0].offset != after + 1:
-            self._check_trimmed(partition, after)
+            newest = min(self._newest_untrimmed(partition, after), to, after + limit)
+            if not records and newest > after:  # it came meanwhile, or was lost
+                records = self._records(partition, after, newest, bytes_max, values)
+                if not records:
+                    raise hole(partition, after + 1, newest)
         check_holes(partition, after, records)
         return Page(records, records[-1].offset + 1 if records else after + 1)
 
-    def _read_key(self, key: str, bounds: list[Any], bytes_max: int | None) -> Page:
-        partition, after, to, limit, _ = bounds
-        asked = [*bounds, OFFSET_MAX if bytes_max is None else bytes_max, _int(key_digest(key)[:8]), key]
-        rows = self._database.rows("read_key", asked)
-        last_trimmed, newest, there, *_ = rows[0]
-        if after < last_trimmed:
-            raise trimmed(partition, after, last_trimmed + 1)
-        if there is None:
-            return Page([], max(min(to, newest), after) + 1)
-        records: list[Record] = [_new(Record, row[3:12]) for row in rows]
-        if there == limit or there > len(records):
-            return Page(records, records[-1].offset + 1)
-        return Page(records, max(min(to, newest), after) + 1)
+    def _records(self, partition: int, after: int, to: int, bytes_max: int, values: bool) -> list[Record]:
+        if bytes_max == OFFSET_MAX:
+            rows = self._database.rows("read", (partition, after, to, values))
+        else:
+            rows = self._database.rows("read_sized", (partition, after, to, bytes_max))
+        return list(map(_new, repeat(Record), rows))
 
-    def _check_trimmed(self, partition: int, after: int) -> None:
-        ((last_trimmed, _),) = self._database.rows("bound", (partition,))
+    def _read_key(
+        self, key: str, partition: int, after: int, to: int, limit: int, bytes_max: int, values: bool
+    ) -> Page:
+        asked = (partition, after, to, limit, values, bytes_max, _int(key_digest(key)[:8]), key)
+        rows = self._database.rows("read_key", asked)
+        last_trimmed, newest, size, *first = rows[0]
         if after < last_trimmed:
             raise trimmed(partition, after, last_trimmed + 1)
+        if first[0] is None:
+            return Page([], max(min(to, newest), after) + 1)
+        full = len(rows) == limit
+        size = rows[-1][2]
+        if size is not None and size > bytes_max:
+            full = True
+            if len(rows) > 1:
+                rows.pop()  # the one that was too much
+        records: list[Record] = [_new(Record, row[3:]) for row in rows]
+        return Page(records, records[-1].offset + 1 if full else max(min(to, newest), after) + 1)
+
+    def _newest_untrimmed(self, partition: int, after: int) -> int:
+        """The newest offset; `NotFound.trimmed` if something after `after` was trimmed."""
+        ((last_trimmed, newest),) = self._database.rows("bound", (partition,))
+        if after < last_trimmed:
+            raise trimmed(partition, after, last_trimmed + 1)
+        return int(newest)
 
     def newest(self) -> list[int]:
         return [newest for _, newest in self._database.rows("bounds")]

@@ -48,15 +48,20 @@ def check_holes(partition: int, after: int, records: Sequence[Record]) -> None:
         expected = after + 1
         for record in records:
             if record.offset != expected:
-                raise MissingEvent(
-                    f"partition {partition} lacks offsets {expected}..{record.offset - 1}",
-                    code="log_trimmed",
-                    hint="run `strandline verify`, and restore a backup",
-                    partition=partition,
-                    first=expected,
-                    last=record.offset - 1,
-                )
+                raise hole(partition, expected, record.offset - 1)
             expected += 1
+
+
+def hole(partition: int, first: int, last: int) -> MissingEvent:
+    """Records that were there and are not."""
+    return MissingEvent(
+        f"partition {partition} lacks offsets {first}..{last}",
+        code="log_trimmed",
+        hint="run `strandline verify`, and restore a backup",
+        partition=partition,
+        first=first,
+        last=last,
+    )
 
 
 def check_fold_version(stored: int) -> None:

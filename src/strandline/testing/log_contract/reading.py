@@ -86,6 +86,26 @@ class ReadingContract:
         assert (len(page.records), page.position) == (1, page.records[0].offset + 1)
         assert len(filled.read(1, after=-1, bytes_max=100 * size, limit=4).records) == 4
 
+    @pytest.mark.req("J31")
+    @pytest.mark.parametrize("bytes_max", [1, 150, 250, 1000])
+    def test_pages_of_bytes_join_without_holes(self, opened: Opened, bytes_max: int) -> None:
+        log = opened(partitions=PARTITIONS)
+        one, two = keys_in(1, 2)
+        sizes = [300, 0, 20, 150, 20, 20, 500]
+        log.append([draft_of(key, bytes(size)) for size in sizes for key in (one, two)] + [mark_in(1), mark_in(1)])
+        log.append([draft_of(one, bytes(200))])
+        records = everything(log, 1)
+        for key in (None, one, two):
+            found, at = [], 0
+            while at <= records[-1].offset:
+                page = log.read(1, after=at - 1, bytes_max=bytes_max, key=key)
+                sized = [len(record.value) for record in page.records if record.value]
+                assert page.position > at
+                assert sum(sized) <= bytes_max or len(sized) == 1
+                found += [record for record in page.records if key in (None, record.key)]
+                at = page.position
+            assert found == [record for record in records if key in (None, record.key)]
+
     def test_values_may_be_left_out(self, filled: Log) -> None:
         with_values, without = filled.read(1, after=-1).records, filled.read(1, after=-1, values=False).records
         assert [record[:5] for record in without] == [record[:5] for record in with_values]

@@ -1,15 +1,10 @@
--- The same, but no more bytes of value than these; the first passes.
+-- The same with values, no more bytes of them than these; the first passes.
 SELECT partition, log_offset, timestamp, key, header, value, life, first, last
 FROM (
-    SELECT found.*,
-        sum(octet_length(value)) OVER (ORDER BY log_offset) AS size, row_number() OVER (ORDER BY log_offset) AS nr
-    FROM (
-        SELECT partition, log_offset, timestamp, key, header, CASE WHEN $5::boolean THEN value END AS value, life, first,
-            last
-        FROM {schema}.log_action
-        WHERE partition = $1 AND log_offset > $2 AND log_offset <= $3
-        ORDER BY log_offset LIMIT $4
-    ) AS found
+    SELECT partition, log_offset, timestamp, key, header, value, life, first, last,
+        sum(octet_length(value)) OVER (ORDER BY log_offset ROWS UNBOUNDED PRECEDING) AS size
+    FROM {schema}.log_action
+    WHERE partition = $1 AND log_offset > $2 AND log_offset <= $3
 ) AS sized
-WHERE nr = 1 OR coalesce(size, 0) <= $6::bigint
+WHERE coalesce(size, 0) <= $4::bigint OR size = octet_length(value)
 ORDER BY log_offset;
