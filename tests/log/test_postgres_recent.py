@@ -15,6 +15,7 @@ from strandline.errors import Unavailable
 from strandline.fold import Duplicate, EventsAppended, Refused
 from strandline.log.postgres import PostgresLog
 from strandline.log.recent import LATER
+from strandline.postgres.bell import Bell
 from strandline.postgres.exchange import Connection
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import temporary_place
@@ -51,6 +52,7 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many statements went together, in each round trip of an append."""
     counted: list[int] = []
     exchange = Connection.exchange
+    monkeypatch.setattr(Bell, "ring", lambda self: None)
 
     def counting(self: Connection, statements: Any) -> Any:
         counted.append(len(statements))

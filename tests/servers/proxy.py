@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import select
 import socket
 import threading
@@ -12,6 +13,8 @@ from typing import Literal, Self
 
 Mischief = Literal["none", "lose answer", "lose request", "keep back"]
 _SOCKET = ".s.PGSQL.5432"
+_SESSION = re.compile(rb"K\0\0\0\x0c.{4}", re.DOTALL)  # what the server says of it when it is opened
+_SESSION_OF_OURS = b"K\0\0\0\x0c\0\0\x30\x39"
 
 
 class Proxy:
@@ -20,10 +23,13 @@ class Proxy:
     lose answer     the server gets it and acts, the client's connection breaks without an answer
     lose request    the connection breaks before the server gets it
     keep back       the server gets it, its answer never comes
+
+    With `renumbers` it gives sessions numbers of its own, as poolers do.
     """
 
-    def __init__(self, server: Path, folder: Path, trigger: bytes = b"COMMIT\0") -> None:
+    def __init__(self, server: Path, folder: Path, trigger: bytes = b"COMMIT\0", *, renumbers: bool = False) -> None:
         self.folder = folder
+        self._renumbers = renumbers
         self.mischief: Mischief = "none"
         self.done = threading.Event()
         self._server = server / _SOCKET
@@ -64,7 +70,7 @@ class Proxy:
                     if not data:
                         return
                     if source is server:
-                        client.sendall(data)
+                        client.sendall(_SESSION.sub(_SESSION_OF_OURS, data) if self._renumbers else data)
                     elif self.mischief != "none" and self._trigger in data:
                         mischief, self.mischief = self.mischief, "none"
                         self._misbehave(mischief, server, data)

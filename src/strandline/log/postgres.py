@@ -8,7 +8,8 @@ reader misses no late one. Offsets of a partition run from 0 without holes; refu
 Who writes a partition alone needs one round trip (`recent.py`): what it knows from its last append still holds, and the
 one statement that records and commits makes sure of it. Any number of processes may write all the same.
 
-Waiting looks at the newest offsets: a notification would make every commit of the database wait in one queue.
+Waiting looks at the newest offsets. A bell (`postgres.bell`) wakes it; it is rung after a commit and not by it, so that
+commits need not wait in one queue.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from strandline.log.states import state_in, state_text
 from strandline.log.waiting import Arrivals
 from strandline.postgres import Transaction, open_database
 from strandline.postgres.arrays import Binary, bigints, blobs, integers, texts
+from strandline.postgres.bell import Bell
 from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
 from strandline.steps import check_fixed
@@ -87,6 +89,7 @@ class PostgresLog:
         except BaseException:
             self._database.close()
             raise
+        self._bell = Bell(self._database, f"strandline_{self.log_id}", self._arrivals.heard)
 
     # ------------------------------------------------------------ writing
 
@@ -125,7 +128,7 @@ class PostgresLog:
         if len(partitions) == 1:
             known = {**dict.fromkeys(digests), **states, **changed}
             self._recent.leave(partitions[0], left, start, ends[partitions[0]], known)
-        self._arrivals.announce()
+        self._announce()
         return answers
 
     def _append_at_once(
@@ -148,8 +151,13 @@ class PostgresLog:
             return None
         self._recent.told(_int(told.get_value(0, 0)))
         self._recent.leave(partition, left, left.end, ends[partition], changed)
-        self._arrivals.announce()
+        self._announce()
         return answers
+
+    def _announce(self) -> None:
+        """Something was committed."""
+        self._arrivals.announce()
+        self._bell.ring()
 
     def _begin(self, partitions: Sequence[int], digests: Sequence[bytes]) -> Transaction:
         database = self._database
@@ -182,7 +190,7 @@ class PostgresLog:
         digests = {} if key is None else {key: key_digest(key)}
         arrays = _arrays([record], digests, {}, {partition: End(*place[1:])})
         transaction.commit(self._database.sent("append", *arrays))
-        self._arrivals.announce()
+        self._announce()
         return place
 
     # ------------------------------------------------------------ reading
@@ -252,6 +260,8 @@ class PostgresLog:
         return [last_trimmed + 1 for last_trimmed, _ in self._database.rows("bounds")]
 
     def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
+        self._database.check()
+        self._bell.listen()
         return self._arrivals.wait(self.newest, after, timeout_s)
 
     # ------------------------------------------------------------ keeping
@@ -276,6 +286,7 @@ class PostgresLog:
         return int(found[0][0]) if found else 0  # somebody else trims
 
     def close(self) -> None:
+        self._bell.close()
         self._database.close()
 
 

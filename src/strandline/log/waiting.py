@@ -1,4 +1,8 @@
-"""Waiting for a log: appends of this process wake at once, those of others are looked for every few milliseconds."""
+"""Waiting for a log: appends of this process wake at once, those of others are looked for every few milliseconds.
+
+A back-end that is told of others' appends (`heard`) looks only now and then. It goes back to looking often as soon as
+it finds something that it was not told of.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from typing import Final
 
 POLL_LEAST_S: Final = 0.001
 POLL_MOST_S: Final = 0.05
+POLL_TOLD_S: Final = 1.0
+"""While others' appends are told."""
 
 
 class Arrivals:
@@ -16,13 +22,20 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._appended = Condition()
-        self._waiting = 0
+        self._waiting = self._count = 0
+        self._told = False
 
     def announce(self) -> None:
         """Something was appended here."""
         if self._waiting:
             with self._appended:
+                self._count += 1
                 self._appended.notify_all()
+
+    def heard(self, told: bool) -> None:
+        """Others' appends are told, and one just was; or they are not told any more."""
+        self._told = told
+        self.announce()
 
     def wait(self, newest: Callable[[], list[int]], after: Mapping[int, int], timeout_s: float) -> bool:
         """Wait until a partition has something after its offset; False after `timeout_s`."""
@@ -31,15 +44,20 @@ class Arrivals:
         with self._appended:
             self._waiting += 1
         try:
+            woken = True
             while True:
+                count = self._count
                 ends = newest()
                 if any(ends[partition] > offset for partition, offset in after.items()):
+                    if not woken:
+                        self._told = False
                     return True
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     return False
                 with self._appended:
-                    self._appended.wait(min(pause_s, left_s))
+                    pause_now_s = min(POLL_TOLD_S if self._told else pause_s, left_s)
+                    woken = self._count != count or self._appended.wait(pause_now_s)
                 pause_s = min(pause_s * 2, POLL_MOST_S)
         finally:
             with self._appended:

@@ -220,6 +220,15 @@ class Database:
         """Our error for one of the driver's."""
         return self._pool.translated(error, doing)
 
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A connection beside those that all share, for the caller alone."""
+        connection = self._pool.connect()
+        try:
+            yield connection
+        finally:
+            connection.close()
+
     def check(self) -> None:
         """Refuse a call after `close`, or in a forked child."""
         self._pool.check()

@@ -64,7 +64,7 @@ class Pool:
                 self._count -= 1
             self._count += 1
         try:
-            return self._connect(), False
+            return self.connect(), False
         except BaseException:
             self._gone()
             raise
@@ -117,7 +117,8 @@ class Pool:
             self._closed = True
         self._close_idle()
 
-    def _connect(self) -> Connection:
+    def connect(self) -> Connection:
+        """A new connection, which the caller closes or gives to the pool."""
         try:
             connection = Connection.connect(**self._arguments)
         except psycopg.Error as error:

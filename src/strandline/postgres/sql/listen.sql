@@ -1,0 +1,2 @@
+-- Be told what is rung on a channel.
+LISTEN {channel};

@@ -1,0 +1,2 @@
+-- The session that answers.
+SELECT pg_backend_pid();
