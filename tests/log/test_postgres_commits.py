@@ -258,7 +258,7 @@ def test_connections_that_broke_while_idle_are_replaced_without_a_word(url: str,
     for call in (log.newest, lambda: log.append([draft_of(KEY)])):
         with psycopg.connect(url.partition("&schema")[0]) as connection:
             connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'strandline'"
+                "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE application_name = 'strandline'"
             )
         call()
     assert log.newest()[partition_for(KEY)] == 1

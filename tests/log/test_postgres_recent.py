@@ -99,6 +99,57 @@ def test_what_others_wrote_is_seen(url: str, log: PostgresLog, trips: list[int])
     assert [record.offset for record in everything(log, partition_for(KEY))] == list(range(LATER + 9))
 
 
+def test_a_group_for_several_partitions_needs_one_round_trip(log: PostgresLog, trips: list[int]) -> None:
+    keys = [keys_in(partition, 1)[0] for partition in (2, 0, 1)]
+    for number in range(4):
+        answers = log.append([draft_of(key, expected=number) for key in keys])
+        assert [answer.effect for answer in answers] == [EventsAppended(number + 1, number + 1, number, 1)] * 3
+    assert trips == [3, 2, 1, 1, 1]
+    trips.clear()
+    new = keys_in(1, 2)[1]
+    log.append([draft_of(key, expected=4) for key in keys] + [draft_of(new)])  # of which nothing is known
+    log.append([draft_of(key, expected=5) for key in keys[:2]])
+    log.append([draft_of(key, expected=1 if key == new else 5) for key in (new, keys[2])])
+    assert trips == [3, 2, 1, 1]
+    for partition, count in ((0, 6), (1, 8), (2, 6)):
+        records = everything(log, partition)
+        assert [record.offset for record in records] == list(range(count))
+        assert [record.timestamp for record in records] == sorted({record.timestamp for record in records})
+
+
+@pytest.mark.req("J27", "RA5", "RA9", "RA10")
+@pytest.mark.parametrize("known", [True, False], ids=["keys known", "a key unknown"])
+def test_of_a_group_nothing_is_recorded_where_one_partition_moved(
+    url: str, log: PostgresLog, trips: list[int], known: bool
+) -> None:
+    keys = [keys_in(partition, 1)[0] for partition in (0, 1, 2)]
+    for number in range(2):
+        log.append([draft_of(key, expected=number) for key in keys])
+    with closing(opened(url)) as other:
+        assert first(other, draft_of(keys[1], expected=2)) == EventsAppended(3, 3, 2, 1)
+    trips.clear()
+    drafts = [draft_of(key, expected=2) for key in keys]
+    if not known:
+        drafts.append(draft_of(keys_in(2, 2)[1]))
+    answers = log.append(drafts)
+    assert [answer.effect for answer in answers[:3]] == [
+        EventsAppended(3, 3, 2, 1), Refused("expected", 3), EventsAppended(3, 3, 2, 1)
+    ]  # fmt: skip
+    assert trips == ([1, 3, 2] if known else [3, 3, 2])
+    assert [len(everything(log, partition)) for partition in range(3)] == [3, 3, 3 if known else 4]
+
+
+@pytest.mark.req("RA2", "RA8")
+def test_a_refusal_in_a_group_rests_on_what_is_there(url: str, log: PostgresLog) -> None:
+    one, two = (keys_in(partition, 1)[0] for partition in (0, 1))
+    for number in range(2):
+        log.append([draft_of(key, expected=number) for key in (one, two)])
+    with closing(opened(url)) as other:
+        first(other, purge_of(two))
+    answers = log.append([draft_of(one, expected=2), draft_of(two, expected=0)])  # refused by what was, not by what is
+    assert [answer.effect for answer in answers] == [EventsAppended(3, 3, 2, 1), EventsAppended(1, 1, 0, 2)]
+
+
 @pytest.mark.req("RA2", "RA8")
 def test_refusals_and_duplicates_rest_on_what_is_there(url: str, log: PostgresLog) -> None:
     draft = draft_of(KEY, "once", append_id=ID)

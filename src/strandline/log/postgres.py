@@ -5,8 +5,8 @@ brings the heads of its keys and the server's clock; the second records what the
 and timestamps are given while the rows are held, until the commit: the order of offsets is the order of commits, and a
 reader misses no late one. Offsets of a partition run from 0 without holes; refused and duplicate appends take none.
 
-Who writes a partition alone needs one round trip (`recent.py`): what it knows from its last append still holds, and the
-one statement that records and commits makes sure of it. Any number of processes may write all the same.
+Who writes its partitions alone needs one round trip (`recent.py`): what it knows from its last appends still holds, and
+the one statement that records and commits makes sure of it. Any number of processes may write all the same.
 
 Waiting looks at the newest offsets. A bell (`postgres.bell`) wakes it; it is rung after a commit and not by it, so that
 commits need not wait in one queue.
@@ -106,16 +106,21 @@ class PostgresLog:
     def _append(self, drafts: Sequence[Draft]) -> list[Recorded]:
         digests = {key: key_digest(key) for draft in drafts if (key := draft.action.key) is not None}
         partitions = sorted({draft.partition for draft in drafts})
-        left = self._recent.take(partitions[0]) if len(partitions) == 1 else None
-        if left is not None and left.states.keys() >= digests.keys():
-            answers = self._append_at_once(drafts, digests, left)
+        lefts = self._recent.take(partitions)
+        known = _known(drafts, lefts)
+        if len(lefts) == len(partitions) and len(known) == len(digests):
+            answers = self._append_at_once(drafts, digests, known, lefts)
             if answers is not None:
                 return answers
-        transaction = self._begin(partitions, list(digests.values()))
+            known = _known(drafts, lefts)
+        transaction = self._begin(partitions, [digest for key, digest in digests.items() if key not in known])
         try:
             ends, now = self._ends(transaction)
-            start = ends[partitions[0]]
-            states = _states(transaction, digests)
+            if known and any(ends[partition] != left.end for partition, left in lefts.items()):
+                transaction.undo()
+                return self._append(drafts)  # what was known no longer holds; it was taken, so all is asked for
+            starts = dict(ends)
+            states = {**known, **_states(transaction, digests)}
             clock = self._clock or (lambda: now)
             answers, records, changed = fold_drafts(drafts, states.get, ends, clock, self.segment_size)
         except BaseException:
@@ -125,34 +130,50 @@ class PostgresLog:
             transaction.undo()
             return answers
         transaction.commit(self._database.sent("append", *_arrays(records, digests, changed, ends)))
-        if len(partitions) == 1:
-            known = {**dict.fromkeys(digests), **states, **changed}
-            self._recent.leave(partitions[0], left, start, ends[partitions[0]], known)
+        self._leave(drafts, {**dict.fromkeys(digests), **states, **changed}, lefts, starts, ends)
         self._announce()
         return answers
 
     def _append_at_once(
-        self, drafts: Sequence[Draft], digests: Mapping[str, bytes], left: Left
+        self, drafts: Sequence[Draft], digests: Mapping[str, bytes], known: Mapping[str, State], lefts: dict[int, Left]
     ) -> list[Recorded] | None:
-        """Append to one partition from where it was left, in one round trip; None if that cannot be done."""
-        partition = drafts[0].partition
-        ends = {partition: left.end}
+        """Append from where the partitions were left, in one round trip; None if that cannot be done."""
+        starts = {partition: left.end for partition, left in lefts.items()}
+        ends = dict(starts)
         now = self._clock or self._recent.now_us
-        answers, records, changed = fold_drafts(drafts, left.states.get, ends, now, self.segment_size)
+        answers, records, changed = fold_drafts(drafts, known.get, ends, now, self.segment_size)
         if not records:
             return None  # a refusal must rest on what is there, not on what was
         # A Mark may ask for a time that is far ahead; what the clock said counts.
-        far_us = OFFSET_MAX // 2 if self._clock else CLOCK_FAR_US
-        expected = bigints([*left.end, now(), far_us])
-        arrays = _arrays(records, digests, changed, ends)
-        told = self._database.execute(self._database.sent("append_at_once", *arrays, expected))
+        clock = bigints([now(), OFFSET_MAX // 2 if self._clock else CLOCK_FAR_US])
+        offsets, timestamps = zip(*[starts[partition] for partition in sorted(starts)], strict=True)
+        name = "append_at_once" if len(starts) == 1 else "append_all_at_once"
+        arrays = (*_arrays(records, digests, changed, ends), bigints(offsets), bigints(timestamps), clock)
+        told = self._database.execute(self._database.sent(name, *arrays))
         if not told.ntuples:
-            self._recent.met_others(partition)
+            self._recent.met_others(lefts)
+            lefts.clear()
             return None
         self._recent.told(_int(told.get_value(0, 0)))
-        self._recent.leave(partition, left, left.end, ends[partition], changed)
+        self._leave(drafts, {**known, **changed}, lefts, starts, ends)
         self._announce()
         return answers
+
+    def _leave(
+        self,
+        drafts: Sequence[Draft],
+        states: Mapping[str, State],
+        lefts: Mapping[int, Left],
+        starts: Mapping[int, End],
+        ends: Mapping[int, End],
+    ) -> None:
+        """A commit moved partitions from `starts` to `ends`: the next append may go on from there."""
+        of: dict[int, dict[str, State]] = {partition: {} for partition in ends}
+        for draft in drafts:
+            if draft.action.key is not None:
+                of[draft.partition][draft.action.key] = states[draft.action.key]
+        for partition, found in of.items():
+            self._recent.leave(partition, lefts.get(partition), starts[partition], ends[partition], found)
 
     def _announce(self) -> None:
         """Something was committed."""
@@ -296,7 +317,7 @@ def _arrays(
     """What the statements that append take: columns of records, states, and ends of partitions."""
     partitions, offsets, timestamps, keys, headers, values, lives, firsts, lasts = zip(*records, strict=True)
     hashes = [None if key is None else _int(digests[key][:8]) for key in keys]
-    moved = sorted(set(partitions))
+    moved = sorted(ends)
     return [
         integers(partitions), bigints(offsets), bigints(timestamps), bigints(lives), bigints(firsts), bigints(lasts),
         bigints(hashes), texts(keys), blobs(headers), blobs(values), blobs([digests[key] for key in changed]),
@@ -304,6 +325,16 @@ def _arrays(
         integers(moved), bigints([ends[partition].offset for partition in moved]),
         bigints([ends[partition].timestamp for partition in moved]),
     ]  # fmt: skip
+
+
+def _known(drafts: Sequence[Draft], lefts: Mapping[int, Left]) -> dict[str, State]:
+    """The states of keys as they were left."""
+    known: dict[str, State] = {}
+    for draft in drafts:
+        key, left = draft.action.key, lefts.get(draft.partition)
+        if key is not None and left is not None and key in left.states:
+            known[key] = left.states[key]
+    return known
 
 
 def _states(transaction: Transaction, digests: Mapping[str, bytes]) -> dict[str, State]:

@@ -1,14 +1,14 @@
 """What a writer left behind: where a partition ended after its last commit, and the states that it knew then.
 
-As long as nobody else writes that partition, all of it still holds, and the next append needs to ask nothing: its one
-statement moves the partition on from there, or changes nothing because it does not end there any more. Who uses what is
+As long as nobody else writes its partitions, all of it still holds, and the next append needs to ask nothing: its one
+statement moves them on from there, or changes nothing because one of them does not end there any more. Who uses what is
 remembered takes it away, so that two threads never go on from the same end.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from threading import Lock
 from typing import Final, NamedTuple
 
@@ -36,10 +36,10 @@ class Recent:
         self._wary: dict[int, int] = {}
         self._ahead_us = 0
 
-    def take(self, partition: int) -> Left | None:
+    def take(self, partitions: Iterable[int]) -> dict[int, Left]:
         """What was left there, for the caller alone; nobody has it until it is left again."""
         with self._lock:
-            return self._left.pop(partition, None)
+            return {partition: self._left.pop(partition) for partition in partitions if partition in self._left}
 
     def leave(self, partition: int, before: Left | None, start: End, end: End, states: Mapping[str, State]) -> None:
         """A commit moved the partition from `start` to `end`. What was left `before` holds if it was at `start`."""
@@ -54,10 +54,10 @@ class Recent:
             else:
                 self._left[partition] = Left(end, known)
 
-    def met_others(self, partition: int) -> None:
-        """Somebody else had moved the partition."""
+    def met_others(self, partitions: Iterable[int]) -> None:
+        """Somebody else had moved one of the partitions."""
         with self._lock:
-            self._wary[partition] = LATER
+            self._wary.update(dict.fromkeys(partitions, LATER))
 
     def told(self, server_us: int) -> None:
         """The server's clock said this a moment ago."""

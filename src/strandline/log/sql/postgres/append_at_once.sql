@@ -3,8 +3,8 @@
 WITH moved AS (
     UPDATE {schema}.log_partition
     SET newest = ($14::bigint[])[1], timestamp = ($15::bigint[])[1]
-    WHERE partition = ($13::integer[])[1] AND newest = ($16::bigint[])[1] AND timestamp = ($16::bigint[])[2]
-        AND abs((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - ($16::bigint[])[3]) <= ($16::bigint[])[4]
+    WHERE partition = ($13::integer[])[1] AND newest = ($16::bigint[])[1] AND timestamp = ($17::bigint[])[1]
+        AND abs((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - ($18::bigint[])[1]) <= ($18::bigint[])[2]
     RETURNING partition
 ), recorded AS (
     INSERT INTO {schema}.log_action (
