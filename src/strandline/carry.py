@@ -8,12 +8,14 @@ has not moved since; else they are prepared again. Nothing is remembered between
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 from strandline.errors import Corrupt, SchemaMismatch, Unavailable
 from strandline.fold import Duplicate, Effect, EventsAppended, EventsDeleted, LifePurged, Refused, fold
 from strandline.log.api import Log
+from strandline.log.cursor import PAGE_BYTES
 from strandline.record import (
     VALUE_BYTES_MAX,
     BadHeader,
@@ -21,6 +23,7 @@ from strandline.record import (
     Content,
     Record,
     decode_header,
+    event_count,
     read_contents,
     timed,
 )
@@ -32,6 +35,9 @@ from strandline.values.heads import Head, State
 from strandline.values.keys import partition_of, slice_of
 
 PREPARE_ATTEMPTS_MAX = 5
+PAGE_RECORDS: Final = 2000
+EVENT_OVERHEAD_BYTES: Final = 1024
+_bytes_of: Final = itemgetter(4, 5)  # header and value
 
 
 class Range(NamedTuple):
@@ -76,26 +82,47 @@ def carry(store: Carried, settings: StoreSettings, range_: Range, fence: int) ->
     return _carry(store, settings, range_, decoded, fence)
 
 
+def carry_range(
+    log: Log, store: Store, partition: int, start: int, position: int, fence: int, settings: Settings
+) -> Iterator[Carriage]:
+    """Carry offsets `start` to `position` - 1, read page by page; each commit has up to about `batch_bytes_max`."""
+    records: list[Record] = []
+    size, at = 0, start
+    while at < position:
+        page = log.read(partition, after=at - 1, to=position - 1, limit=PAGE_RECORDS, bytes_max=PAGE_BYTES)
+        if page.position <= at:
+            break
+        records += page.records
+        size += _size_of(page.records)
+        at = page.position
+        if size >= settings.batch_bytes_max or at >= position:
+            yield carry(store, store.settings, Range(partition, start, at, records, log.exact), fence)
+            start, records, size = at, [], 0
+    if at > start:
+        yield carry(store, store.settings, Range(partition, start, at, records, log.exact), fence)
+
+
+def _size_of(records: Iterable[Record]) -> int:
+    """About how much memory it takes to carry these: their bytes, and what each of their events becomes on the way."""
+    size = 0
+    for header, value in map(_bytes_of, records):
+        size += len(header or b"")
+        if value:
+            size += len(value) + EVENT_OVERHEAD_BYTES * event_count(value)
+    return size
+
+
 def carry_up_to(
     log: Log, store: Store, partition: int, to: int, fence: int, settings: Settings, *, limit: int | None = None
 ) -> Carriage:
-    """Carry a partition from its pointer up to an offset, batch by batch; at most `limit` records."""
+    """Carry a partition from its pointer up to an offset, range by range; at most `limit` offsets."""
     done = Carriage(0, 0, store.pointers()[partition])
-    records = 0
-    while done.pointer.offset < to and (limit is None or records < limit):
-        after, page_max = done.pointer.offset, settings.batch_actions_max
-        page = log.read(
-            partition,
-            after=after,
-            to=to,
-            limit=page_max if limit is None else min(page_max, limit - records),
-            bytes_max=settings.batch_bytes_max,
-        )
-        if page.position <= after + 1:
-            break
-        step = carry(store, store.settings, Range(partition, after + 1, page.position, page.records, log.exact), fence)
-        records += len(page.records)
-        done = Carriage(done.actions + step.actions, done.events + step.events, step.pointer)
+    start = done.pointer.offset + 1
+    position = to + 1 if limit is None else min(to + 1, start + limit)
+    for at in range(start, position, settings.batch_actions_max):
+        end = min(at + settings.batch_actions_max, position)
+        for step in carry_range(log, store, partition, at, end, fence, settings):
+            done = Carriage(done.actions + step.actions, done.events + step.events, step.pointer)
     return done
 
 
@@ -166,31 +193,32 @@ def prepare(
             continue
         if not range_.exact:
             record = timed(record, timestamp)  # noqa: PLW2901 (the same, with the time that all readers see)
-        timestamp = record.timestamp
+        partition, offset, timestamp, *_ = record
         if action is None:
             batch.quarantine.append(_listed(record, reason))
             continue
         batch.actions += 1
         if isinstance(action, Mark):
             continue
-        moved = record.timestamp
-        place = Place(record.partition, record.offset, record.timestamp)
-        before = states.get(action.key)
+        moved, key = timestamp, action.key
+        place = Place(partition, offset, timestamp)
+        before = states.get(key)
         state, effect = fold(before, action, place, settings.segment_size)
-        _agree(record, effect)
+        if record.life is not None:
+            _agree(record, effect)
         if state is before:
             continue
-        states[action.key] = batch.states[action.key] = state
-        cut = open_cuts.get(action.key)
+        states[key] = batch.states[key] = state
+        cut = open_cuts.get(key)
         if cut is None:
-            cut = open_cuts[action.key] = Cut(action.key, state)
+            cut = open_cuts[key] = Cut(key, state)
             batch.cuts.append(cut)
-        cut.state, cut.timestamp = state, record.timestamp
+        cut.state, cut.timestamp = state, timestamp
         if isinstance(effect, EventsAppended) and isinstance(action, Append) and isinstance(state, Head):
             _add_events(batch, cut, record, action, place, effect, state.segment_size)
         elif isinstance(effect, (EventsDeleted, LifePurged)):
             cut.ended_by, cut.before = effect, before
-            del open_cuts[action.key]
+            del open_cuts[key]
     batch.pointer = Pointer(seen.partition, range_.position - 1, timestamp, moved, fence, seen.revision + 1)
     return batch
 

@@ -155,7 +155,7 @@ class Corrupt(StrandlineError):
     """Something is not what was written."""
 
     http_status, exit_code = 503, 5
-    codes = frozenset("digest undecodable conflict fold tag_row transport half_copied history".split())
+    codes = frozenset("digest undecodable conflict fold tag_row half_copied history".split())
 
 
 class Unavailable(StrandlineError):

@@ -314,10 +314,13 @@ def decode_value(data: bytes | None, count: int) -> list[Content]:
     size = 5 + 8 * count
     if data is None or not size <= len(data) <= VALUE_BYTES_MAX:
         raise BadValue("undecodable")
-    if count == 1:
-        version, found, *lengths = _ONE_EVENT.unpack_from(data)
-    else:
-        version, found, *lengths = struct.unpack_from(f"<BI{2 * count}I", data)
+    if count == 1:  # most appends have one event, without metadata
+        version, found, metadata_length, payload_length = _ONE_EVENT.unpack_from(data)
+        if not metadata_length and version == RECORD_VERSION and found == 1:
+            form, length = (BYTES, payload_length) if payload_length < _TOP else (JSON, payload_length - _TOP)
+            if size + length == len(data):
+                return [_new(Content, (form, data[size:], None))]
+    version, found, *lengths = struct.unpack_from(f"<BI{2 * count}I", data)
     if version != RECORD_VERSION or found != count:
         raise BadValue("undecodable")
     contents = []
@@ -349,12 +352,20 @@ def event_count(value: bytes) -> int:
 
 def content_digest(events: Sequence[EventHeader], headers: dict[str, str] | None, value: bytes) -> str:
     """What makes two appends the same: their events, payloads included, and their headers in any order."""
-    said = orjson.dumps((events, headers), option=orjson.OPT_SORT_KEYS if headers else None)
+    if len(events) == 1 and headers is None:
+        said = _said_of(events[0])
+    else:
+        said = orjson.dumps((events, headers), option=orjson.OPT_SORT_KEYS if headers else None)
     if len(value) <= JOINED_BYTES_MAX:  # one call is quicker than two
         return blake2b(said + value, digest_size=16).hexdigest()
     digest = blake2b(said, digest_size=16)
     digest.update(value)
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def _said_of(event: EventHeader) -> bytes:
+    return orjson.dumps(((event,), None))
 
 
 def read_contents(action: Append, value: bytes | None) -> list[Content]:

@@ -84,10 +84,10 @@ def event_cells(action: Append, place: Place, effect: EventsAppended, contents: 
 
     Damaged ones have contents without payload and their own form.
     """
-    seed = life_of(action.key, effect.life).seed
-    append_id = bytes.fromhex(action.append_id)
-    events = zip(action.events, contents, strict=True)
-    return bodies(effect.first, effect.prev, place, append_id, action.headers, events, seed)
+    key, events, append_id, _, _, _, _, _, headers = action
+    first, _, prev, life = effect
+    told = zip(events, contents, strict=True)
+    return bodies(first, prev, place, bytes.fromhex(append_id), headers, told, life_of(key, life).seed)
 
 
 def event_rows(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -13,11 +14,10 @@ import strandline
 from strandline import Event
 from strandline.connect import Strandline
 from strandline.errors import MissingEvent
-from strandline.pipeline import pages
 from strandline.pipeline.failures import from_text
 from strandline.pipeline.log_source import ARROW_SCHEMA, SCHEMA, LogRange, LogRanges, LogReader, LogSource, tasks_of
 from strandline.pipeline.target import Target
-from strandline.pipeline.task import RESULT_ARROW_SCHEMA, carry_pages
+from strandline.pipeline.task import RESULT_ARROW_SCHEMA, carry_ranges
 from strandline.testing import carry
 
 KEYS = {4: "order|42", 5: "order|43", 7: "user|a|b"}
@@ -45,6 +45,12 @@ def fill(s: Strandline, counts: dict[int, int]) -> None:
     for partition, count in counts.items():
         for number in range(count):
             s.journal.append(KEYS[partition], [Event("Placed", number)])
+
+
+def carried(target: Target, fence: int, *ranges: LogRange) -> list[dict[str, Any]]:
+    """What a task says of these ranges."""
+    batches = reader(target).read(LogRanges(list(ranges)))
+    return [row for out in carry_ranges(target, fence, batches) for row in out.to_pylist()]
 
 
 def spans(start: dict[str, int], end: dict[str, int]) -> dict[int, int]:
@@ -98,15 +104,12 @@ def test_held_partitions_stay_where_they_are(s: Strandline, target: Target) -> N
 
 
 @pytest.mark.req("J87")
-def test_pages_come_in_one_exact_schema(s: Strandline, target: Target) -> None:
-    fill(s, {4: 3})
+def test_ranges_come_in_one_exact_schema(s: Strandline, target: Target) -> None:
     assert [name.split()[0] for name in SCHEMA.split(", ")] == ARROW_SCHEMA.names
     assert LogSource.name() == "strandline_log"
-    (batch,) = reader(target).read(LogRanges([LogRange(4, 1, 3)]))
+    (batch,) = reader(target).read(LogRanges([LogRange(4, 1, 3), LogRange(5, 0, 2)]))
     assert batch.schema.equals(ARROW_SCHEMA)
-    (row,) = batch.to_pylist()
-    assert (row["partition"], row["start"], row["position"], row["error"]) == (4, 1, 3, None)
-    assert [record.offset for record in pages.unpack(4, row["page"])] == [1, 2]
+    assert [tuple(row.values()) for row in batch.to_pylist()] == [(4, 1, 3), (5, 0, 2)]
 
 
 @pytest.mark.req("RR7", "U6", "J32")
@@ -120,16 +123,22 @@ def test_a_log_trimmed_past_a_pointer_is_said_at_the_start(s: Strandline, target
 
 
 @pytest.mark.req("J84")
-def test_an_error_of_the_source_is_a_row_and_no_failed_task(s: Strandline, target: Target) -> None:
+def test_an_error_of_a_range_is_its_result_and_no_failed_task(s: Strandline, target: Target) -> None:
     fill(s, {4: 5})
-    r = reader(target)
     s.log.trim(4, to=2, pointer=2, keep_after=2**62)
-    (batch,) = r.read(LogRanges([LogRange(4, 0, 5)]))
-    error = from_text(batch.to_pylist()[0]["error"])
-    assert "trimmed" in str(error)
-    (result,) = [row for out in carry_pages(target, 0, iter([batch])) for row in out.to_pylist()]
-    assert (result["partition"], result["events"]) == (4, 0)
-    assert str(from_text(result["error"])) == str(error)
+    lease = s.store.take_lease("test")
+    (result,) = carried(target, lease.fence, LogRange(4, 0, 5))
+    assert (result["partition"], result["events"], result["offset"]) == (4, 0, -1)
+    assert "trimmed" in str(from_text(result["error"]))
+
+
+@pytest.mark.req("J80", "J84")
+def test_a_range_above_the_pointer_writes_nothing(s: Strandline, target: Target) -> None:
+    fill(s, {4: 5})
+    lease = s.store.take_lease("test")
+    (result,) = carried(target, lease.fence, LogRange(4, 2, 5))
+    assert getattr(from_text(result["error"]), "name", "") == "Unavailable.serialization"
+    assert s.store.pointers()[4].offset == -1
 
 
 @pytest.mark.req("J86", "J79")
@@ -139,29 +148,13 @@ def test_a_task_commits_whenever_it_holds_enough_bytes(s: Strandline, tmp_path: 
     target = Target(f"sqlite:{tmp_path}/shop", settings={"batch_bytes_max": 2**20})
     lease = s.store.take_lease("test")
     try:
-        batches = list(reader(target).read(LogRanges([LogRange(4, 0, 5)])))
-        (result,) = [row for out in carry_pages(target, lease.fence, iter(batches)) for row in out.to_pylist()]
+        (result,) = carried(target, lease.fence, LogRange(4, 0, 5))
     finally:
         target.drop()
     assert (result["actions"], result["events"], result["offset"], result["error"]) == (5, 5, 4, None)
     assert list(result) == RESULT_ARROW_SCHEMA.names
     assert s.store.pointers()[4].revision >= 3, "two actions reach a megabyte: three commits of their own"
     assert [event.payload[0] for event in s.journal.read(KEYS[4])] == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.req("J84", "RR12")
-def test_a_damaged_page_writes_nothing_and_says_so(s: Strandline, target: Target) -> None:
-    import pyarrow as pa
-
-    fill(s, {4: 2})
-    lease = s.store.take_lease("test")
-    (batch,) = reader(target).read(LogRanges([LogRange(4, 0, 2)]))
-    row = batch.to_pylist()[0]
-    row["page"] = row["page"][:-1] + b"?"
-    damaged = pa.RecordBatch.from_pylist([row], schema=ARROW_SCHEMA)
-    (result,) = [row for out in carry_pages(target, lease.fence, iter([damaged])) for row in out.to_pylist()]
-    assert getattr(from_text(result["error"]), "name", "") == "Corrupt.transport"
-    assert s.store.pointers()[4].offset == -1
 
 
 def test_short_ranges_share_a_task_and_long_ones_do_not() -> None:
@@ -176,8 +169,7 @@ def test_a_range_that_fails_stops_no_other_of_its_task(s: Strandline, target: Ta
     fill(s, {4: 5, 5: 3, 7: 2})
     s.log.trim(4, to=2, pointer=2, keep_after=2**62)
     lease = s.store.take_lease("test")
-    batches = reader(target).read(LogRanges([LogRange(5, 0, 3), LogRange(4, 0, 5), LogRange(7, 0, 2)]))
-    results = [row for out in carry_pages(target, lease.fence, iter(list(batches))) for row in out.to_pylist()]
+    results = carried(target, lease.fence, LogRange(5, 0, 3), LogRange(4, 0, 5), LogRange(7, 0, 2))
     assert [(result["partition"], result["events"], result["error"] is None) for result in results] == [
         (5, 3, True),
         (4, 0, False),

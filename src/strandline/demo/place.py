@@ -13,6 +13,9 @@ from strandline.servers.all import running
 FILES = "sqlite"
 SERVERS = {FILES: (), "postgres": ("postgres",), "kafka": ("kafka", "cassandra")}
 """What a demo can play on, and the servers that it needs for that."""
+LEASE_S = 5
+"""So long the pipeline that comes back waits for the one that was killed: nobody can tell it from a slow one. (A file's
+lock is free at once.) The default would be most of the demo."""
 
 
 def on_files(folder: Path) -> Target:
@@ -37,8 +40,8 @@ def play_on(on: str, folder: Path, stage: Stage) -> Iterator[Target]:
         if on == FILES:
             yield on_files(folder)
         elif on == "postgres":
-            yield Target(url=urls["postgres"])
+            yield Target(url=urls["postgres"], settings={"lease_s": LEASE_S})
         else:
             # One broker and one node is all there is here: what they acknowledged is on one disk.
             log, store = f"{urls['kafka']}/shop", f"{urls['cassandra']}/shop?replication=1"
-            yield Target(log=log, store=store, settings={"accept_power_loss": True})
+            yield Target(log=log, store=store, settings={"lease_s": LEASE_S, "accept_power_loss": True})

@@ -1,8 +1,10 @@
 """The log as a Spark stream: one Python data source over the log protocol, for every log.
 
-A task reads ranges of whole partitions of the log, one after the other: one if it is long, several if they are short.
-A row is a page of records (`pages`). Ranges start at the store's pointers, whatever Spark remembers. Offsets are
-positions, as JSON in order of partition. Nothing is kept between calls but the end that an available-now run froze.
+A row is a range of one partition: which records, not the records. The task that gets it reads them from the log itself,
+so that no byte of them goes through a JVM, there and back, only to reach the next process on the same machine. A task
+has one range if it is long, several if they are short. Ranges start at the store's pointers, whatever Spark remembers.
+Offsets are positions, as JSON in order of partition. Nothing is kept between calls but the end that an available-now
+run froze.
 """
 
 from __future__ import annotations
@@ -22,23 +24,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from strandline.errors import MissingEvent
-from strandline.pipeline import pages
-from strandline.pipeline.failures import to_text
 from strandline.pipeline.target import Target
 
 NAME = "strandline_log"
-SCHEMA = "partition int, start long, position long, page binary, error string"
-ARROW_SCHEMA = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("start", pa.int64()),
-        ("position", pa.int64()),
-        ("page", pa.binary()),
-        ("error", pa.string()),
-    ]
-)
-PAGE_RECORDS_MAX = 2000
-PAGE_BYTES_MAX = 2**20
+SCHEMA = "partition int, start long, position long"
+ARROW_SCHEMA = pa.schema([("partition", pa.int32()), ("start", pa.int64()), ("position", pa.int64())])
 IDLE_WAIT_S = 0.25
 TASK_RECORDS = 500
 """Ranges are put into one task up to so many records."""
@@ -78,13 +68,13 @@ class LogRange:
 
 @dataclass
 class LogRanges(InputPartition):
-    """What one task reads, in this order."""
+    """What one task carries, in this order."""
 
     ranges: list[LogRange]
 
 
 class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans ranges in one process of the driver's, and reads them on the executors."""
+    """Plans ranges in one process of the driver's; a task hands on its own."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self.target = Target.from_json(options["target"])
@@ -125,12 +115,8 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, LogRanges):
             raise TypeError(partition)
-        for range_ in partition.ranges:
-            try:
-                yield from _read(self.target, range_)
-            except Exception as error:  # noqa: BLE001 - the task's result says it, the driver decides
-                self.target.drop()
-                yield _batch(range_, None, to_text(error))
+        columns = zip(*[(range_.partition, range_.start, range_.position) for range_ in partition.ranges], strict=True)
+        yield pa.RecordBatch.from_arrays(list(map(pa.array, columns, ARROW_SCHEMA.types)), schema=ARROW_SCHEMA)
 
     def stop(self) -> None:
         self.target.drop()
@@ -170,23 +156,6 @@ def _limited(positions: list[int], ends: list[int], rows_max: int | None, span_m
         spans[partition] = min(spans[partition], -(-left // (len(spans) - served)))
         left -= spans[partition]
     return [position + span for position, span in zip(positions, spans, strict=True)]
-
-
-def _read(target: Target, range_: LogRange) -> Iterator[pa.RecordBatch]:
-    log = target.open().log
-    at = range_.start
-    while at < range_.position:
-        page = log.read(
-            range_.partition, after=at - 1, to=range_.position - 1, limit=PAGE_RECORDS_MAX, bytes_max=PAGE_BYTES_MAX
-        )
-        yield _batch(range_, pages.pack(page.records))
-        at = page.position
-
-
-def _batch(range_: LogRange, page: bytes | None, error: str | None = None) -> pa.RecordBatch:
-    columns = [[range_.partition], [range_.start], [range_.position], [page], [error]]
-    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, ARROW_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
 
 
 def _positions(positions: Sequence[int]) -> Positions:

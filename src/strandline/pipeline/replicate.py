@@ -34,7 +34,7 @@ from strandline.pipeline import jvm, log_source, marks, session
 from strandline.pipeline.failures import TaskFailed, from_text
 from strandline.pipeline.progress import PartitionProgress, Progress
 from strandline.pipeline.target import Target
-from strandline.pipeline.task import RESULT_SCHEMA, Result, carry_pages
+from strandline.pipeline.task import RESULT_SCHEMA, Result, carry_ranges
 from strandline.store.api import Lease
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _session(given: SparkSession | None, master: str | None) -> Iterator[SparkSe
         return
     own = not session.runs()
     try:
-        # The JVM only hands pages on: its optimising compiler took half of all its processor time and gained nothing.
+        # The JVM only hands ranges out: its optimising compiler took half of all its processor time and gained nothing.
         yield session.start(master, short=True)
     finally:
         if own:
@@ -148,7 +148,6 @@ class Replicator:
         if self.target.kept_in is not None and not session.is_local(spark.sparkContext.master):
             spark.sparkContext.addFile(self.target.kept_in)
         self.spark = spark.newSession()  # settings of ours are nobody else's
-        self.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")  # a page goes on at once, not with all
         self.progress, self.stop = progress, stop
         self.actions = self.events = self.batches = 0
         self.failures: dict[int, Failure] = {}
@@ -248,7 +247,7 @@ class Replicator:
         if self.stop.is_set() or (self._ending.is_set() and not self._patient):
             return
         started = time.monotonic()
-        mapped = frame.mapInArrow(partial(carry_pages, self.target, self.lease.fence), RESULT_SCHEMA)
+        mapped = frame.mapInArrow(partial(carry_ranges, self.target, self.lease.fence), RESULT_SCHEMA)
         try:
             results = [Result(*row) for row in mapped.collect()]
         except Exception as error:  # noqa: BLE001 - Spark's own errors are pages long, and it chokes on them

@@ -30,7 +30,7 @@ class Carried(NamedTuple):
 def carry(
     s: Strandline, *, partition: int | None = None, limit: int | None = None, lease: Lease | None = None
 ) -> Carried:
-    """Carry each partition up to its newest offset of now, or one of them, or at most `limit` records of each.
+    """Carry each partition up to its newest offset of now, or one of them, or at most `limit` offsets of each.
 
     It takes the pipeline's lease for the time of the call, or works under one that the caller holds.
     """

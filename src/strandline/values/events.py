@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -129,21 +130,29 @@ def bodies(
 ) -> list[tuple[int, int, bytes, int]]:
     """The cells of one append's events: of each its header (type, tags) and contents (form, payload, metadata)."""
     packed_headers = b"" if headers is None else orjson.dumps(headers)
-    size = _FIXED.size
+    partition, offset, timestamp = place
     made = []
     seq_nr = first
-    for (type_, tags), (form, payload, metadata) in events:
-        name = type_.encode()
-        labels = orjson.dumps(tags) if tags else b""
-        tags_at = size + len(name)
-        headers_at = tags_at + len(labels)
+    for event, (form, payload, metadata) in events:
+        words, tags_at, headers_at = _words_of(event)
         metadata_at = headers_at + len(packed_headers)
-        payload_at = metadata_at + (0 if metadata is None else len(metadata))
-        fixed = _pack(seq_nr, prev, form, *place, append_id, tags_at, headers_at, metadata_at, payload_at)
-        body = b"".join((fixed, name, labels, packed_headers, metadata or b"", payload))
+        payload_at = metadata_at if metadata is None else metadata_at + len(metadata)
+        fixed = _pack(
+            seq_nr, prev, form, partition, offset, timestamp, append_id, tags_at, headers_at, metadata_at, payload_at
+        )
+        body = b"".join((fixed, words, packed_headers, metadata or b"", payload))
         made.append((seq_nr, prev, body, zlib.crc32(body, seed)))
         prev, seq_nr = seq_nr, seq_nr + 1
     return made
+
+
+@lru_cache(maxsize=4096)
+def _words_of(event: tuple[str, tuple[str, ...]]) -> tuple[bytes, int, int]:
+    """Type and tags as a body has them, and where tags and headers begin."""
+    type_, tags = event
+    name, labels = type_.encode(), orjson.dumps(tags) if tags else b""
+    tags_at = _FIXED.size + len(name)
+    return name + labels, tags_at, tags_at + len(labels)
 
 
 def parts_of(body: bytes) -> Parts:
