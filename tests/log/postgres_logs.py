@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import closing
+from random import Random
 from typing import Any
 from uuid import uuid4
 
-from strandline.fold import EventsAppended
+from strandline.fold import EventsAppended, Refused
 from strandline.log.postgres import PostgresLog
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
@@ -62,3 +64,27 @@ def cross(url: str, name: int, count: int, start: Any, answers: Any) -> None:
             drafts = [draft_of(key, name, number, append_id=uuid4().hex) for key in (keys if name % 2 else keys[::-1])]
             places += [answer.place for answer in log.append(drafts)]
         answers.put(places)
+
+
+def deal(url: str, name: int, count: int, start: Any, answers: Any) -> None:
+    """Append groups for some of a few keys of all partitions, with the number expected; how many were accepted.
+
+    It goes by turns: busy, so that others meet it, and still, so that what they left behind holds for a while.
+    """
+    random = Random(name)
+    keys = [key for partition in range(PARTITIONS) for key in keys_in(partition, 2)]
+    ends: dict[str, int] = {}
+    accepted = 0
+    with closing(opened(url)) as log:
+        start.wait()
+        for number in range(count):
+            group = random.sample(keys, random.randint(1, 5))
+            drafts = [draft_of(key, name, expected=ends.get(key, 0), append_id=uuid4().hex) for key in group]
+            for key, answer in zip(group, log.append(drafts), strict=True):
+                if isinstance(answer.effect, EventsAppended):
+                    accepted, ends[key] = accepted + 1, answer.effect.last
+                else:
+                    ends[key] = answer.effect.actual if isinstance(answer.effect, Refused) else -1
+            if number % 20 == name * 5:
+                time.sleep(random.random() / 5)
+    answers.put(accepted)

@@ -15,9 +15,10 @@ import psycopg
 import pytest
 
 from strandline.errors import Unavailable
-from strandline.fold import Duplicate, EventsAppended
+from strandline.fold import Duplicate, EventsAppended, fold
 from strandline.log.api import Log
 from strandline.log.postgres import PostgresLog
+from strandline.log.states import state_in
 from strandline.postgres.bell import Bell
 from strandline.postgres.database import Transaction
 from strandline.postgres.pool import Pool
@@ -27,8 +28,10 @@ from strandline.servers.server import temporary_place
 from strandline.settings import Settings
 from strandline.testing.log_contract import LogContract, Opened
 from strandline.testing.log_contract.made import KEY, PARTITIONS, draft_of, everything, keys_in, mark_in, partition_for
-from strandline.values.actions import Append
-from tests.log.postgres_logs import compete, cross, new_url, opened, parsed
+from strandline.values.actions import Append, Place
+from strandline.values.heads import Head, State
+from strandline.values.keys import key_digest
+from tests.log.postgres_logs import compete, cross, deal, new_url, opened, parsed
 from tests.servers.proxy import Mischief, Proxy
 
 ID = "7" * 32
@@ -149,6 +152,29 @@ def test_processes_that_cross_partitions_wait_for_no_deadlock(url: str, log: Pos
         assert [record[:3] for record in records] == [place for place in given if place.partition == partition]
         assert [record.offset for record in records] == list(range(PROCESSES * count))
         assert [record.timestamp for record in records] == sorted({record.timestamp for record in records})
+
+
+@pytest.mark.req("J27", "RA5", "RA9", "RA10")
+def test_groups_of_many_processes_are_what_the_fold_makes_of_the_log(url: str, log: PostgresLog) -> None:
+    accepted = in_processes(deal, [(url, number, 60) for number in range(PROCESSES)])
+    states: dict[str, State] = {}
+    for partition in range(PARTITIONS):
+        records = everything(log, partition)
+        assert [record.offset for record in records] == list(range(len(records)))
+        assert [record.timestamp for record in records] == sorted({record.timestamp for record in records})
+        for record in records:
+            key, action = record.key or "", decode_header(record.header)
+            state, effect = fold(states.get(key), action, Place(*record[:3]), log.segment_size)
+            assert isinstance(effect, EventsAppended)
+            assert (effect.first, effect.last) == (record.first, record.last)
+            states[key] = state
+    assert sum(accepted) == sum(state.seq_nr for state in states.values() if isinstance(state, Head))
+    with psycopg.connect(url.partition("&schema")[0]) as connection:
+        schema = parsed(url).parameters["schema"]
+        heads = connection.execute(f'SELECT key_digest, state FROM "{schema}".log_head').fetchall()
+    assert {bytes(digest): state_in(text) for digest, text in heads} == {
+        key_digest(key): state for key, state in states.items()
+    }
 
 
 @pytest.mark.req("RA9", "J37")
