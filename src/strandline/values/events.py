@@ -117,6 +117,7 @@ _FIXED: Final = struct.Struct("<qqBHqq16sIIII")
 _PREV: Final = struct.Struct("<q")
 _PREV_AT: Final = 8
 _pack, _unpack = _FIXED.pack, _FIXED.unpack_from
+_BRIEF: Final = struct.Struct("<qqB46xI").unpack_from  # seq_nr, prev_seq_nr, form, payload_at: what most readers need
 
 
 def bodies(
@@ -244,7 +245,7 @@ class RecordedEvent:
         parts = self._parts or self._verified()
         if parts is None or parts[2] > JSON:
             raise self._damage()
-        data = self._cells[2][parts[10] :]
+        data = self._cells[2][parts[3] :]
         return data if parts[2] == BYTES else self._loaded(data)
 
     @property
@@ -264,12 +265,12 @@ class RecordedEvent:
         return metadata.decode() if metadata else None, self._cells[2][left.payload_at :], left.form == JSON
 
     def _verified(self) -> tuple[Any, ...] | None:
-        """The fixed fields, if the body is what was written."""
+        """The fields of `_BRIEF`, if the body is what was written."""
         seq_nr, prev, body, digest = self._cells
         try:
             if zlib.crc32(body, self._life.seed) != digest:
                 return None
-            parts = _unpack(body)
+            parts = _BRIEF(body)
         except (TypeError, struct.error):  # a damaged file may give any type for a column
             return None
         if parts[0] != seq_nr or parts[1] != prev:
@@ -279,9 +280,6 @@ class RecordedEvent:
 
     def _left(self) -> Parts:
         """The fixed fields, or what can be made of them."""
-        parts = self._parts or self._verified()
-        if parts is not None:
-            return Parts._make(parts)
         try:
             return parts_of(self._cells[2])
         except (TypeError, struct.error):
