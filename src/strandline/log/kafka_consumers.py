@@ -8,7 +8,7 @@ a fetch that is under way would hold up the next one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Condition
 from typing import Any, Final
 
@@ -227,13 +227,21 @@ class Consumers:
 
 
 class TopicFollower:
-    """Follows partitions with one consumer. Values are left out."""
+    """Follows partitions with one consumer, each after its offset, which may be moved on. Values are left out."""
 
-    def __init__(self, config: Config, topic: str, said: Said, after: Mapping[int, int]) -> None:
-        self._topic, self._said = topic, said
+    def __init__(
+        self,
+        config: Config,
+        topic: str,
+        said: Said,
+        partitions: Iterable[int],
+        after: Mapping[int, int] | Sequence[int],
+        ended: Callable[[], None] | None = None,
+    ) -> None:
+        self._topic, self._said, self._after, self._ended = topic, said, after, ended
         self._consumer = Consumer(config)
         self._closed = False
-        self._consumer.assign([TopicPartition(topic, partition, offset + 1) for partition, offset in after.items()])
+        self._consumer.assign([TopicPartition(topic, partition, after[partition] + 1) for partition in partitions])
 
     def poll(self, timeout_s: float) -> list[tuple[int, Page]]:
         """What came, by partition. `OutOfRange` if something was trimmed before it could be given."""
@@ -250,13 +258,16 @@ class TopicFollower:
             if message.error() is not None:
                 positions[partition] = max(positions.get(partition, 0), offset)
                 continue
-            records.setdefault(partition, []).append(record_of(message, False))
-            positions[partition] = offset + 1
+            if offset > self._after[partition]:
+                records.setdefault(partition, []).append(record_of(message, False))
+                positions[partition] = offset + 1
         return [(partition, Page(records.get(partition, []), end)) for partition, end in positions.items()]
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
+            if self._ended is not None:
+                self._ended()
             self._consumer.close()
 
 
