@@ -275,8 +275,7 @@ class KafkaLog:
 
     def _offsets(self, spec: OffsetSpec) -> list[int]:
         wanted = {TopicPartition(self._topic, partition): spec for partition in range(self.partitions)}
-        found = self._admin.ask("look at the log", lambda s: self._admin.client.list_offsets(wanted, request_timeout=s))
-        return [answer.offset for answer in found]
+        return self._admin.offsets("look at the log", wanted)
 
     def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
         """A fetch that the broker answers when something comes. A second caller looks every few milliseconds."""
@@ -324,8 +323,8 @@ class KafkaLog:
         place = TopicPartition(self._topic, partition)
         client = self._admin.client
         spec = OffsetSpec.for_timestamp(keep_after // 1000)
-        (young,) = self._admin.ask("trim", lambda s: client.list_offsets({place: spec}, request_timeout=s))
-        last = to if young.offset < 0 else min(to, young.offset - 1)
+        (young,) = self._admin.offsets("trim", {place: spec})
+        last = to if young < 0 else min(to, young - 1)
         first = self.oldest()[partition]
         if last < first:
             return 0

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from strandline.errors import NotFound, Unavailable
 from strandline.log.api import Page
-from strandline.log.kafka_client import AWAY, HEADER, RETRY_S, Config, Said, translated
+from strandline.log.kafka_client import ATTEMPT_S, AWAY, HEADER, RETRY_S, TIMEOUT, Config, Said, refresh, translated
 from strandline.record import Record
 
 TAKEN_AT_ONCE: Final = 1000
@@ -53,13 +53,17 @@ class PartitionReader:
         """The first offset, and the one after the newest; asked again while brokers are busy with themselves."""
         deadline = time.monotonic() + timeout_s
         place = TopicPartition(self._topic, partition)
+        patience_s = ATTEMPT_S
         while True:
+            attempt_s = min(patience_s, max(0.1, deadline - time.monotonic()))
+            patience_s *= 2
             try:
-                first, end = self._consumer.get_watermark_offsets(place, max(0.1, deadline - time.monotonic()))
+                first, end = self._consumer.get_watermark_offsets(place, attempt_s)
             except KafkaException as exception:
                 error = exception.args[0]
-                if error.code() not in AWAY or time.monotonic() >= deadline:
+                if not (error.code() in AWAY or error.code() in TIMEOUT) or time.monotonic() >= deadline:
                     raise translated(error, "look at the log", topic=self._topic, said=self._said) from exception
+                refresh(self._consumer, self._topic)
                 time.sleep(RETRY_S)
             else:
                 return first, end
