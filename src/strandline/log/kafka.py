@@ -193,6 +193,9 @@ class KafkaLog:
         if error is None:
             self._said.forget()
             partition, offset = message.partition(), message.offset()
+            if offset is None or offset < 0:  # a repeat that a restarted broker has already, and knows no more where
+                answered(None, _unplaced())
+                return
             if self._told:
                 kind, time_ms = message.timestamp()
                 if kind == TIMESTAMP_LOG_APPEND_TIME:  # the broker's: what readers will see, too
@@ -428,6 +431,15 @@ def _late(timeout_s: float) -> Unavailable:
         f"Kafka did not answer within {timeout_s:g} s",
         code="timeout",
         hint="retry with an append id, or read the head",
+        applied="unknown",
+    )
+
+
+def _unplaced() -> Unavailable:
+    return Unavailable(
+        "recorded, but Kafka does not say where",
+        code="timeout",
+        hint="repeat it with its append id, or read the head",
         applied="unknown",
     )
 

@@ -186,6 +186,7 @@ class Said:
 AWAY: Final = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
+    KafkaError._NOENT,  # no partition has a leader
     KafkaError._DESTROY_BROKER,  # one that left the cluster while it was asked
     KafkaError._RESOLVE,
     KafkaError.BROKER_NOT_AVAILABLE,
