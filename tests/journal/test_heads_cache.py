@@ -20,6 +20,7 @@ from strandline.store.api import StoreSettings
 from strandline.store.memory import MemoryStore
 from strandline.testing import carry, raw_append
 from strandline.testing.inexact import InexactMemoryLog, MemoryFollower
+from strandline.testing.log_contract import draft_of
 from strandline.values.heads import Head
 from tests.journal.worlds import KEY, events, inexact, numbered, seq_nrs
 
@@ -134,6 +135,54 @@ def test_heads_and_verdicts_come_without_reading_the_log() -> None:
     s.close()
 
 
+@pytest.mark.req("J65")
+def test_what_this_process_recorded_is_known_before_it_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    s, log = counted()
+    s.journal.append(KEY, events(1))
+    until(lambda: kept(s))
+    monkeypatch.setattr(MemoryFollower, "poll", nothing)
+    log.reads = 0
+    assert s.journal.append(KEY, events(2), expected=1).first == 2
+    assert s.journal.append(OTHER, events(1), expected=0).first == 1
+    head = s.journal.head(KEY)
+    assert head is not None
+    assert (head.seq_nr, log.reads) == (2, 0)
+    s.close()
+
+
+@pytest.mark.req("J65", "J66")
+def test_what_others_recorded_in_between_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Own records above it are taken when it has come, each once."""
+    poll, following = MemoryFollower.poll, threading.Lock()
+
+    def held_up(follower: MemoryFollower, timeout_s: float) -> list[tuple[int, Page]]:
+        with following:
+            return poll(follower, 0.0)
+
+    monkeypatch.setattr(MemoryFollower, "poll", held_up)
+    s, log = counted(heads_cache_wait_s=30)
+    s.journal.append(KEY, events(1))
+    until(lambda: kept(s))
+    run = cache_of(s)._following
+    assert run is not None
+    part = run._partitions[0]
+    with following:
+        draft = draft_of(str(KEY), "somebody else", partitions=1)
+        raw_append(s, 0, key=str(KEY), header=draft.header, value=draft.value)
+        first = s.journal.append_future(KEY, events(2))
+        second = s.journal.append_future(OTHER, events(1))
+        until(lambda: len(part._waiting) == 2)
+        assert len(part._own) == 2
+        log.reads = 0
+    assert (first.result(30).first, second.result(30).first) == (3, 1)
+    assert log.reads == 0
+    assert part._own == {}
+    assert s.journal.append(KEY, events(3), expected=3).first == 4
+    offsets = [offset for listed in kept(s).values() for offset in listed]
+    assert len(offsets) == len(set(offsets)) == 5
+    s.close()
+
+
 @pytest.mark.req("J67")
 def test_it_is_cut_at_the_pointers_but_not_under_who_waits(s: Strandline) -> None:
     for number in range(3):
@@ -226,17 +275,19 @@ def test_failing_it_leaves_everything_to_the_log() -> None:
     s.close()
 
 
+def nothing(follower: MemoryFollower, timeout_s: float) -> list[tuple[int, Page]]:
+    """What a follower gives that is late."""
+    time.sleep(min(timeout_s, 0.01))
+    return []
+
+
 @pytest.mark.req("J66")
 @pytest.mark.parametrize("wait_s", [0, 0.05])
 def test_late_it_is_not_waited_for_longer_than_allowed(wait_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     with inexact(heads_cache_wait_s=wait_s) as s:
         s.journal.append(KEY, events(1))
-
-        def nothing(self: MemoryFollower, timeout_s: float) -> list[tuple[int, Page]]:
-            time.sleep(0.01)
-            return []
-
         monkeypatch.setattr(MemoryFollower, "poll", nothing)
+        raw_append(s, 0, key=str(OTHER), header=b"foreign", value=None)
         started = time.monotonic()
         assert s.journal.append(KEY, events(2), expected=1).first == 2
         assert seq_nrs(s.journal.read(KEY)) == [1, 2]

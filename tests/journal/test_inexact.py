@@ -226,10 +226,11 @@ class Slow(InexactMemoryLog):
 
 
 @pytest.mark.req("J42", "RA3", "RS3")
-def test_giving_up_at_any_moment_holds_up_nobody() -> None:
+@pytest.mark.parametrize("numbers", [False, True])
+def test_giving_up_at_any_moment_holds_up_nobody(numbers: bool) -> None:
     """Callers wake each other: one that gave up, before or while it was woken, must not break the row."""
     log = Slow(partitions=1)
-    settings = Settings.of({"append_timeout_s": 30, "heads_cache": False})
+    settings = Settings.of({"append_timeout_s": 30, "heads_cache": numbers, "heads_cache_wait_s": 0})
     s = Strandline(log, MemoryStore(StoreSettings(log.log_id, 1, 10_000)), settings)
     judge = cast(Judge, s.journal._judge)
     outcomes: Counter[str] = Counter()
@@ -238,7 +239,7 @@ def test_giving_up_at_any_moment_holds_up_nobody() -> None:
         chance = random.Random(writer)
         for _ in range(150):
             draft = draft_of("order|42", writer, partitions=1)
-            call = judge._call(draft, False)
+            call = judge._call(draft, numbers)
             call.row = judge._row
             call.deadline = time.monotonic() + chance.choice([0.0, 0.0001, 0.001, 30.0, 30.0])
             log.send(draft, call.answered)
@@ -247,6 +248,8 @@ def test_giving_up_at_any_moment_holds_up_nobody() -> None:
                 outcomes["ok"] += 1
             except Unavailable:
                 outcomes["late"] += 1
+            finally:
+                call.release()
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(work, range(16)))

@@ -60,6 +60,28 @@ def test_status(s: Strandline, clock: FakeClock) -> None:
     assert status.durability == "full"
 
 
+@pytest.mark.req("J89")
+def test_marks_are_no_lag(s: Strandline, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Mark, such as a read leaves behind on a log that is not exact, keeps nobody waiting."""
+    s.journal.append(key_of(0), events(1))
+    carry(s)
+    for _ in range(3):
+        s.journal.mark(key_of(0))
+        assert seq_nrs(s.journal.read(key_of(0))) == [1]
+    clock.advance(20 * 3600)
+    status = s.status()
+    assert status.partitions[0].newest >= 3
+    assert (status.partitions[0].lag_actions, status.partitions[0].lag_s, status.warnings) == (0, 0.0, ())
+    s.journal.append(key_of(0), events(2))
+    raw_append(s, 0, key=None, header=None, value=b"foreign")
+    clock.advance(5)
+    assert s.status().partitions[0].lag_actions == 2
+    assert s.status().partitions[0].lag_s == 5.0
+    monkeypatch.setattr("strandline.journal.status.LAG_LOOKED_AT_MAX", 2)
+    assert s.status().partitions[0].lag_actions >= 5  # too many to look at: all of them
+    assert s.status().partitions[0].lag_s > 5.0
+
+
 @pytest.mark.req("J90")
 def test_the_strandline_is_the_least_pointer(s: Strandline, clock: FakeClock) -> None:
     assert s.strandline() == 0

@@ -194,7 +194,7 @@ def test_no_consumer_free(kafka: KafkaServer, topic: str, monkeypatch: pytest.Mo
 def test_no_group_is_joined_and_nothing_is_committed(kafka: KafkaServer, topic: str, log: KafkaLog) -> None:
     log.append([draft_of(KEY, number) for number in range(10)])
     assert len(log.read(P, after=-1).records) == 10
-    follower = log.follow([-1] * 4)
+    follower = log.follow([-1] * 4, lambda _: None)
     while not follower.poll(1):
         pass
     client = log._admin.client

@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import TypeVar
+from typing import ClassVar, Protocol, Self, TypeVar
 
 import pytest
 
@@ -19,10 +19,18 @@ from strandline.servers import jars
 from strandline.servers.cassandra import CassandraServer
 from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
-from strandline.servers.server import Server
 from strandline.servers.spark import SparkCluster
 
-S = TypeVar("S", bound=Server)
+
+class Startable(Protocol):
+    """A server, or several that belong together."""
+
+    name: ClassVar[str]
+
+    def start(self) -> Self: ...
+
+
+S = TypeVar("S", bound=Startable)
 REASONS: dict[str, str] = {}
 """Servers that could not be had, and why."""
 

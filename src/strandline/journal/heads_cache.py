@@ -1,13 +1,15 @@
 """The heads cache: what the log has beyond the pointers, by key, for a log that does not fold by itself.
 
 One thread follows all partitions from their pointers and keeps the headers of each key's actions: actions, not results.
-They are folded on the store's head when somebody asks. It never changes an answer: what it cannot say, because it is
-cold, late, full or failing, it leaves to the log itself.
+They are folded on the store's head when somebody asks. What this process itself has recorded it is told with the
+acknowledgement: while nobody else writes a partition, nobody waits for the thread. It never changes an answer: what it
+cannot say, because it is cold, late, full or failing, it leaves to the log itself.
 
 Of each partition it knows
     position       every record below it was looked at
     kept keys      each with all its actions after some offset
     other keys     that they have no action after `absent_after`
+    own            records of this process above the position: somebody else's lie between, and are on their way
 What the pointers have passed goes, but for those who still have to fold from an older pointer. It ends when nobody has
 asked for a while, and starts anew, cold, when somebody does.
 """
@@ -24,9 +26,9 @@ from typing import Final, NamedTuple
 
 from strandline.errors import SchemaMismatch, StrandlineError
 from strandline.fold import Effect, fold
-from strandline.log.api import InexactLog, Page
+from strandline.log.api import Follower, InexactLog, Page
 from strandline.log.refusals import trimmed
-from strandline.record import BadHeader, decode_header, derived
+from strandline.record import BadHeader, Record, decode_header, timed
 from strandline.rows import Pointer
 from strandline.settings import Settings
 from strandline.store.api import Readable
@@ -42,6 +44,11 @@ _MARK: Final = b'"kind":"mark"'
 _MARK_WITHIN: Final = 48
 Seen = tuple[Pointer, State]
 _logger = logging.getLogger(__name__)
+
+
+def is_mark(header: bytes) -> bool:
+    """Whether a header is that of a Mark, as `encode_header` writes it; quicker than to decode it."""
+    return header.find(_MARK, 0, _MARK_WITHIN) >= 0
 
 
 class Known(NamedTuple):
@@ -115,6 +122,10 @@ class Hold:
         self.pointer, self.state = seen
         partition.held[self.pointer.offset] += 1
 
+    def fold(self, key: str, to: int) -> Known | None:
+        """As `HeadsCache.fold`, on what is held, without waiting."""
+        return self._partition.known(key, self.pointer.offset, self.state, to)
+
     def when(self, offset: int, tell: Callable[[], None]) -> None:
         """Tell when everything up to an offset was looked at, or nothing more comes."""
         self._partition.when(offset, tell)
@@ -133,10 +144,10 @@ class _Following:
 
     def __init__(self, log: InexactLog, store: Readable, settings: Settings) -> None:
         self._log, self._store, self._settings = log, store, settings
-        self._segment_size = store.settings.segment_size
         self._partitions: list[_Partition] = []
         self._started = Event()
         self._stop = Event()
+        self._wanted = Event()  # somebody waits for what others have written
         self.ended = Event()
         self.failed = False
         self.asked = time.monotonic()
@@ -152,8 +163,7 @@ class _Following:
         partition = self._partitions[pointer.partition]
         if not partition.reached(to, deadline):
             return None
-        with partition.lock:
-            return partition.fold(key, pointer.offset, state, to, self._segment_size)
+        return partition.known(key, pointer.offset, state, to)
 
     def hold(self, key: str, number: int, look: Callable[[], Seen]) -> Hold | None:
         if not self._partitions or self.ended.is_set():
@@ -172,6 +182,7 @@ class _Following:
 
     def end(self) -> None:
         self._stop.set()
+        self._wanted.set()
         self._thread.join()
 
     # ------------------------------------------------------------ the thread
@@ -179,15 +190,17 @@ class _Following:
     def _run(self) -> None:
         try:
             pointers = self._store.pointers()
-            follower = self._log.follow([pointer.offset for pointer in pointers])
+            after = [pointer.offset for pointer in pointers]
+            keys_max, segment_size = self._settings.heads_cache_keys_max, self._store.settings.segment_size
+            self._partitions = [
+                _Partition(pointer, after, self._wanted, keys_max, segment_size) for pointer in pointers
+            ]
+            follower = self._log.follow(after, self._own)
             try:
-                keys_max = self._settings.heads_cache_keys_max
-                self._partitions = [_Partition(pointer, keys_max) for pointer in pointers]
                 self._started.set()
                 cut = time.monotonic()
                 while not self._stop.is_set():
-                    for number, page in follower.poll(POLL_S):
-                        self._partitions[number].add(page)
+                    self._take(follower)
                     now = time.monotonic()
                     if now - self.asked > self._settings.heads_cache_idle_s:
                         break
@@ -207,6 +220,22 @@ class _Following:
             self._started.set()
             for partition in self._partitions:
                 partition.end()
+
+    def _take(self, follower: Follower) -> None:
+        """Take what comes. While nobody waits for it, it is let come together: to be woken often costs the others."""
+        wanted = self._wanted.wait(POLL_S)
+        while pages := follower.poll(POLL_S if wanted else 0.0):
+            for number, page in pages:
+                self._partitions[number].add(page)
+            if wanted:
+                break
+        self._wanted.clear()
+        if any(partition.is_waited_for for partition in self._partitions):
+            self._wanted.set()
+
+    def _own(self, record: Record) -> None:
+        """This process has recorded something."""
+        self._partitions[record.partition].add_own(record)
 
     def _cut(self) -> None:
         if not any(partition.keys for partition in self._partitions):
@@ -271,35 +300,76 @@ class _Actions:
 
 
 class _Partition:
-    """What is known of one partition. `lock` is held by who calls `fold` and `cut`."""
+    """What is known of one partition. `lock` is held by who calls `cut`.
 
-    def __init__(self, pointer: Pointer, keys_max: int) -> None:
+    `after` has, for each partition, the last offset that was looked at; `wanted` is set while somebody waits.
+    """
+
+    def __init__(self, pointer: Pointer, after: list[int], wanted: Event, keys_max: int, segment_size: int) -> None:
         self.lock = Lock()
         self.keys: dict[str, _Actions] = {}  # by their last action, oldest first
         self.held: Counter[int] = Counter()
-        self._number = pointer.partition
+        self._number, self._after, self._wanted = pointer.partition, after, wanted
         self._position, self._timestamp = pointer.offset + 1, pointer.timestamp
         self._absent_after = pointer.offset
-        self._keys_max, self._free = keys_max, keys_max * BYTES_A_KEY
+        self._keys_max, self._free, self._segment_size = keys_max, keys_max * BYTES_A_KEY, segment_size
+        self._own: dict[int, Record] = {}
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._ended = False
 
+    @property
+    def is_waited_for(self) -> bool:
+        return bool(self._waiting)
+
     def add(self, page: Page) -> None:
         """Take what comes next, and wake who waited for it."""
-        records = derived(page.records, self._timestamp)
         with self.lock:
-            for record in records:
-                key, header = record.key, record.header
-                if key is not None and header is not None and header.find(_MARK, 0, _MARK_WITHIN) < 0:
-                    self._keep(key, record.offset, record.timestamp, header)
-            if records:
-                self._timestamp = records[-1].timestamp
-            self._position = page.position
-            waiting = [tell for offset, tell in self._waiting if offset < page.position]
-            if waiting:
-                self._waiting = [entry for entry in self._waiting if entry[0] >= page.position]
+            for record in page.records:
+                if record.offset >= self._position:
+                    self._next(record)
+            self._position = max(self._position, page.position)
+            self._go_on()
+            waiting = self._reached()
         for tell in waiting:
             tell()
+
+    def add_own(self, record: Record) -> None:
+        """Take what this process has recorded: it is the next one, or kept until what lies before it has come."""
+        offset = record.offset
+        with self.lock:
+            if offset != self._position:
+                if offset > self._position and len(self._own) < self._keys_max and not self._ended:
+                    self._own[offset] = record
+                return
+            self._next(record)
+            self._go_on()
+            waiting = self._reached() if self._waiting else ()
+        for tell in waiting:
+            tell()
+
+    def _go_on(self) -> None:
+        """Take those of our own that come next."""
+        own = self._own
+        if own:
+            while (record := own.pop(self._position, None)) is not None:
+                self._next(record)
+            if own and min(own) < self._position:  # what came from elsewhere had them, too
+                self._own = {offset: record for offset, record in own.items() if offset > self._position}
+        self._after[self._number] = self._position - 1
+
+    def _next(self, record: Record) -> None:
+        _, offset, timestamp, key, header, *_ = timed(record, self._timestamp)
+        self._timestamp, self._position = timestamp, offset + 1
+        if key is not None and header is not None and not is_mark(header):
+            self._keep(key, offset, timestamp, header)
+
+    def _reached(self) -> list[Callable[[], None]]:
+        """Those who need not wait any more."""
+        position = self._position
+        reached = [tell for offset, tell in self._waiting if offset < position]
+        if reached:
+            self._waiting = [entry for entry in self._waiting if entry[0] >= position]
+        return reached
 
     def _keep(self, key: str, offset: int, timestamp: int, header: bytes) -> None:
         actions = self.keys.pop(key, None) or _Actions(self._absent_after)
@@ -319,10 +389,13 @@ class _Partition:
     def when(self, to: int, tell: Callable[[], None]) -> None:
         """Tell when everything up to `to` was looked at, or nothing more comes."""
         with self.lock:
-            if self._position <= to and not self._ended:
+            waits = self._position <= to and not self._ended
+            if waits:
                 self._waiting.append((to, tell))
-                return
-        tell()
+        if not waits:
+            tell()
+        elif not self._wanted.is_set():
+            self._wanted.set()
 
     def reached(self, to: int, deadline: float) -> bool:
         """Wait until everything up to `to` was looked at; False if that is not so in time."""
@@ -339,8 +412,12 @@ class _Partition:
             self._waiting = [entry for entry in self._waiting if entry[1] is not tell]
             return False
 
-    def fold(self, key: str, after: int, state: State, to: int, segment_size: int) -> Known | None:
-        """The key's actions in (`after`, `to`], if all of them are here."""
+    def known(self, key: str, after: int, state: State, to: int) -> Known | None:
+        """The key's actions in (`after`, `to`], folded on a state, if all of them are here."""
+        with self.lock:
+            return self._fold(key, after, state, to) if self._position > to else None
+
+    def _fold(self, key: str, after: int, state: State, to: int) -> Known | None:
         actions = self.keys.get(key)
         if actions is None:
             return Known(None, None, None, state) if self._absent_after <= after else None
@@ -349,7 +426,7 @@ class _Partition:
         first, count = bisect_right(actions.offsets, after), bisect_right(actions.offsets, to)
         if first == count:
             return Known(None, None, None, state)
-        if not actions.fold(key, self._number, state, count, segment_size):
+        if not actions.fold(key, self._number, state, count, self._segment_size):
             return None
         return Known(
             Place(self._number, actions.offsets[first], actions.timestamps[first]),
@@ -377,5 +454,6 @@ class _Partition:
         with self.lock:
             self._ended = True
             waiting, self._waiting = self._waiting, []
+            self._own.clear()
         for _, tell in waiting:
             tell()

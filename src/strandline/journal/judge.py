@@ -62,6 +62,12 @@ class _Row:
                     return
             self._busy = False
 
+    def enter(self, call: _Call) -> bool:
+        """Somebody waits for this call again; False if it was answered while nobody did, and will not be woken."""
+        with self._lock:
+            call.gone = call.gone and call.is_answered
+            return not call.gone
+
     def leave(self, call: _Call) -> bool:
         """Nobody waits for this call any more; whether it was woken before that."""
         with self._lock:
@@ -72,8 +78,8 @@ class _Row:
 class _Call:
     """A draft on its way: what was seen before it, what came of it.
 
-    Who waits for a verdict is woken once, when the heads cache has seen the action too. Who waits for the log alone
-    stands in the row of those who wake each other, if there is one.
+    Who waits is woken once: for a verdict when the heads cache has seen the action too, else when the log has answered.
+    Where there is a row of those who wake each other, it is the row that does it.
     """
 
     __slots__ = ("deadline", "error", "gone", "hold", "recorded", "row", "seen", "woken")
@@ -93,8 +99,12 @@ class _Call:
         """What the log says."""
         self.recorded, self.error = recorded, error
         if self.hold is not None and recorded is not None and recorded.place is not None:
-            self.hold.when(recorded.place.offset, self.woken.release)
-        elif self.row is not None:
+            self.hold.when(recorded.place.offset, self._wake)
+        else:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self.row is not None:
             self.row.wake(self)
         else:
             self.woken.release()
@@ -108,10 +118,8 @@ class _Call:
         row = self.row
         if row is None:
             return self.woken.acquire(timeout=max(0.0, deadline - time.monotonic()))
-        if self.gone:
-            self.gone = False
-            if self.is_answered:  # told while nobody waited
-                return False
+        if not row.enter(self):
+            return False
         woken = False
         try:
             woken = self.woken.acquire(timeout=max(0.0, deadline - time.monotonic()))
@@ -138,8 +146,7 @@ class Judge:
     def append(self, draft: Draft, *, numbers: bool = True) -> Recorded:
         """Record a draft; returns when it is durable, with its verdict if that is wanted and comes in time."""
         call = self._call(draft, numbers)
-        if call.hold is None:
-            call.row = self._row
+        call.row = self._row
         try:
             self._log.send(draft, call.answered)
             return self._judged(draft, call, self._acknowledged(call))
@@ -230,10 +237,11 @@ class Judge:
         key, place, seen = draft.action.key, recorded.place, call.seen
         if seen is None or key is None or place is None:
             return recorded
-        if self._heads is not None:
+        known = None if call.hold is None else call.hold.fold(key, place.offset)
+        if known is None and self._heads is not None:
             known = self._heads.fold(key, *seen, place.offset, wait_s=call.deadline - time.monotonic())
-            if known is not None and known.last is not None and known.last.offset == place.offset:
-                return Recorded(known.last, True, known.effect, known.state)
+        if known is not None and known.last is not None and known.last.offset == place.offset:
+            return Recorded(known.last, True, known.effect, known.state)
         try:
             return self._read(key, seen, recorded, call.deadline)
         except StrandlineError:

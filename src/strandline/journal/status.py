@@ -6,12 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from strandline.errors import NotFound
+from strandline.journal.heads_cache import is_mark
 from strandline.log.api import Log
 from strandline.rows import Pointer
 from strandline.settings import Settings
 from strandline.store.api import Store
 
 QUARANTINE_COUNT_MAX = 1000
+LAG_LOOKED_AT_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,9 @@ class PartitionStatus:
     newest: int
     oldest_kept: int
     lag_actions: int
+    """Actions that are not in the store. Up to 1000 are looked at, and Marks left out; of more, all count."""
     lag_s: float
-    """Age of the oldest action that is not in the store."""
+    """Age of the oldest of them."""
     last_error: str | None = None
     """Why its range failed, as the pipeline said; None once it is carried."""
 
@@ -83,19 +86,26 @@ def status_of(log: Log, store: Store, settings: Settings, now: int) -> Status:
 
 
 def _partition(log: Log, pointer: Pointer, newest: int, oldest: int, now: int, error: str | None) -> PartitionStatus:
-    lag = max(0, newest - pointer.offset)
-    waits_since = _first_after(log, pointer.partition, max(pointer.offset, oldest - 1)) if lag else None
+    lag, waits_since = max(0, newest - pointer.offset), None
+    if lag:
+        lag, waits_since = _waiting(log, pointer.partition, max(pointer.offset, oldest - 1), newest, lag)
     lag_s = 0.0 if waits_since is None else _seconds(now - waits_since)
     return PartitionStatus(pointer.partition, pointer.offset, pointer.timestamp, newest, oldest, lag, lag_s, error)
 
 
-def _first_after(log: Log, partition: int, offset: int) -> int | None:
-    """The timestamp of the first action after an offset; None if there is none, or it was trimmed by now."""
+def _waiting(log: Log, partition: int, after: int, newest: int, lag: int) -> tuple[int, int | None]:
+    """How many actions wait to be carried, and since when. Marks do not: a read on Kafka leaves one behind."""
+    few = lag <= LAG_LOOKED_AT_MAX
     try:
-        page = log.read(partition, after=offset, limit=1, values=False)
-    except NotFound:
-        return None
-    return page.records[0].timestamp if page.records else None
+        page = log.read(partition, after=after, to=newest, limit=LAG_LOOKED_AT_MAX if few else 1, values=False)
+    except NotFound:  # trimmed by now
+        return lag, None
+    waiting = [record for record in page.records if record.header is None or not is_mark(record.header)]
+    if few and page.position > newest:
+        lag = len(waiting)
+    elif page.records:
+        waiting = page.records
+    return lag, waiting[0].timestamp if waiting else None
 
 
 def _seconds(us: int) -> float:

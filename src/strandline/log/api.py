@@ -128,5 +128,10 @@ class InexactLog(Log, Protocol):
         Raises only what is known at once, such as `Unavailable.overloaded`; nobody is told anything then.
         """
 
-    def follow(self, after: Sequence[int]) -> Follower:
-        """Follow all partitions, each after its offset."""
+    def follow(self, after: Sequence[int], own: Callable[[Record], None]) -> Follower:
+        """Follow all partitions, each after its offset.
+
+        `own` is told, in a thread of the log's, of each record that this log itself has recorded, value left out,
+        before its sender is: where nobody else wrote in between, nothing has to be waited for. The follower gives the
+        same record, sooner or later, unless whoever follows has moved its partition's offset in `after` past it.
+        """

@@ -19,7 +19,15 @@ from functools import partial
 from threading import Condition, Event, Lock, Thread
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from strandline import forks
@@ -37,6 +45,7 @@ from strandline.log.kafka_client import (
 from strandline.log.kafka_consumers import Consumers, OutOfRange, PartitionReader, TopicFollower
 from strandline.log.kafka_topic import Admin, Topic, check, check_name, grown
 from strandline.log.refusals import check_trim, closed, trimmed, used_after_fork
+from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, Settings
 from strandline.values.actions import Place
 
@@ -44,7 +53,12 @@ OFFSET_MAX: Final = 2**63 - 2
 POLL_S: Final = 0.1
 WATCH_EVERY_S: Final = 5.0
 WAIT_S: Final = 0.05
-FOLLOW_WAIT_MS: Final = 500
+FOLLOWER: Final = {
+    "fetch.wait.max.ms": 500,
+    "enable.partition.eof": False,
+    "queued.min.messages": 1,  # nothing is fetched ahead of who takes it: brokers would answer for each append
+    "fetch.queue.backoff.ms": 1,
+}
 _new: Final = tuple.__new__  # makes a named tuple in a third of the time that its own constructor takes
 _abandoned: list[object] = []
 """What a forked child was left with. The library's threads are not there, so its objects must never be taken apart."""
@@ -89,6 +103,7 @@ class KafkaLog:
             _warn_power_loss(topic, found.replicas)
         self.log_id, self.partitions = found.id, found.partitions
         self._newest = [-1] * self.partitions
+        self._told: tuple[Callable[[Record], None], ...] = ()
         self._consumers = Consumers(
             self._consumer_config, topic, self._said, most=self._settings.consumers_max, timeout_s=timeout_s
         )
@@ -144,13 +159,13 @@ class KafkaLog:
         raise failed
 
     def send(self, draft: Draft, answered: Answered) -> None:
-        key = draft.action.key
-        self._send(draft.partition, None if key is None else key.encode(), draft.header, draft.value, answered)
+        partition, action, header, value = draft
+        self._send(partition, action.key, header, value, answered)
 
     def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place:
         """Put any bytes into a partition: what a foreign or broken writer would leave behind."""
         group = _Group(1)
-        self._send(partition, None if key is None else key.encode(), header, value, partial(group.answered, 0))
+        self._send(partition, key, header, value, partial(group.answered, 0))
         group.wait(self._settings.append_timeout_s)
         (answer,) = group.answers
         if answer is None or answer.place is None:
@@ -158,23 +173,36 @@ class KafkaLog:
         return answer.place
 
     def _send(
-        self, partition: int, key: bytes | None, header: bytes | None, value: bytes | None, answered: Answered
+        self, partition: int, key: str | None, header: bytes | None, value: bytes | None, answered: Answered
     ) -> None:
         self._check()
         headers = None if header is None else [(HEADER, header)]
-        told = partial(self._delivered, answered)
+        told = partial(self._delivered, answered, key, header)
+        written = None if key is None else key.encode()
         try:
-            self._producer.produce(self._topic, value, key, partition, on_delivery=told, headers=headers)
+            self._producer.produce(self._topic, value, written, partition, on_delivery=told, headers=headers)
         except BufferError:
             raise overloaded() from None
         except KafkaException as exception:
             raise self._translated(exception.args[0], "append") from exception
 
-    def _delivered(self, answered: Answered, error: KafkaError | None, message: Message) -> None:
+    def _delivered(
+        self, answered: Answered, key: str | None, header: bytes | None, error: KafkaError | None, message: Message
+    ) -> None:
         """The answer of the brokers, told by the poller."""
         if error is None:
             self._said.forget()
-            answered(_new(Recorded, (Place(message.partition(), message.offset(), 0), False, None, None)), None)
+            partition, offset = message.partition(), message.offset()
+            if offset is None or offset < 0:  # a repeat that a restarted broker has already, and knows no more where
+                answered(None, _unplaced())
+                return
+            if self._told:
+                kind, time_ms = message.timestamp()
+                if kind == TIMESTAMP_LOG_APPEND_TIME:  # the broker's: what readers will see, too
+                    record = _new(Record, (partition, offset, time_ms * 1000, key, header, None, None, None, None))
+                    for own in self._told:
+                        own(record)
+            answered(_new(Recorded, (Place(partition, offset, 0), False, None, None)), None)
         else:
             self._broken = self._broken or error.fatal()
             answered(None, self._translated(error, "append", wrote=True))
@@ -224,10 +252,18 @@ class KafkaLog:
 
         return self._consumers.use(partition, after + 1, work)
 
-    def follow(self, after: Sequence[int]) -> TopicFollower:
+    def follow(self, after: Sequence[int], own: Callable[[Record], None]) -> TopicFollower:
         self._check()
-        config = {**self._consumer_config, "fetch.wait.max.ms": FOLLOW_WAIT_MS, "enable.partition.eof": False}
-        return TopicFollower(config, self._topic, self._said, dict(enumerate(after)))
+
+        def ended() -> None:
+            with self._lock:
+                self._told = tuple(told for told in self._told if told is not own)
+
+        config = {**self._consumer_config, **FOLLOWER}
+        follower = TopicFollower(config, self._topic, self._said, range(self.partitions), after, ended)
+        with self._lock:
+            self._told = (*self._told, own)
+        return follower
 
     def newest(self) -> list[int]:
         self._check()
@@ -242,8 +278,7 @@ class KafkaLog:
 
     def _offsets(self, spec: OffsetSpec) -> list[int]:
         wanted = {TopicPartition(self._topic, partition): spec for partition in range(self.partitions)}
-        found = self._admin.ask("look at the log", lambda s: self._admin.client.list_offsets(wanted, request_timeout=s))
-        return [answer.offset for answer in found]
+        return self._admin.offsets("look at the log", wanted)
 
     def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
         """A fetch that the broker answers when something comes. A second caller looks every few milliseconds."""
@@ -268,8 +303,8 @@ class KafkaLog:
     def _waited(self, after: Mapping[int, int], deadline: float) -> bool:
         if self._waiter is None or self._waiter[0] != after:
             self._end_waiter()
-            config = {**self._consumer_config, "fetch.wait.max.ms": FOLLOW_WAIT_MS, "enable.partition.eof": False}
-            self._waiter = after, TopicFollower(config, self._topic, self._said, after)
+            follower = TopicFollower({**self._consumer_config, **FOLLOWER}, self._topic, self._said, after, after)
+            self._waiter = after, follower
         while (left_s := deadline - time.monotonic()) > 0:
             if self._waiter[1].poll(min(left_s, POLL_S)):
                 self._end_waiter()  # what it took is read again by whoever waited
@@ -291,8 +326,8 @@ class KafkaLog:
         place = TopicPartition(self._topic, partition)
         client = self._admin.client
         spec = OffsetSpec.for_timestamp(keep_after // 1000)
-        (young,) = self._admin.ask("trim", lambda s: client.list_offsets({place: spec}, request_timeout=s))
-        last = to if young.offset < 0 else min(to, young.offset - 1)
+        (young,) = self._admin.offsets("trim", {place: spec})
+        last = to if young < 0 else min(to, young - 1)
         first = self.oldest()[partition]
         if last < first:
             return 0
@@ -396,6 +431,15 @@ def _late(timeout_s: float) -> Unavailable:
         f"Kafka did not answer within {timeout_s:g} s",
         code="timeout",
         hint="retry with an append id, or read the head",
+        applied="unknown",
+    )
+
+
+def _unplaced() -> Unavailable:
+    return Unavailable(
+        "recorded, but Kafka does not say where",
+        code="timeout",
+        hint="repeat it with its append id, or read the head",
         applied="unknown",
     )
 

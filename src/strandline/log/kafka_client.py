@@ -8,10 +8,12 @@ and all readers see the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, Final
 
-from confluent_kafka import KafkaError
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from strandline.errors import Applied, InvalidInput, SchemaMismatch, StrandlineError, Unavailable, Unsupported, invalid
 from strandline.settings import Settings
@@ -28,6 +30,9 @@ PORT: Final = 9092
 SASL_MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 RECONNECT_MS, RECONNECT_MAX_MS = 50, 1000
 RETRY_S: Final = 0.05
+ATTEMPT_S: Final = 1.0
+"""How long to wait for a first answer, where one may ask again, twice as long each time: the library goes on asking a
+broker that has died, until it is told to look who leads a partition now."""
 
 Config = dict[str, Any]
 
@@ -152,6 +157,12 @@ def _plain(value: object) -> str:
     return str(value).lower()
 
 
+def refresh(client: AdminClient | Consumer, topic: str) -> None:
+    """Have a client look who leads the partitions now; by itself it may not do so for minutes."""
+    with suppress(KafkaException):
+        client.list_topics(topic, timeout=ATTEMPT_S)
+
+
 # ---------------------------------------------------------------- errors
 
 
@@ -175,6 +186,8 @@ class Said:
 AWAY: Final = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
+    KafkaError._NOENT,  # no partition has a leader
+    KafkaError._DESTROY_BROKER,  # one that left the cluster while it was asked
     KafkaError._RESOLVE,
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -189,7 +202,7 @@ AWAY: Final = {
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     KafkaError.KAFKA_STORAGE_ERROR,
 }
-_TIMEOUT: Final = {KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError.REQUEST_TIMED_OUT}
+TIMEOUT: Final = {KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError.REQUEST_TIMED_OUT}
 _REFUSED_ENTRY: Final = {
     KafkaError._AUTHENTICATION,
     KafkaError._SSL,
@@ -238,7 +251,7 @@ def translated(
             code="append_too_large",
             hint="append less at a time, or raise max.message.bytes of the topic",
         )
-    if code in _REFUSED_ENTRY or (code in _TIMEOUT and heard.code in _REFUSED_ENTRY):
+    if code in _REFUSED_ENTRY or (code in TIMEOUT and heard.code in _REFUSED_ENTRY):
         hint = "check user, password, certificates and access rights"
         return Unavailable(f"{doing}: Kafka refused us: {told}", code="away", hint=hint, applied=applied, topic=topic)
     if code in _NO_TOPIC:
@@ -249,11 +262,11 @@ def translated(
             applied=applied,
             topic=topic,
         )
-    if code in _TIMEOUT and not heard.text:
+    if code in TIMEOUT and not heard.text:
         return Unavailable(
             f"{doing}: Kafka did not answer in time: {told}", code="timeout", hint=retry, applied=applied, topic=topic
         )
-    if code in AWAY or code in _TIMEOUT or error.retriable():
+    if code in AWAY or code in TIMEOUT or error.retriable():
         hint = f"is the broker running? {retry}"
         return Unavailable(f"{doing}: Kafka is away: {told}", code="away", hint=hint, applied=applied, topic=topic)
     return Unavailable(f"{doing}: Kafka failed: {told}", code="log_failed", hint=retry, applied=applied, topic=topic)

@@ -8,7 +8,7 @@ a fetch that is under way would hold up the next one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Condition
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from strandline.errors import NotFound, Unavailable
 from strandline.log.api import Page
-from strandline.log.kafka_client import AWAY, HEADER, RETRY_S, Config, Said, translated
+from strandline.log.kafka_client import ATTEMPT_S, AWAY, HEADER, RETRY_S, TIMEOUT, Config, Said, refresh, translated
 from strandline.record import Record
 
 TAKEN_AT_ONCE: Final = 1000
@@ -53,13 +53,17 @@ class PartitionReader:
         """The first offset, and the one after the newest; asked again while brokers are busy with themselves."""
         deadline = time.monotonic() + timeout_s
         place = TopicPartition(self._topic, partition)
+        patience_s = ATTEMPT_S
         while True:
+            attempt_s = min(patience_s, max(0.1, deadline - time.monotonic()))
+            patience_s *= 2
             try:
-                first, end = self._consumer.get_watermark_offsets(place, max(0.1, deadline - time.monotonic()))
+                first, end = self._consumer.get_watermark_offsets(place, attempt_s)
             except KafkaException as exception:
                 error = exception.args[0]
-                if error.code() not in AWAY or time.monotonic() >= deadline:
+                if not (error.code() in AWAY or error.code() in TIMEOUT) or time.monotonic() >= deadline:
                     raise translated(error, "look at the log", topic=self._topic, said=self._said) from exception
+                refresh(self._consumer, self._topic)
                 time.sleep(RETRY_S)
             else:
                 return first, end
@@ -227,13 +231,21 @@ class Consumers:
 
 
 class TopicFollower:
-    """Follows partitions with one consumer. Values are left out."""
+    """Follows partitions with one consumer, each after its offset, which may be moved on. Values are left out."""
 
-    def __init__(self, config: Config, topic: str, said: Said, after: Mapping[int, int]) -> None:
-        self._topic, self._said = topic, said
+    def __init__(
+        self,
+        config: Config,
+        topic: str,
+        said: Said,
+        partitions: Iterable[int],
+        after: Mapping[int, int] | Sequence[int],
+        ended: Callable[[], None] | None = None,
+    ) -> None:
+        self._topic, self._said, self._after, self._ended = topic, said, after, ended
         self._consumer = Consumer(config)
         self._closed = False
-        self._consumer.assign([TopicPartition(topic, partition, offset + 1) for partition, offset in after.items()])
+        self._consumer.assign([TopicPartition(topic, partition, after[partition] + 1) for partition in partitions])
 
     def poll(self, timeout_s: float) -> list[tuple[int, Page]]:
         """What came, by partition. `OutOfRange` if something was trimmed before it could be given."""
@@ -250,13 +262,16 @@ class TopicFollower:
             if message.error() is not None:
                 positions[partition] = max(positions.get(partition, 0), offset)
                 continue
-            records.setdefault(partition, []).append(record_of(message, False))
-            positions[partition] = offset + 1
+            if offset > self._after[partition]:
+                records.setdefault(partition, []).append(record_of(message, False))
+                positions[partition] = offset + 1
         return [(partition, Page(records.get(partition, []), end)) for partition, end in positions.items()]
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
+            if self._ended is not None:
+                self._ended()
             self._consumer.close()
 
 

@@ -13,14 +13,15 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from strandline.errors import Unsupported, shown
-from strandline.log.kafka_client import AWAY, ENVELOPE_BYTES, RETRY_S, Said, translated
+from strandline.log.kafka_client import ATTEMPT_S, AWAY, ENVELOPE_BYTES, RETRY_S, TIMEOUT, Said, refresh, translated
 from strandline.settings import Settings
 
 REPLICAS_LEAST, IN_SYNC_LEAST = 3, 2
+SETTLE_S: Final = 5.0
 
 
 class Topic(NamedTuple):
@@ -39,6 +40,7 @@ class Admin:
     def __init__(self, client: AdminClient, topic: str, timeout_s: float, said: Said) -> None:
         self.client, self.topic, self.timeout_s = client, topic, timeout_s
         self._library = said
+        self._settled = 0.0
 
     def _said(self) -> Said:
         self.client.poll(0)
@@ -52,40 +54,63 @@ class Admin:
     def ask(self, doing: str, call: Callable[[float], Mapping[Any, Future[Any]]]) -> list[Any]:
         """The answers to a call that gives futures; asked again while brokers are busy with themselves."""
         deadline = time.monotonic() + self.timeout_s
+        patience_s = ATTEMPT_S
         while True:
-            left_s = max(0.1, deadline - time.monotonic())
+            attempt_s = min(patience_s, max(0.1, deadline - time.monotonic()))
+            patience_s *= 2
             try:
-                answers = [future.result(left_s + 1) for future in call(left_s).values()]
+                answers = [future.result(attempt_s + 1) for future in call(attempt_s).values()]
                 self._heard()
                 return answers
             except KafkaException as exception:
-                error = exception.args[0]
-                again = error.code() in AWAY or (error.retriable() and error.code() not in _ANSWERS)
-                if not again or time.monotonic() >= deadline:
-                    raise translated(error, doing, topic=self.topic, said=self._said()) from exception
+                error, cause = exception.args[0], exception
             except FutureTimeoutError:
-                late = KafkaError(KafkaError._TIMED_OUT)
-                raise translated(late, doing, topic=self.topic, said=self._said()) from None
+                error, cause = KafkaError(KafkaError._TIMED_OUT), None
+            code = error.code()
+            again = code in AWAY or code in TIMEOUT or (error.retriable() and code not in _ANSWERS)
+            again = again or (code == KafkaError.UNKNOWN_TOPIC_OR_PART and time.monotonic() < self._settled)
+            if not again or time.monotonic() >= deadline:
+                raise translated(error, doing, topic=self.topic, said=self._said()) from cause
+            refresh(self.client, self.topic)
+            time.sleep(RETRY_S)
+
+    def offsets(self, doing: str, wanted: Mapping[TopicPartition, OffsetSpec]) -> list[int]:
+        """Offsets of partitions. For one whose leader is away the library has an answer that is none: asked again."""
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            answers = self.ask(doing, lambda s: self.client.list_offsets(wanted, request_timeout=s))
+            offsets = [answer.offset for answer in answers]
+            if OFFSET_INVALID not in offsets:
+                return offsets
+            if time.monotonic() >= deadline:
+                raise translated(
+                    KafkaError(KafkaError.LEADER_NOT_AVAILABLE), doing, topic=self.topic, said=self._said()
+                )
+            refresh(self.client, self.topic)
             time.sleep(RETRY_S)
 
     def describe(self) -> Topic | None:
-        """The topic, or None if there is none."""
+        """The topic, or None if there is none, or not every broker has heard of it yet."""
         names = TopicCollection([self.topic])
+        resource = ConfigResource(ResourceType.TOPIC, self.topic)
         try:
             (found,) = self.ask("topic", lambda s: self.client.describe_topics(names, request_timeout=s))
+            (config,) = self.ask("topic", lambda s: self.client.describe_configs([resource], request_timeout=s))
         except Exception as error:
             cause = error.__cause__
             if isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             raise
-        resource = ConfigResource(ResourceType.TOPIC, self.topic)
-        (config,) = self.ask("topic", lambda s: self.client.describe_configs([resource], request_timeout=s))
         replicas = min(len(partition.replicas) for partition in found.partitions)
         values = {name: str(entry.value) for name, entry in config.items()}
         return Topic(self.topic, str(found.topic_id), len(found.partitions), replicas, values)
 
     def create(self, partitions: int, settings: Settings) -> None:
-        """Make a topic as it should be; one that somebody else makes at the same moment is as good."""
+        """Make a topic as it should be; one that somebody else makes at the same moment is as good.
+
+        For a while after that a broker that does not know it has only not heard of it yet.
+        """
+        self._settled = time.monotonic() + SETTLE_S
         (cluster,) = self.ask("brokers", lambda s: {0: self.client.describe_cluster(request_timeout=s)})
         brokers = len(cluster.nodes)
         replicas = min(REPLICAS_LEAST, brokers) if settings.accept_power_loss else REPLICAS_LEAST

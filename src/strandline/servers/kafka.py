@@ -1,4 +1,4 @@
-"""Kafka 4 in KRaft mode: one process that is broker and controller, on two ports of loopback.
+"""Kafka 4 in KRaft mode: one process that is broker and controller, on two ports of loopback; or a cluster of them.
 
 Topics are made by those who need them, never by a typing error. What is acknowledged with acks=all is there after
 `kill` and `restart`: the operating system has it, and this is one machine.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 from uuid import uuid4
 
 from strandline.errors import Unavailable
@@ -61,13 +62,16 @@ broker.heartbeat.interval.ms=250
 
 
 class KafkaServer(Server):
-    """A Kafka of our own. `settings` are added to its configuration."""
+    """A Kafka of our own. `settings` are added to its configuration, and win."""
 
     name: ClassVar[str] = "kafka"
 
-    def __init__(self, folder: Path | None = None, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path | None = None, settings: dict[str, str] | None = None, cluster_id: str | None = None
+    ) -> None:
         super().__init__(folder)
         self._settings = settings or {}
+        self._cluster_id = cluster_id or new_cluster_id()
 
     @property
     def bootstrap(self) -> str:
@@ -89,7 +93,7 @@ class KafkaServer(Server):
             lines = self._configuration.read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
             raise Unavailable("kafka was not started", code="away", hint="call start()") from None
-        advertised = next(line for line in lines if line.startswith("advertised.listeners="))
+        advertised = next(line for line in reversed(lines) if line.startswith("advertised.listeners="))
         return int(advertised.rpartition(":")[2])
 
     def _prepare(self) -> None:
@@ -98,10 +102,9 @@ class KafkaServer(Server):
         )
         text += "".join(f"{name}={_escaped(value)}\n" for name, value in self._settings.items())
         self._configuration.write_text(text, encoding="utf-8")
-        cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode()[:22].replace("-", "_")
         try:
             answer = subprocess.run(  # noqa: S603 - the Java that find_java has run
-                [*self._java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", self._configuration],
+                [*self._java, "kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", self._configuration],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,
@@ -131,6 +134,70 @@ class KafkaServer(Server):
     @cached_property
     def _java(self) -> list[str | Path]:
         return [find_java().executable, *OPTIONS, *HEAP, *LOGGING, "-cp", f"{jars(KAFKA)}/*"]
+
+
+class KafkaCluster:
+    """Several nodes that keep replicas of each other's partitions. Each can be killed and started on its own."""
+
+    name: ClassVar[str] = KafkaServer.name
+
+    def __init__(self, size: int = 3) -> None:
+        cluster_id = new_cluster_id()
+        ports = [(free_port(), free_port()) for _ in range(size)]
+        voters = ",".join(f"{node}@{HOST}:{port}" for node, (_, port) in enumerate(ports, 1))
+        self.nodes = [
+            KafkaServer(
+                settings={
+                    "node.id": str(node),
+                    "controller.quorum.voters": voters,
+                    "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+                    "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+                    # A node of a busy machine that is late with its heartbeat is not dead.
+                    "broker.session.timeout.ms": "4000",
+                    "controller.quorum.fetch.timeout.ms": "4000",
+                },
+                cluster_id=cluster_id,
+            )
+            for node, (port, controller_port) in enumerate(ports, 1)
+        ]
+
+    @property
+    def bootstrap(self) -> str:
+        """All brokers, as clients take them."""
+        return ",".join(node.bootstrap for node in self.nodes)
+
+    @property
+    def url(self) -> str:
+        """The brokers; a topic is added after a slash."""
+        return f"kafka://{self.bootstrap}"
+
+    def start(self) -> Self:
+        """Start all nodes at the same time: one alone waits for the others."""
+        try:
+            with ThreadPoolExecutor(len(self.nodes)) as pool:
+                list(pool.map(KafkaServer.start, self.nodes))
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Kill all nodes, and remove what they kept: in order, the last ones would wait for those that are gone."""
+        for node in self.nodes:
+            node.kill()
+        for node in self.nodes:
+            node.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+
+def new_cluster_id() -> str:
+    """A name for a cluster, as Kafka takes it."""
+    return base64.urlsafe_b64encode(uuid4().bytes).decode()[:22].replace("-", "_")
 
 
 def _not_formatted(why: str) -> Unavailable:

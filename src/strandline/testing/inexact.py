@@ -6,10 +6,12 @@ to be relied on. So a Journal over it finds verdicts, marks and timestamps as it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from strandline.log.api import Answered, Draft, Page, Recorded
 from strandline.log.memory import MemoryLog
+from strandline.record import Record
 from strandline.values.actions import Place
 
 
@@ -17,9 +19,16 @@ class InexactMemoryLog(MemoryLog):
     """All of `log.api.InexactLog`."""
 
     exact = False
+    _told: tuple[Callable[[Record], None], ...] = ()
 
-    def _append(self, draft: Draft) -> Recorded:
-        place = self.raw_append(draft.partition, key=draft.action.key, header=draft.header, value=draft.value)
+    def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
+        return [self._recorded(draft) for draft in drafts]
+
+    def _recorded(self, draft: Draft) -> Recorded:
+        partition, action, header, value = draft
+        place = self.raw_append(partition, key=action.key, header=header, value=value)
+        for own in self._told:
+            own(Record(*place, action.key, header, None))
         return Recorded(place._replace(timestamp=0))
 
     def _next_place(self, partition: int, at_least: int) -> Place:
@@ -42,30 +51,35 @@ class InexactMemoryLog(MemoryLog):
         return super().read(partition, after=after, to=to, limit=limit, bytes_max=bytes_max, values=values)
 
     def send(self, draft: Draft, answered: Answered) -> None:
-        (recorded,) = self.append([draft])
-        answered(recorded, None)
+        answered(self._recorded(draft), None)
 
-    def follow(self, after: Sequence[int]) -> MemoryFollower:
+    def follow(self, after: Sequence[int], own: Callable[[Record], None]) -> MemoryFollower:
         self._check()
-        return MemoryFollower(self, after)
+        self._told = (*self._told, own)
+        return MemoryFollower(self, after, partial(self._end, own))
+
+    def _end(self, own: Callable[[Record], None]) -> None:
+        self._told = tuple(told for told in self._told if told is not own)
 
 
 class MemoryFollower:
     """Follows all partitions of a log that can be waited for."""
 
-    def __init__(self, log: InexactMemoryLog, after: Sequence[int]) -> None:
-        self._log, self._after = log, dict(enumerate(after))
+    def __init__(self, log: InexactMemoryLog, after: Sequence[int], ended: Callable[[], None]) -> None:
+        self._log, self._moved, self._ended = log, after, ended
+        self._after = dict(enumerate(after))
 
     def poll(self, timeout_s: float) -> list[tuple[int, Page]]:
         if not self._log.wait(self._after, timeout_s):
             return []
         pages = []
         for partition, offset in self._after.items():
-            page = self._log.read(partition, after=offset, values=False)
-            if page.position > offset + 1:
-                self._after[partition] = page.position - 1
+            after = max(offset, self._moved[partition])
+            page = self._log.read(partition, after=after, values=False)
+            self._after[partition] = page.position - 1
+            if page.position > after + 1:
                 pages.append((partition, page))
         return pages
 
     def close(self) -> None:
-        """Nothing is held."""
+        self._ended()

@@ -12,6 +12,7 @@ inherits `InexactLogContract`: it does not fold, and asks no clock of ours. Call
 
 from strandline.testing.log_contract.appending import AppendingContract
 from strandline.testing.log_contract.committing import CommittingContract
+from strandline.testing.log_contract.following import FollowingContract
 from strandline.testing.log_contract.made import Opened, draft_of, everything, timed
 from strandline.testing.log_contract.reading import ClockedContract, ReadingContract
 from strandline.testing.log_contract.recording import RecordingContract
@@ -21,7 +22,7 @@ class LogContract(RecordingContract, AppendingContract, ReadingContract, Clocked
     """The whole suite."""
 
 
-class InexactLogContract(RecordingContract, ReadingContract):
+class InexactLogContract(RecordingContract, ReadingContract, FollowingContract):
     """What a log promises that only keeps records in order."""
 
 
