@@ -33,6 +33,7 @@ from strandline.store.api import Carried, Store, StoreSettings
 from strandline.values.actions import Action, Append, Mark, Place
 from strandline.values.heads import Head, State
 from strandline.values.keys import partition_of, slice_of
+from strandline.values.tuples import make
 
 PREPARE_ATTEMPTS_MAX = 5
 PAGE_RECORDS: Final = 2000
@@ -171,7 +172,7 @@ def decode(records: Iterable[Record], partitions: int) -> tuple[list[Decoded], t
         elif action.key is not None and partition_of(slice_of(action.key), partitions) != record.partition:
             decoded.append(Decoded(record, None, "partition"))
         else:
-            decoded.append(Decoded(record, action))
+            decoded.append(make(Decoded, (record, action, "")))
     return decoded, None
 
 
@@ -201,7 +202,7 @@ def prepare(
         if isinstance(action, Mark):
             continue
         moved, key = timestamp, action.key
-        place = Place(partition, offset, timestamp)
+        place = make(Place, (partition, offset, timestamp))
         before = states.get(key)
         state, effect = fold(before, action, place, settings.segment_size)
         if record.life is not None:

@@ -20,6 +20,7 @@ from strandline.values.actions import Append, Place
 from strandline.values.events import DAMAGED_DIGEST, DAMAGED_UNDECODABLE, EventRow, Life, bodies
 from strandline.values.heads import Head, Remembered, State
 from strandline.values.keys import slice_of
+from strandline.values.tuples import make
 
 
 class Pointer(NamedTuple):
@@ -101,11 +102,8 @@ def event_rows(
     for seq_nr, prev, body, digest in event_cells(action, place, effect, contents):
         segment = (seq_nr - 1) // segment_size
         row = (key, life, segment, seq_nr, prev, entity_type, slice_, partition, timestamp, body, digest)
-        rows.append(_new(EventRow, row))
+        rows.append(make(EventRow, row))
     return rows
-
-
-_new: Final = tuple.__new__  # makes a named tuple in a third of the time that its own constructor takes
 
 
 @lru_cache(maxsize=8192)

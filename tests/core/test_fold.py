@@ -411,7 +411,8 @@ def test_the_fold_is_pure() -> None:
     """It can use nothing but values: no clock, no input or output, no settings but those it is given."""
     tree = ast.parse(inspect.getsource(fold_module))
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert imported == {"__future__", "typing", "strandline.values.actions", "strandline.values.heads"}
+    values = {f"strandline.values.{module}" for module in ("actions", "heads", "tuples")}
+    assert imported == {"__future__", "typing", *values}
     assert not [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.Global))]
     assert "value" not in Append._fields
     assert {type(state) for state in STATES.values()} == {type(None), Ended, Head}

@@ -28,7 +28,7 @@ from strandline.errors import SchemaMismatch, StrandlineError
 from strandline.fold import Effect, fold
 from strandline.log.api import Follower, InexactLog, Page
 from strandline.log.refusals import trimmed
-from strandline.record import BadHeader, Record, decode_header, timed
+from strandline.record import BadHeader, Record, decode_header, is_mark, timed
 from strandline.rows import Pointer
 from strandline.settings import Settings
 from strandline.store.api import Readable
@@ -40,15 +40,8 @@ CUT_EVERY_S: Final = 0.5
 BACK_OFF_S: Final = 1.0
 BYTES_A_KEY: Final = 4096
 """A partition keeps so many bytes for each key that it may keep."""
-_MARK: Final = b'"kind":"mark"'
-_MARK_WITHIN: Final = 48
 Seen = tuple[Pointer, State]
 _logger = logging.getLogger(__name__)
-
-
-def is_mark(header: bytes) -> bool:
-    """Whether a header is that of a Mark, as `encode_header` writes it; quicker than to decode it."""
-    return header.find(_MARK, 0, _MARK_WITHIN) >= 0
 
 
 class Known(NamedTuple):

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from strandline.errors import NotFound
-from strandline.journal.heads_cache import is_mark
 from strandline.log.api import Log
+from strandline.record import is_mark
 from strandline.rows import Pointer
 from strandline.settings import Settings
 from strandline.store.api import Store

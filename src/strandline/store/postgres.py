@@ -40,6 +40,7 @@ from strandline.urls import Url
 from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head, State
 from strandline.values.keys import SLICES, key_digest
+from strandline.values.tuples import make
 
 PACKAGE: Final = "strandline.store"
 TAKE_TRIES: Final = 10
@@ -283,7 +284,7 @@ class PostgresStore:
 
 def _events(rows: list[Any]) -> list[EventRow]:
     # A third of the time of EventRow._make, which asks each row for its length.
-    return list(map(tuple.__new__, repeat(EventRow), rows))
+    return list(map(make, repeat(EventRow), rows))
 
 
 def _locked(transaction: Transaction, partition: int) -> Pointer:

@@ -41,6 +41,7 @@ from strandline.store.stored import (
 from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head, State
 from strandline.values.keys import SLICES, key_digest
+from strandline.values.tuples import make
 
 # Who has taken the lock writes its name within a moment; who asks for the holder waits that long for it.
 _NAMELESS_S = 0.5
@@ -301,7 +302,7 @@ def _rows(connection: apsw.Connection, name: str, values: Sequence[Any] = ()) ->
 
 def _events(rows: list[Any]) -> list[EventRow]:
     # A third of the time of EventRow._make, which asks each row for its length.
-    return list(map(tuple.__new__, repeat(EventRow), rows))
+    return list(map(make, repeat(EventRow), rows))
 
 
 def _remove(connection: apsw.Connection, change: Change) -> None:
