@@ -179,6 +179,19 @@ def test_a_correction_that_was_killed_is_repeated(empty_stores: EmptyStores, poi
     assert [tuple(cells[:2]) for cells in page] == [(1, 0), (4, 1)]
 
 
+def test_an_unfinished_purge_hides_no_expired_key(empty_stores: EmptyStores) -> None:
+    tape, store = Tape(), empty_stores.make(settings_of())
+    tape.append("order|1", expire_after_us=1)
+    second = tape.append("order|2", expire_after_us=2)
+    tape.carry(store)
+    tape.purge("order|1")
+    row_by_row(store, dies_at(1))  # the life has ended; its head is still there
+    with pytest.raises(Crash):
+        tape.carry(store)
+    again = empty_stores.again(settings_of())
+    assert again.expired(at=SEQ_NR_MAX, after=None, limit=1) == [(second.timestamp + 2, "order|2", second.offset)]
+
+
 # ---------------------------------------------------------------- what comes late
 
 

@@ -209,7 +209,10 @@ class CassandraStore:
         due = ((row[3], row[0].encode(), row) for row in rows if (row[3], row[0].encode()) > start)
         first = heapq.nsmallest(limit, due, key=lambda item: item[:2])
         living = self._with_head([row for *_, row in first])
-        return [(when, key.decode(), row[1]) for when, key, row in first if row[0] in living]
+        found = [(when, key.decode(), row[1]) for when, key, row in first if row[0] in living]
+        if found or len(first) < limit:
+            return found
+        return self.expired(at=at, after=(first[-1][0], first[-1][1].decode()), limit=limit)  # unfinished purges, all
 
     # ------------------------------------------------------------ carry
 
