@@ -62,6 +62,17 @@ def create_database(server: str) -> str:
     return urlsplit(server)._replace(path=f"/{name}").geturl()
 
 
+def settle(url: str) -> None:
+    """Have a PostgreSQL do at once what it would do in the background while a clock runs: vacuum and checkpoint."""
+    import psycopg
+
+    from strandline.statements import statement
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement("strandline.bench", "vacuum"))
+        connection.execute(statement("strandline.bench", "checkpoint"))
+
+
 def _alter_database(server: str, statement_name: str, database: str) -> None:
     import psycopg
     from psycopg.sql import SQL, Identifier

@@ -169,6 +169,7 @@ def _add(url: str, plan: Plan) -> Sample:
     """Append more, and see how long it takes to carry that."""
     appends, keys = (QUICK_ROWS_MORE, QUICK_KEYS) if plan.quick else (ROWS_MORE, KEYS)
     in_child("fill:fill_in_child", where={"url": url}, keys=keys, appends=appends, events=1)
+    fresh.settle(url)
     answer = in_child("replicate:pipeline_in_child", where={"url": url, **_settings(plan)})
     _check(answer, appends)
     return Sample(answer["us_per_event"], answer)

@@ -1,0 +1,2 @@
+-- What the checkpointer would do at a time of its own.
+CHECKPOINT;

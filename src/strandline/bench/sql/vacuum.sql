@@ -1,0 +1,2 @@
+-- What autovacuum would do at a time of its own.
+VACUUM (ANALYZE);
