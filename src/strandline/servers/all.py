@@ -44,7 +44,10 @@ def example(servers: Sequence[Server]) -> str | None:
     """Options that open a journal on these servers; None if they are not enough for one."""
     urls = {server.name: server.url for server in servers}
     log = f"{urls['kafka']}/shop" if "kafka" in urls else urls.get("postgres")
-    store = f"{urls['cassandra']}/shop" if "cassandra" in urls else urls.get("postgres")
+    store = f"{urls['cassandra']}/shop?replication=1" if "cassandra" in urls else urls.get("postgres")
     if log is None or store is None:
         return None
-    return f"--url '{log}'" if log == store else f"--log '{log}' --store '{store}'"
+    if log == store:
+        return f"--url '{log}'"
+    # One broker or node is one disk: a service would not open it without being told.
+    return f"--log '{log}' --store '{store}' --set accept_power_loss=true"
