@@ -128,7 +128,11 @@ def _parse(field_: str, url: object, schemes: tuple[str, ...]) -> Url:
     scheme, colon, rest = url.partition(":")
     scheme = scheme.lower()
     if not colon or scheme not in SCHEMES:
-        raise invalid("url_scheme", field_, "unknown scheme", allowed=_known(), got=masked(url), known=SCHEMES)
+        near = difflib.get_close_matches(scheme, SCHEMES, n=1)
+        hint = f"did you mean {near[0]}:…?" if near else ""
+        raise invalid(
+            "url_scheme", field_, "unknown scheme", allowed=_known(), got=masked(url), hint=hint, known=SCHEMES
+        )
     if scheme not in schemes:
         wrong, allowed = f"{scheme} holds no {field_}", " ".join(schemes)
         raise invalid("url_scheme", field_, wrong, allowed=allowed, got=masked(url), known=schemes)

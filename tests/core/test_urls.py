@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from strandline.errors import InvalidInput
 from strandline.urls import Host, masked, urls_of
 
 
@@ -26,6 +27,13 @@ def test_log_and_store_of_different_kinds() -> None:
 def test_a_folder_stands_for_a_host() -> None:
     url = urls_of("postgresql://me@/db?host=%2Ftmp%2Fsocket").log
     assert (url.hosts, url.parameters["host"], url.user) == ((), "/tmp/socket", "me")
+
+
+@pytest.mark.parametrize(("url", "near"), [("postgres://host/db", "postgresql"), ("sqllite:shop", "sqlite")])
+def test_a_scheme_that_is_nearly_right_is_named(url: str, near: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        urls_of(url)
+    assert caught.value.hint == f"did you mean {near}:…?"
 
 
 @pytest.mark.req("RS10")
