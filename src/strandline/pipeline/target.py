@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,9 @@ class Target:
         """The connection of this process, opened at the first call."""
         name = os.getpid(), self.to_json()
         if name not in _OPEN:
-            _OPEN[name] = self.connect(schema="check")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # the driver has said what can be lost, once
+                _OPEN[name] = self.connect(schema="check")
         return _OPEN[name]
 
     def drop(self) -> None:
