@@ -68,7 +68,9 @@ def main(folder: str) -> None:
     if not fork:
         time.sleep(300)
         os._exit(0)
-    (Path(folder) / "fork").write_text(str(fork))
+    named = Path(folder) / "fork.new"
+    named.write_text(str(fork))
+    named.rename(Path(folder) / "fork")  # never there without its number
     spark.streams.awaitAnyTermination()
 
 
