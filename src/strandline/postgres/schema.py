@@ -33,7 +33,12 @@ LOCK_WAIT_S: Final = 90.0
 STEP_S: Final = 3600.0
 """For a step, which may make an index on everything that is there."""
 _LOCK_POLL_S: Final = 0.05
-_RACES: Final = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable, psycopg.errors.DuplicateSchema)
+_RACES: Final = (
+    psycopg.errors.UniqueViolation,
+    psycopg.errors.DuplicateTable,
+    psycopg.errors.DuplicateSchema,
+    psycopg.errors.DuplicateObject,  # a table's row type, where another table of its name was made a moment before
+)
 _TABLE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS \{schema\}\.(\S+) \((.*?)^\)", re.DOTALL | re.MULTILINE)
 _COLUMN: Final = re.compile(r"^    ([a-z_]+) (integer|bigint|text|bytea)\b(.*)$", re.MULTILINE)
 _Columns = dict[str, list[tuple[str, str, bool]]]
