@@ -96,7 +96,7 @@ def carry_range(
         records += page.records
         size += _size_of(page.records)
         at = page.position
-        if size >= settings.batch_bytes_max or at >= position:
+        if size >= settings.batch_bytes_max:
             yield carry(store, store.settings, Range(partition, start, at, records, log.exact), fence)
             start, records, size = at, [], 0
     if at > start:

@@ -147,7 +147,7 @@ class PostgresLog:
         # A Mark may ask for a time that is far ahead; what the clock said counts.
         clock = bigints([now(), OFFSET_MAX // 2 if self._clock else CLOCK_FAR_US])
         offsets, timestamps = zip(*[starts[partition] for partition in sorted(starts)], strict=True)
-        name = "append_at_once" if len(starts) == 1 else "append_all_at_once"
+        name = "append_at_once" if len(starts) == 1 else "append_all_at_once"  # the first is quicker
         arrays = (*_arrays(records, digests, changed, ends), bigints(offsets), bigints(timestamps), clock)
         told = self._database.execute(self._database.sent(name, *arrays))
         if not told.ntuples:
@@ -253,7 +253,7 @@ class PostgresLog:
     ) -> Page:
         asked = (partition, after, to, limit, values, bytes_max, _int(key_digest(key)[:8]), key)
         rows = self._database.rows("read_key", asked)
-        last_trimmed, newest, size, *first = rows[0]
+        last_trimmed, newest, _, *first = rows[0]
         if after < last_trimmed:
             raise trimmed(partition, after, last_trimmed + 1)
         if first[0] is None:
