@@ -20,16 +20,11 @@ from strandline.postgres import bell
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import temporary_place
 from strandline.testing.log_contract.made import mark_in
-from tests.log.postgres_logs import new_url, opened
+from tests.log.postgres_logs import opened
 from tests.servers.proxy import Proxy
 
 LONG_S = 60.0
 ENDLESS_S = 3600.0
-
-
-@pytest.fixture
-def url(postgres: PostgresServer) -> str:
-    return new_url(postgres)
 
 
 @pytest.fixture

@@ -39,11 +39,6 @@ PROCESSES = 4
 
 
 @pytest.fixture
-def url(postgres: PostgresServer) -> str:
-    return new_url(postgres)
-
-
-@pytest.fixture
 def log(url: str) -> Iterator[PostgresLog]:
     with closing(opened(url)) as made:
         yield made

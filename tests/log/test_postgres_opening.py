@@ -27,11 +27,6 @@ SAFE = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "da
         "server_encoding": "UTF8"}  # fmt: skip
 
 
-@pytest.fixture
-def url(postgres: PostgresServer) -> str:
-    return new_url(postgres)
-
-
 @pytest.fixture(scope="module")
 def own() -> Iterator[PostgresServer]:
     """A server that tests may spoil."""

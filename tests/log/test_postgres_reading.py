@@ -10,16 +10,10 @@ import pytest
 
 from strandline.errors import MissingEvent
 from strandline.log.postgres import PostgresLog
-from strandline.servers.postgres import PostgresServer
 from strandline.testing.log_contract.made import KEY, draft_of, partition_for
-from tests.log.postgres_logs import new_url, opened, parsed
+from tests.log.postgres_logs import opened, parsed
 
 PARTITION = partition_for(KEY)
-
-
-@pytest.fixture
-def url(postgres: PostgresServer) -> str:
-    return new_url(postgres)
 
 
 @pytest.fixture

@@ -30,15 +30,10 @@ from strandline.testing.log_contract.made import (
     partition_for,
     purge_of,
 )
-from tests.log.postgres_logs import new_url, opened
+from tests.log.postgres_logs import opened
 from tests.servers.proxy import Mischief, Proxy
 
 ID = "9" * 32
-
-
-@pytest.fixture
-def url(postgres: PostgresServer) -> str:
-    return new_url(postgres)
 
 
 @pytest.fixture
