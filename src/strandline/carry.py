@@ -32,7 +32,7 @@ from strandline.settings import Settings
 from strandline.store.api import Carried, Store, StoreSettings
 from strandline.values.actions import Action, Append, Mark, Place
 from strandline.values.heads import Head, State
-from strandline.values.keys import partition_of, slice_of
+from strandline.values.keys import home_of
 from strandline.values.tuples import make
 
 PREPARE_ATTEMPTS_MAX = 5
@@ -160,16 +160,18 @@ def decode(records: Iterable[Record], partitions: int) -> tuple[list[Decoded], t
     """Actions of records up to the first of a newer version, which comes with its offset."""
     decoded = []
     for record in records:
+        partition, offset, _, written, header, _, _, _, _ = record
         try:
-            action = decode_header(record.header)
+            action = decode_header(header)
         except BadHeader as bad:
             decoded.append(Decoded(record, None, bad.reason))
             continue
         except SchemaMismatch as error:
-            return decoded, (record.offset, error)
-        if action.key != record.key:
+            return decoded, (offset, error)
+        key = action.key
+        if key != written:
             decoded.append(Decoded(record, None, "key"))
-        elif action.key is not None and partition_of(slice_of(action.key), partitions) != record.partition:
+        elif key is not None and home_of(key, partitions) != partition:
             decoded.append(Decoded(record, None, "partition"))
         else:
             decoded.append(make(Decoded, (record, action, "")))
@@ -188,13 +190,14 @@ def prepare(
     batch = Batch(pointer=seen)
     states = dict(states)
     open_cuts: dict[str, Cut] = {}
-    timestamp, moved = seen.timestamp, seen.moved
+    changed, timestamp, moved = batch.states, seen.timestamp, seen.moved
+    exact, done, segment_size = range_.exact, seen.offset, settings.segment_size
     for record, action, reason in decoded:
-        if record.offset <= seen.offset:
+        if record[1] <= done:
             continue
-        if not range_.exact:
+        if not exact:
             record = timed(record, timestamp)  # noqa: PLW2901 (the same, with the time that all readers see)
-        partition, offset, timestamp, *_ = record
+        partition, offset, timestamp, _, _, _, life, _, _ = record
         if action is None:
             batch.quarantine.append(_listed(record, reason))
             continue
@@ -204,12 +207,12 @@ def prepare(
         moved, key = timestamp, action.key
         place = make(Place, (partition, offset, timestamp))
         before = states.get(key)
-        state, effect = fold(before, action, place, settings.segment_size)
-        if record.life is not None:
+        state, effect = fold(before, action, place, segment_size)
+        if life is not None:
             _agree(record, effect)
         if state is before:
             continue
-        states[key] = batch.states[key] = state
+        states[key] = changed[key] = state
         cut = open_cuts.get(key)
         if cut is None:
             cut = open_cuts[key] = Cut(key, state)
@@ -246,8 +249,6 @@ def _listed(record: Record, reason: str, effect: EventsAppended | None = None) -
 
 def _agree(record: Record, effect: Effect) -> None:
     """A log that folds by itself wrote down the numbers that it gave: they must be the same here."""
-    if record.life is None:
-        return
     numbered = (effect.life, effect.first, effect.last) if isinstance(effect, EventsAppended) else None
     if numbered == (record.life, record.first, record.last) or not isinstance(
         effect, (EventsAppended, Duplicate, Refused)

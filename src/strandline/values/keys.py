@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 
 from strandline.errors import InvalidInput, invalid
@@ -86,6 +87,12 @@ def slice_of(written: str) -> int:
 def partition_of(slice_: int, partitions: int) -> int:
     """The partition that holds a slice: each holds a contiguous run of them."""
     return slice_ * partitions // SLICES
+
+
+@lru_cache(maxsize=65536)
+def home_of(written: str, partitions: int) -> int:
+    """The partition of a written key."""
+    return partition_of(slice_of(written), partitions)
 
 
 def key_digest(written: str) -> bytes:
