@@ -37,7 +37,7 @@ SETTINGS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
     "max_connections": "200",
-    "shared_buffers": "64MB",
+    "shared_buffers": "256MB",
     "huge_pages": "off",
     "timezone": "UTC",
     "log_timezone": "UTC",
