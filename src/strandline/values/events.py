@@ -38,10 +38,12 @@ class Event:
 class Life:
     """One life of a key: what its events have in common."""
 
-    __slots__ = ("key", "number", "seed")
+    __slots__ = ("entity_type", "key", "number", "seed", "slice")
 
     def __init__(self, key: str, number: int) -> None:
         self.key, self.number = key, number
+        written = str(key)  # a damaged file may give any type for a column
+        self.entity_type, self.slice = written.partition("|")[0], slice_of(written)
         self.seed = zlib.crc32(f"{key}\0{number}".encode())
 
 
@@ -87,8 +89,8 @@ class EventRow(NamedTuple):
         seq_nr, prev, body, digest = cells
         parts = parts_of(body)
         return cls(
-            life.key, life.number, (seq_nr - 1) // segment_size, seq_nr, prev, life.key.partition("|")[0],
-            slice_of(life.key), parts.partition, parts.timestamp, body, digest,
+            life.key, life.number, (seq_nr - 1) // segment_size, seq_nr, prev, life.entity_type, life.slice,
+            parts.partition, parts.timestamp, body, digest,
         )  # fmt: skip
 
 
@@ -147,6 +149,21 @@ def bodies(
     return made
 
 
+def plain_body(
+    seq_nr: int,
+    prev: int,
+    place: tuple[int, int, int],
+    append_id: bytes,
+    event: tuple[str, tuple[str, ...]],
+    form: int,
+    payload: bytes,
+) -> bytes:
+    """The body of an event without headers and metadata."""
+    words, tags_at, payload_at = _words_of(event)
+    fixed = _pack(seq_nr, prev, form, *place, append_id, tags_at, payload_at, payload_at, payload_at)
+    return fixed + words + payload
+
+
 @lru_cache(maxsize=4096)
 def _words_of(event: tuple[str, tuple[str, ...]]) -> tuple[bytes, int, int]:
     """Type and tags as a body has them, and where tags and headers begin."""
@@ -202,7 +219,7 @@ class RecordedEvent:
 
     @property
     def slice(self) -> int:
-        return slice_of(self._life.key)
+        return self._life.slice
 
     @property
     def partition(self) -> int:
