@@ -25,7 +25,7 @@ from strandline.record import (
     decode_header,
     event_count,
     read_contents,
-    timed,
+    time_of,
 )
 from strandline.rows import DAMAGED_FORMS, Batch, Cut, Pointer, QuarantineRow, damaged_contents, event_rows
 from strandline.settings import Settings
@@ -195,11 +195,10 @@ def prepare(
     for record, action, reason in decoded:
         if record[1] <= done:
             continue
-        if not exact:
-            record = timed(record, timestamp)  # noqa: PLW2901 (the same, with the time that all readers see)
-        partition, offset, timestamp, _, _, _, life, _, _ = record
+        partition, offset, recorded, _, header, _, life, _, _ = record
+        timestamp = recorded if exact else time_of(recorded, header, timestamp)  # what all readers see
         if action is None:
-            batch.quarantine.append(_listed(record, reason))
+            batch.quarantine.append(_listed(record, timestamp, reason))
             continue
         batch.actions += 1
         if isinstance(action, Mark):
@@ -234,16 +233,16 @@ def _add_events(
         contents: Sequence[Content] = read_contents(action, record.value)
     except BadValue as bad:
         contents = damaged_contents(len(action.events), DAMAGED_FORMS[bad.reason])
-        batch.quarantine.append(_listed(record, bad.reason, effect))
+        batch.quarantine.append(_listed(record, place.timestamp, bad.reason, effect))
     cut.events += event_rows(action, place, effect, segment_size, contents)
     batch.events += len(action.events)
 
 
-def _listed(record: Record, reason: str, effect: EventsAppended | None = None) -> QuarantineRow:
+def _listed(record: Record, timestamp: int, reason: str, effect: EventsAppended | None = None) -> QuarantineRow:
     value = record.value if record.value is None else record.value[:VALUE_BYTES_MAX]
     numbers = (effect.life, effect.first, effect.last) if effect else (None, None, None)
     return QuarantineRow(
-        record.partition, record.offset, record.timestamp, record.key, reason, record.header, value, *numbers
+        record.partition, record.offset, timestamp, record.key, reason, record.header, value, *numbers
     )
 
 

@@ -131,16 +131,18 @@ def derived(records: Iterable[Record], before: int) -> list[Record]:
     partition must be given, whosever they are: each time is above the one before it, not below what a Mark asks for.
     """
     derived = []
-    for record in records:
-        derived.append(record := timed(record, before))
-        before = record.timestamp
+    for partition, offset, timestamp, key, header, *rest in records:
+        before = time_of(timestamp, header, before)
+        derived.append(make(Record, (partition, offset, before, key, header, *rest)))
     return derived
 
 
-def timed(record: Record, before: int) -> Record:
-    """One of them, behind a record of timestamp `before`."""
-    partition, offset, timestamp, key, header, *rest = record
-    return make(Record, (partition, offset, max(timestamp, before + 1, at_least_of(header)), key, header, *rest))
+def time_of(timestamp: int, header: bytes | None, before: int) -> int:
+    """The timestamp of one of them, for which the log's clock says this one, behind a record of timestamp `before`."""
+    found = timestamp if timestamp > before else before + 1
+    if header is not None and _AT_LEAST in header:
+        return max(found, at_least_of(header))
+    return found
 
 
 def at_least_of(header: bytes | None) -> int:

@@ -28,7 +28,7 @@ from strandline.errors import SchemaMismatch, StrandlineError
 from strandline.fold import Effect, fold
 from strandline.log.api import Follower, InexactLog, Page
 from strandline.log.refusals import trimmed
-from strandline.record import BadHeader, Record, decode_header, is_mark, timed
+from strandline.record import BadHeader, Record, decode_header, is_mark, time_of
 from strandline.rows import Pointer
 from strandline.settings import Settings
 from strandline.store.api import Readable
@@ -351,7 +351,8 @@ class _Partition:
         self._after[self._number] = self._position - 1
 
     def _next(self, record: Record) -> None:
-        _, offset, timestamp, key, header, *_ = timed(record, self._timestamp)
+        _, offset, recorded, key, header, *_ = record
+        timestamp = time_of(recorded, header, self._timestamp)
         self._timestamp, self._position = timestamp, offset + 1
         if key is not None and header is not None and not is_mark(header):
             self._keep(key, offset, timestamp, header)
