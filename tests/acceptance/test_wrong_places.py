@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -72,3 +75,87 @@ def test_a_refused_store_leaves_no_schema_and_no_file(
         with closing(psycopg.connect(url)) as connection:
             assert not connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'strandline'").fetchall(), store
         assert list(tmp_path.iterdir()) == [], store
+
+
+# ---------------------------------------------------------------- a server that is not there
+
+SERVERS = {"postgresql": "PostgreSQL", "kafka": "Kafka", "cassandra": "Cassandra"}
+OF_DRIVERS = ("ipv4#", "bootstrap", "controller", "errors=", "Errno", "Local:", "last_host", "connection to server")
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that accepts, and never says a word."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def closed_port() -> int:
+    """A port where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def absent(scheme: str, host: str, folder: Path, **settings: Any) -> StrandlineError:
+    """How a server at this place is refused, with a user and without."""
+    told = []
+    for user in ("", "shop:hunter22@"):
+        url = f"{scheme}://{user}{host}/orders"
+        places = (
+            {"log": url, "store": f"sqlite:{folder}/s.db"} if scheme == "kafka" else {"log": "memory:", "store": url}
+        )
+        began = time.monotonic()
+        error = refused(**places, **settings)
+        assert time.monotonic() - began < 6
+        assert "hunter22" not in repr((error, error.message, error.hint, error.facts, error.__cause__))
+        told.append((error.name, error.hint, error.message.rpartition(": ")[2]))
+    assert told[0] == told[1]
+    assert list(folder.iterdir()) == []
+    assert not any(word in error.message for word in OF_DRIVERS), error.message
+    assert host in error.message
+    assert (error.name, error.applied) == ("Unavailable.away", "no")
+    assert error.hint == f"start {SERVERS[scheme]} there, or mend host and port in the URL"
+    return error
+
+
+@pytest.mark.req("RS8", "RS10")
+@pytest.mark.parametrize("scheme", SERVERS)
+def test_nobody_listens(scheme: str, closed_port: int, tmp_path: Path) -> None:
+    error = absent(scheme, f"127.0.0.1:{closed_port}", tmp_path)
+    assert error.message.endswith(f"{SERVERS[scheme]} cannot be reached: the connection is refused")
+
+
+@pytest.mark.req("RS8", "RS10")
+@pytest.mark.parametrize("scheme", SERVERS)
+def test_a_host_that_has_no_address(scheme: str, tmp_path: Path) -> None:
+    error = absent(scheme, "no-such-host.invalid:1234", tmp_path)
+    assert error.message.endswith(f"{SERVERS[scheme]} cannot be reached: no such host")
+
+
+@pytest.mark.req("RS8", "RS10")
+@pytest.mark.parametrize("scheme", SERVERS)
+def test_a_port_that_never_answers(scheme: str, silent_port: int, tmp_path: Path) -> None:
+    error = absent(scheme, f"127.0.0.1:{silent_port}", tmp_path, append_timeout_s=2)
+    assert error.message.endswith(f"{SERVERS[scheme]} cannot be reached: no answer within 2 s")
+
+
+def test_one_broker_of_two_is_enough(kafka: KafkaServer, closed_port: int, tmp_path: Path) -> None:
+    log = f"kafka://127.0.0.1:{closed_port},{kafka.bootstrap}/{new_name()}"
+    strandline.connect(log=log, store=f"sqlite:{tmp_path}/store.db", accept_power_loss=True).close()
+
+
+def test_a_user_where_kafka_knows_none(kafka: KafkaServer, tmp_path: Path) -> None:
+    log = f"kafka://shop:hunter22@{kafka.bootstrap}/{new_name()}"
+    error = refused(log=log, store=f"sqlite:{tmp_path}/store.db")
+    assert (error.name, error.hint) == ("Unavailable.away", "leave user and password out of the URL")
+    assert error.message.endswith("this listener asks for no user")
+
+
+def test_encryption_where_kafka_has_none(kafka: KafkaServer, tmp_path: Path) -> None:
+    log = f"{kafka.url}/{new_name()}?security_protocol=ssl"
+    error = refused(log=log, store=f"sqlite:{tmp_path}/store.db")
+    assert error.name == "Unavailable.away"
+    assert error.message.endswith("this listener does not speak TLS")
+    assert "port" in error.hint

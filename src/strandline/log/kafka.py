@@ -85,7 +85,7 @@ class KafkaLog:
         self._topic = topic
         self._generation = forks.generation
         self._closed = False
-        self._said = Said()
+        self._said = Said(f"kafka://{bootstrap}/{topic}")
         self._broken = False
         self._refusal: Callable[[], StrandlineError] | None = None
         client = client or {}
