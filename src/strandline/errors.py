@@ -197,6 +197,11 @@ def shown(value: object, limit: int = 100) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 broker`, `3 brokers`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def invalid(
     code: str, field: str, wrong: str, *, allowed: str, got: object, hint: str = "", **facts: Any
 ) -> InvalidInput:

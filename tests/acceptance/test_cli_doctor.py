@@ -106,7 +106,7 @@ def test_a_topic_that_could_lose_something_is_told_with_its_remedy(kafka: KafkaS
     words = ("--log", log, "--store", store)
     refused = _of("kafka:", *words, code=7)
     assert refused["state"] == "wrong"
-    assert "replicas" in refused["found"] + refused["remedy"]
+    assert "1 replica; needed 3" in refused["found"] + refused["remedy"]
     accepted = _of("kafka:", *words, "--set", "accept_power_loss=true", code=0)
     assert (accepted["state"], "power cut" in accepted["remedy"]) == ("warning", True)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import socket
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -159,3 +161,58 @@ def test_encryption_where_kafka_has_none(kafka: KafkaServer, tmp_path: Path) -> 
     assert error.name == "Unavailable.away"
     assert error.message.endswith("this listener does not speak TLS")
     assert "port" in error.hint
+
+
+# ---------------------------------------------------------------- a log that is not the store's
+
+
+@pytest.mark.req("J32", "RR6")
+@pytest.mark.parametrize("scheme", ["sqlite", "postgresql", "kafka"])
+def test_a_misspelt_log(scheme: str, kafka: KafkaServer, postgres: PostgresServer, tmp_path: Path) -> None:
+    place = {"sqlite": f"sqlite:{tmp_path}/", "postgresql": f"{postgres.url}&schema=", "kafka": f"{kafka.url}/"}[scheme]
+    store, other = f"sqlite:{tmp_path}/store", f"sqlite:{tmp_path}/other-store"
+    right, wrong = f"{place}{_keyspace()}", f"{place}{_keyspace()}"
+    strandline.connect(log=right, store=store, accept_power_loss=True).close()
+    error = refused(log=wrong, store=store, accept_power_loss=True)
+    assert error.name == "SchemaMismatch.log_replaced"
+    assert f"there is no log at {wrong.removeprefix('sqlite:')}" in error.message
+    assert f"the store at {tmp_path}/store has one: " in error.message
+    assert error.hint.startswith("is the log's URL right? If so, ")
+    strandline.connect(log=wrong, store=other, accept_power_loss=True).close()
+    error = refused(log=wrong, store=store, accept_power_loss=True)
+    assert error.name == "SchemaMismatch.log_replaced"
+    assert f"{wrong.removeprefix('sqlite:')} is not the log of the store at {tmp_path}/store" in error.message
+    assert error.hint.startswith("is the log's URL right? If so, ")
+    for fact in (error.stored, error.given):
+        assert fact in error.message
+
+
+# ---------------------------------------------------------------- what is said of one
+
+
+def test_one_broker_is_one(kafka: KafkaServer, tmp_path: Path) -> None:
+    topic, store = new_name(), f"sqlite:{tmp_path}/store.db"
+    assert "1 broker, and 3 replicas are needed" in refused(log=f"{kafka.url}/{topic}", store=store).message
+    strandline.connect(log=f"{kafka.url}/{topic}", store=store, accept_power_loss=True).close()
+    assert "1 replica; needed 3" in refused(log=f"{kafka.url}/{topic}", store=store).message
+
+
+# ---------------------------------------------------------------- warnings
+
+
+@pytest.mark.req("RS11")
+@pytest.mark.parametrize("scheme", ["sqlite", "kafka", "cassandra"])
+def test_a_warning_names_the_callers_line_once(
+    scheme: str, kafka: KafkaServer, cassandra: CassandraServer, tmp_path: Path
+) -> None:
+    places: dict[str, Any] = {"log": "memory:", "store": f"sqlite:{tmp_path}/store.db"}
+    if scheme == "cassandra":
+        places["store"] = f"{cassandra.url}/{_keyspace()}?replication=1"
+    else:
+        places["log"] = {"sqlite": f"sqlite:{tmp_path}/log.db", "kafka": f"{kafka.url}/{new_name()}"}[scheme]
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("default")
+        strandline.connect(**places, accept_power_loss=True).close()
+        line = inspect.currentframe().f_lineno - 1  # type: ignore[union-attr]
+    assert [(found.filename, found.lineno) for found in warned] == [(__file__, line)]
+    assert "can lose" in str(warned[0].message) or "loses" in str(warned[0].message)

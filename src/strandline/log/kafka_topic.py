@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from strandline.errors import Unsupported, shown
+from strandline.errors import Unsupported, counted, shown
 from strandline.log.kafka_client import ATTEMPT_S, AWAY, ENVELOPE_BYTES, RETRY_S, TIMEOUT, Said, refresh, translated
 from strandline.settings import Settings
 
@@ -136,7 +136,7 @@ class Admin:
         if brokers < replicas:
             raise _unsafe(
                 self.topic,
-                f"{brokers} brokers, and {REPLICAS_LEAST} replicas are needed",
+                f"{counted(brokers, 'broker')}, and {REPLICAS_LEAST} replicas are needed",
                 "add brokers, or accept that a power cut loses what was acknowledged: accept_power_loss=true",
                 brokers=brokers,
             )
@@ -194,7 +194,7 @@ def check(topic: Topic, settings: Settings) -> None:
     if settings.partitions is not None and settings.partitions != topic.partitions:
         raise _unsafe(
             topic.name,
-            f"{topic.partitions} partitions; needed {settings.partitions}",
+            f"{counted(topic.partitions, 'partition')}; needed {settings.partitions}",
             "leave the setting partitions out, or give a new topic",
             setting="partitions",
             found=topic.partitions,
@@ -205,7 +205,7 @@ def check(topic: Topic, settings: Settings) -> None:
     if topic.replicas < REPLICAS_LEAST:
         raise _unsafe(
             topic.name,
-            f"{topic.replicas} replicas; needed {REPLICAS_LEAST}",
+            f"{counted(topic.replicas, 'replica')}; needed {REPLICAS_LEAST}",
             "reassign its partitions to more brokers, or accept that a power cut loses what was acknowledged: "
             "accept_power_loss=true",
             setting="replicas",
@@ -220,7 +220,7 @@ def grown(topic: str, before: int, now: int) -> Unsupported:
     """The error for a topic that got more partitions under us: keys would be looked for elsewhere."""
     return _unsafe(
         topic,
-        f"{now} partitions, and it had {before}",
+        f"{counted(now, 'partition')}, and it had {before}",
         "another number of partitions is another log: give a new topic",
         setting="partitions",
         found=now,
