@@ -18,6 +18,7 @@ from strandline.settings import Settings
 VERSION_LEAST: Final = (4, 0)
 REPLICAS_LEAST: Final = 3
 _PACKAGE: Final = "strandline.cassandra"
+_RAISE: Final = "ALTER KEYSPACE … WITH replication of 3, then nodetool repair"
 
 
 def check_nodes(session: Session, settings: Settings) -> tuple[str, int]:
@@ -47,8 +48,8 @@ def check_commit_log(address: str, found: str, settings: Settings) -> None:
         ))  # fmt: skip
 
 
-def check_replicas(settings: Settings, replicas: int, *, durable: bool = True) -> None:
-    """Refuse a keyspace that one or two lost disks would lose."""
+def check_replicas(settings: Settings, replicas: int, *, durable: bool = True, new: bool = False) -> None:
+    """Refuse a keyspace that one or two lost disks would lose, or a `new` one that would be so."""
     if not durable:
         _accept_or_raise(settings, _unsafe(
             "durable_writes is false: what a node acknowledged is gone when it stops",
@@ -60,7 +61,7 @@ def check_replicas(settings: Settings, replicas: int, *, durable: bool = True) -
         _accept_or_raise(settings, _unsafe(
             f"{counted(replicas, 'replica')} in this data centre: a lost disk loses acknowledged writes",
             f"{REPLICAS_LEAST} or more",
-            "ALTER KEYSPACE … WITH replication of 3, then nodetool repair; or accept_power_loss=True",
+            f"{'give ?replication=3' if new else _RAISE}; or accept_power_loss=True",
             found=replicas,
         ))  # fmt: skip
 

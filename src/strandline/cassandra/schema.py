@@ -44,7 +44,7 @@ def open_keyspace(
     if replication and (made or settings.schema == "create"):
         _check_replication(session, settings, datacenter)
     elif settings.schema == "create":
-        check_replicas(settings, replicas)
+        check_replicas(settings, replicas, new=True)
         check_room(replicas, nodes)
     if not made:
         if not create:

@@ -28,9 +28,8 @@ from strandline.cassandra.address import check_url, tls_of
 from strandline.cassandra.outcomes import FAILURES, not_opened, outcome_of
 from strandline.cassandra.statements import statement
 from strandline.errors import InvalidInput, Unsupported
-from strandline.urls import Url
+from strandline.urls import PORTS, Url
 
-PORT: Final = 9042
 IN_FLIGHT_MAX: Final = 256
 IN_FLIGHT_BYTES_MAX: Final = 8 * 2**20
 ROW_BYTES: Final = 100
@@ -287,8 +286,8 @@ def _cluster_of(url: Url, timeout_s: float) -> Cluster:
     )
     provider = None if url.user is None else PlainTextAuthProvider(url.user, url.password or "")
     return Cluster(
-        [(host.name, host.port or PORT) for host in url.hosts],
-        port=url.hosts[0].port or PORT,
+        [(host.name, host.port or PORTS[url.scheme]) for host in url.hosts],
+        port=url.hosts[0].port or PORTS[url.scheme],
         protocol_version=4,
         auth_provider=provider,
         ssl_context=tls_of(url),

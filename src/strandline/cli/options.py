@@ -87,6 +87,14 @@ class Options:
                 hint="leave one of them out",
                 field="--url",
             )
+        for name, other in (("log", "store"), ("store", "log")):
+            if name in self.places and other not in self.places:
+                raise InvalidInput(
+                    f"--{other}: missing; allowed --url, or --log and --store",
+                    code="url_incomplete",
+                    hint=f"give --{other} too",
+                    field=f"--{other}",
+                )
         return dict(self.places)
 
     def connect(self, *, create: bool = False) -> Strandline:
@@ -99,7 +107,8 @@ class Options:
             return connect(**self.target(), **{"schema": "check", **self.settings})
         except SchemaMismatch as error:
             if error.code == "no_schema":
-                error.hint = "is --url right? `strandline append` makes a new one"
+                asked = "is --url" if "url" in self.places else "are --log and --store"
+                error.hint = f"{asked} right? `strandline append` makes a new one"
             raise
 
 

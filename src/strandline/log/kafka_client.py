@@ -29,7 +29,7 @@ from strandline.errors import (
     unreachable,
 )
 from strandline.settings import Settings
-from strandline.urls import Url
+from strandline.urls import PORTS, Url
 
 GROUP: Final = "strandline"
 """The library wants a name; no group is ever joined, and nothing is committed."""
@@ -38,7 +38,6 @@ ENVELOPE_BYTES: Final = 64 * 1024
 """What a record may have beside header and value of an append: its key, and what Kafka writes around it."""
 FETCH_WAIT_MS: Final = 5
 """How long a broker keeps a fetch that finds nothing: a consumer that is sent elsewhere waits for it."""
-PORT: Final = 9092
 SASL_MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 RECONNECT_MS, RECONNECT_MAX_MS = 50, 1000
 RETRY_S: Final = 0.05
@@ -58,10 +57,8 @@ _SAFE_CONSUMER: Final = {
 
 def bootstrap_of(url: Url) -> str:
     """The brokers that a URL names, as the library takes them."""
-    return ",".join(
-        f"[{host.name}]:{host.port or PORT}" if ":" in host.name else f"{host.name}:{host.port or PORT}"
-        for host in url.hosts
-    )
+    named = ((f"[{host.name}]" if ":" in host.name else host.name, host.port) for host in url.hosts)
+    return ",".join(f"{name}:{port or PORTS[url.scheme]}" for name, port in named)
 
 
 def client_of(url: Url) -> Config:
