@@ -17,7 +17,7 @@ import typer
 from strandline.cli.arguments import pairs
 from strandline.cli.failure import unknown
 from strandline.cli.masking import remember
-from strandline.errors import InvalidInput, SchemaMismatch, shown
+from strandline.errors import InvalidInput, shown
 from strandline.settings import Settings, parse_setting
 
 if TYPE_CHECKING:
@@ -101,15 +101,8 @@ class Options:
         """Open it. Commands that only look make nothing: a mistyped folder stays absent."""
         from strandline.connect import connect
 
-        if create:
-            return connect(**self.target(), **self.settings)
-        try:
-            return connect(**self.target(), **{"schema": "check", **self.settings})
-        except SchemaMismatch as error:
-            if error.code == "no_schema":
-                asked = "is --url" if "url" in self.places else "are --log and --store"
-                error.hint = f"{asked} right? `strandline append` makes a new one"
-            raise
+        schema = {} if create else {"schema": "check"}
+        return connect(**self.target(), **{**schema, **self.settings})
 
 
 def with_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
