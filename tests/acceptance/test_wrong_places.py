@@ -15,12 +15,14 @@ from uuid import uuid4
 import psycopg
 import pytest
 from tests.log.topics import admin, new_name
+from tests.servers.fixtures import started
 
 import strandline
 from strandline import StrandlineError, Unavailable, Unsupported
 from strandline.servers.cassandra import CassandraServer
 from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
+from strandline.servers.server import free_port
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
 
@@ -146,6 +148,19 @@ def test_a_port_that_never_answers(scheme: str, silent_port: int, tmp_path: Path
 def test_one_broker_of_two_is_enough(kafka: KafkaServer, closed_port: int, tmp_path: Path) -> None:
     log = f"kafka://127.0.0.1:{closed_port},{kafka.bootstrap}/{new_name()}"
     strandline.connect(log=log, store=f"sqlite:{tmp_path}/store.db", accept_power_loss=True).close()
+
+
+def test_a_broker_that_gives_an_address_where_it_is_not(closed_port: int, tmp_path: Path) -> None:
+    port, controller_port = free_port(), free_port()
+    settings = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{closed_port}",
+    }
+    with started(KafkaServer(settings=settings)):
+        error = refused(log=f"kafka://127.0.0.1:{port}/orders", store=f"sqlite:{tmp_path}/store.db")
+    assert (error.name, error.hint) == ("Unavailable.away", "mend advertised.listeners of the broker")
+    assert f"gives 127.0.0.1:{closed_port} as its address: the connection is refused" in error.message
 
 
 def test_a_user_where_kafka_knows_none(kafka: KafkaServer, tmp_path: Path) -> None:

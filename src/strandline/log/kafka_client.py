@@ -203,21 +203,30 @@ class Said:
     @property
     def why(self) -> str:
         """What it means, in plain words; empty if nothing was said."""
-        return _reason(self.text)[0]
+        return "no broker can be reached" if self.code == KafkaError._ALL_BROKERS_DOWN else _reason(self.text)[0]
 
     def unreachable(self, timeout_s: float) -> Unavailable:
         """The error for a cluster that never answered."""
         why, hint = _reason(self.text)
+        named = re.match(r"(?:\w+://)?([^/\s]+)/\d+: ", self.text)  # with a broker's number: a host that the URL lacks
+        if named and not hint:
+            why, hint = f"its broker gives {named[1]} as its address: {why}", "mend advertised.listeners of the broker"
         return unreachable("Kafka", self.where, why or no_answer(timeout_s), hint)
 
 
+_KNOWN: Final = "|".join(SASL_MECHANISMS)
 _HERE: Final = ""  # start it there, or mend host and port
 _REASONS: Final = [
     (r"Connection refused", "the connection is refused", _HERE),
     (r"Failed to resolve", "no such host", _HERE),
     (r"Invalid response size", "what answers there is not Kafka", _HERE),
     (r"supported mechanisms: +\(", "this listener asks for no user", "leave user and password out of the URL"),
-    (r"supported mechanisms: (\S+)", r"it takes \1 and not this way to sign in", r"give ?sasl_mechanism=\1 in the URL"),
+    (rf"supported mechanisms: \S*?({_KNOWN})", "it has another SASL mechanism", r"give ?sasl_mechanism=\1 in the URL"),
+    (
+        r"supported mechanisms: (\S+)",
+        r"it takes \1 alone",
+        "let the broker take SCRAM-SHA-512 too",
+    ),
     (r"(?i)authentication (failed|error)", "it refuses this user", "check user and password in the URL"),
     (
         r"certificate verify failed",
