@@ -60,7 +60,7 @@ class Backend(Protocol):
 
 def backend_of(url: Url) -> Backend:
     """The back-end of a URL's scheme; `Unsupported` if its client library is not installed."""
-    library = _LIBRARIES.get(url.scheme)
+    library = LIBRARIES.get(url.scheme)
     if library is not None:
         try:
             import_module(library.module)
@@ -74,17 +74,19 @@ def backend_of(url: Url) -> Backend:
     return _BACKENDS[url.scheme]
 
 
-class _Library(NamedTuple):
+class Library(NamedTuple):
+    """The client library of a scheme, the extra that brings it, and the error's code where it is missing."""
+
     module: str
     package: str
     extra: str
     code: str
 
 
-_LIBRARIES: Final = {
-    "postgresql": _Library("psycopg", "psycopg", "postgres", "postgres_unsafe"),
-    "kafka": _Library("confluent_kafka", "confluent-kafka", "kafka", "kafka_client"),
-    "cassandra": _Library("cassandra", "cassandra-driver", "cassandra", "cassandra_unsafe"),
+LIBRARIES: Final = {
+    "postgresql": Library("psycopg", "psycopg", "postgres", "postgres_unsafe"),
+    "kafka": Library("confluent_kafka", "confluent-kafka", "kafka", "kafka_client"),
+    "cassandra": Library("cassandra", "cassandra-driver", "cassandra", "cassandra_unsafe"),
 }
 
 

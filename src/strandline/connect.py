@@ -23,7 +23,7 @@ from strandline.journal.status import Status, status_of, strandline_of
 from strandline.log.api import Log
 from strandline.settings import Settings
 from strandline.store.api import Store
-from strandline.urls import Url, urls_of
+from strandline.urls import Url, Urls, urls_of
 
 CLOCK_LEAST_US: Final = 1_577_836_800 * 10**6  # 2020-01-01
 CLOCK_MOST_US: Final = 4_102_444_800 * 10**6  # 2100-01-01
@@ -33,8 +33,15 @@ class Strandline:
     """A log and a store that belong together, and what works on them. A context manager."""
 
     def __init__(
-        self, log: Log, store: Store, settings: Settings | None = None, *, clock: Callable[[], int] = now_us
+        self,
+        log: Log,
+        store: Store,
+        settings: Settings | None = None,
+        *,
+        clock: Callable[[], int] = now_us,
+        urls: Urls | None = None,
     ) -> None:
+        """`urls` name log and store in errors."""
         self.log, self.store = log, store
         self.settings = settings or Settings()
         self.shared = True
@@ -42,7 +49,7 @@ class Strandline:
         self.local = False
         """Whether they must run on this machine."""
         self._clock = clock
-        _check_pair(log, store)
+        _check_pair(log, store, urls)
         self.journal = Journal(log, store, self.settings, clock)
 
     def strandline(self) -> int:
@@ -101,27 +108,27 @@ def connect(
         found = _find_store(urls.store, checked, clock)
         if found is not None:
             opened.callback(found.close)
-        opened_log = _open_log(urls.log, checked, clock, found)
+        opened_log = _open_log(urls, checked, clock, found)
         opened.callback(opened_log.close)
         opened_store = found or backend_of(urls.store).open_store(urls.store, checked, clock, opened_log)
         opened.callback(opened_store.close)
-        strandline = Strandline(opened_log, opened_store, checked, clock=told)
+        strandline = Strandline(opened_log, opened_store, checked, clock=told, urls=urls)
         opened.pop_all()
     strandline.shared = all(backend.shared for backend in backends)
     strandline.local = any(backend.local for backend in backends)
     return strandline
 
 
-def _open_log(url: Url, settings: Settings, clock: Callable[[], int] | None, store: Store | None) -> Log:
+def _open_log(urls: Urls, settings: Settings, clock: Callable[[], int] | None, store: Store | None) -> Log:
     try:
-        return backend_of(url).open_log(url, settings, clock, create=store is None)
+        return backend_of(urls.log).open_log(urls.log, settings, clock, create=store is None)
     except SchemaMismatch as error:
         if store is None or error.code != "no_schema":
             raise
         raise SchemaMismatch(
-            f"the store was filled from log {store.settings.log_id}; there is no log at {url}",
+            f"there is no log at {urls.log}; the store at {urls.store} has one: its id is {store.settings.log_id}",
             code="log_replaced",
-            hint="put the log back; a restored backup brings both",
+            hint="is the log's URL right? If so, put the log back; a restored backup brings both",
             stored=store.settings.log_id,
             given=None,
         ) from None
@@ -136,14 +143,15 @@ def _find_store(url: Url, settings: Settings, clock: Callable[[], int] | None) -
         return None
 
 
-def _check_pair(log: Log, store: Store) -> None:
+def _check_pair(log: Log, store: Store, urls: Urls | None) -> None:
     """A store never continues from a log that was replaced, emptied or put back to an older state."""
     stored = store.settings
     if stored.log_id != log.log_id:
+        names = f"{urls.log} is not the log of the store at {urls.store}" if urls else "this is not the store's log"
         raise SchemaMismatch(
-            f"the store was filled from log {stored.log_id}; this is log {log.log_id}",
+            f"{names}: its id is {log.log_id}, not {stored.log_id}",
             code="log_replaced",
-            hint="give the store's own log, or a new store; a restored backup brings both",
+            hint="is the log's URL right? If so, it was replaced: give a new store, or restore both from one backup",
             stored=stored.log_id,
             given=log.log_id,
         )

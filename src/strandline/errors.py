@@ -197,9 +197,28 @@ def shown(value: object, limit: int = 100) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 broker`, `3 brokers`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def invalid(
     code: str, field: str, wrong: str, *, allowed: str, got: object, hint: str = "", **facts: Any
 ) -> InvalidInput:
     """An `InvalidInput` in the form that every interface shows: what, why, what is allowed, what came."""
     message = f"{field}: {wrong}; allowed {allowed}; got {shown(got)}"
     return InvalidInput(message, code=code, hint=hint or f"give {allowed}", field=field, **facts)
+
+
+def unreachable(product: str, where: str, why: str, hint: str = "") -> Unavailable:
+    """The error for a server that could not be reached to begin with, in the form that all back-ends share."""
+    return Unavailable(
+        f"{where}: {product} cannot be reached: {why}",
+        code="away",
+        hint=hint or f"start {product} there, or mend host and port in the URL",
+    )
+
+
+def no_answer(timeout_s: float) -> str:
+    """Why a server that never said a word is `unreachable`."""
+    return f"no answer within {timeout_s:g} s"

@@ -29,6 +29,8 @@ STORES: Final = ("sqlite", "memory", "postgresql", "cassandra")
 SCHEMES: Final = ("sqlite", "memory", "postgresql", "kafka", "cassandra")
 NAMES: Final = {"postgresql": "DATABASE", "kafka": "TOPIC", "cassandra": "KEYSPACE"}
 """What the path of a server's URL names."""
+PORTS: Final = {"postgresql": 5432, "kafka": 9092, "cassandra": 9042}
+"""Where a server listens if its URL does not say."""
 PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "postgresql": (
         "schema", "host", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslnegotiation", "channel_binding",
@@ -124,14 +126,14 @@ def _both(url: str) -> Urls:
 
 def _parse(field_: str, url: object, schemes: tuple[str, ...]) -> Url:
     if not isinstance(url, str):
-        raise invalid("url_scheme", field_, "not text", allowed=_known(), got=url)
+        raise invalid("url_scheme", field_, "not text", allowed=_known(field_), got=url)
     scheme, colon, rest = url.partition(":")
     scheme = scheme.lower()
     if not colon or scheme not in SCHEMES:
         near = difflib.get_close_matches(scheme, SCHEMES, n=1)
         hint = f"did you mean {near[0]}:…?" if near else ""
         raise invalid(
-            "url_scheme", field_, "unknown scheme", allowed=_known(), got=masked(url), hint=hint, known=SCHEMES
+            "url_scheme", field_, "unknown scheme", allowed=_known(field_), got=masked(url), hint=hint, known=SCHEMES
         )
     if scheme not in schemes:
         wrong, allowed = f"{scheme} holds no {field_}", " ".join(schemes)
@@ -167,7 +169,7 @@ def _parse_server(field_: str, url: str, scheme: str, rest: str) -> Url:
     place = place.partition("#")[0]
     place, _, query = place.partition("?")
     servers, _, name = place.partition("/")
-    hosts = tuple([_host(field_, host) for host in servers.split(",")]) if servers else ()
+    hosts = tuple([_host(field_, scheme, host) for host in servers.split(",")]) if servers else ()
     parameters = _parse_parameters(field_, url, scheme, query)
     if not hosts and "host" not in parameters:
         raise _incomplete(field_, "no host", form, url)
@@ -204,13 +206,14 @@ def _parse_parameters(field_: str, url: str, scheme: str, query: str) -> dict[st
     return found
 
 
-def _host(field_: str, text: str) -> Host:
+def _host(field_: str, scheme: str, text: str) -> Host:
     bracketed, bracket, rest = text.rpartition("]")
     name, colon, port = rest.rpartition(":")
     if not colon:
         name, port = port, ""
     elif not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
-        raise invalid("url_port", field_, "not a port", allowed="1..65535", got=shown(port, 20))
+        hint = f"write HOST:PORT, or HOST alone for port {PORTS[scheme]}"
+        raise invalid("url_port", field_, "not a port", allowed="1..65535", got=shown(port, 20), hint=hint)
     name = bracketed.removeprefix("[") if bracket else name
     if not name:
         raise invalid(
@@ -229,7 +232,11 @@ def _incomplete(field_: str, wrong: str, allowed: str, url: str) -> InvalidInput
     return invalid("url_incomplete", field_, wrong, allowed=allowed, got=masked(url))
 
 
-def _known() -> str:
+def _known(field_: str) -> str:
+    if field_ == "log":
+        return "sqlite:FILE memory: postgresql://HOST/DATABASE kafka://HOST/TOPIC"
+    if field_ == "store":
+        return "sqlite:FILE memory: postgresql://HOST/DATABASE cassandra://HOST/KEYSPACE"
     return (
         "sqlite:FOLDER, memory:, postgresql://HOST/DATABASE, or log= and store= with sqlite:FILE, "
         "postgresql://HOST/DATABASE, kafka://HOST/TOPIC (log), cassandra://HOST/KEYSPACE (store)"

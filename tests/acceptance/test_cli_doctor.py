@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from tests.acceptance.cli_call import appended, call
@@ -12,6 +13,7 @@ from tests.acceptance.cli_call import appended, call
 import strandline
 from strandline.cli import doctor, extras
 from strandline.errors import Unsupported
+from strandline.servers.cassandra import CassandraServer
 from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
 
@@ -36,7 +38,7 @@ def test_all_is_well(url: str) -> None:
     needed = {"strandline", "python", "sqlite", "orjson", "typer", "rich", "clock", "cores", "memory", "free disk"}
     assert needed < set(found)
     assert all(found[name]["state"] in ("ok", "warning") for name in needed)
-    assert "lag 1 actions" in found[url]["found"]
+    assert found["journal"]["found"] == "sqlite:orders: opens; 8 partitions, lag 1 action, 0 quarantined"
     assert "recording and reading work here" in call("doctor", "--url", url).out
 
 
@@ -73,44 +75,77 @@ def test_refusals_come_with_their_remedy(check: str, name: str, strict: bool, mo
 
 
 def test_journal_that_does_not_open(url: str) -> None:
-    found = findings("--url", url, code=7)[url]
+    found = findings("--url", url, code=7)["journal"]
     assert (found["state"], "append" in found["remedy"]) == ("wrong", True)
     assert not Path("orders").exists()
     appended(url)
     Path("orders/store.db").write_bytes(b"something else" * 1000)
-    assert "foreign" in findings("--url", url, code=7)[url]["found"] or findings("--url", url, code=7)[url]["remedy"]
-    assert "wrong: sqlite:orders" in call("doctor", "--url", url).out
+    assert "is no SQLite database" in findings("--url", url, code=7)["journal"]["found"]
+    assert "wrong: journal" in call("doctor", "--url", url).out
+    assert "--url: unknown scheme" in findings("--url", "mongo:orders", code=7)["journal"]["found"]
 
 
 # ------------------------------------------------------------ servers
 
 
-def _of(scheme: str, *words: str, code: int) -> dict[str, Any]:
-    """What is said of the journal on such a server."""
-    found = findings(*words, code=code)
-    assert "hunter22" not in str(found)
-    (name,) = [name for name in found if name.startswith(scheme)]
-    return found[name]
-
-
 def test_a_server_that_is_well(postgres: PostgresServer) -> None:
     url = postgres.database()
     appended(url)
-    assert "opens; 8 partitions, lag 1 actions" in _of("postgresql:", "--url", url, code=0)["found"]
+    found = findings("--url", url, code=0)
+    assert found["journal"]["found"] == f"{url}: opens; 8 partitions, lag 1 action, 0 quarantined"
+    assert found["psycopg"]["found"] == extras.installed("psycopg")
+    assert not {"log", "store", "confluent-kafka", "cassandra-driver"} & set(found)
 
 
 @pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
-def test_a_topic_that_could_lose_something_is_told_with_its_remedy(kafka: KafkaServer, tmp_path: Path) -> None:
-    log, store = f"{kafka.url}/doctor", f"sqlite:{tmp_path}/store.db"
+def test_log_and_store_have_a_row_each(kafka: KafkaServer, cassandra: CassandraServer) -> None:
+    log, store = f"{kafka.url}/{uuid4().hex}", f"{cassandra.url}/k{uuid4().hex}?replication=1"
     strandline.connect(log=log, store=store, accept_power_loss=True).close()
     words = ("--log", log, "--store", store)
-    refused = _of("kafka:", *words, code=7)
-    assert refused["state"] == "wrong"
-    assert "replicas" in refused["found"] + refused["remedy"]
-    accepted = _of("kafka:", *words, "--set", "accept_power_loss=true", code=0)
-    assert (accepted["state"], "power cut" in accepted["remedy"]) == ("warning", True)
+    found = findings(*words, code=7)
+    assert found["log"] == {
+        "name": "log",
+        "state": "wrong",
+        "found": f"{log}: topic {log.rpartition('/')[2]}: 1 replica; needed 3",
+        "remedy": found["log"]["remedy"],
+    }
+    assert "--set accept_power_loss=true" in found["log"]["remedy"]
+    assert found["store"]["state"] == "wrong"
+    assert found["store"]["found"].startswith(f"{store}: 1 replica in this data centre")
+    found = findings(*words, "--set", "accept_power_loss=true", code=0)
+    for name, said, warned in (
+        ("log", f"{log}: opens; 8 partitions", "power cut"),
+        ("store", f"{store}: opens; lag 0 actions, 0 quarantined", "1 replica in this data centre"),
+    ):
+        assert (found[name]["state"], found[name]["found"]) == ("warning", said)
+        assert found[name]["remedy"].count("accept_power_loss is on") == 1
+        assert warned in found[name]["remedy"]
+    assert {found[name]["state"] for name in ("confluent-kafka", "cassandra-driver")} == {"ok"}
 
 
-def test_a_server_that_is_away_is_told_without_its_password() -> None:
+def test_all_warnings_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def warn(*_: object) -> None:
+        for message in ("take care", "and of this", "take care"):
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+    monkeypatch.setattr("strandline.sqlite.checks.check_library", warn)
+    assert findings(code=0)["sqlite"]["remedy"] == "take care; and of this"
+
+
+def test_a_client_library_that_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    installed = extras.installed
+    monkeypatch.setattr(extras, "installed", lambda name: None if name == "confluent-kafka" else installed(name))
+    words = ("--log", "kafka://127.0.0.1:1/orders", "--store", f"sqlite:{tmp_path}/s.db")
+    found = findings(*words, "--set", "append_timeout_s=1", code=7)["confluent-kafka"]
+    assert (found["state"], found["remedy"]) == ("wrong", "pip install 'strandline[kafka]'")
+
+
+def test_a_server_that_is_away_is_told_once_and_without_its_password(tmp_path: Path) -> None:
     url = "postgresql://user:hunter22@127.0.0.1:1/orders"
-    assert _of("postgresql:", "--url", url, "--set", "append_timeout_s=1", code=7)["remedy"]
+    shown = "postgresql://user:***@127.0.0.1:1/orders"
+    answer = call("doctor", "--url", url, "--set", "append_timeout_s=1")
+    assert (answer.code, answer.out.count("127.0.0.1")) == (7, 1)
+    assert "hunter22" not in answer.out
+    found = findings("--log", f"sqlite:{tmp_path}/log", "--store", url, "--set", "append_timeout_s=1", code=7)
+    assert found["store"]["found"] == f"{shown}: PostgreSQL cannot be reached: the connection is refused"
+    assert found["log"]["state"] == "wrong"  # it is not there

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from tests.acceptance.cli_call import Answer, call, lines, placed, run
+
+from strandline.servers.kafka import KafkaServer
 
 KEY = "order|42"
 GOOD = '{"type": "placed", "payload": {}}'
@@ -274,3 +277,54 @@ def test_password_in_a_url_is_never_printed(url: str, how: str, tmp_path: Path) 
             answer = call(*command, *argv, *more, env=env)
             assert answer.code in (2, 7)
             assert "hunter2" not in answer.out + answer.err
+
+
+# ------------------------------------------------------------ in the words of the command line
+
+
+@pytest.mark.parametrize(
+    ("places", "message", "hint"),
+    [
+        (
+            ["--log", "kafka://host:70000/orders", "--store", "memory:"],
+            "--log: not a port; allowed 1..65535; got 70000",
+            "write HOST:PORT, or HOST alone for port 9092",
+        ),
+        (
+            ["--url", "kafka://host/orders"],
+            "--url: kafka holds a log alone; allowed --log URL and --store URL; got kafka://host/orders",
+            "give --log URL and --store URL",
+        ),
+        (["--log", "memory:"], "--store: missing; allowed --url, or --log and --store", "give --store too"),
+        (["--store", "memory:"], "--log: missing; allowed --url, or --log and --store", "give --log too"),
+        (
+            ["--log", "memory:", "--store", "oracle:x"],
+            "--store: unknown scheme; allowed sqlite:FILE memory: postgresql://HOST/DATABASE cassandra://HOST/KEYSPACE;",
+            "give sqlite:FILE",
+        ),
+        (["--url", "oracle:x"], "--url: unknown scheme; allowed sqlite:FOLDER", "or --log and --store with"),
+    ],
+)
+def test_urls_are_named_by_their_options(places: list[str], message: str, hint: str) -> None:
+    told = call("status", *places)
+    assert told.code == 2
+    said, advice = told.err.splitlines()
+    assert said.startswith(f"error: {message}")
+    assert hint in advice
+    problem = call("status", "--json", *places).problem
+    assert problem["detail"].startswith(message)
+    assert hint in problem["hint"]
+    assert problem["facts"]["field"].startswith("--")
+
+
+def test_settings_are_named_by_their_option(kafka: KafkaServer, tmp_path: Path) -> None:
+    log = f"{kafka.url}/{uuid4().hex}"
+    told = call("append", "order|1", "--event", GOOD, "--log", log, "--store", f"sqlite:{tmp_path}/s.db")
+    assert told.err.splitlines()[1].endswith(": --set accept_power_loss=true")
+
+
+@pytest.mark.parametrize("places", [["--url", "sqlite:nosuch"], ["--log", "sqlite:no.db", "--store", "sqlite:none.db"]])
+@pytest.mark.parametrize("command", [["status"], ["pipeline", "purge-expired", "--dry-run"], ["doctor"]])
+def test_a_journal_that_is_not_there(command: list[str], places: list[str], url: str) -> None:
+    answer = call(*command, *places)
+    assert "is the URL right? `strandline append` makes a new one" in answer.out + answer.err

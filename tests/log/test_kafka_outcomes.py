@@ -52,9 +52,33 @@ def test_what_was_said_of_the_brokers_explains_why_they_are_late() -> None:
     said.hear(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 are down"))
     down = translated(late, "append", topic="t", wrote=True, said=said)
     assert (down.code, down.applied) == ("away", "unknown")
-    assert "1/1 are down" in str(down)
+    assert "no broker can be reached" in str(down)
     said.hear(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
     said.hear(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 are down"))
     assert "access rights" in translated(late, "append", topic="t", said=said).hint
     said.forget()
     assert translated(late, "append", topic="t", wrote=True, said=said).code == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("said", "why", "hint"),
+    [
+        ("b:9/bootstrap: Connect to ipv4#1.2.3.4:9 failed: Connection refused (after 0ms in state CONNECT)",
+         "Kafka cannot be reached: the connection is refused", "mend host and port"),
+        ("ssl://b:9/bootstrap: SSL handshake failed: SSL routines::certificate verify failed: broker (after 1ms)",
+         "certificate cannot be verified", "?ssl_ca_location="),
+        ("b:9/bootstrap: SASL mechanism handshake failed: broker's supported mechanisms: GSSAPI,PLAIN (after",
+         "another SASL mechanism", "?sasl_mechanism=PLAIN"),
+        ("b:9/bootstrap: SASL mechanism handshake failed: broker's supported mechanisms: GSSAPI (after 1ms",
+         "it takes GSSAPI alone", "SCRAM"),
+        ("c:9/2: Failed to resolve 'c:9'", "gives c:9 as its address: no such host", "advertised"),
+        ("", "no answer within 3 s", "start Kafka"),
+    ],
+)  # fmt: skip
+def test_why_a_cluster_cannot_be_reached(said: str, why: str, hint: str) -> None:
+    heard = Said("kafka://b:9/t")
+    heard.hear(KafkaError(KafkaError._TRANSPORT, said))
+    error = heard.unreachable(3)
+    assert (error.code, error.message.startswith("kafka://b:9/t: ")) == ("away", True)
+    assert error.message.endswith(why)
+    assert hint in error.hint

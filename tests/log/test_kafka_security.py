@@ -55,6 +55,22 @@ def test_who_is_known_may_enter_and_nobody_else(guarded: KafkaServer, tmp_path: 
     error: StrandlineError = refused.value
     assert (error.code, error.applied) == ("away", "no")
     told = "".join(traceback.format_exception(error)) + error.hint + repr(error.facts)
-    assert "password" in error.hint
+    assert error.hint == "check user and password in the URL"
+    assert error.message.endswith("Kafka cannot be reached: it refuses this user")
     assert WRONG not in told
     assert list(other.iterdir()) == []
+
+
+def test_another_mechanism_than_the_brokers(guarded: KafkaServer, tmp_path: Path) -> None:
+    log = f"kafka://shop:{WRONG}@{guarded.bootstrap}/{new_name()}"
+    with pytest.raises(Unavailable) as refused:
+        strandline.connect(log=log, store=f"sqlite:{tmp_path}/store.db")
+    assert (refused.value.code, refused.value.hint) == ("away", "give ?sasl_mechanism=PLAIN in the URL")
+
+
+def test_nobody_where_a_user_is_asked_for(guarded: KafkaServer, tmp_path: Path) -> None:
+    with pytest.raises(Unavailable) as refused:
+        strandline.connect(log=f"{guarded.url}/{new_name()}", store=f"sqlite:{tmp_path}/store.db")
+    assert refused.value.code == "away"
+    assert refused.value.message.endswith("it closes every connection")
+    assert "kafka://USER:PASSWORD@HOST" in refused.value.hint

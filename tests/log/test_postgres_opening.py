@@ -139,9 +139,9 @@ def test_no_page_checksums_is_a_warning() -> None:
 
 
 AWAY: list[tuple[str, Callable[[PostgresServer], str], str]] = [
-    ("nobody listens", lambda own: "postgresql://me:hunter22@127.0.0.1:1/db", "reached"),
-    ("no such folder", lambda own: "postgresql://me:hunter22@/db?host=/no/such/folder", "reached"),
-    ("no such host", lambda own: "postgresql://me:hunter22@no-such-host.invalid/db", "reached"),
+    ("nobody listens", lambda own: "postgresql://me:hunter22@127.0.0.1:1/db", "start PostgreSQL there"),
+    ("no such folder", lambda own: "postgresql://me:hunter22@/db?host=/no/such/folder", "start PostgreSQL there"),
+    ("no such host", lambda own: "postgresql://me:hunter22@no-such-host.invalid/db", "start PostgreSQL there"),
     ("no such database", lambda own: own.url_of("nosuch"), "create the database"),
     ("no such user", lambda own: own.url.replace("postgres@", "stranger:hunter22@"), "user"),
     ("wrong password", lambda own: own.url.replace("postgres@", "guarded:hunter22@"), "password"),

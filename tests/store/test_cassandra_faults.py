@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Event, Thread
 
 import pytest
@@ -115,6 +116,16 @@ def test_the_node_is_killed_under_load(own: CassandraServer) -> None:
     store.close()
 
 
+def _wait_until_stopped(pid: int) -> None:
+    """Each thread stops when the kernel next sees it: until then it may answer."""
+    deadline = time.monotonic() + 60
+    while any(
+        stat.read_text().rpartition(")")[2].split()[0] != "T" for stat in Path(f"/proc/{pid}/task").glob("*/stat")
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 @pytest.mark.req("RS8", "RR1")
 @pytest.mark.timeout(600)
 def test_a_node_that_is_stopped_makes_nobody_wait_for_ever(own: CassandraServer) -> None:
@@ -127,6 +138,7 @@ def test_a_node_that_is_stopped_makes_nobody_wait_for_ever(own: CassandraServer)
     batch, seen = batch_of(tape, store)
     own.process.send(signal.SIGSTOP)
     try:
+        _wait_until_stopped(own.process.pid)
         for call in (store.pointers, lambda: store.look("order|late", 0), lambda: Writing(store).write(batch)):
             begun = time.monotonic()
             with pytest.raises(Unavailable) as refused:

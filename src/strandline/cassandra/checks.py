@@ -8,16 +8,17 @@ no `durable_writes`                 with `accept_power_loss`
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Final
 
 from strandline.cassandra.session import Session
-from strandline.errors import Unsupported
+from strandline.cautions import caution
+from strandline.errors import Unsupported, counted
 from strandline.settings import Settings
 
 VERSION_LEAST: Final = (4, 0)
 REPLICAS_LEAST: Final = 3
 _PACKAGE: Final = "strandline.cassandra"
+_RAISE: Final = "ALTER KEYSPACE … WITH replication of 3, then nodetool repair"
 
 
 def check_nodes(session: Session, settings: Settings) -> tuple[str, int]:
@@ -47,8 +48,8 @@ def check_commit_log(address: str, found: str, settings: Settings) -> None:
         ))  # fmt: skip
 
 
-def check_replicas(settings: Settings, replicas: int, *, durable: bool = True) -> None:
-    """Refuse a keyspace that one or two lost disks would lose."""
+def check_replicas(settings: Settings, replicas: int, *, durable: bool = True, new: bool = False) -> None:
+    """Refuse a keyspace that one or two lost disks would lose, or a `new` one that would be so."""
     if not durable:
         _accept_or_raise(settings, _unsafe(
             "durable_writes is false: what a node acknowledged is gone when it stops",
@@ -58,9 +59,9 @@ def check_replicas(settings: Settings, replicas: int, *, durable: bool = True) -
         ))  # fmt: skip
     if replicas < REPLICAS_LEAST:
         _accept_or_raise(settings, _unsafe(
-            f"{replicas} replica{'s' * (replicas != 1)} in this data centre: a lost disk loses acknowledged writes",
+            f"{counted(replicas, 'replica')} in this data centre: a lost disk loses acknowledged writes",
             f"{REPLICAS_LEAST} or more",
-            "ALTER KEYSPACE … WITH replication of 3, then nodetool repair; or accept_power_loss=True",
+            f"{'give ?replication=3' if new else _RAISE}; or accept_power_loss=True",
             found=replicas,
         ))  # fmt: skip
 
@@ -69,15 +70,16 @@ def _accept_or_raise(settings: Settings, error: Unsupported) -> None:
     """Each start says what can be lost, where that was accepted."""
     if not settings.accept_power_loss:
         raise error
-    warnings.warn(f"accept_power_loss is on; {error.message}", RuntimeWarning, stacklevel=2)
+    caution(f"accept_power_loss is on; {error.message}")
 
 
 def check_room(replicas: int, nodes: int) -> None:
     """Refuse to create a keyspace with more replicas than nodes: nothing could ever be written."""
     if replicas > nodes:
         raise _unsafe(
-            f"a new keyspace with {replicas} replicas needs as many nodes; {nodes} {'is' if nodes == 1 else 'are'} up",
-            f"{replicas} nodes",
+            f"a new keyspace with {counted(replicas, 'replica')} needs as many nodes; "
+            f"{nodes} {'is' if nodes == 1 else 'are'} up",
+            counted(replicas, "node"),
             "start more nodes; on a machine of your own give ?replication=1 and accept_power_loss=True",
             found=nodes,
         )

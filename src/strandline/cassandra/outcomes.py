@@ -8,7 +8,8 @@ What is unknown is written again with the same values and timestamps, which chan
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from cassandra import (
     AuthenticationFailed,
@@ -19,6 +20,7 @@ from cassandra import (
     ReadTimeout,
     RequestExecutionException,
     Unauthorized,
+    UnresolvableContactPoints,
     WriteFailure,
     WriteTimeout,
 )
@@ -27,81 +29,119 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException
 from cassandra.protocol import IsBootstrappingErrorMessage, OverloadedErrorMessage, SyntaxException
 
-from strandline.errors import Applied, SchemaMismatch, StrandlineError, Unavailable
+from strandline.errors import Applied, SchemaMismatch, StrandlineError, Unavailable, no_answer, unreachable
+from strandline.urls import Url
 
 FAILURES = (DriverException, RequestExecutionException, NoHostAvailable, ConnectionException, OSError)
 """All that a call of the driver may raise because of the cluster."""
 
 
-def outcome_of(error: BaseException, keyspace: str, *, writing: bool) -> StrandlineError:
-    """What an error of the driver means. Neither user nor password is ever in it."""
+def outcome_of(error: BaseException, url: Url, *, writing: bool) -> StrandlineError:
+    """What an error of the driver means. No password is ever in it."""
     applied: Applied = "unknown" if writing else "no"
-    facts: dict[str, Any] = {"keyspace": keyspace}
+    facts: dict[str, Any] = {"keyspace": url.name}
     if isinstance(error, NoHostAvailable):
-        return _no_host(error, keyspace, writing=writing)
+        return _no_host(error, url, writing=writing)
     if isinstance(error, (OperationTimedOut, WriteTimeout, ReadTimeout)):
         hint = "the cluster is slow: look at its load; the same call may be made again"
-        said = _said(error)
         return Unavailable(
-            f"Cassandra did not answer in time: {said}", code="timeout", hint=hint, applied=applied, **facts
+            f"{url}: Cassandra did not answer in time", code="timeout", hint=hint, applied=applied, **facts
         )
     if isinstance(error, OverloadedErrorMessage):
-        return Unavailable("Cassandra is overloaded", code="overloaded", hint="call again in a moment", **facts)
+        return Unavailable(f"{url}: Cassandra is overloaded", code="overloaded", hint="call again in a moment", **facts)
     if isinstance(error, NotEnoughReplicas):
         return Unavailable(
-            f"{error.alive_replicas} of {error.required_replicas} needed replicas are alive",
+            f"{url}: {error.alive_replicas} of {error.required_replicas} needed replicas are alive",
             code="away",
             hint="start the nodes that are down; `nodetool status` names them",
             **facts,
         )
     if isinstance(error, (WriteFailure, ReadFailure)):
         hint = "a replica failed: see the log of the nodes"
-        return Unavailable(f"Cassandra failed: {_said(error)}", code="away", hint=hint, applied=applied, **facts)
+        return Unavailable(f"{url}: Cassandra failed: {_said(error)}", code="away", hint=hint, applied=applied, **facts)
     if isinstance(error, (AuthenticationFailed, Unauthorized)):
-        return refused(keyspace)
+        return refused(url)
     if isinstance(error, (InvalidRequest, SyntaxException)):
         return SchemaMismatch(
-            f"Cassandra refuses a statement: {_said(error)}",
+            f"{url}: Cassandra refuses a statement: {_said(error)}",
             code="version",
             hint="the keyspace is not what this program made, or was changed: `strandline schema show`",
             **facts,
         )
     if isinstance(error, IsBootstrappingErrorMessage):
-        return Unavailable("the node is starting", code="away", hint="call again in a moment", **facts)
+        return Unavailable(f"{url}: the node is starting", code="away", hint="call again in a moment", **facts)
     return Unavailable(
-        f"Cassandra is away: {_said(error)}", code="away", hint="check host and port, and that it runs",
+        f"{url}: Cassandra is away: {_said(error)}", code="away", hint="check host and port, and that it runs",
         applied=applied, **facts,
     )  # fmt: skip
 
 
-def refused(keyspace: str) -> Unavailable:
+def not_opened(error: BaseException, url: Url, timeout_s: float) -> StrandlineError:
+    """Why no session could be opened: nodes that are not there, or that let nobody in."""
+    if isinstance(error, UnresolvableContactPoints):
+        return unreachable("Cassandra", str(url), "no such host")
+    if isinstance(error, NoHostAvailable) and not isinstance(error.errors, dict):  # nodes that no policy would use
+        wrong = f"it has no data centre {url.parameters.get('datacenter', '')}"
+        return unreachable("Cassandra", str(url), wrong, "mend ?datacenter= in the URL")
+    found = _inner(error)
+    if any(_is_of_user(inner) for inner in found):
+        return refused(url)
+    if any(isinstance(inner, OperationTimedOut) for inner in found):
+        return unreachable("Cassandra", str(url), no_answer(timeout_s))
+    for words, why, hint in _REASONS:
+        if any(re.search(words, str(inner)) for inner in found):
+            return unreachable("Cassandra", str(url), why, hint)
+    return outcome_of(error, url, writing=False)
+
+
+_REASONS: Final = [
+    ("CERTIFICATE_VERIFY_FAILED", "its certificate cannot be verified", "give ?cafile=FILE, and each host by its name"),
+    (r"\[SSL: ", "this port does not speak TLS", "give a port with TLS; on this machine ?tls=off needs none"),
+    ("Connection reset|closed", "it closes every connection", "does it ask for TLS? give ?tls=on"),
+    ("Connection refused", "the connection is refused", ""),
+    ("protocol version", "what answers there is not Cassandra", ""),
+]
+"""What the driver says of a node, what that means, and what to do if it is not to start or find it."""
+
+
+def refused(url: Url) -> Unavailable:
     """Wrong credentials, or rights that are missing; which of both, the server's log says."""
     return Unavailable(
-        "Cassandra refuses this user",
+        f"{url}: Cassandra refuses this user",
         code="away",
         hint="check user and password in the URL, and what was granted to the user on the keyspace",
-        keyspace=keyspace,
+        keyspace=url.name,
     )
 
 
-def _no_host(error: NoHostAvailable, keyspace: str, *, writing: bool) -> StrandlineError:
+def _no_host(error: NoHostAvailable, url: Url, *, writing: bool) -> StrandlineError:
     """No node could take it: as the last of them said, or away if they said nothing of their own."""
-    found = list(error.errors.values()) if isinstance(error.errors, dict) else list(error.errors or ())
-    for inner in found:
-        if isinstance(inner, AuthenticationFailed) or "AuthenticationFailed" in type(inner).__name__:
-            return refused(keyspace)
+    found = _inner(error)
+    if any(_is_of_user(inner) for inner in found):
+        return refused(url)
     for inner in found:
         if isinstance(inner, (NotEnoughReplicas, WriteTimeout, ReadTimeout, OperationTimedOut, OverloadedErrorMessage)):
-            return outcome_of(inner, keyspace, writing=writing)
+            return outcome_of(inner, url, writing=writing)
     # A connection that broke may have taken the write with it.
     sent = any(isinstance(inner, ConnectionException) for inner in found)
     return Unavailable(
-        "no Cassandra node can be reached",
+        f"{url}: no Cassandra node can be reached",
         code="away",
         hint="check hosts and port in the URL, and that the nodes run",
         applied="unknown" if writing and sent else "no",
-        keyspace=keyspace,
+        keyspace=url.name,
     )
+
+
+def _inner(error: BaseException) -> list[BaseException]:
+    """What each node said, or the driver itself."""
+    if not isinstance(error, NoHostAvailable):
+        return [error]
+    return list(error.errors.values()) if isinstance(error.errors, dict) else []
+
+
+def _is_of_user(error: BaseException) -> bool:
+    return isinstance(error, AuthenticationFailed) or "AuthenticationFailed" in type(error).__name__
 
 
 def _said(error: BaseException) -> str:

@@ -34,21 +34,24 @@ _Columns = dict[str, dict[str, tuple[str, str, int]]]
 def open_keyspace(
     session: Session, settings: Settings, fixed: Mapping[str, str], *, create: bool, lock_s: float = LOCK_S
 ) -> dict[str, str]:
-    """Check a keyspace, or create it with what is `fixed` for ever; what its creation fixed."""
+    """Check a keyspace, or create it with what is `fixed` for ever; what its creation fixed.
+
+    Where it may be created, and is not yet, what would be refused then is refused now.
+    """
     replicas = replicas_given(session.url)
     datacenter, nodes = check_nodes(session, settings)
-    if not _is_made(session):
+    made, replication = _is_made(session), _replication(session)
+    if replication and (made or settings.schema == "create"):
+        _check_replication(session, settings, datacenter)
+    elif settings.schema == "create":
+        check_replicas(settings, replicas, new=True)
+        check_room(replicas, nodes)
+    if not made:
         if not create:
             raise _no_schema(session)
-        if not _replication(session):
-            check_replicas(settings, replicas)
-            check_room(replicas, nodes)
+        if not replication:
             session.alter(statement(_PACKAGE, "create_keyspace", session.keyspace), {"replicas": replicas})
-        else:
-            _check_replication(session, settings, datacenter)
         _create(session, fixed, lock_s)
-    else:
-        _check_replication(session, settings, datacenter)
     check_done("store", _done(session), _known())
     _check_columns(session)
     return _settings(session)

@@ -25,12 +25,11 @@ from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedS
 
 from strandline import forks
 from strandline.cassandra.address import check_url, tls_of
-from strandline.cassandra.outcomes import FAILURES, outcome_of
+from strandline.cassandra.outcomes import FAILURES, not_opened, outcome_of
 from strandline.cassandra.statements import statement
 from strandline.errors import InvalidInput, Unsupported
-from strandline.urls import Url
+from strandline.urls import PORTS, Url
 
-PORT: Final = 9042
 IN_FLIGHT_MAX: Final = 256
 IN_FLIGHT_BYTES_MAX: Final = 8 * 2**20
 ROW_BYTES: Final = 100
@@ -79,7 +78,7 @@ class Session:
         try:
             return list(session.execute(self._bound(session, name, values, package)))
         except FAILURES as error:
-            raise outcome_of(error, self.keyspace, writing=False) from error
+            raise outcome_of(error, self.url, writing=False) from error
 
     def serial_rows(self, name: str, values: Sequence[Any] = ()) -> list[Any]:
         """Rows as the last conditional write left them, one that is under way included."""
@@ -89,7 +88,7 @@ class Session:
             bound.consistency_level = ConsistencyLevel.SERIAL
             return list(session.execute(bound))
         except FAILURES as error:
-            raise outcome_of(error, self.keyspace, writing=False) from error
+            raise outcome_of(error, self.url, writing=False) from error
 
     def conditional(self, name: str, values: Sequence[Any], *, package: str = _STORE) -> bool:
         """Whether a conditional write was applied."""
@@ -99,7 +98,7 @@ class Session:
             bound.is_idempotent = False
             return bool(session.execute(bound).one()[0])
         except FAILURES as error:
-            raise outcome_of(error, self.keyspace, writing=True) from error
+            raise outcome_of(error, self.url, writing=True) from error
 
     def on_every_node(self, name: str, *, package: str) -> list[tuple[str, list[Any]]]:
         """What each node that is up in this data centre answers."""
@@ -113,7 +112,7 @@ class Session:
                 found.append((host.address, list(session.execute(asked, host=host))))
             return found
         except FAILURES as error:
-            raise outcome_of(error, self.keyspace, writing=False) from error
+            raise outcome_of(error, self.url, writing=False) from error
 
     def alter(self, text: str, values: dict[str, Any] | None = None) -> None:
         """A statement that alters the schema. All processes send theirs to the same node, which does one at a time."""
@@ -122,7 +121,7 @@ class Session:
             hosts = sorted((pool.host for pool in session.get_pools()), key=str)
             session.execute(text, values, host=hosts[0] if hosts else None, timeout=DDL_TIMEOUT_S)
         except FAILURES as error:
-            raise outcome_of(error, self.keyspace, writing=True) from error
+            raise outcome_of(error, self.url, writing=True) from error
 
     # ------------------------------------------------------------ many at a time
 
@@ -134,7 +133,7 @@ class Session:
             try:
                 yield list(answer)
             except FAILURES as error:
-                raise outcome_of(error, self.keyspace, writing=False) from error
+                raise outcome_of(error, self.url, writing=False) from error
 
     def write(self, requests: Iterable[Request]) -> None:
         """Write all of them, in any order; they are done when this returns."""
@@ -175,7 +174,7 @@ class Session:
             while under_way:
                 yield under_way.popleft()[0].result()
         except FAILURES as error:
-            raise outcome_of(error, self.keyspace, writing=writing) from error
+            raise outcome_of(error, self.url, writing=writing) from error
 
     # ------------------------------------------------------------ statements
 
@@ -230,7 +229,7 @@ class Session:
         except FAILURES as error:
             if cluster is not None:
                 cluster.shutdown()
-            raise outcome_of(error, self.keyspace, writing=False) from None  # it may show the password
+            raise not_opened(error, self.url, self._timeout_s) from None  # it may show the password
         session.use_client_timestamp = False
         return cluster, session
 
@@ -287,8 +286,8 @@ def _cluster_of(url: Url, timeout_s: float) -> Cluster:
     )
     provider = None if url.user is None else PlainTextAuthProvider(url.user, url.password or "")
     return Cluster(
-        [(host.name, host.port or PORT) for host in url.hosts],
-        port=url.hosts[0].port or PORT,
+        [(host.name, host.port or PORTS[url.scheme]) for host in url.hosts],
+        port=url.hosts[0].port or PORTS[url.scheme],
         protocol_version=4,
         auth_provider=provider,
         ssl_context=tls_of(url),

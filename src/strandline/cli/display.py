@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from strandline.cli.output import emit, printable, say, seconds_text
+from strandline.errors import counted
 from strandline.pipeline.progress import Progress
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Totals:
 def strandline_text(strandline: int, now: int) -> str:
     """How far behind now the strandline is."""
     if not strandline:
-        return "not yet: a partition was never carried"
+        return "none yet: some partitions were never carried"
     return f"{seconds_text(max(0, now - strandline) / 10**6)} ago"
 
 
@@ -71,9 +72,9 @@ def progress_line(progress: Progress, now: int) -> str:
     """A batch as one line."""
     rate = progress.events / progress.seconds if progress.seconds > 0 else 0.0
     line = (
-        f"batch {progress.batch}: {progress.events:,} events in {seconds_text(progress.seconds)} ({rate:,.0f}/s), "
-        f"lag {progress.lag:,} actions, strandline {strandline_text(progress.strandline, now)}, "
-        f"quarantine {progress.quarantined:,}"
+        f"batch {progress.batch}: {counted(progress.events, 'event')} in {seconds_text(progress.seconds)} "
+        f"({rate:,.0f}/s), lag {counted(progress.lag, 'action')}, "
+        f"strandline {strandline_text(progress.strandline, now)}, quarantine {progress.quarantined:,}"
     )
     failing = [partition for partition in progress.partitions if partition.error]
     return line + "".join(f"\n  partition {p.partition} fails: {printable(p.error or '')}" for p in failing)
@@ -142,10 +143,12 @@ class LiveDisplay:
 
         quarantine = Text(f"quarantine {progress.quarantined:,}", style="bold red" if progress.quarantined else "")
         first = Text.assemble(
-            (f"{self._totals.events:,} events", "bold"), f"  {self._totals.events_per_s:,.0f}/s  batch {progress.batch}"
+            (counted(self._totals.events, "event"), "bold"),
+            f"  {self._totals.events_per_s:,.0f}/s  batch {progress.batch}",
         )
         second = Text.assemble(
-            f"strandline {strandline_text(progress.strandline, self._clock())}  lag {progress.lag:,} actions  ",
+            f"strandline {strandline_text(progress.strandline, self._clock())}  "
+            f"lag {counted(progress.lag, 'action')}  ",
             quarantine,
         )
         return Group(first, second, _bars(progress))

@@ -12,17 +12,21 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from strandline import __version__
+from strandline.backends import LIBRARIES, Library, backend_of
 from strandline.cli import extras
+from strandline.cli.failure import spoken
 from strandline.cli.masking import masked
 from strandline.cli.options import Options
 from strandline.cli.output import bytes_text, console, emit, say, table, time_text
-from strandline.errors import StrandlineError
-from strandline.settings import cores
+from strandline.errors import StrandlineError, counted
+from strandline.settings import Settings, cores
+from strandline.urls import Url, urls_of
 
 State = Literal["ok", "missing", "warning", "wrong"]
 EXIT_WRONG = 7
@@ -46,7 +50,7 @@ def doctor(options: Options) -> int:
 
     Example: strandline doctor --url sqlite:orders
     """
-    findings = [*core(), *machine(_folder_of(options)), *spark(), *others(), *_journal(options)]
+    findings = [*core(), *machine(_folder_of(options)), *spark(), *others(), *journal(options)]
     if options.json:
         for finding in findings:
             emit(finding)
@@ -109,19 +113,22 @@ def others() -> Iterator[Finding]:
             yield Finding(f"extra {extra}", "ok", use)
 
 
-def _checked(name: str, check: Callable[[], str]) -> Finding:
-    """What a check finds, warns of or refuses."""
+def _checked(name: str, check: Callable[[], str], where: str = "", told: list[str] | None = None) -> Finding:
+    """What a check finds, warns of or refuses; each warning once, and none that was `told` before."""
+    place = f"{where}: " if where else ""
     try:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             found = check()
     except StrandlineError as error:
-        return Finding(name, "wrong", masked(error.message), error.hint)
+        message, hint, _ = spoken(error)
+        return Finding(name, "wrong", masked(message if where in message else place + message), hint)
     except ImportError as error:
         return Finding(name, "wrong", f"{error.name or 'a module'} is missing", "pip install strandline")
-    if warned:
-        return Finding(name, "warning", found, str(warned[0].message))
-    return Finding(name, "ok", found)
+    told = [] if told is None else told
+    new = [text for text in dict.fromkeys(str(warning.message) for warning in warned) if text not in told]
+    told += new
+    return Finding(name, "warning" if new else "ok", masked(place + found), masked("; ".join(new)))
 
 
 def _sqlite() -> str:
@@ -175,19 +182,56 @@ def _folder_of(options: Options) -> Path:
     return folder
 
 
-def _journal(options: Options) -> Iterator[Finding]:
-    """Whether the journal opens, and how it is."""
+def journal(options: Options) -> Iterator[Finding]:
+    """The client libraries of a journal, whether it opens, and how it is: log and store each, if they are two."""
     if not options.places:
         return
-    name = masked(" ".join(options.target().values()))
-    yield _checked(name, lambda: _opened(options))
+    try:
+        urls = urls_of(**options.target())
+    except StrandlineError as error:
+        message, hint, _ = spoken(error)
+        yield Finding("journal", "wrong", masked(message), hint)
+        return
+    for scheme in dict.fromkeys(url.scheme for url in urls):
+        if scheme in LIBRARIES:
+            yield _library(LIBRARIES[scheme])
+    if "url" in options.places:
+        yield _checked("journal", lambda: _opened(options, partitions=True), masked(options.places["url"]))
+        return
+    settings = Settings.of({**options.settings, "schema": "check"})
+    told: list[str] = []
+    log = _checked("log", lambda: _opened_log(urls.log, settings), str(urls.log), told)
+    yield log
+    if log.state == "wrong":
+        yield _checked("store", lambda: _opened_store(urls.store, settings), str(urls.store))
+    else:
+        yield _checked("store", lambda: _opened(options), str(urls.store), told)
 
 
-def _opened(options: Options) -> str:
+def _library(library: Library) -> Finding:
+    found = extras.installed(library.package)
+    if found is None:
+        return Finding(library.package, "wrong", "not installed", extras.install(library.extra))
+    return Finding(library.package, "ok", found)
+
+
+def _opened_log(url: Url, settings: Settings) -> str:
+    with closing(backend_of(url).open_log(url, settings, None, create=False)) as log:
+        return f"opens; {counted(log.partitions, 'partition')}"
+
+
+def _opened_store(url: Url, settings: Settings) -> str:
+    with closing(backend_of(url).open_store(url, settings, None, None)) as store:
+        return f"opens; {counted(store.settings.partitions, 'partition')}"
+
+
+def _opened(options: Options, *, partitions: bool = False) -> str:
+    """Both, and that they belong together."""
     with options.connect() as s:
         status = s.status()
     lag = sum(partition.lag_actions for partition in status.partitions)
-    return f"opens; {len(status.partitions)} partitions, lag {lag:,} actions, {status.quarantined} quarantined"
+    counts = [counted(len(status.partitions), "partition")] * partitions
+    return "opens; " + ", ".join([*counts, f"lag {counted(lag, 'action')}", f"{status.quarantined} quarantined"])
 
 
 def _summary(findings: list[Finding]) -> str:

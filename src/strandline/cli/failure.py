@@ -7,10 +7,11 @@ import errno
 import json
 import math
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from strandline.cli.masking import masked
 from strandline.cli.output import plain, printable
@@ -49,25 +50,54 @@ def usage_error(error: Any) -> InvalidInput:
     return InvalidInput(f"{path}: {message[:1].lower()}{message[1:]}", code="option", hint=see)
 
 
+class Spoken(NamedTuple):
+    """What an error says, in the words of the command line: options where Python has arguments."""
+
+    message: str
+    hint: str
+    facts: dict[str, Any]
+
+
+def spoken(error: StrandlineError) -> Spoken:
+    """An error for people who type commands."""
+    message, hint, facts = error.message, error.hint, error.facts
+    if error.name == "SchemaMismatch.no_schema":
+        hint = "is the URL right? `strandline append` makes a new one"
+    for words, said in _ARGUMENTS:
+        message, hint = words.sub(said, message), words.sub(said, hint)
+    if facts.get("field") in ("url", "log", "store"):
+        message, facts = f"--{message}", {**facts, "field": f"--{facts['field']}"}
+    return Spoken(message, _ACCEPT.sub("--set accept_power_loss=true", hint), facts)
+
+
+_ARGUMENTS = (
+    (re.compile(r"(?<![\w?&-])(url|log|store)=URL\b"), r"--\1 URL"),
+    (re.compile(r"(?<![\w?&-])(url|log|store|work)=(?=[ ;,]|$)"), r"--\1"),
+    (re.compile(r'(?<![\w?&-])schema="(\w+)"'), r"--set schema=\1"),
+)
+_ACCEPT = re.compile(r"\baccept_power_loss(=[Tt]rue)?\b")
+
+
 def report(error: StrandlineError, *, as_json: bool) -> int:
     """Say what went wrong, on stderr; the exit code."""
+    message, hint, facts = spoken(error)
     if as_json:
         problem = {
             "title": type(error).__name__,
             "code": error.code,
-            "detail": error.message,
-            "hint": error.hint,
+            "detail": message,
+            "hint": hint,
             "applied": error.applied,
             "retryable": error.retryable,
             "exit_code": error.exit_code,
-            "facts": plain(error.facts),
+            "facts": plain(facts),
         }
         _write(json.dumps(_told(problem)))
         return error.exit_code
     outcome = "; the outcome is unknown" if error.applied == "unknown" else ""
-    _write(masked(f"error: {printable(error.message)} [{error.name}{outcome}]"))
-    if error.hint:
-        _write(masked(f"hint: {printable(error.hint)}"))
+    _write(masked(f"error: {printable(message)} [{error.name}{outcome}]"))
+    if hint:
+        _write(masked(f"hint: {printable(hint)}"))
     return error.exit_code
 
 

@@ -17,7 +17,7 @@ import typer
 from strandline.cli.arguments import pairs
 from strandline.cli.failure import unknown
 from strandline.cli.masking import remember
-from strandline.errors import InvalidInput, SchemaMismatch, shown
+from strandline.errors import InvalidInput, shown
 from strandline.settings import Settings, parse_setting
 
 if TYPE_CHECKING:
@@ -87,20 +87,22 @@ class Options:
                 hint="leave one of them out",
                 field="--url",
             )
+        for name, other in (("log", "store"), ("store", "log")):
+            if name in self.places and other not in self.places:
+                raise InvalidInput(
+                    f"--{other}: missing; allowed --url, or --log and --store",
+                    code="url_incomplete",
+                    hint=f"give --{other} too",
+                    field=f"--{other}",
+                )
         return dict(self.places)
 
     def connect(self, *, create: bool = False) -> Strandline:
         """Open it. Commands that only look make nothing: a mistyped folder stays absent."""
         from strandline.connect import connect
 
-        if create:
-            return connect(**self.target(), **self.settings)
-        try:
-            return connect(**self.target(), **{"schema": "check", **self.settings})
-        except SchemaMismatch as error:
-            if error.code == "no_schema":
-                error.hint = "is --url right? `strandline append` makes a new one"
-            raise
+        schema = {} if create else {"schema": "check"}
+        return connect(**self.target(), **{**schema, **self.settings})
 
 
 def with_options(function: Callable[..., int | None]) -> Callable[..., int | None]:

@@ -17,7 +17,7 @@ from strandline.cli.display import display_for
 from strandline.cli.options import Options
 from strandline.cli.output import console, emit, note, printable, say, table, time_text
 from strandline.cli.record import Yes
-from strandline.errors import Unavailable, invalid, shown
+from strandline.errors import Unavailable, counted, invalid, shown
 from strandline.pipeline.progress import Progress
 from strandline.rows import QuarantineRow
 
@@ -33,7 +33,7 @@ def run(
 
     Example: strandline pipeline run --once --url sqlite:orders
     """
-    target = options.target()
+    options.connect(create=True).close()  # what is wrong with log or store is told before Spark is started
     from strandline.pipeline.replicate import run as carry
 
     if not options.json:
@@ -41,10 +41,11 @@ def run(
     stop = threading.Event()
     with _stopped_by_signal(stop), display_for(json=options.json) as display:
         guard = Guard(display.show, stop)
-        done = carry(**target, once=once, progress=guard, stop=stop, master=master, **options.settings)
+        done = carry(**options.target(), once=once, progress=guard, stop=stop, master=master, **options.settings)
     guard.raise_if_unread()
     if not options.json:
-        say(f"carried {done.events:,} events, {done.actions:,} actions; strandline {time_text(done.strandline)}")
+        reached = f"; all recorded up to {time_text(done.strandline)} is in the store" if done.strandline else ""
+        say(f"carried {counted(done.events, 'event')}{reached}")
 
 
 class Guard:
@@ -118,7 +119,7 @@ def replay(
     if options.json:
         emit({"out": out, "events": events})
     else:
-        say(f"{events:,} events in {printable(out)}")
+        say(f"{counted(events, 'event')} in {printable(out)}")
 
 
 def _spark_gave_up(error: Exception) -> Unavailable:

@@ -69,7 +69,7 @@ def picture(look: Status) -> RenderableType:
 def summary(look: Status) -> list[str]:
     """What holds for all partitions."""
     age = look.strandline_age_s
-    strandline = "none yet: a partition was never carried" if age is None else f"{time_text(look.strandline)}, "
+    strandline = "none yet: some partitions were never carried" if age is None else f"{time_text(look.strandline)}, "
     holder = "nobody: start it with `strandline pipeline run`"
     if look.lease_holder is not None:
         holder = f"{printable(look.lease_holder)} since {time_text(look.lease_since)}"

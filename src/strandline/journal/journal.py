@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from strandline import forks
-from strandline.errors import Conflict, InvalidInput, Unavailable, Unsupported, invalid
+from strandline.errors import Conflict, InvalidInput, Unavailable, Unsupported, counted, invalid
 from strandline.journal import checks, verdict
 from strandline.journal.heads_cache import HeadsCache
 from strandline.journal.judge import Judge
@@ -334,7 +334,8 @@ class Journal:
 
     def __repr__(self) -> str:
         log, store = type(self._log).__name__, type(self._store).__name__
-        return f"<Journal {log} of {self._log.partitions} partitions, {store}{', closed' if self._closed else ''}>"
+        partitions = counted(self._log.partitions, "partition")
+        return f"<Journal {log} of {partitions}, {store}{', closed' if self._closed else ''}>"
 
     def __enter__(self) -> Self:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from strandline.errors import NotFound
+from strandline.errors import NotFound, counted
 from strandline.log.api import Log
 from strandline.record import is_mark
 from strandline.rows import Pointer
@@ -126,5 +126,5 @@ def _warnings(partitions: tuple[PartitionStatus, ...], settings: Settings, quara
                 f"pointer is at {partition.pointer}: what lies between is lost"
             )
     if quarantined:
-        warnings.append(f"{quarantined} records are quarantined; see `strandline pipeline quarantine`")
+        warnings.append(f"{counted(quarantined, 'record')} quarantined; see `strandline pipeline quarantine`")
     return warnings

@@ -12,7 +12,6 @@ gives the answers to appends, and looks now and then whether the topic is still 
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -31,6 +30,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from strandline import forks
+from strandline.cautions import caution
 from strandline.errors import SchemaMismatch, StrandlineError, Unavailable
 from strandline.log.api import Answered, Draft, Page, Recorded
 from strandline.log.kafka_client import (
@@ -85,7 +85,7 @@ class KafkaLog:
         self._topic = topic
         self._generation = forks.generation
         self._closed = False
-        self._said = Said()
+        self._said = Said(f"kafka://{bootstrap}/{topic}")
         self._broken = False
         self._refusal: Callable[[], StrandlineError] | None = None
         client = client or {}
@@ -455,9 +455,7 @@ def _replaced(topic: str, stored: str, given: str) -> SchemaMismatch:
 
 
 def _warn_power_loss(topic: str, replicas: int) -> None:
-    warnings.warn(
-        f"topic {topic}: accept_power_loss is on; a power cut, or the loss of one of {replicas} replicas, can lose "
-        "acknowledged appends",
-        RuntimeWarning,
-        stacklevel=3,
+    lost = "its one replica" if replicas == 1 else f"one of {replicas} replicas"
+    caution(
+        f"topic {topic}: accept_power_loss is on; a power cut, or the loss of {lost}, can lose acknowledged appends"
     )

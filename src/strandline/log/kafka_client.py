@@ -7,6 +7,8 @@ and all readers see the same.
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from ipaddress import ip_address
@@ -15,9 +17,19 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from strandline.errors import Applied, InvalidInput, SchemaMismatch, StrandlineError, Unavailable, Unsupported, invalid
+from strandline.errors import (
+    Applied,
+    InvalidInput,
+    SchemaMismatch,
+    StrandlineError,
+    Unavailable,
+    Unsupported,
+    invalid,
+    no_answer,
+    unreachable,
+)
 from strandline.settings import Settings
-from strandline.urls import Url
+from strandline.urls import PORTS, Url
 
 GROUP: Final = "strandline"
 """The library wants a name; no group is ever joined, and nothing is committed."""
@@ -26,7 +38,6 @@ ENVELOPE_BYTES: Final = 64 * 1024
 """What a record may have beside header and value of an append: its key, and what Kafka writes around it."""
 FETCH_WAIT_MS: Final = 5
 """How long a broker keeps a fetch that finds nothing: a consumer that is sent elsewhere waits for it."""
-PORT: Final = 9092
 SASL_MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 RECONNECT_MS, RECONNECT_MAX_MS = 50, 1000
 RETRY_S: Final = 0.05
@@ -46,10 +57,8 @@ _SAFE_CONSUMER: Final = {
 
 def bootstrap_of(url: Url) -> str:
     """The brokers that a URL names, as the library takes them."""
-    return ",".join(
-        f"[{host.name}]:{host.port or PORT}" if ":" in host.name else f"{host.name}:{host.port or PORT}"
-        for host in url.hosts
-    )
+    named = ((f"[{host.name}]" if ":" in host.name else host.name, host.port) for host in url.hosts)
+    return ",".join(f"{name}:{port or PORTS[url.scheme]}" for name, port in named)
 
 
 def client_of(url: Url) -> Config:
@@ -171,16 +180,78 @@ class Said:
 
     text = ""
     code = 0
+    down_since: float | None = None
+    """Since when none of the brokers can be used."""
+
+    def __init__(self, where: str = "") -> None:
+        self.where = where
+        """The cluster and its topic, as people name them."""
 
     def hear(self, error: KafkaError) -> None:
         """Told by the library. That all are down says less than why one of them is."""
-        if not (self.text and error.code() == KafkaError._ALL_BROKERS_DOWN):
+        down = error.code() == KafkaError._ALL_BROKERS_DOWN
+        if down and self.down_since is None:
+            self.down_since = time.monotonic()
+        if not (self.text and down):
             self.text, self.code = error.str(), error.code()
 
     def forget(self) -> None:
         """A broker has answered."""
         if self.text:
-            self.text, self.code = "", 0
+            self.text, self.code, self.down_since = "", 0, None
+
+    @property
+    def why(self) -> str:
+        """What it means, in plain words; empty if nothing was said."""
+        return "no broker can be reached" if self.code == KafkaError._ALL_BROKERS_DOWN else _reason(self.text)[0]
+
+    def unreachable(self, timeout_s: float) -> Unavailable:
+        """The error for a cluster that never answered."""
+        why, hint = _reason(self.text)
+        named = re.match(r"(?:\w+://)?([^/\s]+)/\d+: ", self.text)  # with a broker's number: a host that the URL lacks
+        if named and not hint:
+            why, hint = f"its broker gives {named[1]} as its address: {why}", "mend advertised.listeners of the broker"
+        return unreachable("Kafka", self.where, why or no_answer(timeout_s), hint)
+
+
+_KNOWN: Final = "|".join(SASL_MECHANISMS)
+_HERE: Final = ""  # start it there, or mend host and port
+_REASONS: Final = [
+    (r"Connection refused", "the connection is refused", _HERE),
+    (r"Failed to resolve", "no such host", _HERE),
+    (r"Invalid response size", "what answers there is not Kafka", _HERE),
+    (r"supported mechanisms: +\(", "this listener asks for no user", "leave user and password out of the URL"),
+    (rf"supported mechanisms: \S*?({_KNOWN})", "it has another SASL mechanism", r"give ?sasl_mechanism=\1 in the URL"),
+    (
+        r"supported mechanisms: (\S+)",
+        r"it takes \1 alone",
+        "let the broker take SCRAM-SHA-512 too",
+    ),
+    (r"(?i)authentication (failed|error)", "it refuses this user", "check user and password in the URL"),
+    (
+        r"certificate verify failed",
+        "its certificate cannot be verified",
+        "give ?ssl_ca_location=FILE, and each host by its name in the certificate",
+    ),
+    (
+        r"SSL_HANDSHAKE",
+        "this listener does not speak TLS",
+        "give the port of a listener with TLS; on this machine ?security_protocol=plaintext needs none",
+    ),
+    (
+        r"brokers are down",
+        "it closes every connection",
+        "does it ask for a user, or for TLS? give kafka://USER:PASSWORD@HOST…, or ?security_protocol=ssl",
+    ),
+]
+"""What the library says, what that means, and what to do."""
+
+
+def _reason(text: str) -> tuple[str, str]:
+    for words, why, hint in _REASONS:
+        if found := re.search(words, text):
+            return found.expand(why), found.expand(hint)
+    return text, ""
 
 
 AWAY: Final = {
@@ -239,7 +310,8 @@ def translated(
     """
     code = error.code()
     heard = said or Said()
-    told = "; ".join(text for text in (error.str(), heard.text) if text)
+    doing = f"{heard.where}: {doing}" if heard.where else doing
+    told = heard.why or error.str()
     unknown = wrote and code not in _NOT_SENT
     applied: Applied = "unknown" if unknown else "no"
     retry = "retry with an append id, or read the head" if unknown else "call again"
@@ -264,7 +336,7 @@ def translated(
         )
     if code in TIMEOUT and not heard.text:
         return Unavailable(
-            f"{doing}: Kafka did not answer in time: {told}", code="timeout", hint=retry, applied=applied, topic=topic
+            f"{doing}: Kafka did not answer in time", code="timeout", hint=retry, applied=applied, topic=topic
         )
     if code in AWAY or code in TIMEOUT or error.retriable():
         hint = f"is the broker running? {retry}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, NamedTuple
@@ -16,12 +16,15 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from strandline.errors import Unsupported, shown
+from strandline.errors import Unsupported, counted, shown
 from strandline.log.kafka_client import ATTEMPT_S, AWAY, ENVELOPE_BYTES, RETRY_S, TIMEOUT, Said, refresh, translated
 from strandline.settings import Settings
 
 REPLICAS_LEAST, IN_SYNC_LEAST = 3, 2
 SETTLE_S: Final = 5.0
+LOOK_S: Final = 0.05
+REFUSED_S: Final = 2.0
+"""How long all brokers must have refused us before a first call gives up: one of them may be starting again."""
 
 
 class Topic(NamedTuple):
@@ -40,6 +43,7 @@ class Admin:
     def __init__(self, client: AdminClient, topic: str, timeout_s: float, said: Said) -> None:
         self.client, self.topic, self.timeout_s = client, topic, timeout_s
         self._library = said
+        self._reached = False
         self._settled = 0.0
 
     def _said(self) -> Said:
@@ -48,8 +52,20 @@ class Admin:
 
     def _heard(self) -> None:
         """Kafka answered: what was said before holds no more."""
+        self._reached = True
         if self._library.text:
             self._said().forget()
+
+    def _answers(self, futures: Iterable[Future[Any]], attempt_s: float) -> list[Any]:
+        """The results of futures. Until Kafka has answered once, brokers that refuse us all are not waited for."""
+        waited = list(futures)
+        deadline = time.monotonic() + attempt_s + 1
+        while not self._reached and time.monotonic() < deadline and not all(future.done() for future in waited):
+            self.client.poll(LOOK_S)
+            since = self._library.down_since
+            if since is not None and time.monotonic() - since > REFUSED_S:
+                raise self._library.unreachable(self.timeout_s)
+        return [future.result(max(0.0, deadline - time.monotonic())) for future in waited]
 
     def ask(self, doing: str, call: Callable[[float], Mapping[Any, Future[Any]]]) -> list[Any]:
         """The answers to a call that gives futures; asked again while brokers are busy with themselves."""
@@ -59,7 +75,7 @@ class Admin:
             attempt_s = min(patience_s, max(0.1, deadline - time.monotonic()))
             patience_s *= 2
             try:
-                answers = [future.result(attempt_s + 1) for future in call(attempt_s).values()]
+                answers = self._answers(call(attempt_s).values(), attempt_s)
                 self._heard()
                 return answers
             except KafkaException as exception:
@@ -67,8 +83,11 @@ class Admin:
             except FutureTimeoutError:
                 error, cause = KafkaError(KafkaError._TIMED_OUT), None
             code = error.code()
+            self._reached = self._reached or code > 0  # a broker's own answer; the library's are below 0
             again = code in AWAY or code in TIMEOUT or (error.retriable() and code not in _ANSWERS)
             again = again or (code == KafkaError.UNKNOWN_TOPIC_OR_PART and time.monotonic() < self._settled)
+            if again and time.monotonic() >= deadline and not self._reached:
+                raise self._said().unreachable(self.timeout_s) from cause
             if not again or time.monotonic() >= deadline:
                 raise translated(error, doing, topic=self.topic, said=self._said()) from cause
             refresh(self.client, self.topic)
@@ -117,7 +136,7 @@ class Admin:
         if brokers < replicas:
             raise _unsafe(
                 self.topic,
-                f"{brokers} brokers, and {REPLICAS_LEAST} replicas are needed",
+                f"{counted(brokers, 'broker')}, and {REPLICAS_LEAST} replicas are needed",
                 "add brokers, or accept that a power cut loses what was acknowledged: accept_power_loss=true",
                 brokers=brokers,
             )
@@ -175,7 +194,7 @@ def check(topic: Topic, settings: Settings) -> None:
     if settings.partitions is not None and settings.partitions != topic.partitions:
         raise _unsafe(
             topic.name,
-            f"{topic.partitions} partitions; needed {settings.partitions}",
+            f"{counted(topic.partitions, 'partition')}; needed {settings.partitions}",
             "leave the setting partitions out, or give a new topic",
             setting="partitions",
             found=topic.partitions,
@@ -186,7 +205,7 @@ def check(topic: Topic, settings: Settings) -> None:
     if topic.replicas < REPLICAS_LEAST:
         raise _unsafe(
             topic.name,
-            f"{topic.replicas} replicas; needed {REPLICAS_LEAST}",
+            f"{counted(topic.replicas, 'replica')}; needed {REPLICAS_LEAST}",
             "reassign its partitions to more brokers, or accept that a power cut loses what was acknowledged: "
             "accept_power_loss=true",
             setting="replicas",
@@ -201,7 +220,7 @@ def grown(topic: str, before: int, now: int) -> Unsupported:
     """The error for a topic that got more partitions under us: keys would be looked for elsewhere."""
     return _unsafe(
         topic,
-        f"{now} partitions, and it had {before}",
+        f"{counted(now, 'partition')}, and it had {before}",
         "another number of partitions is another log: give a new topic",
         setting="partitions",
         found=now,

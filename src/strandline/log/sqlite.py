@@ -11,7 +11,6 @@ lets other threads have the interpreter: there are few, whatever the number of d
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
@@ -20,6 +19,7 @@ from uuid import uuid4
 
 import apsw
 
+from strandline.cautions import caution
 from strandline.clock import now_us
 from strandline.errors import Corrupt
 from strandline.fold import FOLD_VERSION, Duplicate, Effect, EventsAppended, Refused, fold
@@ -351,8 +351,4 @@ def _fetch(
 
 
 def _warn_power_loss(path: Path) -> None:
-    warnings.warn(
-        f"{path}: accept_power_loss is on; a power cut can lose the last acknowledged appends",
-        RuntimeWarning,
-        stacklevel=3,
-    )
+    caution(f"{path}: accept_power_loss is on; a power cut can lose the last acknowledged appends")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from strandline.cautions import caution
 from strandline.errors import Unsupported
 
 VERSION_LEAST: Final = 130_000
@@ -52,12 +52,12 @@ def check_server(server: Server, where: str, *, accept_power_loss: bool) -> None
     if encoding.upper() not in {"UTF8", "UTF-8"}:
         raise _unsafe(where, "server_encoding", encoding, "UTF8", "create the database with ENCODING 'UTF8'")
     if commit == "off":
-        _warn(f"{where}: synchronous_commit is off; a crash of the server can lose the last acknowledged appends")
+        caution(f"{where}: synchronous_commit is off; a crash of the server can lose the last acknowledged appends")
     if settings.get("data_checksums") == "off":
-        _warn(f"{where}: no page checksums: the server does not notice a damaged page")
+        caution(f"{where}: no page checksums: the server does not notice a damaged page")
     for name in SETTINGS:
         if name not in settings:
-            _warn(f"{where}: the server has no setting {name}: make sure that what it acknowledges is durable")
+            caution(f"{where}: the server has no setting {name}: make sure that what it acknowledges is durable")
 
 
 def _unsafe(where: str, setting: str, found: str, needed: str, hint: str) -> Unsupported:
@@ -69,7 +69,3 @@ def _unsafe(where: str, setting: str, found: str, needed: str, hint: str) -> Uns
         found=found,
         needed=needed,
     )
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=6)

@@ -58,6 +58,8 @@ def open_database(
 
     def opened(connection: Connection, server: Server, schema: Schema) -> Database:
         if not schemas.is_there(connection, schema) or not schemas.fixed_settings(connection, schema):
+            if settings.schema == "create" and kind == "store":
+                schemas.check_right_to_create(connection, schema)  # also where only its log is to be made first
             if not create:
                 raise _no_schema(pool.where, schema)
             locks = advisory and server.advisory_locks

@@ -16,7 +16,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from strandline import forks
-from strandline.errors import InvalidInput, StrandlineError, Unavailable, Unsupported
+from strandline.errors import InvalidInput, StrandlineError, Unavailable, Unsupported, no_answer, unreachable
 from strandline.postgres.arrays import register
 from strandline.postgres.exchange import Connection
 from strandline.postgres.outcomes import Doing, lost, outcome_of
@@ -128,8 +128,11 @@ class Pool:
         return connection
 
     def _translated_connect(self, error: psycopg.Error) -> StrandlineError | psycopg.Error:
-        # libpq says in words alone why a server let nobody in.
+        # libpq says in words alone why a server let nobody in, or that there is none.
         text = str(error)
+        for words, why in _NOT_THERE.items():
+            if error.sqlstate is None and re.search(words, text):
+                return unreachable("PostgreSQL", self.where, why or no_answer(self._arguments["connect_timeout"]))
         for words, state in _REASONS.items():
             if error.sqlstate is None and re.search(words, text):
                 error.sqlstate = state
@@ -149,6 +152,14 @@ class Pool:
             self._free.notify()
 
 
+_NOT_THERE: Final = {
+    "Connection refused": "the connection is refused",
+    "resolve host|translate host name": "no such host",
+    "No such file or directory": "no such socket",
+    "invalid response to SSL|unexpected message": "what answers there is not PostgreSQL",
+    "closed the connection": "it closes every connection",
+    "timeout expired": "",
+}
 _REASONS: Final = {
     "password authentication failed|no password supplied": "28P01",
     'no pg_hba.conf entry|role ".*" does not exist|authentication failed': "28000",

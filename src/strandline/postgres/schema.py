@@ -107,6 +107,13 @@ def is_there(connection: Connection, schema: Schema) -> bool:
     return bool(found.fetchone())
 
 
+def check_right_to_create(connection: Connection, schema: Schema) -> None:
+    """`InsufficientPrivilege`, as the server would raise it, for a user who could not make the schema's tables."""
+    ((allowed,),) = connection.execute(schema.own("may_create"), (schema.name,)).fetchall()
+    if not allowed:
+        raise psycopg.errors.InsufficientPrivilege(f"this user has no right to create tables in schema {schema.name}")
+
+
 def create(
     connection: Connection,
     schema: Schema,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import apsw
 
+from strandline.cautions import caution
 from strandline.errors import Unsupported
 
 SQLITE_VERSION_LEAST = (3, 51, 3)
@@ -58,9 +58,7 @@ def check_file_system(path: Path, mountinfo: Path = MOUNTINFO) -> None:
             mount=mount,
         )
     if kind == "fuse" or kind.startswith(("fuse.", "fuseblk")):
-        warnings.warn(
-            f"{path} is on {kind} ({mount}): make sure that it keeps locks and syncs", RuntimeWarning, stacklevel=2
-        )
+        caution(f"{path} is on {kind} ({mount}): make sure that it keeps locks and syncs")
 
 
 def file_system_of(path: Path, mountinfo: Path = MOUNTINFO) -> tuple[str, str]:

@@ -61,6 +61,8 @@ def open_database(
     with _opening:
         try:
             if not _has_schema(path, known, settings, vfs):
+                if kind == "store" and settings.schema == "create":
+                    files.check_folder(path)  # also where only its log is to be made first
                 if not create:
                     raise _no_schema(path)
                 _create(path, known, settings, fixed or {}, vfs)

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
@@ -77,6 +78,17 @@ def prepare_folder(path: Path) -> None:
         ) from None
     except OSError as error:
         raise unusable(folder, error.strerror) from None
+
+
+def check_folder(path: Path) -> None:
+    """`Unavailable.away` for a file that could not be made where it should be. Nothing is made."""
+    if path.exists() or not path.parent.is_dir():
+        return
+    try:
+        with TemporaryFile(dir=path.parent):  # it has no name there
+            return
+    except OSError as error:
+        raise unusable(path, error.strerror) from None
 
 
 def create_file(path: Path) -> None:
