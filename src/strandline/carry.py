@@ -241,9 +241,7 @@ def _add_events(
 def _listed(record: Record, timestamp: int, reason: str, effect: EventsAppended | None = None) -> QuarantineRow:
     value = record.value if record.value is None else record.value[:VALUE_BYTES_MAX]
     numbers = (effect.life, effect.first, effect.last) if effect else (None, None, None)
-    return QuarantineRow(
-        record.partition, record.offset, timestamp, record.key, reason, record.header, value, *numbers
-    )
+    return QuarantineRow(record.partition, record.offset, timestamp, record.key, reason, record.header, value, *numbers)
 
 
 def _agree(record: Record, effect: Effect) -> None:
