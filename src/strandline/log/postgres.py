@@ -5,8 +5,9 @@ brings the heads of its keys and the server's clock; the second records what the
 and timestamps are given while the rows are held, until the commit: the order of offsets is the order of commits, and a
 reader misses no late one. Offsets of a partition run from 0 without holes; refused and duplicate appends take none.
 
-Who writes its partitions alone needs one round trip (`recent.py`): what it knows from its last appends still holds, and
-the one statement that records and commits makes sure of it. Any number of processes may write all the same.
+Who writes its partitions alone needs one round trip (`recent.py`): what it knows from its last appends still holds, a
+key of which it knows nothing is new, and the one statement that records and commits makes sure of it. Any number of
+processes may write all the same.
 
 Waiting looks at the newest offsets. A bell (`postgres.bell`) wakes it; it is rung after a commit and not by it, so that
 commits need not wait in one queue.
@@ -108,7 +109,7 @@ class PostgresLog:
         partitions = sorted({draft.partition for draft in drafts})
         lefts = self._recent.take(partitions)
         known = _known(drafts, lefts)
-        if len(lefts) == len(partitions) and len(known) == len(digests):
+        if len(lefts) == len(partitions) and (len(known) == len(digests) or self._recent.may_guess()):
             answers = self._append_at_once(drafts, digests, known, lefts)
             if answers is not None:
                 return answers
@@ -137,7 +138,10 @@ class PostgresLog:
     def _append_at_once(
         self, drafts: Sequence[Draft], digests: Mapping[str, bytes], known: Mapping[str, State], lefts: dict[int, Left]
     ) -> list[Recorded] | None:
-        """Append from where the partitions were left, in one round trip; None if that cannot be done."""
+        """Append from where the partitions were left, in one round trip; None if that cannot be done.
+
+        Keys that are not known are taken for new ones. That holds if the log has no state of theirs.
+        """
         starts = {partition: left.end for partition, left in lefts.items()}
         ends = dict(starts)
         now = self._clock or self._recent.now_us
@@ -149,13 +153,17 @@ class PostgresLog:
         offsets, timestamps = zip(*[starts[partition] for partition in sorted(starts)], strict=True)
         name = "append_at_once" if len(starts) == 1 else "append_all_at_once"  # the first is quicker
         arrays = (*_arrays(records, digests, changed, ends), bigints(offsets), bigints(timestamps), clock)
-        told = self._database.execute(self._database.sent(name, *arrays))
+        new = [digest for key, digest in digests.items() if key not in known]
+        told = self._database.execute(self._database.sent(name, *arrays, blobs(new)))
         if not told.ntuples:
-            self._recent.met_others(lefts)
-            lefts.clear()
+            if new:  # who asks for their states also sees whether the partitions moved
+                self._recent.guessed_wrong()
+            else:
+                self._recent.met_others(lefts)
+                lefts.clear()
             return None
         self._recent.told(_int(told.get_value(0, 0)))
-        self._leave(drafts, {**known, **changed}, lefts, starts, ends)
+        self._leave(drafts, {**dict.fromkeys(digests), **known, **changed}, lefts, starts, ends)
         self._announce()
         return answers
 

@@ -4,6 +4,7 @@
     no answer in time, 57014, 55P03, 25P03     Unavailable.timeout          no; unknown once COMMIT was sent
     connection lost, 08…, 57P…                 Unavailable.away             no; unknown once COMMIT was sent
     40001, 40P01: serialization, deadlock      Unavailable.serialization    no
+    26000, 42P05: prepared in another session  Unavailable.serialization    no
     53100: disk full                           Unavailable.no_space         no
     53…: connections, memory                   Unavailable.overloaded       no
     58…: the server's own I/O                  Unavailable.log_failed       no; unknown once COMMIT was sent
@@ -32,7 +33,7 @@ RETRY: Final = "call again"
 RETRY_UNKNOWN: Final = "retry with an append id, or read the head, to learn the outcome"
 _TIMEOUT: Final = {"57014", "55P03", "25P03", "25P04"}
 _ENDED_BEFORE_COMMIT: Final = {"25P03", "25P04", "55P03"}
-_SERIALIZATION: Final = {"40001", "40P01"}
+_SERIALIZATION: Final = {"40001", "40P01", "26000", "42P05"}
 _REFUSED: Final = {"28000", "28P01", "42501", "3D000"}
 _SCHEMA: Final = {"42P01", "42703", "3F000"}
 _HINTS: Final = {
