@@ -340,9 +340,12 @@ class TestPooledPostgresLog(LogContract):
 
 def test_a_pooler_that_does_not_show_costs_a_second_try(log: PostgresLog, monkeypatch: pytest.MonkeyPatch) -> None:
     forget_sessions(monkeypatch)
+    partition = partition_for(KEY)
     for number in range(5):
         (answer,) = log.append([draft_of(KEY, expected=number)])
         assert answer.effect == EventsAppended(number + 1, number + 1, number, 1)
+        assert log.newest()[partition] == number
+        assert len(log.read(partition, after=-1, key=KEY).records) == number + 1
     assert [record.offset for record in everything(log, partition_for(KEY))] == list(range(5))
 
 

@@ -30,7 +30,7 @@ from strandline.log.refusals import check_fold_version, check_holes, check_trim,
 from strandline.log.states import state_in, state_text
 from strandline.log.waiting import Arrivals
 from strandline.postgres import Transaction, open_database
-from strandline.postgres.arrays import Binary, bigints, blobs, integers, texts
+from strandline.postgres.arrays import Binary, bigint, bigints, blobs, boolean, integer, integers, text, texts
 from strandline.postgres.bell import Bell
 from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
@@ -259,8 +259,8 @@ class PostgresLog:
     def _read_key(
         self, key: str, partition: int, after: int, to: int, limit: int, bytes_max: int, values: bool
     ) -> Page:
-        asked = (partition, after, to, limit, values, bytes_max, _int(key_digest(key)[:8]), key)
-        rows = self._database.rows("read_key", asked)
+        bounds = (integer(partition), bigint(after), bigint(to), bigint(limit), boolean(values), bigint(bytes_max))
+        rows = self._database.ask("read_key", *bounds, bigint(_int(key_digest(key)[:8])), text(key))
         last_trimmed, newest, _, *first = rows[0]
         if after < last_trimmed:
             raise trimmed(partition, after, last_trimmed + 1)
@@ -277,16 +277,16 @@ class PostgresLog:
 
     def _newest_untrimmed(self, partition: int, after: int) -> int:
         """The newest offset; `NotFound.trimmed` if something after `after` was trimmed."""
-        ((last_trimmed, newest),) = self._database.rows("bound", (partition,))
+        ((last_trimmed, newest),) = self._database.ask("bound", integer(partition))
         if after < last_trimmed:
             raise trimmed(partition, after, last_trimmed + 1)
         return int(newest)
 
     def newest(self) -> list[int]:
-        return [newest for _, newest in self._database.rows("bounds")]
+        return [newest for _, newest in self._database.ask("bounds")]
 
     def oldest(self) -> list[int]:
-        return [last_trimmed + 1 for last_trimmed, _ in self._database.rows("bounds")]
+        return [last_trimmed + 1 for last_trimmed, _ in self._database.ask("bounds")]
 
     def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
         self._database.check()
@@ -297,7 +297,7 @@ class PostgresLog:
 
     def trim(self, partition: int, *, to: int, pointer: int, keep_after: int) -> int:
         check_trim(to, pointer)
-        ((last_trimmed, newest),) = self._database.rows("bound", (partition,))
+        ((last_trimmed, newest),) = self._database.ask("bound", integer(partition))
         last = last_older(
             lambda offset: self._timestamp_at(partition, offset), last_trimmed, min(to, newest), keep_after
         )

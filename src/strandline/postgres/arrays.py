@@ -1,7 +1,7 @@
-"""Values in PostgreSQL's binary form: arrays for statements that take many rows, and rows for COPY.
+"""Values in PostgreSQL's binary form: parameters, arrays for statements that take many rows, and rows for COPY.
 
-Made with one call of `struct` where possible: a batch has tens of thousands of values, and psycopg's own dumpers, which
-look at each of them, take five times as long.
+Arrays are made with one call of `struct` where possible: a batch has tens of thousands of values, and psycopg's own
+dumpers, which look at each of them, take five times as long.
 """
 
 from __future__ import annotations
@@ -52,6 +52,31 @@ class Blobs(Binary):
     __slots__ = ()
 
 
+class Bigint(Binary):
+    oid = 20
+    __slots__ = ()
+
+
+class Integer(Binary):
+    oid = 23
+    __slots__ = ()
+
+
+class Text(Binary):
+    oid = 25
+    __slots__ = ()
+
+
+class Blob(Binary):
+    oid = 17
+    __slots__ = ()
+
+
+class Boolean(Binary):
+    oid = 16
+    __slots__ = ()
+
+
 def bigints(values: Sequence[int | None]) -> Bigints:
     """bigint[]."""
     count = len(values)
@@ -77,6 +102,31 @@ def texts(values: Sequence[str | None]) -> Texts:
 def blobs(values: Sequence[bytes | None]) -> Blobs:
     """bytea[]."""
     return Blobs(_of_bytes(Blobs, values))
+
+
+def bigint(value: int) -> Bigint:
+    """bigint."""
+    return Bigint(value.to_bytes(8, "big", signed=True))
+
+
+def integer(value: int) -> Integer:
+    """integer."""
+    return Integer(value.to_bytes(4, "big", signed=True))
+
+
+def text(value: str) -> Text:
+    """text."""
+    return Text(value.encode())
+
+
+def blob(value: bytes) -> Blob:
+    """bytea."""
+    return Blob(value)
+
+
+def boolean(value: bool) -> Boolean:
+    """boolean."""
+    return Boolean(b"\1" if value else b"\0")
 
 
 def field(value: bytes) -> bytes:

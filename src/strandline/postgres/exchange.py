@@ -3,9 +3,9 @@
 An append waits for the server twice, however many statements it has; through cursors the same takes twice the time.
 Either all statements before an error were executed and none after it, or the connection is lost and nobody knows.
 
-To parse and plan an append takes the server longer than to execute it. So statements are prepared, where the session
-that answers is the one that was opened: behind a pooler it may be another one with each transaction. Plans rest on how
-large tables are, so they are made anew every second.
+To parse and plan an append takes the server longer than to execute it, and so it is with a look at a key. So statements
+are prepared, where the session that answers is the one that was opened: behind a pooler it may be another one with each
+transaction. Plans rest on how large tables are, so they are made anew every second.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import errors
+from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
 
@@ -43,6 +44,8 @@ class Sent(NamedTuple):
 
     text: bytes
     parameters: Sequence[Binary] = ()
+    often: bool = True
+    """Worth preparing."""
 
 
 class Connection(psycopg.Connection[tuple[object, ...]]):
@@ -55,6 +58,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._names: dict[bytes, bytes] = {}
+        self._transformer = Transformer(self)
 
     def wait(self, gen, interval=0.1, timeout=None):  # type: ignore[no-untyped-def]
         """As in psycopg, but never for ever."""
@@ -102,7 +106,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         """
 
         def send(pgconn: PGconn) -> None:
-            for text, parameters in statements:
+            for text, parameters, _ in statements:
                 formats = [Format.BINARY] * len(parameters)
                 name = self._names.get(text)
                 if name is None:
@@ -119,14 +123,20 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
             self._names.clear()
             raise
 
+    def ask(self, statement: Sent) -> list[Any]:
+        """The rows that one statement gives, as psycopg makes them."""
+        (answer,) = self.exchange((statement,))
+        self._transformer.set_pgresult(answer)
+        return self._transformer.load_rows(0, answer.ntuples, tuple)
+
     def _prepare(self, statements: Sequence[Sent]) -> None:
-        """Prepare those with parameters that are not prepared yet, and see to it that plans do not grow old."""
+        """Prepare those that are not prepared yet, and see to it that plans do not grow old."""
         now = time.monotonic()
         if now >= self._plans_until:
             self._plans_until = now + PLANS_S
             if self._names:
                 self._round_trip(lambda pgconn: pgconn.send_query_params(b"DISCARD PLANS", None))
-        new = {text: parameters for text, parameters in statements if parameters and text not in self._names}
+        new = {text: parameters for text, parameters, often in statements if often and text not in self._names}
         if not new:
             return
 

@@ -33,7 +33,8 @@ RETRY: Final = "call again"
 RETRY_UNKNOWN: Final = "retry with an append id, or read the head, to learn the outcome"
 _TIMEOUT: Final = {"57014", "55P03", "25P03", "25P04"}
 _ENDED_BEFORE_COMMIT: Final = {"25P03", "25P04", "55P03"}
-_SERIALIZATION: Final = {"40001", "40P01", "26000", "42P05"}
+_SERIALIZATION: Final = {"40001", "40P01"}
+_OTHER_SESSION: Final = {"26000", "42P05"}
 _REFUSED: Final = {"28000", "28P01", "42501", "3D000"}
 _SCHEMA: Final = {"42P01", "42703", "3F000"}
 _HINTS: Final = {
@@ -54,7 +55,7 @@ def outcome_of(error: psycopg.Error, where: str, doing: Doing, secret: str | Non
     retry = RETRY_UNKNOWN if applied == "unknown" else RETRY
     if isinstance(error, TimedOut) or state in _TIMEOUT:
         return Unavailable(message, code="timeout", hint=retry, applied=applied, **facts)
-    if state in _SERIALIZATION:
+    if state in _SERIALIZATION or state in _OTHER_SESSION:
         return Unavailable(message, code="serialization", hint=RETRY, **facts)
     if state == "53100":
         return Unavailable(message, code="no_space", hint="free some space; no restart needed", **facts)
@@ -83,9 +84,11 @@ def outcome_of(error: psycopg.Error, where: str, doing: Doing, secret: str | Non
 
 
 def lost(error: psycopg.Error) -> bool:
-    """Whether the connection is gone, and others of its age perhaps with it."""
+    """Whether the session is gone or another one, and those of other connections of its age perhaps with it."""
     state = error.sqlstate or ""
-    return state.startswith(("08", "57P")) or (not state and isinstance(error, psycopg.OperationalError))
+    if state in _OTHER_SESSION or state.startswith(("08", "57P")):
+        return True
+    return not state and isinstance(error, psycopg.OperationalError)
 
 
 def _text(error: psycopg.Error, secret: str | None) -> str:
