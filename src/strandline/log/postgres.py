@@ -144,15 +144,16 @@ class PostgresLog:
         """
         starts = {partition: left.end for partition, left in lefts.items()}
         ends = dict(starts)
-        now = self._clock or self._recent.now_us
-        answers, records, changed = fold_drafts(drafts, known.get, ends, now, self.segment_size)
+        now = self._recent.now_us()
+        clock = self._clock or (lambda: now)
+        answers, records, changed = fold_drafts(drafts, known.get, ends, clock, self.segment_size)
         if not records:
             return None  # a refusal must rest on what is there, not on what was
         # A Mark may ask for a time that is far ahead; what the clock said counts.
-        clock = bigints([now(), OFFSET_MAX // 2 if self._clock else CLOCK_FAR_US])
+        near = bigints([now, OFFSET_MAX // 2 if self._clock else CLOCK_FAR_US])
         offsets, timestamps = zip(*[starts[partition] for partition in sorted(starts)], strict=True)
         name = "append_at_once" if len(starts) == 1 else "append_all_at_once"  # the first is quicker
-        arrays = (*_arrays(records, digests, changed, ends), bigints(offsets), bigints(timestamps), clock)
+        arrays = (*_arrays(records, digests, changed, ends), bigints(offsets), bigints(timestamps), near)
         new = [digest for key, digest in digests.items() if key not in known]
         told = self._database.execute(self._database.sent(name, *arrays, blobs(new)))
         if not told.ntuples:

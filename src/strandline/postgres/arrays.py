@@ -7,9 +7,8 @@ dumpers, which look at each of them, take five times as long.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
-from typing import ClassVar, Final
+from collections.abc import Sequence
+from typing import ClassVar, Final, cast
 
 import psycopg
 from psycopg.adapt import Buffer, Dumper
@@ -83,14 +82,17 @@ def bigints(values: Sequence[int | None]) -> Bigints:
     if None in values:
         parts = [_NULL if value is None else _BIGINT.pack(8, value) for value in values]
         return Bigints(_head(Bigints, count, nulls=True) + b"".join(parts))
-    pairs = chain.from_iterable(zip(repeat(8), values))
-    return Bigints(_head(Bigints, count) + struct.pack("!" + "iq" * count, *pairs))
+    sized: list[int | None] = [8] * (2 * count)
+    sized[1::2] = values
+    return Bigints(_head(Bigints, count) + struct.pack("!" + "iq" * count, *sized))
 
 
 def integers(values: Sequence[int]) -> Integers:
     """integer[]."""
-    pairs = chain.from_iterable(zip(repeat(4), values))
-    return Integers(_head(Integers, len(values)) + struct.pack("!" + "ii" * len(values), *pairs))
+    count = len(values)
+    sized = [4] * (2 * count)
+    sized[1::2] = values
+    return Integers(_head(Integers, count) + struct.pack("!" + "ii" * count, *sized))
 
 
 def texts(values: Sequence[str | None]) -> Texts:
@@ -135,13 +137,15 @@ def field(value: bytes) -> bytes:
 
 
 def _of_bytes(kind: type[Binary], values: Sequence[bytes | None]) -> bytes:
-    pack = _LENGTH.pack
-    parts: Iterable[bytes]
-    if None in values:
-        parts = chain.from_iterable([(_NULL,) if value is None else (pack(len(value)), value) for value in values])
-        return _head(kind, len(values), nulls=True) + b"".join(parts)
-    parts = chain.from_iterable([(pack(len(value)), value) for value in values if value is not None])
-    return _head(kind, len(values)) + b"".join(parts)
+    nulls = None in values
+    given = [value or b"" for value in values] if nulls else cast(Sequence[bytes], values)
+    parts = [b""] * (2 * len(values) + 1)
+    parts[0] = _head(kind, len(values), nulls=nulls)
+    parts[1::2] = map(_LENGTH.pack, map(len, given))
+    parts[2::2] = given
+    if nulls:
+        parts[1::2] = [_NULL if value is None else size for value, size in zip(values, parts[1::2], strict=True)]
+    return b"".join(parts)
 
 
 def _head(kind: type[Binary], count: int, *, nulls: bool = False) -> bytes:
