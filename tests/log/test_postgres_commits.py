@@ -398,6 +398,19 @@ def test_plans_do_not_rest_on_what_tables_were(
         assert "Seq Scan" not in plan()
 
 
+def test_plans_are_thrown_away_within_transactions(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "PLANS_S", 0.0)
+    database = postgres.database()
+    with psycopg.connect(database, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+    with closing(opened(database)) as log, closing(opened(database)) as other:
+        for number in range(6):
+            writer = (log, other)[number // 2 % 2]  # one goes on alone, then the other one is met
+            (answer,) = writer.append([draft_of(KEY, expected=number)])
+            assert answer.effect == EventsAppended(number + 1, number + 1, number, 1)
+
+
 # ---------------------------------------------------------------- killed
 
 

@@ -14,6 +14,7 @@ import select
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -46,6 +47,9 @@ class Sent(NamedTuple):
     parameters: Sequence[Binary] = ()
     often: bool = True
     """Worth preparing."""
+
+
+DISCARD_PLANS: Final = Sent(b"DISCARD PLANS", often=False)
 
 
 class Connection(psycopg.Connection[tuple[object, ...]]):
@@ -104,20 +108,13 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
 
         An error of the server is raised as psycopg does; `Lost` if the connection broke.
         """
-
-        def send(pgconn: PGconn) -> None:
-            for text, parameters, _ in statements:
-                formats = [Format.BINARY] * len(parameters)
-                name = self._names.get(text)
-                if name is None:
-                    pgconn.send_query_params(text, parameters, _types(parameters), formats, Format.BINARY)
-                else:
-                    pgconn.send_query_prepared(name, parameters, formats, Format.BINARY)
-
         try:
             if self.is_direct():
                 self._prepare(statements)
-            return self._round_trip(send)
+                if (now := time.monotonic()) >= self._plans_until:
+                    self._plans_until = now + PLANS_S
+                    return self._exchange_anew(list(statements))
+            return self._round_trip(partial(self._send, statements))
         except (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement):
             self._direct = False  # a pooler that made up no number
             self._names.clear()
@@ -129,13 +126,25 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         self._transformer.set_pgresult(answer)
         return self._transformer.load_rows(0, answer.ntuples, tuple)
 
+    def _exchange_anew(self, statements: list[Sent]) -> list[PGresult]:
+        """The same with new plans. BEGIN, which is never prepared, must stay the first of its transaction."""
+        first = next((number for number, sent in enumerate(statements) if sent.often), len(statements))
+        statements.insert(first, DISCARD_PLANS)
+        answers = self._round_trip(partial(self._send, statements))
+        del answers[first]
+        return answers
+
+    def _send(self, statements: Sequence[Sent], pgconn: PGconn) -> None:
+        for text, parameters, _ in statements:
+            formats = [Format.BINARY] * len(parameters)
+            name = self._names.get(text)
+            if name is None:
+                pgconn.send_query_params(text, parameters, _types(parameters), formats, Format.BINARY)
+            else:
+                pgconn.send_query_prepared(name, parameters, formats, Format.BINARY)
+
     def _prepare(self, statements: Sequence[Sent]) -> None:
-        """Prepare those that are not prepared yet, and see to it that plans do not grow old."""
-        now = time.monotonic()
-        if now >= self._plans_until:
-            self._plans_until = now + PLANS_S
-            if self._names:
-                self._round_trip(lambda pgconn: pgconn.send_query_params(b"DISCARD PLANS", None))
+        """Prepare those that are not prepared yet."""
         new = {text: parameters for text, parameters, often in statements if often and text not in self._names}
         if not new:
             return
