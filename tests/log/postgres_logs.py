@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
+from collections.abc import Callable
 from contextlib import closing
 from random import Random
 from typing import Any
@@ -11,6 +13,7 @@ from uuid import uuid4
 
 from strandline.fold import EventsAppended, Refused
 from strandline.log.postgres import PostgresLog
+from strandline.postgres.exchange import name_of
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
 from strandline.testing.log_contract.made import KEY, PARTITIONS, draft_of, keys_in
@@ -29,6 +32,24 @@ def parsed(url: str) -> Url:
 def opened(url: str, *, advisory: bool = True, **settings: Any) -> PostgresLog:
     """A log of a few partitions."""
     return PostgresLog(parsed(url), settings=Settings.of({"partitions": PARTITIONS, **settings}), advisory=advisory)
+
+
+def prepared(log: PostgresLog, name: str) -> bytes:
+    """The name under which a session knows a statement of the log."""
+    return name_of(log._database.sent(name).text)
+
+
+def in_processes(work: Callable[..., None], arguments: list[tuple[Any, ...]]) -> list[Any]:
+    """What the work puts into its queue, in so many processes that start together."""
+    context = multiprocessing.get_context("spawn")
+    start, answers = context.Barrier(len(arguments)), context.Queue()
+    processes = [context.Process(target=work, args=(*given, start, answers)) for given in arguments]
+    for process in processes:
+        process.start()
+    found = [answers.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join(30)
+    return found
 
 
 def create(url: str, advisory: bool, start: Any, answers: Any) -> None:
@@ -88,3 +109,18 @@ def deal(url: str, name: int, count: int, start: Any, answers: Any) -> None:
             if number % 20 == name * 5:
                 time.sleep(random.random() / 5)
     answers.put(accepted)
+
+
+def start_keys(url: str, name: int, count: int, start: Any, answers: Any) -> None:
+    """Start so many journals, each only if nobody else has; which ones it started. It goes by turns, as in `deal`."""
+    random = Random(name)
+    won = []
+    with closing(opened(url)) as log:
+        start.wait()
+        for number in range(count):
+            (answer,) = log.append([draft_of(f"order|{number}", name, expected=0, append_id=uuid4().hex)])
+            if isinstance(answer.effect, EventsAppended):
+                won.append(number)
+            if number % 20 == name * 5:
+                time.sleep(random.random() / 5)
+    answers.put(won)

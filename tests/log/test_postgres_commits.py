@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
 import threading
 import time
@@ -19,8 +18,11 @@ from strandline.fold import Duplicate, EventsAppended, fold
 from strandline.log.api import Log
 from strandline.log.postgres import PostgresLog
 from strandline.log.states import state_in
+from strandline.postgres import exchange
+from strandline.postgres.arrays import bigints
 from strandline.postgres.bell import Bell
 from strandline.postgres.database import Transaction
+from strandline.postgres.exchange import Connection, Sent, name_of
 from strandline.postgres.pool import Pool
 from strandline.record import decode_header
 from strandline.servers.postgres import PostgresServer
@@ -31,7 +33,7 @@ from strandline.testing.log_contract.made import KEY, PARTITIONS, draft_of, ever
 from strandline.values.actions import Append, Place
 from strandline.values.heads import Head, State
 from strandline.values.keys import key_digest
-from tests.log.postgres_logs import compete, cross, deal, new_url, opened, parsed
+from tests.log.postgres_logs import compete, cross, deal, in_processes, new_url, opened, parsed, prepared
 from tests.servers.proxy import Mischief, Proxy
 
 ID = "7" * 32
@@ -52,19 +54,6 @@ def proxy(postgres: PostgresServer) -> Iterator[Proxy]:
 
 def through(proxy: Proxy, postgres: PostgresServer, url: str) -> str:
     return url.replace(str(postgres.folder), str(proxy.folder))
-
-
-def in_processes(work: Callable[..., None], arguments: list[tuple[Any, ...]]) -> list[Any]:
-    """What the work puts into its queue, in so many processes that start together."""
-    context = multiprocessing.get_context("spawn")
-    start, answers = context.Barrier(len(arguments)), context.Queue()
-    processes = [context.Process(target=work, args=(*given, start, answers)) for given in arguments]
-    for process in processes:
-        process.start()
-    found = [answers.get(timeout=120) for _ in processes]
-    for process in processes:
-        process.join(30)
-    return found
 
 
 # ---------------------------------------------------------------- order
@@ -218,17 +207,14 @@ def test_an_answer_that_does_not_come_in_time_is_unknown(postgres: PostgresServe
 
 
 @pytest.mark.req("RA2")
-@pytest.mark.parametrize("trigger", [b"FOR UPDATE", b"log_head"])
+@pytest.mark.parametrize("statement", ["lock_partitions", "heads"])
 def test_what_is_lost_before_commit_was_sent_is_refused_or_tried_again(
-    postgres: PostgresServer, url: str, trigger: bytes, monkeypatch: pytest.MonkeyPatch
+    postgres: PostgresServer, url: str, proxy: Proxy, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Bell, "ring", lambda self: None)  # it would take the connection that is to be lost
-    with (
-        tempfile.TemporaryDirectory(dir=temporary_place()) as folder,
-        Proxy(postgres.folder, Path(folder), trigger) as proxy,
-        closing(opened(through(proxy, postgres, url))) as log,
-    ):
+    with closing(opened(through(proxy, postgres, url))) as log:
         log.append([mark_in(0)])
+        proxy.trigger = prepared(log, statement)
         proxy.mischief = "lose request"
         (answer,) = log.append([draft_of(KEY)])
         assert proxy.done.is_set()
@@ -312,8 +298,7 @@ def test_more_threads_than_connections_take_turns(log: PostgresLog) -> None:
     assert sum(len(everything(log, partition)) for partition in range(PARTITIONS)) == 40
 
 
-@pytest.fixture
-def pooled(monkeypatch: pytest.MonkeyPatch) -> None:
+def forget_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     """As behind a pooler in transaction mode: each transaction comes over another session, which remembers nothing."""
     take = Pool.take
 
@@ -326,6 +311,13 @@ def pooled(monkeypatch: pytest.MonkeyPatch) -> None:
         return connection, reused
 
     monkeypatch.setattr(Pool, "take", forgetful)
+
+
+@pytest.fixture
+def pooled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a pooler that is seen: it numbers sessions by itself."""
+    forget_sessions(monkeypatch)
+    monkeypatch.setattr(Connection, "is_direct", lambda self: False)
 
 
 @pytest.mark.usefixtures("pooled")
@@ -346,18 +338,77 @@ class TestPooledPostgresLog(LogContract):
             each.close()
 
 
-def test_nothing_is_prepared_and_no_session_lock_is_left(url: str, log: PostgresLog) -> None:
-    for number in range(20):
-        log.append([draft_of(KEY, number)])
-        log.read(partition_for(KEY), after=-1)
-    connection, _ = log._database._pool.take()
-    try:
-        assert connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
-        assert connection.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone() == (0,)
-        found = connection.execute("SELECT count(*) FROM pg_settings WHERE source = 'session'").fetchone()
-        assert found == (0,)
-    finally:
-        log._database._pool.give_back(connection)
+def test_a_pooler_that_does_not_show_costs_a_second_try(log: PostgresLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_sessions(monkeypatch)
+    partition = partition_for(KEY)
+    for number in range(5):
+        (answer,) = log.append([draft_of(KEY, expected=number)])
+        assert answer.effect == EventsAppended(number + 1, number + 1, number, 1)
+        assert log.newest()[partition] == number
+        assert len(log.read(partition, after=-1, key=KEY).records) == number + 1
+    assert [record.offset for record in everything(log, partition_for(KEY))] == list(range(5))
+
+
+@pytest.mark.parametrize("renumbers", [False, True], ids=["direct", "pooler"])
+def test_statements_are_prepared_only_where_no_pooler_is_seen_and_nothing_else_is_left(
+    postgres: PostgresServer, url: str, renumbers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bell, "ring", lambda self: None)  # it would take a connection
+    with (
+        tempfile.TemporaryDirectory(dir=temporary_place()) as folder,
+        Proxy(postgres.folder, Path(folder), renumbers=renumbers) as proxy,
+        closing(opened(through(proxy, postgres, url))) as log,
+    ):
+        for number in range(20):
+            log.append([draft_of(KEY, number)])
+            log.read(partition_for(KEY), after=-1)
+        connection, _ = log._database._pool.take()
+        try:
+            found = connection.execute("SELECT name FROM pg_prepared_statements").fetchall()
+            names = ("lock_partitions", "heads", "append", "append_at_once")
+            assert {name for (name,) in found} == (
+                set() if renumbers else {prepared(log, name).decode() for name in names}
+            )
+            assert connection.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone() == (0,)
+            left = connection.execute("SELECT count(*) FROM pg_settings WHERE source = 'session'").fetchone()
+            assert left == (0,)
+        finally:
+            log._database._pool.give_back(connection)
+
+
+def test_plans_do_not_rest_on_what_tables_were(
+    postgres: PostgresServer, log: PostgresLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = Sent(b"SELECT count(*) FROM grown WHERE id = ANY($1)", (bigints([1]),))
+    with log._database.connection() as connection:
+
+        def plan() -> str:
+            return str(connection.execute(f"EXPLAIN EXECUTE {name_of(ask.text).decode()}('{{1}}')").fetchall())
+
+        monkeypatch.setattr(exchange, "PLANS_S", 3600.0)
+        connection.execute("CREATE TEMPORARY TABLE grown (id bigint PRIMARY KEY)")
+        connection.execute("ANALYZE grown")
+        for _ in range(10):
+            connection.exchange((ask,))
+        connection.execute("INSERT INTO grown SELECT generate_series(1, 50000)")
+        connection.exchange((ask,))
+        assert "Seq Scan" in plan()
+        monkeypatch.setattr(connection, "_plans_until", 0.0)
+        connection.exchange((ask,))
+        assert "Seq Scan" not in plan()
+
+
+def test_plans_are_thrown_away_within_transactions(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "PLANS_S", 0.0)
+    database = postgres.database()
+    with psycopg.connect(database, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+    with closing(opened(database)) as log, closing(opened(database)) as other:
+        for number in range(6):
+            writer = (log, other)[number // 2 % 2]  # one goes on alone, then the other one is met
+            (answer,) = writer.append([draft_of(KEY, expected=number)])
+            assert answer.effect == EventsAppended(number + 1, number + 1, number, 1)
 
 
 # ---------------------------------------------------------------- killed

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from strandline.errors import Unavailable
@@ -16,12 +18,14 @@ from strandline.fold import Duplicate, EventsAppended, Refused
 from strandline.log.postgres import PostgresLog
 from strandline.log.recent import LATER
 from strandline.postgres.bell import Bell
+from strandline.postgres.database import Transaction
 from strandline.postgres.exchange import Connection
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import temporary_place
 from strandline.testing.log_contract.made import (
     HOUR_US,
     KEY,
+    PARTITIONS,
     draft_of,
     everything,
     in_threads,
@@ -30,7 +34,7 @@ from strandline.testing.log_contract.made import (
     partition_for,
     purge_of,
 )
-from tests.log.postgres_logs import opened
+from tests.log.postgres_logs import in_processes, opened, prepared, start_keys
 from tests.servers.proxy import Mischief, Proxy
 
 ID = "9" * 32
@@ -68,9 +72,9 @@ def test_who_writes_alone_needs_one_round_trip(log: PostgresLog, trips: list[int
     other = keys_in(partition_for(KEY), 2)[1]
     trips.clear()
     for _ in range(2):
-        log.append([draft_of(other)])
+        log.append([draft_of(other)])  # a new key
         log.append([draft_of(KEY)])
-    assert trips == [3, 2, 1, 1, 1]
+    assert trips == [1, 1, 1, 1]
     records = everything(log, partition_for(KEY))
     assert [record.offset for record in records] == list(range(9))
     assert [record.timestamp for record in records] == sorted({record.timestamp for record in records})
@@ -105,7 +109,7 @@ def test_a_group_for_several_partitions_needs_one_round_trip(log: PostgresLog, t
     log.append([draft_of(key, expected=4) for key in keys] + [draft_of(new)])  # of which nothing is known
     log.append([draft_of(key, expected=5) for key in keys[:2]])
     log.append([draft_of(key, expected=1 if key == new else 5) for key in (new, keys[2])])
-    assert trips == [3, 2, 1, 1]
+    assert trips == [1, 1, 1]
     for partition, count in ((0, 6), (1, 8), (2, 6)):
         records = everything(log, partition)
         assert [record.offset for record in records] == list(range(count))
@@ -130,7 +134,7 @@ def test_of_a_group_nothing_is_recorded_where_one_partition_moved(
     assert [answer.effect for answer in answers[:3]] == [
         EventsAppended(3, 3, 2, 1), Refused("expected", 3), EventsAppended(3, 3, 2, 1)
     ]  # fmt: skip
-    assert trips == ([1, 3, 2] if known else [3, 3, 2])
+    assert trips == ([1, 3, 2] if known else [1, 3, 3, 2])
     assert [len(everything(log, partition)) for partition in range(3)] == [3, 3, 3 if known else 4]
 
 
@@ -158,15 +162,119 @@ def test_refusals_and_duplicates_rest_on_what_is_there(url: str, log: PostgresLo
     assert first(log, draft) == EventsAppended(1, 1, 0, 2)
 
 
+# ---------------------------------------------------------------- keys that are taken for new ones
+
+
+@pytest.mark.req("J27", "RA9")
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_key_that_is_not_new_is_found_out(url: str, log: PostgresLog, trips: list[int], partitions: int) -> None:
+    old, used, purged = (keys_in(1, 3)[number] for number in range(3))
+    beside = [draft_of(keys_in(2, 1)[0])] * (partitions - 1)
+    log.append([draft_of(old), draft_of(used), draft_of(purged), purge_of(purged)])
+    with closing(opened(url)) as later:  # it knows how the partitions end, but only some of their keys
+        later.append([draft_of(old), *beside])
+        trips.clear()
+        assert later.append([draft_of(used), *beside])[0].effect == EventsAppended(2, 2, 1, 1)
+        assert trips == [1, 3, 2]
+        for _ in range(LATER):
+            later.append([draft_of(f"{used}|{len(trips)}")._replace(partition=1)])
+        assert trips == [1] + [3, 2] * (LATER + 1), "after that it asks for a while"
+        trips.clear()
+        assert later.append([draft_of(purged), *beside])[0].effect == EventsAppended(1, 1, 0, 2)
+        assert trips == [1, 3, 2]
+    assert [record.offset for record in everything(log, 1)] == list(range(7 + LATER))
+
+
+@pytest.mark.req("RA2", "RA8")
+def test_refusals_of_keys_that_seem_new_rest_on_what_is_there(url: str, log: PostgresLog, trips: list[int]) -> None:
+    old, used, new = keys_in(1, 3)
+    once = draft_of(used, "once", append_id=ID)
+    log.append([draft_of(old), once])
+    with closing(opened(url)) as later:
+        later.append([draft_of(old)])
+        answers = later.append([draft_of(old), once, draft_of(used, expected=1), draft_of(new, expected=1)])
+        assert [type(answer.effect) for answer in answers] == [EventsAppended, Duplicate, EventsAppended, Refused]
+    with closing(opened(url)) as later:
+        later.append([draft_of(old)])
+        trips.clear()
+        answers = later.append([draft_of(old), draft_of(new, expected=1)])
+        assert [answer.effect for answer in answers] == [EventsAppended(5, 5, 4, 1), Refused("expected", 0)]
+        assert trips == [1], "it is new"
+        assert first(later, draft_of(new, expected=0)) == EventsAppended(1, 1, 0, 1)
+
+
+@pytest.mark.req("J27", "RA9")
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("commits", [True, False], ids=["commits", "gives up"])
+def test_a_key_that_somebody_else_starts_at_the_same_time(
+    url: str, log: PostgresLog, monkeypatch: pytest.MonkeyPatch, commits: bool, partitions: int
+) -> None:
+    """The other one has written its state already, and commits, or not, while we wait for the partition."""
+    monkeypatch.setattr(Bell, "ring", lambda self: None)
+    (key,), (beside,) = keys_in(1, 1), keys_in(2, 1)
+    log.append([mark_in(1), mark_in(2)])
+    commit = Transaction.commit
+    drafts = [draft_of(key, "ours", expected=0), *[draft_of(beside)] * (partitions - 1)]
+    answers: list[Any] = []
+    ours = threading.Thread(target=lambda: answers.extend(log.append(drafts)))
+
+    def late(self: Transaction, *last: Any) -> None:
+        monkeypatch.setattr(Transaction, "commit", commit)
+        self._connection.exchange(last)
+        ours.start()
+        _until_somebody_waits(url)
+        if not commits:
+            self.undo()
+            raise RuntimeError("gives up")
+        commit(self)
+
+    with closing(opened(url)) as other:
+        monkeypatch.setattr(Transaction, "commit", late)
+        if commits:
+            assert first(other, draft_of(key, "theirs", expected=0)) == EventsAppended(1, 1, 0, 1)
+        else:
+            with pytest.raises(RuntimeError):
+                other.append([draft_of(key, "theirs", expected=0)])
+    ours.join(30)
+    assert answers[0].effect == (Refused("expected", 1) if commits else EventsAppended(1, 1, 0, 1))
+    assert [record.key for record in everything(log, 1)] == [None, key]
+    assert first(log, draft_of(key, expected=1)) == EventsAppended(2, 2, 1, 1)
+
+
+def _until_somebody_waits(url: str) -> None:
+    with psycopg.connect(url.partition("&schema")[0], autocommit=True) as connection:
+        deadline = time.monotonic() + 30
+        waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%moved AS%'"
+        while not connection.execute(waits).fetchall():
+            assert time.monotonic() < deadline
+
+
+@pytest.mark.req("J27", "RA9", "J37")
+def test_of_processes_that_start_the_same_keys_one_wins_each(url: str, log: PostgresLog) -> None:
+    count = 200
+    won = in_processes(start_keys, [(url, number, count) for number in range(3)])
+    assert sorted(number for numbers in won for number in numbers) == list(range(count))
+    for partition in range(PARTITIONS):
+        records = everything(log, partition)
+        assert [record.offset for record in records] == list(range(len(records)))
+        keys = [record.key for record in records if record.key is not None]
+        assert len(keys) == len(set(keys))
+
+
+# ---------------------------------------------------------------- answers that are lost, clocks, threads
+
+
 @pytest.mark.req("RA3", "RA8")
-@pytest.mark.parametrize(("mischief", "there"), [("lose answer", 2), ("lose request", 1)])
+@pytest.mark.parametrize(("mischief", "there"), [("lose answer", 3), ("lose request", 2)])
 def test_a_lost_answer_is_unknown(postgres: PostgresServer, url: str, mischief: Mischief, there: int) -> None:
     with (
         tempfile.TemporaryDirectory(dir=temporary_place()) as folder,
-        Proxy(postgres.folder, Path(folder), b"moved AS") as proxy,
+        Proxy(postgres.folder, Path(folder)) as proxy,
         closing(opened(url.replace(str(postgres.folder), folder))) as log,
     ):
-        first(log, draft_of(KEY))
+        for _ in range(2):
+            first(log, draft_of(KEY))
+        proxy.trigger = prepared(log, "append_at_once")
         proxy.mischief = mischief
         draft = draft_of(KEY, "once", append_id=ID)
         with pytest.raises(Unavailable) as caught:
@@ -174,8 +282,8 @@ def test_a_lost_answer_is_unknown(postgres: PostgresServer, url: str, mischief: 
         assert (caught.value.name, caught.value.applied) == ("Unavailable.away", "unknown")
         assert proxy.done.wait(10)
         assert len(everything(log, partition_for(KEY))) == there
-        assert isinstance(first(log, draft), Duplicate if there == 2 else EventsAppended)
-        assert first(log, draft_of(KEY, expected=2)) == EventsAppended(3, 3, 2, 1)
+        assert isinstance(first(log, draft), Duplicate if there == 3 else EventsAppended)
+        assert first(log, draft_of(KEY, expected=3)) == EventsAppended(4, 4, 3, 1)
 
 
 @pytest.mark.req("J28", "RA6")

@@ -11,8 +11,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from strandline.log.states import state_in, state_text
-from strandline.postgres.arrays import Binary, bigints, blobs, integers, register, texts
-from strandline.postgres.exchange import Connection
+from strandline.postgres.arrays import (
+    Binary,
+    bigint,
+    bigints,
+    blob,
+    blobs,
+    boolean,
+    integer,
+    integers,
+    register,
+    text,
+    texts,
+)
+from strandline.postgres.exchange import Connection, Sent
 from strandline.servers.postgres import PostgresServer
 from strandline.values.heads import Ended, Head, Remembered
 
@@ -48,6 +60,18 @@ def test_arrays(
     values = data.draw(st.lists(elements, max_size=70))
     ((found,),) = connection.execute(f"SELECT $1::{kind}[]", (made(values),), binary=True).fetchall()
     assert found == values
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["prepared", "pooler"])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(number=NUMBERS, small=st.integers(-(2**31), 2**31 - 1), said=TEXTS, data=st.binary(), flag=st.booleans())
+def test_parameters_and_rows(
+    connection: Connection, direct: bool, number: int, small: int, said: str, data: bytes, flag: bool
+) -> None:
+    connection._direct = direct
+    given_ = (bigint(number), integer(small), text(said), blob(data), boolean(flag))
+    ask = Sent(b"SELECT $1, $2, $3, $4, $5, NULL" + b" " * (not direct), given_)
+    assert connection.ask(ask) == [(number, small, said, data, flag, None)]
 
 
 ANSWERS = st.builds(Remembered, TEXTS, TEXTS, NUMBERS, NUMBERS, NUMBERS, NUMBERS)

@@ -33,7 +33,7 @@ class Proxy:
         self.mischief: Mischief = "none"
         self.done = threading.Event()
         self._server = server / _SOCKET
-        self._trigger = trigger
+        self.trigger = trigger
         self._listener = socket.socket(socket.AF_UNIX)
         self._open: list[socket.socket] = []
 
@@ -71,7 +71,7 @@ class Proxy:
                         return
                     if source is server:
                         client.sendall(_SESSION.sub(_SESSION_OF_OURS, data) if self._renumbers else data)
-                    elif self.mischief != "none" and self._trigger in data:
+                    elif self.mischief != "none" and self.trigger in data:
                         mischief, self.mischief = self.mischief, "none"
                         self._misbehave(mischief, server, data)
                         if mischief != "keep back":

@@ -59,8 +59,7 @@ class TailEvent(RecordedEvent):
     __slots__ = ("_index", "_piece")
 
     def __init__(self, life: Life, piece: Piece, index: int) -> None:
-        self._life, self._parts = life, None
-        self._piece, self._index = piece, index
+        self._life, self._piece, self._index = life, piece, index
 
     @property
     def _cells(self) -> tuple[Any, ...]:  # type: ignore[override]

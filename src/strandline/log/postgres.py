@@ -5,8 +5,9 @@ brings the heads of its keys and the server's clock; the second records what the
 and timestamps are given while the rows are held, until the commit: the order of offsets is the order of commits, and a
 reader misses no late one. Offsets of a partition run from 0 without holes; refused and duplicate appends take none.
 
-Who writes its partitions alone needs one round trip (`recent.py`): what it knows from its last appends still holds, and
-the one statement that records and commits makes sure of it. Any number of processes may write all the same.
+Who writes its partitions alone needs one round trip (`recent.py`): what it knows from its last appends still holds, a
+key of which it knows nothing is new, and the one statement that records and commits makes sure of it. Any number of
+processes may write all the same.
 
 Waiting looks at the newest offsets. A bell (`postgres.bell`) wakes it; it is rung after a commit and not by it, so that
 commits need not wait in one queue.
@@ -29,7 +30,7 @@ from strandline.log.refusals import check_fold_version, check_holes, check_trim,
 from strandline.log.states import state_in, state_text
 from strandline.log.waiting import Arrivals
 from strandline.postgres import Transaction, open_database
-from strandline.postgres.arrays import Binary, bigints, blobs, integers, texts
+from strandline.postgres.arrays import Binary, bigint, bigints, blobs, boolean, integer, integers, text, texts
 from strandline.postgres.bell import Bell
 from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
@@ -108,7 +109,7 @@ class PostgresLog:
         partitions = sorted({draft.partition for draft in drafts})
         lefts = self._recent.take(partitions)
         known = _known(drafts, lefts)
-        if len(lefts) == len(partitions) and len(known) == len(digests):
+        if len(lefts) == len(partitions) and (len(known) == len(digests) or self._recent.may_guess()):
             answers = self._append_at_once(drafts, digests, known, lefts)
             if answers is not None:
                 return answers
@@ -137,25 +138,33 @@ class PostgresLog:
     def _append_at_once(
         self, drafts: Sequence[Draft], digests: Mapping[str, bytes], known: Mapping[str, State], lefts: dict[int, Left]
     ) -> list[Recorded] | None:
-        """Append from where the partitions were left, in one round trip; None if that cannot be done."""
+        """Append from where the partitions were left, in one round trip; None if that cannot be done.
+
+        Keys that are not known are taken for new ones. That holds if the log has no state of theirs.
+        """
         starts = {partition: left.end for partition, left in lefts.items()}
         ends = dict(starts)
-        now = self._clock or self._recent.now_us
-        answers, records, changed = fold_drafts(drafts, known.get, ends, now, self.segment_size)
+        now = self._recent.now_us()
+        clock = self._clock or (lambda: now)
+        answers, records, changed = fold_drafts(drafts, known.get, ends, clock, self.segment_size)
         if not records:
             return None  # a refusal must rest on what is there, not on what was
         # A Mark may ask for a time that is far ahead; what the clock said counts.
-        clock = bigints([now(), OFFSET_MAX // 2 if self._clock else CLOCK_FAR_US])
+        near = bigints([now, OFFSET_MAX // 2 if self._clock else CLOCK_FAR_US])
         offsets, timestamps = zip(*[starts[partition] for partition in sorted(starts)], strict=True)
         name = "append_at_once" if len(starts) == 1 else "append_all_at_once"  # the first is quicker
-        arrays = (*_arrays(records, digests, changed, ends), bigints(offsets), bigints(timestamps), clock)
-        told = self._database.execute(self._database.sent(name, *arrays))
+        arrays = (*_arrays(records, digests, changed, ends), bigints(offsets), bigints(timestamps), near)
+        new = [digest for key, digest in digests.items() if key not in known]
+        told = self._database.execute(self._database.sent(name, *arrays, blobs(new)))
         if not told.ntuples:
-            self._recent.met_others(lefts)
-            lefts.clear()
+            if new:  # who asks for their states also sees whether the partitions moved
+                self._recent.guessed_wrong()
+            else:
+                self._recent.met_others(lefts)
+                lefts.clear()
             return None
         self._recent.told(_int(told.get_value(0, 0)))
-        self._leave(drafts, {**known, **changed}, lefts, starts, ends)
+        self._leave(drafts, {**dict.fromkeys(digests), **known, **changed}, lefts, starts, ends)
         self._announce()
         return answers
 
@@ -251,8 +260,8 @@ class PostgresLog:
     def _read_key(
         self, key: str, partition: int, after: int, to: int, limit: int, bytes_max: int, values: bool
     ) -> Page:
-        asked = (partition, after, to, limit, values, bytes_max, _int(key_digest(key)[:8]), key)
-        rows = self._database.rows("read_key", asked)
+        bounds = (integer(partition), bigint(after), bigint(to), bigint(limit), boolean(values), bigint(bytes_max))
+        rows = self._database.ask("read_key", *bounds, bigint(_int(key_digest(key)[:8])), text(key))
         last_trimmed, newest, _, *first = rows[0]
         if after < last_trimmed:
             raise trimmed(partition, after, last_trimmed + 1)
@@ -269,16 +278,16 @@ class PostgresLog:
 
     def _newest_untrimmed(self, partition: int, after: int) -> int:
         """The newest offset; `NotFound.trimmed` if something after `after` was trimmed."""
-        ((last_trimmed, newest),) = self._database.rows("bound", (partition,))
+        ((last_trimmed, newest),) = self._database.ask("bound", integer(partition))
         if after < last_trimmed:
             raise trimmed(partition, after, last_trimmed + 1)
         return int(newest)
 
     def newest(self) -> list[int]:
-        return [newest for _, newest in self._database.rows("bounds")]
+        return [newest for _, newest in self._database.ask("bounds")]
 
     def oldest(self) -> list[int]:
-        return [last_trimmed + 1 for last_trimmed, _ in self._database.rows("bounds")]
+        return [last_trimmed + 1 for last_trimmed, _ in self._database.ask("bounds")]
 
     def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
         self._database.check()
@@ -289,7 +298,7 @@ class PostgresLog:
 
     def trim(self, partition: int, *, to: int, pointer: int, keep_after: int) -> int:
         check_trim(to, pointer)
-        ((last_trimmed, newest),) = self._database.rows("bound", (partition,))
+        ((last_trimmed, newest),) = self._database.ask("bound", integer(partition))
         last = last_older(
             lambda offset: self._timestamp_at(partition, offset), last_trimmed, min(to, newest), keep_after
         )

@@ -17,7 +17,7 @@ from strandline.values.heads import State
 
 STATES_MAX: Final = 10_000
 LATER: Final = 16
-"""After somebody else was there, so many appends ask first."""
+"""After somebody else was there, or a key was not as new as it seemed, so many appends ask first."""
 
 
 class Left(NamedTuple):
@@ -34,6 +34,7 @@ class Recent:
         self._lock = Lock()
         self._left: dict[int, Left] = {}
         self._wary: dict[int, int] = {}
+        self._unsure = 0
         self._ahead_us = 0
 
     def take(self, partitions: Iterable[int]) -> dict[int, Left]:
@@ -58,6 +59,16 @@ class Recent:
         """Somebody else had moved one of the partitions."""
         with self._lock:
             self._wary.update(dict.fromkeys(partitions, LATER))
+
+    def may_guess(self) -> bool:
+        """Whether a key of which nothing is known may be taken for new."""
+        with self._lock:
+            self._unsure = max(self._unsure - 1, 0)
+            return not self._unsure
+
+    def guessed_wrong(self) -> None:
+        """A key that was taken for new may not have been."""
+        self._unsure = LATER + 1
 
     def told(self, server_us: int) -> None:
         """The server's clock said this a moment ago."""

@@ -1,8 +1,8 @@
 """PostgreSQL: how a schema of a database is opened, checked, created and upgraded. Log and store share this.
 
 `open_database` gives a `Database`: a few connections, opened when they are needed. All that a call needs to know is in
-its own transaction: there is no session state, so a pooler in transaction mode may stand in between. Every wait has a
-time-out, every error of the driver is translated here, once.
+its own transaction: a pooler in transaction mode may stand in between. Every wait has a time-out, every error of the
+driver is translated here, once.
 """
 
 from strandline.postgres.database import Database, Transaction, describe_database, open_database, upgrade_database

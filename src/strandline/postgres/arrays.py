@@ -1,15 +1,14 @@
-"""Values in PostgreSQL's binary form: arrays for statements that take many rows, and rows for COPY.
+"""Values in PostgreSQL's binary form: parameters, arrays for statements that take many rows, and rows for COPY.
 
-Made with one call of `struct` where possible: a batch has tens of thousands of values, and psycopg's own dumpers, which
-look at each of them, take five times as long.
+Arrays are made with one call of `struct` where possible: a batch has tens of thousands of values, and psycopg's own
+dumpers, which look at each of them, take five times as long.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
-from typing import ClassVar, Final
+from collections.abc import Sequence
+from typing import ClassVar, Final, cast
 
 import psycopg
 from psycopg.adapt import Buffer, Dumper
@@ -52,20 +51,48 @@ class Blobs(Binary):
     __slots__ = ()
 
 
+class Bigint(Binary):
+    oid = 20
+    __slots__ = ()
+
+
+class Integer(Binary):
+    oid = 23
+    __slots__ = ()
+
+
+class Text(Binary):
+    oid = 25
+    __slots__ = ()
+
+
+class Blob(Binary):
+    oid = 17
+    __slots__ = ()
+
+
+class Boolean(Binary):
+    oid = 16
+    __slots__ = ()
+
+
 def bigints(values: Sequence[int | None]) -> Bigints:
     """bigint[]."""
     count = len(values)
     if None in values:
         parts = [_NULL if value is None else _BIGINT.pack(8, value) for value in values]
         return Bigints(_head(Bigints, count, nulls=True) + b"".join(parts))
-    pairs = chain.from_iterable(zip(repeat(8), values))
-    return Bigints(_head(Bigints, count) + struct.pack("!" + "iq" * count, *pairs))
+    sized: list[int | None] = [8] * (2 * count)
+    sized[1::2] = values
+    return Bigints(_head(Bigints, count) + struct.pack("!" + "iq" * count, *sized))
 
 
 def integers(values: Sequence[int]) -> Integers:
     """integer[]."""
-    pairs = chain.from_iterable(zip(repeat(4), values))
-    return Integers(_head(Integers, len(values)) + struct.pack("!" + "ii" * len(values), *pairs))
+    count = len(values)
+    sized = [4] * (2 * count)
+    sized[1::2] = values
+    return Integers(_head(Integers, count) + struct.pack("!" + "ii" * count, *sized))
 
 
 def texts(values: Sequence[str | None]) -> Texts:
@@ -79,19 +106,46 @@ def blobs(values: Sequence[bytes | None]) -> Blobs:
     return Blobs(_of_bytes(Blobs, values))
 
 
+def bigint(value: int) -> Bigint:
+    """bigint."""
+    return Bigint(value.to_bytes(8, "big", signed=True))
+
+
+def integer(value: int) -> Integer:
+    """integer."""
+    return Integer(value.to_bytes(4, "big", signed=True))
+
+
+def text(value: str) -> Text:
+    """text."""
+    return Text(value.encode())
+
+
+def blob(value: bytes) -> Blob:
+    """bytea."""
+    return Blob(value)
+
+
+def boolean(value: bool) -> Boolean:
+    """boolean."""
+    return Boolean(b"\1" if value else b"\0")
+
+
 def field(value: bytes) -> bytes:
     """One field of a row for COPY."""
     return _LENGTH.pack(len(value)) + value
 
 
 def _of_bytes(kind: type[Binary], values: Sequence[bytes | None]) -> bytes:
-    pack = _LENGTH.pack
-    parts: Iterable[bytes]
-    if None in values:
-        parts = chain.from_iterable([(_NULL,) if value is None else (pack(len(value)), value) for value in values])
-        return _head(kind, len(values), nulls=True) + b"".join(parts)
-    parts = chain.from_iterable([(pack(len(value)), value) for value in values if value is not None])
-    return _head(kind, len(values)) + b"".join(parts)
+    nulls = None in values
+    given = [value or b"" for value in values] if nulls else cast(Sequence[bytes], values)
+    parts = [b""] * (2 * len(values) + 1)
+    parts[0] = _head(kind, len(values), nulls=nulls)
+    parts[1::2] = map(_LENGTH.pack, map(len, given))
+    parts[2::2] = given
+    if nulls:
+        parts[1::2] = [_NULL if value is None else size for value, size in zip(values, parts[1::2], strict=True)]
+    return b"".join(parts)
 
 
 def _head(kind: type[Binary], count: int, *, nulls: bool = False) -> bytes:

@@ -106,7 +106,7 @@ class Bell:
         while not self._closed.is_set():
             try:
                 with self._database.connection() as connection:
-                    if not _is_direct(self._database, connection):
+                    if not connection.is_direct():
                         return
                     connection.execute(self._listen)
                     self._hear(connection, end)
@@ -129,9 +129,3 @@ class Bell:
             rung = False
             while connection.pgconn.notifies() is not None:
                 rung = True
-
-
-def _is_direct(database: Database, connection: Connection) -> bool:
-    """Whether the session that answers is the one that was opened: a pooler would have made up its number."""
-    found = connection.execute(database.schema.own("session")).fetchone()
-    return found is not None and found[0] == connection.pgconn.backend_pid

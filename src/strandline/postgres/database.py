@@ -31,8 +31,8 @@ SCHEMA_BYTES_MAX: Final = 63
 COPY_CHUNK_BYTES: Final = 2**20
 LONG_S: Final = 600.0
 """For statements that may touch a whole journal."""
-BEGIN: Final = Sent(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-COMMIT: Final = Sent(b"COMMIT")
+BEGIN: Final = Sent(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", often=False)
+COMMIT: Final = Sent(b"COMMIT", often=False)
 T = TypeVar("T")
 Filling = Sequence[tuple[str, tuple[Any, ...]]]
 
@@ -147,10 +147,18 @@ class Database:
     def rows(self, name: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """What a named statement gives: tuples, all of one moment."""
         text = self.schema.statement(name)
+        return self._read(lambda connection: connection.execute(text, parameters, binary=True).fetchall())
+
+    def ask(self, name: str, *parameters: Binary) -> list[Any]:
+        """The same for one that is asked so often that it is worth preparing, and finds its rows by an index."""
+        statement = self.sent(name, *parameters)
+        return self._read(lambda connection: connection.ask(statement))
+
+    def _read(self, read: Callable[[Connection], list[Any]]) -> list[Any]:
         while True:
             connection, reused = self._pool.take()
             try:
-                found: list[Any] = connection.execute(text, parameters, binary=True).fetchall()
+                found = read(connection)
             except psycopg.Error as error:
                 if reused and lost(error):
                     continue  # it broke while nobody used it; the idle ones may be as old

@@ -2,23 +2,32 @@
 
 An append waits for the server twice, however many statements it has; through cursors the same takes twice the time.
 Either all statements before an error were executed and none after it, or the connection is lost and nobody knows.
+
+To parse and plan an append takes the server longer than to execute it, and so it is with a look at a key. So statements
+are prepared, where the session that answers is the one that was opened: behind a pooler it may be another one with each
+transaction. Plans rest on how large tables are, so they are made anew every second.
 """
 
 from __future__ import annotations
 
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import errors
+from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, ExecStatus, Format
-from psycopg.pq.abc import PGresult
+from psycopg.pq.abc import PGconn, PGresult
 
 from strandline.postgres.arrays import Binary
+from strandline.statements import statement
 
+PLANS_S: Final = 1.0
 _READ: Final = select.POLLIN | select.POLLPRI | select.POLLHUP | select.POLLERR
 _DONE: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY)
 
@@ -34,14 +43,26 @@ class TimedOut(Lost):
 class Sent(NamedTuple):
     """A statement with its parameters, all in binary form."""
 
-    statement: bytes
+    text: bytes
     parameters: Sequence[Binary] = ()
+    often: bool = True
+    """Worth preparing."""
+
+
+DISCARD_PLANS: Final = Sent(b"DISCARD PLANS", often=False)
 
 
 class Connection(psycopg.Connection[tuple[object, ...]]):
     """A connection whose every wait ends: `TimedOut` after `timeout_s`."""
 
     timeout_s: float = 10.0
+    _direct: bool | None = None
+    _plans_until = 0.0
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._names: dict[bytes, bytes] = {}
+        self._transformer = Transformer(self)
 
     def wait(self, gen, interval=0.1, timeout=None):  # type: ignore[no-untyped-def]
         """As in psycopg, but never for ever."""
@@ -65,6 +86,17 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
             return False
         return not poll.poll(0)
 
+    def is_direct(self) -> bool:
+        """Whether the session that answers is the one that was opened: a pooler would have made up its number."""
+        if self._direct is None:
+            ask = statement("strandline.postgres", "session").encode()
+            try:
+                (answer,) = self._round_trip(lambda pgconn: pgconn.send_query_params(ask, None))
+                self._direct = answer.get_value(0, 0) == b"%d" % self.pgconn.backend_pid
+            except psycopg.ProgrammingError:  # a server that numbers no sessions
+                self._direct = False
+        return self._direct
+
     def give_up(self) -> None:
         """Ask the server to stop what it does, and close."""
         with suppress(psycopg.Error):  # a server that cannot be told notices when it answers
@@ -76,17 +108,59 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
 
         An error of the server is raised as psycopg does; `Lost` if the connection broke.
         """
+        try:
+            if self.is_direct():
+                self._prepare(statements)
+                if (now := time.monotonic()) >= self._plans_until:
+                    self._plans_until = now + PLANS_S
+                    return self._exchange_anew(list(statements))
+            return self._round_trip(partial(self._send, statements))
+        except (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement):
+            self._direct = False  # a pooler that made up no number
+            self._names.clear()
+            raise
+
+    def ask(self, statement: Sent) -> list[Any]:
+        """The rows that one statement gives, as psycopg makes them."""
+        (answer,) = self.exchange((statement,))
+        self._transformer.set_pgresult(answer)
+        return self._transformer.load_rows(0, answer.ntuples, tuple)
+
+    def _exchange_anew(self, statements: list[Sent]) -> list[PGresult]:
+        """The same with new plans. BEGIN, which is never prepared, must stay the first of its transaction."""
+        first = next((number for number, sent in enumerate(statements) if sent.often), len(statements))
+        statements.insert(first, DISCARD_PLANS)
+        answers = self._round_trip(partial(self._send, statements))
+        del answers[first]
+        return answers
+
+    def _send(self, statements: Sequence[Sent], pgconn: PGconn) -> None:
+        for text, parameters, _ in statements:
+            formats = [Format.BINARY] * len(parameters)
+            name = self._names.get(text)
+            if name is None:
+                pgconn.send_query_params(text, parameters, _types(parameters), formats, Format.BINARY)
+            else:
+                pgconn.send_query_prepared(name, parameters, formats, Format.BINARY)
+
+    def _prepare(self, statements: Sequence[Sent]) -> None:
+        """Prepare those that are not prepared yet."""
+        new = {text: parameters for text, parameters, often in statements if often and text not in self._names}
+        if not new:
+            return
+
+        def send(pgconn: PGconn) -> None:
+            for text, parameters in new.items():
+                pgconn.send_prepare(name_of(text), text, _types(parameters))
+
+        self._round_trip(send)
+        self._names.update((text, name_of(text)) for text in new)
+
+    def _round_trip(self, send: Callable[[PGconn], None]) -> list[PGresult]:
         pgconn = self.pgconn
         try:
             pgconn.enter_pipeline_mode()
-            for statement, parameters in statements:
-                pgconn.send_query_params(
-                    statement,
-                    parameters,
-                    [parameter.oid for parameter in parameters],
-                    [Format.BINARY] * len(parameters),
-                    Format.BINARY,
-                )
+            send(pgconn)
             pgconn.pipeline_sync()
             answers = self._answers()
             pgconn.exit_pipeline_mode()
@@ -131,3 +205,12 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         if left_s <= 0 or not poll.poll(left_s * 1000):
             self.give_up()
             raise TimedOut(f"no answer within {self.timeout_s:g} s")
+
+
+def name_of(text: bytes) -> bytes:
+    """The name under which a statement is prepared. Whatever session it comes to, it stands for nothing else."""
+    return b"strandline_" + blake2b(text, digest_size=16).hexdigest().encode()
+
+
+def _types(parameters: Sequence[Binary]) -> list[int]:
+    return [parameter.oid for parameter in parameters]

@@ -4,6 +4,7 @@
     no answer in time, 57014, 55P03, 25P03     Unavailable.timeout          no; unknown once COMMIT was sent
     connection lost, 08…, 57P…                 Unavailable.away             no; unknown once COMMIT was sent
     40001, 40P01: serialization, deadlock      Unavailable.serialization    no
+    26000, 42P05: prepared in another session  Unavailable.serialization    no
     53100: disk full                           Unavailable.no_space         no
     53…: connections, memory                   Unavailable.overloaded       no
     58…: the server's own I/O                  Unavailable.log_failed       no; unknown once COMMIT was sent
@@ -33,6 +34,7 @@ RETRY_UNKNOWN: Final = "retry with an append id, or read the head, to learn the 
 _TIMEOUT: Final = {"57014", "55P03", "25P03", "25P04"}
 _ENDED_BEFORE_COMMIT: Final = {"25P03", "25P04", "55P03"}
 _SERIALIZATION: Final = {"40001", "40P01"}
+_OTHER_SESSION: Final = {"26000", "42P05"}
 _REFUSED: Final = {"28000", "28P01", "42501", "3D000"}
 _SCHEMA: Final = {"42P01", "42703", "3F000"}
 _HINTS: Final = {
@@ -53,7 +55,7 @@ def outcome_of(error: psycopg.Error, where: str, doing: Doing, secret: str | Non
     retry = RETRY_UNKNOWN if applied == "unknown" else RETRY
     if isinstance(error, TimedOut) or state in _TIMEOUT:
         return Unavailable(message, code="timeout", hint=retry, applied=applied, **facts)
-    if state in _SERIALIZATION:
+    if state in _SERIALIZATION or state in _OTHER_SESSION:
         return Unavailable(message, code="serialization", hint=RETRY, **facts)
     if state == "53100":
         return Unavailable(message, code="no_space", hint="free some space; no restart needed", **facts)
@@ -82,9 +84,11 @@ def outcome_of(error: psycopg.Error, where: str, doing: Doing, secret: str | Non
 
 
 def lost(error: psycopg.Error) -> bool:
-    """Whether the connection is gone, and others of its age perhaps with it."""
+    """Whether the session is gone or another one, and those of other connections of its age perhaps with it."""
     state = error.sqlstate or ""
-    return state.startswith(("08", "57P")) or (not state and isinstance(error, psycopg.OperationalError))
+    if state in _OTHER_SESSION or state.startswith(("08", "57P")):
+        return True
+    return not state and isinstance(error, psycopg.OperationalError)
 
 
 def _text(error: psycopg.Error, secret: str | None) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from strandline.errors import Corrupt, Unavailable
 from strandline.fold import segment_of
 from strandline.postgres import Database, Transaction, open_database
-from strandline.postgres.arrays import bigints, blobs, field, integers, texts
+from strandline.postgres.arrays import bigint, bigints, blob, blobs, field, integer, integers, text, texts
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
 from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
@@ -101,12 +101,14 @@ class PostgresStore:
         return [pointer_of(found.get(partition), partition) for partition in range(self.settings.partitions)]
 
     def look(self, key: str, partition: int) -> tuple[Pointer, State]:
-        (row,) = self._database.rows("look", (partition, *key_place(key), key_digest(key)))
+        entity_type, slice_, _ = key_place(key)
+        place = (integer(partition), text(entity_type), integer(slice_), text(key), blob(key_digest(key)))
+        (row,) = self._database.ask("look", *place)
         return pointer_of(row[:_POINTER_COLUMNS], partition), state_of(row[_POINTER_COLUMNS:])
 
     def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[Any]:
-        bounds = (segment_of(from_, segment_size), from_, segment_of(to, segment_size), to)
-        return self._database.rows("page", (key, life, *bounds, limit))
+        numbers = (life, segment_of(from_, segment_size), from_, segment_of(to, segment_size), to, limit)
+        return self._database.ask("page", text(key), *map(bigint, numbers))
 
     def range(
         self, partition: int, *, after: tuple[int, int], to: int, limit: int, entity_type: str | None = None

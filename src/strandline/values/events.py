@@ -191,7 +191,7 @@ class RecordedEvent:
     was damaged, the rest is what is left of it.
     """
 
-    __slots__ = ("_cells", "_life", "_parts", "offset")
+    __slots__ = ("_cells", "_life", "offset")
 
     offset: Any
     """The place in a query, set by queries by tag or slices."""
@@ -199,7 +199,6 @@ class RecordedEvent:
     def __init__(self, life: Life, cells: tuple[Any, ...]) -> None:
         self._life = life
         self._cells = cells
-        self._parts: tuple[Any, ...] | None = None
 
     @property
     def key(self) -> Key:
@@ -254,16 +253,22 @@ class RecordedEvent:
     @property
     def damaged(self) -> bool:
         """Whether what was appended cannot be read any more."""
-        parts = self._parts or self._verified()
-        return parts is None or parts[2] > JSON
+        form = self._form()
+        return form is None or form > JSON
 
     @property
     def payload(self) -> Any:
-        parts = self._parts or self._verified()
-        if parts is None or parts[2] > JSON:
-            raise self._damage()
-        data = self._cells[2][parts[3] :]
-        return data if parts[2] == BYTES else self._loaded(data)
+        # As in `_form`, written out: a reader of many events comes here once for each.
+        seq_nr, prev, body, digest = self._cells
+        try:
+            if zlib.crc32(body, self._life.seed) == digest:
+                number, before, form, payload_at = _BRIEF(body)
+                if number == seq_nr and before == prev and form <= JSON:
+                    data = body[payload_at:]
+                    return data if form == BYTES else self._loaded(data)
+        except (TypeError, struct.error):
+            pass
+        raise self._damage()
 
     @property
     def metadata(self) -> dict[str, Any] | None:
@@ -281,19 +286,16 @@ class RecordedEvent:
         metadata = self._between(left.metadata_at, left.payload_at)
         return metadata.decode() if metadata else None, self._cells[2][left.payload_at :], left.form == JSON
 
-    def _verified(self) -> tuple[Any, ...] | None:
-        """The fields of `_BRIEF`, if the body is what was written."""
+    def _form(self) -> int | None:
+        """What `Parts.form` says; None if the body is not what was written."""
         seq_nr, prev, body, digest = self._cells
         try:
             if zlib.crc32(body, self._life.seed) != digest:
                 return None
-            parts = _BRIEF(body)
+            number, before, form, _ = _BRIEF(body)
         except (TypeError, struct.error):  # a damaged file may give any type for a column
             return None
-        if parts[0] != seq_nr or parts[1] != prev:
-            return None
-        self._parts = parts
-        return parts
+        return form if (number, before) == (seq_nr, prev) else None
 
     def _left(self) -> Parts:
         """The fixed fields, or what can be made of them."""
@@ -313,7 +315,7 @@ class RecordedEvent:
             raise self._damage(undecodable=True) from None
 
     def _damage(self, *, undecodable: bool = False) -> Corrupt:
-        form = self._parts[2] if self._parts is not None else None
+        form = self._form()
         hint = "the row is not what was written: check the disk, and put the store back from a backup"
         if form in (DAMAGED_UNDECODABLE, DAMAGED_DIGEST):
             hint = (

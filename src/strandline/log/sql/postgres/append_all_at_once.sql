@@ -6,6 +6,7 @@ WITH held AS (
     JOIN unnest($13::integer[], $16::bigint[], $17::bigint[]) AS was (partition, newest, timestamp)
         ON held.partition = was.partition AND held.newest = was.newest AND held.timestamp = was.timestamp
     WHERE abs((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - ($18::bigint[])[1]) <= ($18::bigint[])[2]
+        AND (SELECT count(*) FROM {schema}.log_head WHERE key_digest = ANY($19::bytea[])) = 0
     ORDER BY held.partition FOR UPDATE OF held
 ), moved AS (
     UPDATE {schema}.log_partition AS ended SET newest = given.newest, timestamp = given.timestamp

@@ -1,10 +1,13 @@
--- Record actions of one partition and keep the states that they made, if the partition still ends where it was left and
--- the timestamps are not far (µs) from the server's clock, which is the answer; else nothing happens, and there is none.
+-- Record actions of one partition and keep the states that they made, if the partition still ends where it was left, keys
+-- that were taken for new ones have no state, and the timestamps are not far (µs) from the server's clock, which is the
+-- answer; else nothing happens, and there is none. States are of the moment when the statement began: who has written one
+-- since then has moved the partition, too.
 WITH moved AS (
     UPDATE {schema}.log_partition
     SET newest = ($14::bigint[])[1], timestamp = ($15::bigint[])[1]
     WHERE partition = ($13::integer[])[1] AND newest = ($16::bigint[])[1] AND timestamp = ($17::bigint[])[1]
         AND abs((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - ($18::bigint[])[1]) <= ($18::bigint[])[2]
+        AND (SELECT count(*) FROM {schema}.log_head WHERE key_digest = ANY($19::bytea[])) = 0
     RETURNING partition
 ), recorded AS (
     INSERT INTO {schema}.log_action (
