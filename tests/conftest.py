@@ -7,8 +7,11 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.servers.fixtures import cassandra, fetch_for, kafka, postgres, reasons_table, spark_cluster
-from tests.store.keyspaces import cassandra_keyspace, empty_stores
+# The shipped suites show what they compared, like any test; whoever imports them first.
+pytest.register_assert_rewrite("strandline.testing.store_contract", "strandline.testing.log_contract")
+
+from tests.servers.fixtures import cassandra, fetch_for, kafka, postgres, reasons_table, spark_cluster  # noqa: E402
+from tests.store.keyspaces import cassandra_keyspace, empty_stores  # noqa: E402
 
 __all__ = ["cassandra", "cassandra_keyspace", "empty_stores", "kafka", "postgres", "spark_cluster"]
 
