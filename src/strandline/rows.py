@@ -7,7 +7,7 @@ a cut before the next of the same key; one with transactions writes them togethe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -80,34 +80,31 @@ class Batch:
     events: int = 0
 
 
-def event_cells(action: Append, place: Place, effect: EventsAppended, contents: Iterable[Content]) -> list[Any]:
+def event_cells(action: Append, place: Place, effect: EventsAppended, contents: Sequence[Content]) -> list[Any]:
     """The events of an accepted append, as a reader gets them (`Cells`, as plain tuples).
 
     Damaged ones have contents without payload and their own form.
     """
     key, events, append_id, _, _, _, _, _, headers = action
     first, _, prev, life = effect
-    told = zip(events, contents, strict=True)
-    return bodies(first, prev, place, bytes.fromhex(append_id), headers, told, life_of(key, life).seed)
+    id_, seed = bytes.fromhex(append_id), life_of(key, life).seed
+    if headers is None and len(events) == 1 and contents[0][2] is None:  # most appends
+        ((form, payload, _),) = contents
+        body = plain_body(first, prev, place, id_, events[0], form, payload)
+        return [(first, prev, body, crc32(body, seed))]
+    return bodies(first, prev, place, id_, headers, zip(events, contents, strict=True), seed)
 
 
 def event_rows(
     action: Append, place: Place, effect: EventsAppended, segment_size: int, contents: Sequence[Content]
 ) -> list[EventRow]:
     """The same as rows of table `journal`."""
-    key, events, append_id, _, _, _, _, _, headers = action
-    seq_nr, _, prev, number = effect
+    key, number = action.key, effect.life
     partition, _, timestamp = place
     life = life_of(key, number)
     entity_type, slice_ = life.entity_type, life.slice
-    if headers is None and len(events) == 1 and contents[0][2] is None:  # most appends, in two thirds of the time
-        ((form, payload, _),) = contents
-        body = plain_body(seq_nr, prev, place, bytes.fromhex(append_id), events[0], form, payload)
-        cells = [(seq_nr, prev, body, crc32(body, life.seed))]
-    else:
-        cells = event_cells(action, place, effect, contents)
     rows = []
-    for seq_nr, prev, body, digest in cells:
+    for seq_nr, prev, body, digest in event_cells(action, place, effect, contents):
         segment = (seq_nr - 1) // segment_size
         row = (key, number, segment, seq_nr, prev, entity_type, slice_, partition, timestamp, body, digest)
         rows.append(make(EventRow, row))

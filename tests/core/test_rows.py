@@ -13,7 +13,7 @@ from strandline.fold import EventsAppended, segment_of
 from strandline.record import BadValue, Content, content_digest, encode_value, read_contents
 from strandline.rows import DAMAGED_FORMS, Pointer, damaged_contents, event_cells, event_rows, head_columns, head_of
 from strandline.values.actions import Append, Place
-from strandline.values.events import DAMAGED_DIGEST, DAMAGED_UNDECODABLE, EventRow, Life, parts_of
+from strandline.values.events import DAMAGED_DIGEST, DAMAGED_UNDECODABLE, EventRow, Life, bodies, parts_of
 from strandline.values.heads import SEQ_NR_MAX, Head, Remembered
 from strandline.values.keys import Key
 from strandline.values.payloads import BYTES, JSON
@@ -90,9 +90,11 @@ def test_a_reader_gets_the_same_as_a_store() -> None:
 def test_a_single_event_is_packed_as_one_of_many(content: Content, headers: dict[str, str] | None) -> None:
     action = ACTION._replace(events=ACTION.events[:1], headers=headers)
     effect = EventsAppended(9, 9, 3, life=2)
-    (row,) = event_rows(action, PLACE, effect, 4, [content])
-    (cells,) = event_cells(action, PLACE, effect, [content])
-    assert row == EventRow.of(Life("order|42", 2), 4, cells)
+    life = Life("order|42", 2)
+    told = [(action.events[0], content)]
+    (cells,) = bodies(9, 3, PLACE, bytes.fromhex(action.append_id), headers, told, life.seed)
+    assert event_cells(action, PLACE, effect, [content]) == [cells]
+    assert event_rows(action, PLACE, effect, 4, [content]) == [EventRow.of(life, 4, cells)]
 
 
 @pytest.mark.req("J94")
