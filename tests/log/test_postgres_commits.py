@@ -19,8 +19,8 @@ from strandline.log.api import Log
 from strandline.log.postgres import PostgresLog
 from strandline.log.states import state_in
 from strandline.postgres import exchange
-from strandline.postgres.arrays import bigints
 from strandline.postgres.bell import Bell
+from strandline.postgres.binary import bigints
 from strandline.postgres.database import Transaction
 from strandline.postgres.exchange import Connection, Sent, name_of
 from strandline.postgres.pool import Pool

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from strandline.log.states import state_in, state_text
-from strandline.postgres.arrays import (
+from strandline.postgres.binary import (
     Binary,
     bigint,
     bigints,

@@ -30,8 +30,8 @@ from strandline.log.refusals import check_fold_version, check_holes, check_trim,
 from strandline.log.states import state_in, state_text
 from strandline.log.waiting import Arrivals
 from strandline.postgres import Transaction, open_database
-from strandline.postgres.arrays import Binary, bigint, bigints, blobs, boolean, integer, integers, text, texts
 from strandline.postgres.bell import Bell
+from strandline.postgres.binary import Binary, bigint, bigints, blobs, boolean, integer, integers, text, texts
 from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
 from strandline.steps import check_fixed

@@ -23,7 +23,7 @@ from psycopg.sql import SQL, Identifier
 
 from strandline import forks
 from strandline.errors import StrandlineError
-from strandline.postgres.arrays import texts
+from strandline.postgres.binary import texts
 from strandline.postgres.database import Database
 from strandline.postgres.exchange import Connection, Sent
 

@@ -15,7 +15,7 @@ from psycopg.pq.abc import PGresult
 
 from strandline.errors import SchemaMismatch, Unavailable, invalid
 from strandline.postgres import schema as schemas
-from strandline.postgres.arrays import COPY_END, COPY_HEADER, Binary, texts
+from strandline.postgres.binary import COPY_END, COPY_HEADER, Binary, texts
 from strandline.postgres.checks import SETTINGS, Server, check_server
 from strandline.postgres.exchange import Connection, Sent
 from strandline.postgres.outcomes import Doing, lost

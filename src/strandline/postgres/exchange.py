@@ -24,7 +24,7 @@ from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
 
-from strandline.postgres.arrays import Binary
+from strandline.postgres.binary import Binary
 from strandline.statements import statement
 
 PLANS_S: Final = 1.0

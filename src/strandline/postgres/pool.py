@@ -17,7 +17,7 @@ from psycopg.pq import TransactionStatus
 
 from strandline import forks
 from strandline.errors import InvalidInput, StrandlineError, Unavailable, Unsupported, no_answer, unreachable
-from strandline.postgres.arrays import register
+from strandline.postgres.binary import register
 from strandline.postgres.exchange import Connection
 from strandline.postgres.outcomes import Doing, lost, outcome_of
 from strandline.settings import Settings

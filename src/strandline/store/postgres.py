@@ -15,7 +15,7 @@ from typing import Any, Final
 from strandline.errors import Corrupt, Unavailable
 from strandline.fold import segment_of
 from strandline.postgres import Database, Transaction, open_database
-from strandline.postgres.arrays import bigint, bigints, blob, blobs, field, integer, integers, text, texts
+from strandline.postgres.binary import bigint, bigints, blob, blobs, field, integer, integers, text, texts
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
 from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
