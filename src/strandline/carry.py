@@ -32,7 +32,7 @@ from strandline.settings import Settings
 from strandline.store.api import Carried, Store, StoreSettings
 from strandline.values.actions import Action, Append, Mark, Place
 from strandline.values.heads import Head, State
-from strandline.values.keys import home_of
+from strandline.values.keys import key_partition
 from strandline.values.tuples import make
 
 PREPARE_ATTEMPTS_MAX = 5
@@ -171,7 +171,7 @@ def decode(records: Iterable[Record], partitions: int) -> tuple[list[Decoded], t
         key = action.key
         if key != written:
             decoded.append(Decoded(record, None, "key"))
-        elif key is not None and home_of(key, partitions) != partition:
+        elif key is not None and key_partition(key, partitions) != partition:
             decoded.append(Decoded(record, None, "partition"))
         else:
             decoded.append(make(Decoded, (record, action, "")))

@@ -11,14 +11,14 @@ from strandline.store.api import Store
 from strandline.testing.tape import Tape
 from strandline.values.actions import Place
 from strandline.values.heads import SEQ_NR_MAX, Head, State
-from strandline.values.keys import home_of
+from strandline.values.keys import key_partition
 
 Numbers = list[tuple[int, int]]
 
 
 def read(store: Store, tape: Tape, key: str) -> tuple[State, Numbers]:
     """The state at the end of the tape, and (seq_nr, prev_seq_nr) of each event, found as a reader would."""
-    partition = home_of(key, tape.partitions)
+    partition = key_partition(key, tape.partitions)
     pointer, stored = store.look(key, partition)
     state, tail = _fold(tape, key, stored, pointer.offset, store.settings.segment_size)
     if not isinstance(state, Head):
@@ -46,7 +46,7 @@ def _fold(
     tape: Tape, key: str, state: State, after: int, segment_size: int
 ) -> tuple[State, list[tuple[int, tuple[int, int]]]]:
     made = []
-    past = tape.records[home_of(key, tape.partitions)]
+    past = tape.records[key_partition(key, tape.partitions)]
     decoded, _ = decode([record for record in past if record.key == key and record.offset > after], tape.partitions)
     for record, action, _reason in decoded:
         if action is None:

@@ -14,7 +14,7 @@ from strandline.testing.last_write_wins import LastWriteWinsStore
 from strandline.testing.store_contract import random_tape, settings_of
 from strandline.values.actions import Place
 from strandline.values.heads import SEQ_NR_MAX, Ended, Head
-from strandline.values.keys import home_of
+from strandline.values.keys import key_partition
 from tests.core.naive import NaiveKey
 from tests.store.stores import open_store
 
@@ -40,7 +40,7 @@ def test_a_store_is_the_fold_of_its_log(name: str, seed: int, tmp_path: Path) ->
                 naive.setdefault(action.key, NaiveKey(3)).apply(action, place)
     events = 0
     for key, model in naive.items():
-        _, state = store.look(key, home_of(key, 3))
+        _, state = store.look(key, key_partition(key, 3))
         expected = model.head()
         if expected is None:
             assert (state.life if isinstance(state, Ended) else 0) == model.lives_ended()

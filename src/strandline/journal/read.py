@@ -28,7 +28,7 @@ from strandline.store.api import Readable
 from strandline.values.actions import Mark
 from strandline.values.events import RecordedEvent, parts_of
 from strandline.values.heads import SEQ_NR_MAX, Head, State
-from strandline.values.keys import home_of
+from strandline.values.keys import key_partition
 
 PLANS_MAX: Final = 100
 """How often a read starts anew or goes on elsewhere because the journal changed under it."""
@@ -85,7 +85,7 @@ class Reader:
         self, key: str, *, from_: int = 1, to: int = SEQ_NR_MAX, mark: int | None = None, values: bool = True
     ) -> Plan:
         """Search the tail and say where the events are. Without `values` the plan is good for its head alone."""
-        partition = home_of(key, self.log.partitions)
+        partition = key_partition(key, self.log.partitions)
         marking = self.mark(key, partition) if mark is None else Marking(mark)
         earliest = -1
         for _ in range(PLANS_MAX):

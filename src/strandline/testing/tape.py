@@ -14,7 +14,7 @@ from strandline.record import Content, Record, content_digest, encode_header, en
 from strandline.store.api import Store, StoreSettings
 from strandline.values.actions import KEEP_EXPIRY, Action, Append, Delete, Mark, Place, Purge
 from strandline.values.heads import State
-from strandline.values.keys import home_of
+from strandline.values.keys import key_partition
 from strandline.values.payloads import encode
 
 START_US = 1_767_225_600 * 10**6
@@ -75,7 +75,7 @@ class Tape:
 
     def _write(self, action: Action, value: bytes | None = None) -> Record:
         key = action.key or ""
-        return self._record(home_of(key, self.partitions), key, encode_header(action), value)
+        return self._record(key_partition(key, self.partitions), key, encode_header(action), value)
 
     def _record(self, partition: int, key: str | None, header: bytes | None, value: bytes | None) -> Record:
         self._count += 1
@@ -93,7 +93,7 @@ class Tape:
 
     def state(self, key: str, segment_size: int, *, on: State = None, after: int = -1) -> State:
         """What the fold makes of the key's actions after an offset."""
-        past = self.records[home_of(key, self.partitions)]
+        past = self.records[key_partition(key, self.partitions)]
         decoded, _ = decode([record for record in past if record.key == key], self.partitions)
         for record, action, _reason in decoded:
             if action is not None and record.offset > after:

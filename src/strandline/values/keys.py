@@ -90,7 +90,7 @@ def partition_of(slice_: int, partitions: int) -> int:
 
 
 @lru_cache(maxsize=65536)
-def home_of(written: str, partitions: int) -> int:
+def key_partition(written: str, partitions: int) -> int:
     """The partition of a written key."""
     return partition_of(slice_of(written), partitions)
 

@@ -12,7 +12,7 @@ from strandline.log.cursor import Cursor
 from strandline.record import Content, Record, content_digest, decode_header, encode_header, encode_value
 from strandline.values.actions import Action, Append, Delete, Mark, Purge
 from strandline.values.heads import Head
-from strandline.values.keys import home_of
+from strandline.values.keys import key_partition
 from strandline.values.payloads import encode
 
 Opened = Callable[..., Log]
@@ -39,7 +39,7 @@ def draft_of(
     action = Append(
         key, events, append_id or f"f{next(_ids):031x}", append_id is not None, digest, headers=headers, **fields
     )
-    return Draft(home_of(key, partitions), action, encode_header(action), value)
+    return Draft(key_partition(key, partitions), action, encode_header(action), value)
 
 
 def draft_with(action: Action, partition: int | None = None, partitions: int = PARTITIONS) -> Draft:
@@ -48,7 +48,7 @@ def draft_with(action: Action, partition: int | None = None, partitions: int = P
     if partition is None:
         if key is None:
             raise ValueError("an action without a key needs a partition")
-        partition = home_of(key, partitions)
+        partition = key_partition(key, partitions)
     return Draft(partition, action, encode_header(action))
 
 
@@ -69,7 +69,7 @@ def purge_of(key: str, if_offset: int | None = None) -> Draft:
 
 def partition_for(key: str) -> int:
     """Where a key's actions go."""
-    return home_of(key, PARTITIONS)
+    return key_partition(key, PARTITIONS)
 
 
 def keys_in(partition: int, number: int) -> list[str]:

@@ -24,7 +24,7 @@ from strandline.testing.store_contract.made import (
 from strandline.testing.tape import START_US, Tape
 from strandline.values.events import Life
 from strandline.values.heads import SEQ_NR_MAX
-from strandline.values.keys import home_of
+from strandline.values.keys import key_partition
 
 
 class KeepingContract(MadeStore):
@@ -63,7 +63,7 @@ class KeepingContract(MadeStore):
         tape.carry(store, fence=first.fence)
         tape.append(KEY, ["b"])
         tape.purge("order|1")
-        partition = home_of(KEY, 2)
+        partition = key_partition(KEY, 2)
         batch, seen = batch_of(tape, store, partition, fence=first.fence)
         first.release()
         second = store.take_lease("second")
@@ -81,7 +81,7 @@ class KeepingContract(MadeStore):
         store, tape = make(settings_of(partitions=2)), Tape(2)
         tape.append(KEY, ["good"])
         bad = tape.append(KEY, ["b", "c"], damaged="undecodable")
-        foreign = tape.foreign(home_of(KEY, 2))
+        foreign = tape.foreign(key_partition(KEY, 2))
         other = tape.foreign(1 - foreign.partition)
         tape.append(KEY, ["d"])
         tape.carry(store, size=2)

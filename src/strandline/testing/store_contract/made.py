@@ -14,7 +14,7 @@ from strandline.store.api import SnapshotRow, Store, StoreSettings
 from strandline.testing.tape import START_US, Tape
 from strandline.values.events import EventRow, Life
 from strandline.values.heads import SEQ_NR_MAX, Head, State
-from strandline.values.keys import home_of
+from strandline.values.keys import key_partition
 
 Make = Callable[[StoreSettings], Store]
 ALL = 10_000
@@ -29,7 +29,7 @@ def settings_of(partitions: int = 1, segment_size: int = 3) -> StoreSettings:
 
 def state(store: Store, key: str) -> State:
     """A key's state."""
-    return store.look(key, home_of(key, store.settings.partitions))[1]
+    return store.look(key, key_partition(key, store.settings.partitions))[1]
 
 
 def events(store: Store, key: str, life: int = 1, *, limit: int = ALL) -> list[EventRow]:

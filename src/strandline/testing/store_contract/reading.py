@@ -25,7 +25,7 @@ from strandline.testing.store_contract.made import (
 from strandline.testing.tape import Tape
 from strandline.values.events import EventRow
 from strandline.values.heads import SEQ_NR_MAX, Head
-from strandline.values.keys import home_of, slice_of
+from strandline.values.keys import key_partition, slice_of
 
 
 class ReadingContract(MadeStore):
@@ -96,7 +96,7 @@ class ReadingContract(MadeStore):
         tape.carry(store, size=500)
         keys = tape.all_keys()
         for partition in range(4):
-            mine = [key for key in keys if home_of(key, 4) == partition]
+            mine = [key for key in keys if key_partition(key, 4) == partition]
             pointer, states = store.states(partition, [*mine, "type0|absent"])
             assert pointer == store.pointers()[partition]
             assert sorted(states) == mine
@@ -150,7 +150,7 @@ class ReadingContract(MadeStore):
         tape = random_tape(5, actions=150, keys=12, partitions=2)
         tape.carry(store, size=20)
         for partition in range(2):
-            keys = [key for key in tape.all_keys() if home_of(key, 2) == partition]
+            keys = [key for key in tape.all_keys() if key_partition(key, 2) == partition]
             rows = [row for key in keys for life in range(1, 20) for row in events(store, key, life)]
             rows.sort(key=lambda row: (row.timestamp, row.seq_nr))
             assert len(rows) > 20
