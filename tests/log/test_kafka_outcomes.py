@@ -1,12 +1,16 @@
-"""What an error of Kafka's client library means, as a table."""
+"""What an error of Kafka's client library means, as a table, and what the library leaves behind."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import pytest
 from confluent_kafka import KafkaError
 
 from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError, Unavailable
 from strandline.log.kafka_client import Said, translated
+from strandline.servers.kafka import KafkaServer
 
 TABLE: list[tuple[int, type[StrandlineError], str, str]] = [
     (KafkaError._MSG_TIMED_OUT, Unavailable, "timeout", "unknown"),
@@ -82,3 +86,45 @@ def test_why_a_cluster_cannot_be_reached(said: str, why: str, hint: str) -> None
     assert (error.code, error.message.startswith("kafka://b:9/t: ")) == ("away", True)
     assert error.message.endswith(why)
     assert hint in error.hint
+
+
+# ---------------------------------------------------------------- what is left behind
+
+LEFT = """
+import gc, sys, time, warnings
+from contextlib import suppress
+from pathlib import Path
+from strandline.errors import StrandlineError
+from strandline.log.kafka import KafkaLog
+from strandline.settings import Settings
+
+def go(bootstrap, **settings):
+    try:
+        KafkaLog(bootstrap, "left-behind", settings=Settings(**settings)).close()
+    except StrandlineError as error:
+        print(error.name)
+
+def left():
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has just ended
+            if (thread / "comm").read_text() == "rdk:bg\\n":
+                return True
+
+gc.disable()
+warnings.simplefilter("ignore")
+go(sys.argv[1], accept_power_loss=True)
+go(sys.argv[1])
+go("127.0.0.1:1")
+deadline = time.monotonic() + 20
+while left() and time.monotonic() < deadline:
+    time.sleep(0.1)
+print("left" if left() else "none left")
+"""
+"""The library's thread that answers, `rdk:bg`, must end with the log: if it came to free its own client, in a garbage
+collection, the library would end the process."""
+
+
+def test_a_log_that_is_closed_or_was_not_opened_leaves_no_thread_of_the_library(kafka: KafkaServer) -> None:
+    words = [sys.executable, "-c", LEFT, kafka.bootstrap]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "Unsupported.kafka_topic\nUnavailable.away\nnone left\n"

@@ -93,14 +93,15 @@ class KafkaLog:
         heard = {"error_cb": self._said.hear}
         self._consumer_config = {**consumer_config(bootstrap, client, self._settings), **heard}
         produced = {**producer_config(bootstrap, client, self._settings), **heard}
-        asked = AdminClient({**common_config(bootstrap, client), **heard})
-        self._admin = Admin(asked, topic, timeout_s, self._said)
-        if create is None:
-            create = self._settings.schema == "create"
-        found = self._open_topic(create)
-        check(found, self._settings)
-        if self._settings.accept_power_loss:
-            _warn_power_loss(topic, found.replicas)
+        self._admin = Admin(AdminClient({**common_config(bootstrap, client), **heard}), topic, timeout_s, self._said)
+        try:
+            found = self._open_topic(self._settings.schema == "create" if create is None else create)
+            check(found, self._settings)
+            if self._settings.accept_power_loss:
+                _warn_power_loss(topic, found.replicas)
+        except BaseException:
+            Thread(target=self._admin.close, daemon=True).start()  # which waits for a host's name to be looked up
+            raise
         self.log_id, self.partitions = found.id, found.partitions
         self._newest = [-1] * self.partitions
         self._told: tuple[Callable[[Record], None], ...] = ()
@@ -324,7 +325,6 @@ class KafkaLog:
         self._check()
         check_trim(to, pointer)
         place = TopicPartition(self._topic, partition)
-        client = self._admin.client
         spec = OffsetSpec.for_timestamp(keep_after // 1000)
         (young,) = self._admin.offsets("trim", {place: spec})
         last = to if young < 0 else min(to, young - 1)
@@ -332,7 +332,9 @@ class KafkaLog:
         if last < first:
             return 0
         cut = TopicPartition(self._topic, partition, last + 1)
-        self._admin.ask("trim", lambda s: client.delete_records([cut], request_timeout=s, operation_timeout=s))
+        self._admin.ask(
+            "trim", lambda s: self._admin.client.delete_records([cut], request_timeout=s, operation_timeout=s)
+        )
         return last + 1 - first
 
     def close(self) -> None:
@@ -346,6 +348,7 @@ class KafkaLog:
         self._producer.flush(self._settings.append_timeout_s)
         self._stop.set()
         self._poller.join()
+        self._admin.close()
         self._consumers.close()
         with self._waiting:
             self._end_waiter()

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 
 from strandline.errors import Unsupported, counted, shown
 from strandline.log.kafka_client import ATTEMPT_S, AWAY, ENVELOPE_BYTES, RETRY_S, TIMEOUT, Said, refresh, translated
+from strandline.log.refusals import closed
 from strandline.settings import Settings
 
 REPLICAS_LEAST, IN_SYNC_LEAST = 3, 2
@@ -38,13 +39,30 @@ class Topic(NamedTuple):
 
 
 class Admin:
-    """Asks Kafka about one topic, and waits for the answers. Any number of threads may use it."""
+    """Asks Kafka about one topic, and waits for the answers. Any number of threads may use it.
+
+    The library answers in a thread of its own, and ends the process if its client is freed there. So this has the one
+    reference to it, and `close` lets go of that; a garbage collection would do it in any thread.
+    """
 
     def __init__(self, client: AdminClient, topic: str, timeout_s: float, said: Said) -> None:
-        self.client, self.topic, self.timeout_s = client, topic, timeout_s
+        self._client: AdminClient | None = client
+        self.topic, self.timeout_s = topic, timeout_s
         self._library = said
         self._reached = False
         self._settled = 0.0
+
+    @property
+    def client(self) -> AdminClient:
+        """The library's; to be asked, not to be kept."""
+        client = self._client
+        if client is None:
+            raise closed()
+        return client
+
+    def close(self) -> None:
+        """Free the client. What it was asked and has not answered fails."""
+        self._client = None
 
     def _said(self) -> Said:
         self.client.poll(0)
