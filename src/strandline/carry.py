@@ -16,6 +16,7 @@ from strandline.errors import Corrupt, SchemaMismatch, Unavailable
 from strandline.fold import Duplicate, Effect, EventsAppended, EventsDeleted, LifePurged, Refused, fold
 from strandline.log.api import Log
 from strandline.log.cursor import PAGE_BYTES
+from strandline.plain import NOTHING, Plain, add_plain, plain_of
 from strandline.record import (
     VALUE_BYTES_MAX,
     BadHeader,
@@ -38,7 +39,11 @@ from strandline.values.tuples import make
 PREPARE_ATTEMPTS_MAX = 5
 PAGE_RECORDS: Final = 2000
 EVENT_OVERHEAD_BYTES: Final = 1024
-_bytes_of: Final = itemgetter(4, 5)  # header and value
+_offset_in, _header_in, _value_in = itemgetter(1), itemgetter(4), itemgetter(5)
+
+
+def _offset_of(decoded: Decoded) -> int:
+    return decoded[0][1]
 
 
 class Range(NamedTuple):
@@ -74,13 +79,15 @@ def carry(store: Carried, settings: StoreSettings, range_: Range, fence: int) ->
     A record of a newer version stops the partition there: what comes before it is written, then
     `SchemaMismatch.version` is raised.
     """
-    decoded, newer = decode(range_.records, settings.partitions)
+    plain, others = plain_of(range_.records, settings.partitions)
+    decoded, newer = decode(others, settings.partitions)
     if newer is not None:
         at, error = newer
         if at > range_.start:
-            _carry(store, settings, range_._replace(position=at), decoded, fence)
+            before = [record for record in range_.records if record.offset < at]
+            carry(store, settings, range_._replace(position=at, records=before), fence)
         raise error
-    return _carry(store, settings, range_, decoded, fence)
+    return _carry(store, settings, range_, plain, decoded, fence)
 
 
 def carry_range(
@@ -103,14 +110,11 @@ def carry_range(
         yield carry(store, store.settings, Range(partition, start, at, records, log.exact), fence)
 
 
-def _size_of(records: Iterable[Record]) -> int:
+def _size_of(records: Sequence[Record]) -> int:
     """About how much memory it takes to carry these: their bytes, and what each of their events becomes on the way."""
-    size = 0
-    for header, value in map(_bytes_of, records):
-        size += len(header or b"")
-        if value:
-            size += len(value) + EVENT_OVERHEAD_BYTES * event_count(value)
-    return size
+    headers, values = map(_header_in, records), list(filter(None, map(_value_in, records)))
+    size = sum(map(len, values))
+    return size + sum(map(len, filter(None, headers))) + EVENT_OVERHEAD_BYTES * min(event_count(values), size // 8)
 
 
 def carry_up_to(
@@ -127,8 +131,11 @@ def carry_up_to(
     return done
 
 
-def _carry(store: Carried, settings: StoreSettings, range_: Range, decoded: Sequence[Decoded], fence: int) -> Carriage:
+def _carry(
+    store: Carried, settings: StoreSettings, range_: Range, plain: Plain, decoded: Sequence[Decoded], fence: int
+) -> Carriage:
     keys = {item.action.key for item in decoded if item.action is not None and item.action.key is not None}
+    keys.update(key for key, _, _ in plain.runs)
     for _ in range(PREPARE_ATTEMPTS_MAX):
         seen, states = store.states(range_.partition, keys)
         if range_.start > seen.offset + 1:
@@ -140,7 +147,7 @@ def _carry(store: Carried, settings: StoreSettings, range_: Range, decoded: Sequ
             )
         if range_.position - 1 <= seen.offset:
             return Carriage(0, 0, seen)
-        batch = prepare(range_, decoded, seen, states, settings, fence)
+        batch = prepare(range_, decoded, seen, states, settings, fence, plain)
         try:
             store.write(batch, seen)
         except Unavailable as error:
@@ -180,30 +187,41 @@ def decode(records: Iterable[Record], partitions: int) -> tuple[list[Decoded], t
 
 def prepare(
     range_: Range,
-    decoded: Iterable[Decoded],
+    decoded: Sequence[Decoded],
     seen: Pointer,
     states: dict[str, State],
     settings: StoreSettings,
     fence: int,
+    plain: Plain = NOTHING,
 ) -> Batch:
     """The batch of a range, folded on these states. Pure."""
     batch = Batch(pointer=seen)
     states = dict(states)
+    times, done, segment_size = _times(range_, seen), seen.offset, settings.segment_size
+    moved = seen.moved
+    if plain.runs:
+        if range_.records[0].offset <= done:  # some of them are there: look at each
+            left = plain.records
+        else:
+            left = add_plain(batch, plain, times, states, segment_size)
+            moved = max([moved, *[cut.timestamp for cut in batch.cuts]])
+        if left:
+            decoded = sorted([*decoded, *decode(left, settings.partitions)[0]], key=_offset_of)
+    clock = {} if range_.exact else dict(zip(map(_offset_in, range_.records), times, strict=True))
     open_cuts: dict[str, Cut] = {}
-    changed, timestamp, moved = batch.states, seen.timestamp, seen.moved
-    exact, done, segment_size = range_.exact, seen.offset, settings.segment_size
     for record, action, reason in decoded:
-        if record[1] <= done:
+        partition, offset, timestamp, _, _, _, life, _, _ = record
+        if offset <= done:
             continue
-        partition, offset, recorded, _, header, _, life, _, _ = record
-        timestamp = recorded if exact else time_of(recorded, header, timestamp)  # what all readers see
+        if clock:
+            timestamp = clock[offset]
         if action is None:
             batch.quarantine.append(_listed(record, timestamp, reason))
             continue
         batch.actions += 1
         if isinstance(action, Mark):
             continue
-        moved, key = timestamp, action.key
+        moved, key = max(moved, timestamp), action.key
         place = make(Place, (partition, offset, timestamp))
         before = states.get(key)
         state, effect = fold(before, action, place, segment_size)
@@ -211,7 +229,7 @@ def prepare(
             _agree(record, effect)
         if state is before:
             continue
-        states[key] = changed[key] = state
+        states[key] = batch.states[key] = state
         cut = open_cuts.get(key)
         if cut is None:
             cut = open_cuts[key] = Cut(key, state)
@@ -222,8 +240,22 @@ def prepare(
         elif isinstance(effect, (EventsDeleted, LifePurged)):
             cut.ended_by, cut.before = effect, before
             del open_cuts[key]
-    batch.pointer = Pointer(seen.partition, range_.position - 1, timestamp, moved, fence, seen.revision + 1)
+    last = times[-1] if times and range_.records[-1].offset > done else seen.timestamp
+    batch.pointer = Pointer(seen.partition, range_.position - 1, last, moved, fence, seen.revision + 1)
     return batch
+
+
+def _times(range_: Range, seen: Pointer) -> list[int]:
+    """The timestamps that all readers see, record by record; those that are carried already have none to speak of."""
+    if range_.exact:
+        return [record[2] for record in range_.records]
+    times = []
+    before, done = seen.timestamp, seen.offset
+    for _, offset, recorded, _, header, _, _, _, _ in range_.records:
+        if offset > done:
+            before = time_of(recorded, header, before)
+        times.append(before)
+    return times
 
 
 def _add_events(

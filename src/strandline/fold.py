@@ -135,6 +135,25 @@ def _append(state: State, action: Append, place: Place, segment_size: int) -> tu
     return head, make(EventsAppended, (first, end, prev, life))
 
 
+def extended(head: Head, ids: tuple[bytes, ...], digest: str, place: Place) -> Head | None:
+    """The head after more plain appends: as `fold` leaves it when they come one after the other.
+
+    Plain: one event, a generated id, and nothing else said. `ids` begin with that of the append that `head` comes from;
+    `digest` and `place` are the last one's. None if one of them may be a repeat or has no number left: ask `fold`.
+    """
+    seq_nr = head.seq_nr + len(ids) - 1
+    if head.given or len(set(ids)) < len(ids) or seq_nr > SEQ_NR_MAX:
+        return None
+    (_, delete_to, life, partition, _, created, _, expire_after_us, _, segment_size, archive_to, _, removed_to, given,
+     _) = head  # fmt: skip
+    _, offset, timestamp = place
+    return make(Head, (
+        seq_nr, delete_to, life, partition, offset, created, timestamp, expire_after_us,
+        None if expire_after_us is None else timestamp + expire_after_us, segment_size, archive_to, seq_nr, removed_to,
+        given, make(Remembered, (ids[-1].hex(), digest, seq_nr, seq_nr, offset, timestamp)),
+    ))  # fmt: skip
+
+
 def _delete(state: State, action: Delete, place: Place, segment_size: int) -> tuple[State, Effect]:
     head = state if isinstance(state, Head) else None
     if action.life is not None and (head is None or head.life != action.life):

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -40,6 +41,7 @@ _MARK: Final = b'"kind":"mark"'
 _MARK_WITHIN: Final = 48
 _AT_LEAST: Final = b'"at_least":'
 _ONE_EVENT: Final = struct.Struct("<BIII")
+_COUNT: Final = itemgetter(slice(1, 5))
 # A plain append as `encode_header` writes it; most records are one. What it does not match is read the long way.
 _PLAIN: Final = re.compile(
     rb'\{"crc":"([0-9a-f]{8})","v":1,"kind":"append","key":"([^"\\\x00-\x1f]+)","events":(\[.+\]),'
@@ -355,15 +357,17 @@ def decode_value(data: bytes | None, count: int) -> list[Content]:
     return contents
 
 
-def event_count(value: bytes) -> int:
-    """How many events a value says that it has; never more than could be in it."""
-    return min(int.from_bytes(value[1:5], "little"), len(value) // 8)
+def event_count(values: Iterable[bytes]) -> int:
+    """How many events values say that they have. What a damaged one says may be anything."""
+    counts = b"".join(map(_COUNT, values))
+    whole = len(counts) // 4
+    return sum(struct.unpack_from(f"<{whole}I", counts))
 
 
 def content_digest(events: Sequence[EventHeader], headers: dict[str, str] | None, value: bytes) -> str:
     """What makes two appends the same: their events, payloads included, and their headers in any order."""
     if len(events) == 1 and headers is None:
-        said = _said_of(events[0])
+        said = said_of(events[0])
     else:
         said = orjson.dumps((events, headers), option=orjson.OPT_SORT_KEYS if headers else None)
     if len(value) <= JOINED_BYTES_MAX:  # one call is quicker than two
@@ -374,7 +378,8 @@ def content_digest(events: Sequence[EventHeader], headers: dict[str, str] | None
 
 
 @lru_cache(maxsize=4096)
-def _said_of(event: EventHeader) -> bytes:
+def said_of(event: EventHeader) -> bytes:
+    """What is hashed of one event without headers, before the value."""
     return orjson.dumps(((event,), None))
 
 

@@ -12,6 +12,8 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import repeat
+from operator import add
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -162,6 +164,26 @@ def plain_body(
     words, tags_at, payload_at = _words_of(event)
     fixed = _pack(seq_nr, prev, form, *place, append_id, tags_at, payload_at, payload_at, payload_at)
     return fixed + words + payload
+
+
+def plain_bodies(
+    seq_nrs: Iterable[int],
+    prevs: Iterable[int],
+    forms: Iterable[int],
+    partition: int,
+    offsets: Iterable[int],
+    timestamps: Iterable[int],
+    append_ids: Iterable[bytes],
+    events: Iterable[tuple[str, tuple[str, ...]]],
+    payloads: Iterable[bytes],
+) -> list[bytes]:
+    """The bodies of many such events of a partition, from columns."""
+    words, tags_at, payload_at = zip(*map(_words_of, events), strict=True)
+    fixed = map(
+        _pack, seq_nrs, prevs, forms, repeat(partition), offsets, timestamps, append_ids, tags_at, payload_at,
+        payload_at, payload_at,
+    )  # fmt: skip
+    return list(map(add, map(add, fixed, words), payloads))
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,266 @@
+"""Plain appends, taken together by columns: in a third of the time that they take one by one.
+
+A plain append has one event without metadata, and says nothing else: no id or headers of the caller's, no condition, no
+expiry. Most records of most logs are such. A record is taken for one only if its header, value and digest are right to
+the last byte, and only if all records of its key are. What is left over goes one by one; so does a run of a key of
+which the fold has more to say than the next numbers. Nothing is decided here.
+
+    records ─▶ plain_of ─▶ columns, key by key ─▶ add_plain: the fold on the key's state ─▶ cuts of a Batch
+                  └─▶ the others                        └─▶ what must go one by one
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import lru_cache, partial
+from hashlib import blake2b
+from itertools import chain, repeat
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+from strandline.errors import SchemaMismatch
+from strandline.fold import EventsAppended, extended, fold, segment_of
+from strandline.record import VALUE_BYTES_MAX, BadHeader, Record, decode_header, said_of
+from strandline.rows import Batch, Cut, life_of
+from strandline.values.actions import KEEP_EXPIRY, Append, EventHeader, Place
+from strandline.values.events import EventRow, plain_bodies
+from strandline.values.heads import Head, State
+from strandline.values.keys import key_partition
+from strandline.values.tuples import make
+
+
+def _slice(start: int, stop: int | None) -> Callable[[Any], bytes]:
+    return itemgetter(slice(start, stop))
+
+
+# A header: {"crc":"0a1b2c3d", then what it says of key and event, then ,"id":"…","digest":"…"}
+_START, _COMMA, _BEFORE_ID, _BEFORE_DIGEST, _END = b'{"crc":"', b'",', b',"id":"', b'","digest":"', b'"}'
+_crc, _signed, _text, _id, _digest = _slice(8, 16), _slice(18, None), _slice(18, -85), _slice(-78, -46), _slice(-34, -2)
+_OPENED: Final = crc32(b"{")
+_NUMBERS: Final = struct.Struct(">I16s16s")  # what the digits say: checksum, id and digest
+# A value: its version, 1 event, no metadata, the length of the payload with the top bit for JSON, the payload.
+_ONE: Final = b"\x01\x01\0\0\0\0\0\0\0"
+_PAYLOAD_AT, _TOP = 13, 0x80000000
+_length, _payload = _slice(9, _PAYLOAD_AT), _slice(_PAYLOAD_AT, None)
+_offset_of, _value_of = itemgetter(1), itemgetter(5)
+_hashed = partial(blake2b, digest_size=16)
+
+
+class Plain(NamedTuple):
+    """Columns of plain appends: the rows of a key together, in their order."""
+
+    runs: Sequence[tuple[str, int, int]]
+    """A key, and its rows: from the one up to the other."""
+    at: Sequence[int]
+    """Their places among all records."""
+    records: Sequence[Record]
+    lives: Sequence[int | None]
+    """Life, first and last number, if the log gave them."""
+    firsts: Sequence[int | None]
+    lasts: Sequence[int | None]
+    events: Sequence[EventHeader]
+    ids: tuple[bytes, ...]
+    forms: Sequence[int]
+
+
+NOTHING: Final = Plain((), (), (), (), (), (), (), (), ())
+
+
+# ---------------------------------------------------------------- records
+
+
+def plain_of(records: Sequence[Record], partitions: int) -> tuple[Plain, Sequence[Record]]:
+    """The plain appends among the records of a partition, and the others."""
+    runs: dict[Any, list[int]] = {}
+    others: set[str | None] = set()
+    for at, (_, _, _, key, header, value, _, _, _) in enumerate(records):
+        if (
+            header
+            and value
+            and len(value) >= _PAYLOAD_AT
+            and value[:9] == _ONE
+            and header[:8] == _START
+            and header[16:18] == _COMMA
+            and header[-85:-78] == _BEFORE_ID
+            and header[-46:-34] == _BEFORE_DIGEST
+            and header[-2:] == _END
+        ):
+            run = runs.get(key)
+            if run is None:
+                runs[key] = [at]
+            else:
+                run.append(at)
+        else:
+            others.add(key)
+    while True:
+        for key in others:
+            runs.pop(key, None)
+        if not runs:
+            return NOTHING, records
+        found = _columns(runs, records, partitions)
+        if isinstance(found, Plain):
+            return found, [record for record in records if record[3] in others] if others else ()
+        others |= found
+
+
+def _columns(runs: dict[Any, list[int]], records: Sequence[Record], partitions: int) -> Plain | set[str | None]:
+    """The columns of these rows, or the keys of those that are not plain after all."""
+    at = tuple(chain.from_iterable(runs.values()))
+    chosen = _chosen(at, records)
+    placed, _, _, keys, headers, values, lives, firsts, lasts = zip(*chosen, strict=True)
+    count, sizes = len(at), tuple(map(len, values))
+    digits = [_crc(header) + _id(header) + _digest(header) for header in headers]
+    numbers = _unhexed(b"".join(digits))
+    if numbers is None:
+        return {key for key, said in zip(keys, digits, strict=True) if _unhexed(said) is None}
+    crcs, ids, digests = zip(*_NUMBERS.iter_unpack(numbers), strict=True)
+    said_keys, said_partitions, events, hashed = zip(*map(_said, map(_text, headers), repeat(partitions)), strict=True)
+    lengths = struct.unpack(f"<{count}I", b"".join(map(_length, values)))
+    wrong = {
+        *_differing(tuple(map(crc32, map(_signed, headers), repeat(_OPENED))), crcs),
+        *_differing(said_keys, keys),
+        *_differing(said_partitions, placed),
+        *_differing(tuple([(length & ~_TOP) + _PAYLOAD_AT for length in lengths]), sizes),
+        *_differing(
+            tuple([_hashed(text + value).digest() for text, value in zip(hashed, values, strict=True)]), digests
+        ),
+        *([row for row, size in enumerate(sizes) if size > VALUE_BYTES_MAX] if max(sizes) > VALUE_BYTES_MAX else ()),
+    }
+    if wrong:
+        return {keys[row] for row in wrong}
+    bounds: list[tuple[str, int, int]] = []
+    end = 0
+    for key, run in runs.items():
+        bounds.append((key, end, end := end + len(run)))
+    return Plain(bounds, at, chosen, lives, firsts, lasts, events, ids, [length >> 31 for length in lengths])
+
+
+@lru_cache(maxsize=32768)
+def _said(text: bytes, partitions: int) -> tuple[str | None, int, EventHeader, bytes]:
+    """What a plain header says between checksum and id: key, its partition, the event, and how that is hashed.
+
+    A key of None, which fits no record, if it is not plain.
+    """
+    rest = b"".join((text, _BEFORE_ID, b"0" * 32, _BEFORE_DIGEST, b"0" * 32, _END))
+    with suppress(BadHeader, SchemaMismatch):
+        action = decode_header(b'{"crc":"%08x",%s' % (crc32(rest, _OPENED), rest))
+        if isinstance(action, Append) and len(action.events) == 1:
+            key, events = action.key, action.events
+            if action == Append(key, events, "0" * 32, False, "0" * 32):
+                return key, key_partition(key, partitions), events[0], said_of(events[0])
+    return None, -1, ("", ()), b""
+
+
+# ---------------------------------------------------------------- rows
+
+
+def add_plain(
+    batch: Batch, plain: Plain, times: Sequence[int], states: dict[str, State], segment_size: int
+) -> Sequence[Record]:
+    """Add the cuts of plain appends to a batch, and bring states up to date; the records that must go one by one.
+
+    `times` are those of all records.
+    """
+    clock = _chosen(plain.at, times)
+    left: list[Record] = []
+    rows: list[int] = []
+    cuts: list[tuple[Cut, int]] = []
+    keys: list[str] = []
+    lives: list[int] = []
+    segments: list[int] = []
+    seq_nrs: list[int] = []
+    prevs: list[int] = []
+    types: list[str] = []
+    slices: list[int] = []
+    seeds: list[int] = []
+    for key, start, end in plain.runs:
+        folded = _folded(plain, key, start, end, clock, states.get(key), segment_size)
+        if folded is None:
+            left += plain.records[start:end]
+            continue
+        head, (first, _, prev, number) = folded
+        states[key] = batch.states[key] = head
+        life, count = life_of(key, number), end - start
+        numbers = range(first, first + count)
+        rows += range(start, end)
+        keys += [key] * count
+        lives += [number] * count
+        segments += [segment_of(seq_nr, head.segment_size) for seq_nr in numbers]
+        seq_nrs += numbers
+        prevs.append(prev)
+        prevs += numbers[:-1]
+        types += [life.entity_type] * count
+        slices += [life.slice] * count
+        seeds += [life.seed] * count
+        cuts.append((Cut(key, head, clock[end - 1]), count))
+    if not rows:
+        return left
+    records, events, ids, forms = plain.records, plain.events, plain.ids, plain.forms
+    if left:
+        records, events, ids, forms, clock = (_chosen(rows, c) for c in (records, events, ids, forms, clock))
+    partition = batch.pointer.partition
+    offsets, payloads = map(_offset_of, records), map(_payload, map(_value_of, records))
+    bodies = plain_bodies(seq_nrs, prevs, forms, partition, offsets, clock, ids, events, payloads)
+    digests = map(crc32, bodies, seeds)
+    columns = zip(
+        keys, lives, segments, seq_nrs, prevs, types, slices, repeat(partition), clock, bodies, digests, strict=False
+    )
+    made: list[EventRow] = list(map(make, repeat(EventRow), columns))
+    at = 0
+    for cut, count in cuts:
+        cut.events = made[at : (at := at + count)]
+        batch.cuts.append(cut)
+    batch.actions += at
+    batch.events += at
+    return left
+
+
+def _folded(
+    plain: Plain, key: str, start: int, end: int, clock: Sequence[int], state: State, segment_size: int
+) -> tuple[Head, EventsAppended] | None:
+    """The head after a run, and what came of its first append; None if it must go one by one."""
+    partition, offset, _, _, header, _, _, _, _ = plain.records[start]
+    events, digest = (plain.events[start],), _digest(header).decode()
+    action = make(Append, (key, events, plain.ids[start].hex(), False, digest, None, None, KEEP_EXPIRY, None))
+    head, effect = fold(state, action, make(Place, (partition, offset, clock[start])), segment_size)
+    if not (isinstance(effect, EventsAppended) and isinstance(head, Head)):
+        return None
+    if end - start > 1:
+        _, offset, _, _, header, _, _, _, _ = plain.records[end - 1]
+        place = make(Place, (partition, offset, clock[end - 1]))
+        more = extended(head, plain.ids[start:end], _digest(header).decode(), place)
+        if more is None:
+            return None
+        head = more
+    if plain.lives[start] is not None:  # the log has numbered them itself: if not like this, that is looked into
+        numbers = tuple(range(effect.first, effect.first + end - start))
+        same = plain.firsts[start:end] == numbers == plain.lasts[start:end]
+        if not same or plain.lives[start:end] != (effect.life,) * (end - start):
+            return None
+    return head, effect
+
+
+# ---------------------------------------------------------------- columns
+
+
+def _chosen(at: Sequence[int], column: Sequence[Any]) -> tuple[Any, ...]:
+    return itemgetter(*at)(column) if len(at) > 1 else (column[at[0]],)
+
+
+def _unhexed(digits: bytes) -> bytes | None:
+    """What hexadecimal digits say; None unless they are as we write them."""
+    try:
+        data = bytes.fromhex(digits.decode("ascii"))
+    except ValueError:
+        return None
+    return data if data.hex().encode() == digits else None
+
+
+def _differing(found: Sequence[Any], wanted: Sequence[Any]) -> list[int]:
+    """The rows where two columns differ."""
+    if found == wanted:
+        return []
+    return [row for row, (one, other) in enumerate(zip(found, wanted, strict=True)) if one != other]
