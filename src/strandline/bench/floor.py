@@ -140,7 +140,7 @@ def _sqlite(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
 def _postgres(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
     from strandline.postgres import open_database
     from strandline.store.change import change_of
-    from strandline.store.postgres import event_fields, set_heads
+    from strandline.store.postgres import copied, set_heads
     from strandline.store.stored import pointer_row
 
     database = open_database(url, kind="store", package="strandline.store", settings=s.settings)
@@ -152,7 +152,7 @@ def _postgres(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
 
         def write() -> None:
             with database.write() as transaction:
-                transaction.copy("insert_events", map(event_fields, events))
+                transaction.copy("insert_events", copied(events))
                 set_heads(transaction, heads)
                 transaction.execute("set_pointer", pointer)
 

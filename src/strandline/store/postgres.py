@@ -8,8 +8,9 @@ Every read is one statement, and so of one moment.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, repeat
 from typing import Any, Final
 
 from strandline.errors import Corrupt, Unavailable
@@ -47,8 +48,10 @@ TAKE_TRIES: Final = 10
 _POINTER_COLUMNS: Final = 7
 _FIELDS: Final = struct.pack("!h", len(EventRow._fields))
 _NUMBERS: Final = struct.Struct("!iqiqiqiq")  # life, segment, seq_nr, prev_seq_nr
-_PLACE: Final = struct.Struct("!iiiiiq")  # slice, partition, timestamp
+_PLACE: Final = struct.Struct("!iiii")  # slice, partition
+_TIME: Final = struct.Struct("!iqi")  # timestamp, and the length of what comes next
 _DIGEST: Final = struct.Struct("!iq")
+COPIED_AT_ONCE: Final = 1000
 
 
 class PostgresStore:
@@ -149,7 +152,7 @@ class PostgresStore:
 
     def write(self, batch: Batch, seen: Pointer) -> None:
         change = change_of(batch)
-        change = change._replace(events=list(change.events))
+        change = change._replace(events=list(change.events))  # perhaps asked for twice
         try:
             self._write(batch.pointer, change, seen, carefully=False)
         except Corrupt as error:
@@ -166,10 +169,10 @@ class PostgresStore:
                 return
             transaction.take_long()
             _remove(transaction, change)
-            events: Iterable[EventRow] = change.events
+            events = list(change.events)
             if carefully:
-                events = _absent(transaction, list(events))
-            transaction.copy("insert_events", map(event_fields, events))
+                events = _absent(transaction, events)
+            transaction.copy("insert_events", copied(events))
             set_heads(transaction, change.heads)
             if change.quarantine:
                 transaction.each("list_record", map(listed_row, change.quarantine))
@@ -344,11 +347,26 @@ def _absent(transaction: Transaction, events: Sequence[EventRow]) -> list[EventR
     return [row for row in events if row[:4] not in standing]
 
 
-def event_fields(row: EventRow) -> bytes:
-    """An event as COPY takes it."""
-    key, life, segment, seq_nr, prev, entity_type, slice_, partition, timestamp, body, digest = row
-    return b"".join((
-        _FIELDS, field(key.encode()), _NUMBERS.pack(8, life, 8, segment, 8, seq_nr, 8, prev),
-        field(entity_type.encode()), _PLACE.pack(4, slice_, 4, partition, 8, timestamp), field(body),
-        _DIGEST.pack(8, digest),
-    ))  # fmt: skip
+def copied(rows: Sequence[EventRow]) -> Iterator[bytes]:
+    """Events as COPY takes them, many at a time: by columns, because a call for each takes twice as long."""
+    for at in range(0, len(rows), COPIED_AT_ONCE):
+        part = rows[at : at + COPIED_AT_ONCE]
+        keys, lives, segments, seq_nrs, prevs, types, slices, partitions, timestamps, bodies, digests = zip(
+            *part, strict=True
+        )
+        eights = repeat(8)
+        numbers = map(_NUMBERS.pack, eights, lives, eights, segments, eights, seq_nrs, eights, prevs)
+        places = map(_place, types, slices, partitions)
+        times = map(_TIME.pack, eights, timestamps, map(len, bodies))
+        fields = zip(map(_key, keys), numbers, places, times, bodies, map(_DIGEST.pack, eights, digests), strict=False)
+        yield b"".join(chain.from_iterable(fields))
+
+
+@lru_cache(maxsize=8192)
+def _key(key: str) -> bytes:
+    return _FIELDS + field(key.encode())
+
+
+@lru_cache(maxsize=8192)
+def _place(entity_type: str, slice_: int, partition: int) -> bytes:
+    return field(entity_type.encode()) + _PLACE.pack(4, slice_, 4, partition)
