@@ -53,7 +53,7 @@ class Settings:
     heads_cache_wait_s: float = _within(1.0, 0, 60)
     heads_cache_keys_max: int = _within(10_000, 1, 1_000_000)
     heads_cache_idle_s: float = _within(600.0, 1, 86_400)
-    batch_actions_max: int = _within(20_000, 1, 1_000_000)
+    batch_actions_max: int = _within(40_000, 1, 1_000_000)
     batch_bytes_max: int = _within(64 * MIB, MIB, 1024 * MIB)
     accept_power_loss: bool = False
     append_timeout_s: float = _within(10.0, 0.1, 600)

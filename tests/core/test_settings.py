@@ -30,7 +30,7 @@ WHOLE = {
     "tail_buffer_bytes": (16 * MIB, 0, GIB),
     "consumers_max": (min(10 * cores(), 1000), 1, 1000),
     "heads_cache_keys_max": (10_000, 1, 1_000_000),
-    "batch_actions_max": (20_000, 1, 1_000_000),
+    "batch_actions_max": (40_000, 1, 1_000_000),
     "batch_bytes_max": (64 * MIB, MIB, GIB),
     "append_queue_max": (10_000, 1, 1_000_000),
     "wal_bytes_max": (64 * MIB, 4 * MIB, 4 * GIB),
