@@ -12,11 +12,11 @@ which the fold has more to say than the next numbers. Nothing is decided here.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from hashlib import blake2b
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -47,6 +47,11 @@ _PAYLOAD_AT, _TOP = 13, 0x80000000
 _length, _payload = _slice(9, _PAYLOAD_AT), _slice(_PAYLOAD_AT, None)
 _offset_of, _value_of = itemgetter(1), itemgetter(5)
 _hashed = partial(blake2b, digest_size=16)
+# What stands in for a header or a value that does not even look like that.
+_NO_HEADER: Final = b"".join((_START, b"0" * 8, _COMMA, _BEFORE_ID, b"0" * 32, _BEFORE_DIGEST, b"0" * 32, _END))
+_NO_VALUE: Final = _ONE + bytes(4)
+AT_ONCE: Final = 1000
+"""So many records are looked at together: few enough to stay in the processor's cache from column to column."""
 
 
 class Plain(NamedTuple):
@@ -76,8 +81,41 @@ def plain_of(records: Sequence[Record], partitions: int) -> tuple[Plain, Sequenc
     """The plain appends among the records of a partition, and the others."""
     runs: dict[Any, list[int]] = {}
     others: set[str | None] = set()
-    for at, (_, _, _, key, header, value, _, _, _) in enumerate(records):
-        if (
+    columns: tuple[list[Any], ...] = ([], [], [], [], [], [])
+    for start in range(0, len(records), AT_ONCE):
+        part = records[start : start + AT_ONCE]
+        placed, _, _, keys, headers, values, *numbers = zip(*part, strict=True)
+        *checked, wrong = _checked(placed, keys, headers, values, partitions)
+        for column, more in zip(columns, (*numbers, *checked), strict=True):
+            column.extend(more)
+        others.update([keys[row] for row in wrong])
+        for at, key in enumerate(keys, start):
+            run = runs.get(key)
+            if run is None:
+                runs[key] = [at]
+            else:
+                run.append(at)
+    for key in others:
+        runs.pop(key, None)
+    if not runs:
+        return NOTHING, records
+    bounds: list[tuple[str, int, int]] = []
+    end = 0
+    for key, run in runs.items():
+        bounds.append((key, end, end := end + len(run)))
+    order = tuple(chain.from_iterable(runs.values()))
+    plain = Plain(bounds, order, *[_chosen(order, column) for column in (records, *columns)])
+    return plain, [record for record in records if record[3] in others] if others else ()
+
+
+def _checked(
+    placed: Sequence[int], keys: Sequence[Any], headers: Sequence[Any], values: Sequence[Any], partitions: int
+) -> tuple[Sequence[EventHeader], Sequence[bytes], Sequence[int], set[int]]:
+    """Events, ids and forms of records, and the rows of those that are not plain."""
+    wrong = {
+        row
+        for row, (header, value) in enumerate(zip(headers, values, strict=True))
+        if not (
             header
             and value
             and len(value) >= _PAYLOAD_AT
@@ -87,55 +125,30 @@ def plain_of(records: Sequence[Record], partitions: int) -> tuple[Plain, Sequenc
             and header[-85:-78] == _BEFORE_ID
             and header[-46:-34] == _BEFORE_DIGEST
             and header[-2:] == _END
-        ):
-            run = runs.get(key)
-            if run is None:
-                runs[key] = [at]
-            else:
-                run.append(at)
-        else:
-            others.add(key)
-    while True:
-        for key in others:
-            runs.pop(key, None)
-        if not runs:
-            return NOTHING, records
-        found = _columns(runs, records, partitions)
-        if isinstance(found, Plain):
-            return found, [record for record in records if record[3] in others] if others else ()
-        others |= found
-
-
-def _columns(runs: dict[Any, list[int]], records: Sequence[Record], partitions: int) -> Plain | set[str | None]:
-    """The columns of these rows, or the keys of those that are not plain after all."""
-    at = tuple(chain.from_iterable(runs.values()))
-    chosen = _chosen(at, records)
-    placed, _, _, keys, headers, values, lives, firsts, lasts = zip(*chosen, strict=True)
-    count, sizes = len(at), tuple(map(len, values))
+        )
+    }
+    if wrong:
+        headers, values = _without(wrong, headers, _NO_HEADER), _without(wrong, values, _NO_VALUE)
     digits = [_crc(header) + _id(header) + _digest(header) for header in headers]
     numbers = _unhexed(b"".join(digits))
     if numbers is None:
-        return {key for key, said in zip(keys, digits, strict=True) if _unhexed(said) is None}
+        wrong |= {row for row, said in enumerate(digits) if _unhexed(said) is None}
+        numbers = _unhexed(b"".join(_without(wrong, digits, b"0" * 72))) or b""
     crcs, ids, digests = zip(*_NUMBERS.iter_unpack(numbers), strict=True)
     said_keys, said_partitions, events, hashed = zip(*map(_said, map(_text, headers), repeat(partitions)), strict=True)
-    lengths = struct.unpack(f"<{count}I", b"".join(map(_length, values)))
-    wrong = {
-        *_differing(tuple(map(crc32, map(_signed, headers), repeat(_OPENED))), crcs),
-        *_differing(said_keys, keys),
-        *_differing(said_partitions, placed),
-        *_differing(tuple([(length & ~_TOP) + _PAYLOAD_AT for length in lengths]), sizes),
-        *_differing(
+    lengths = struct.unpack(f"<{len(values)}I", b"".join(map(_length, values)))
+    sizes = tuple(map(len, values))
+    wrong.update(
+        _differing(said_keys, keys),
+        _differing(said_partitions, placed),
+        _differing(tuple(map(crc32, map(_signed, headers), repeat(_OPENED))), crcs),
+        _differing(tuple([(length & ~_TOP) + _PAYLOAD_AT for length in lengths]), sizes),
+        _differing(
             tuple([_hashed(text + value).digest() for text, value in zip(hashed, values, strict=True)]), digests
         ),
-        *([row for row, size in enumerate(sizes) if size > VALUE_BYTES_MAX] if max(sizes) > VALUE_BYTES_MAX else ()),
-    }
-    if wrong:
-        return {keys[row] for row in wrong}
-    bounds: list[tuple[str, int, int]] = []
-    end = 0
-    for key, run in runs.items():
-        bounds.append((key, end, end := end + len(run)))
-    return Plain(bounds, at, chosen, lives, firsts, lasts, events, ids, [length >> 31 for length in lengths])
+        [row for row, size in enumerate(sizes) if size > VALUE_BYTES_MAX],
+    )
+    return events, ids, [length >> 31 for length in lengths], wrong
 
 
 @lru_cache(maxsize=32768)
@@ -188,7 +201,7 @@ def add_plain(
         rows += range(start, end)
         keys += [key] * count
         lives += [number] * count
-        segments += [segment_of(seq_nr, head.segment_size) for seq_nr in numbers]
+        segments += _segments(first, count, head.segment_size)
         seq_nrs += numbers
         prevs.append(prev)
         prevs += numbers[:-1]
@@ -204,11 +217,15 @@ def add_plain(
     partition = batch.pointer.partition
     offsets, payloads = map(_offset_of, records), map(_payload, map(_value_of, records))
     bodies = plain_bodies(seq_nrs, prevs, forms, partition, offsets, clock, ids, events, payloads)
-    digests = map(crc32, bodies, seeds)
-    columns = zip(
-        keys, lives, segments, seq_nrs, prevs, types, slices, repeat(partition), clock, bodies, digests, strict=False
-    )
-    made: list[EventRow] = list(map(make, repeat(EventRow), columns))
+    made: list[EventRow] = []
+    for at in range(0, len(keys), AT_ONCE):
+        these = slice(at, at + AT_ONCE)
+        packed = list(islice(bodies, AT_ONCE))
+        columns = zip(
+            keys[these], lives[these], segments[these], seq_nrs[these], prevs[these], types[these], slices[these],
+            repeat(partition), clock[these], packed, map(crc32, packed, seeds[these]), strict=False,
+        )  # fmt: skip
+        made += map(make, repeat(EventRow), columns)
     at = 0
     for cut, count in cuts:
         cut.events = made[at : (at := at + count)]
@@ -216,6 +233,13 @@ def add_plain(
     batch.actions += at
     batch.events += at
     return left
+
+
+def _segments(first: int, count: int, size: int) -> list[int]:
+    segment = segment_of(first, size)
+    if segment == segment_of(first + count - 1, size):
+        return [segment] * count
+    return [segment_of(seq_nr, size) for seq_nr in range(first, first + count)]
 
 
 def _folded(
@@ -248,6 +272,10 @@ def _folded(
 
 def _chosen(at: Sequence[int], column: Sequence[Any]) -> tuple[Any, ...]:
     return itemgetter(*at)(column) if len(at) > 1 else (column[at[0]],)
+
+
+def _without(rows: Container[int], column: Sequence[bytes], instead: bytes) -> list[bytes]:
+    return [instead if row in rows else value for row, value in enumerate(column)]
 
 
 def _unhexed(digits: bytes) -> bytes | None:

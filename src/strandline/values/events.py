@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
-from operator import add
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -118,6 +117,7 @@ class Parts(NamedTuple):
 
 
 _FIXED: Final = struct.Struct("<qqBHqq16sIIII")
+_PLACED: Final = struct.Struct("<qqBHqq16s")  # up to append_id
 _PREV: Final = struct.Struct("<q")
 _PREV_AT: Final = 8
 _pack, _unpack = _FIXED.pack, _FIXED.unpack_from
@@ -176,14 +176,17 @@ def plain_bodies(
     append_ids: Iterable[bytes],
     events: Iterable[tuple[str, tuple[str, ...]]],
     payloads: Iterable[bytes],
-) -> list[bytes]:
+) -> Iterator[bytes]:
     """The bodies of many such events of a partition, from columns."""
-    words, tags_at, payload_at = zip(*map(_words_of, events), strict=True)
-    fixed = map(
-        _pack, seq_nrs, prevs, forms, repeat(partition), offsets, timestamps, append_ids, tags_at, payload_at,
-        payload_at, payload_at,
-    )  # fmt: skip
-    return list(map(add, map(add, fixed, words), payloads))
+    places = map(_PLACED.pack, seq_nrs, prevs, forms, repeat(partition), offsets, timestamps, append_ids)
+    return map(b"".join, zip(places, map(_plain_words, events), payloads, strict=True))
+
+
+@lru_cache(maxsize=4096)
+def _plain_words(event: tuple[str, tuple[str, ...]]) -> bytes:
+    """What stands between the append id and the payload of an event without headers and metadata."""
+    words, tags_at, payload_at = _words_of(event)
+    return struct.pack("<IIII", tags_at, payload_at, payload_at, payload_at) + words
 
 
 @lru_cache(maxsize=4096)
