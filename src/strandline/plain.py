@@ -38,18 +38,21 @@ def _slice(start: int, stop: int | None) -> Callable[[Any], bytes]:
 
 # A header: {"crc":"0a1b2c3d", then what it says of key and event, then ,"id":"…","digest":"…"}
 _START, _COMMA, _BEFORE_ID, _BEFORE_DIGEST, _END = b'{"crc":"', b'",', b',"id":"', b'","digest":"', b'"}'
-_crc, _signed, _text, _id, _digest = _slice(8, 16), _slice(18, None), _slice(18, -85), _slice(-78, -46), _slice(-34, -2)
+_begin, _end = struct.Struct("8s8s2s").unpack_from, struct.Struct("7s32s12s32s2s").unpack
+_signed, _text, _tail, _digest = _slice(18, None), _slice(18, -85), _slice(-85, None), _slice(-34, -2)
+_HEADER_LEAST: Final = 18 + 85
 _OPENED: Final = crc32(b"{")
-_NUMBERS: Final = struct.Struct(">I16s16s")  # what the digits say: checksum, id and digest
 # A value: its version, 1 event, no metadata, the length of the payload with the top bit for JSON, the payload.
 _ONE: Final = b"\x01\x01\0\0\0\0\0\0\0"
 _PAYLOAD_AT, _TOP = 13, 0x80000000
-_length, _payload = _slice(9, _PAYLOAD_AT), _slice(_PAYLOAD_AT, None)
-_offset_of, _value_of = itemgetter(1), itemgetter(5)
-_hashed = partial(blake2b, digest_size=16)
+_one, _length, _payload = _slice(0, 9), _slice(9, _PAYLOAD_AT), _slice(_PAYLOAD_AT, None)
 # What stands in for a header or a value that does not even look like that.
 _NO_HEADER: Final = b"".join((_START, b"0" * 8, _COMMA, _BEFORE_ID, b"0" * 32, _BEFORE_DIGEST, b"0" * 32, _END))
 _NO_VALUE: Final = _ONE + bytes(4)
+_offset_of, _value_of = itemgetter(1), itemgetter(5)
+_hashed = partial(blake2b, digest_size=16)
+SAID_MAX: Final = 32768
+"""So many headers are known by what they say; then it starts anew."""
 AT_ONCE: Final = 1000
 """So many records are looked at together: few enough to stay in the processor's cache from column to column."""
 
@@ -112,31 +115,40 @@ def _checked(
     placed: Sequence[int], keys: Sequence[Any], headers: Sequence[Any], values: Sequence[Any], partitions: int
 ) -> tuple[Sequence[EventHeader], Sequence[bytes], Sequence[int], set[int]]:
     """Events, ids and forms of records, and the rows of those that are not plain."""
-    wrong = {
+    count = len(keys)
+    wrong: set[int] = set()
+    odd = {
         row
         for row, (header, value) in enumerate(zip(headers, values, strict=True))
-        if not (
-            header
-            and value
-            and len(value) >= _PAYLOAD_AT
-            and value[:9] == _ONE
-            and header[:8] == _START
-            and header[16:18] == _COMMA
-            and header[-85:-78] == _BEFORE_ID
-            and header[-46:-34] == _BEFORE_DIGEST
-            and header[-2:] == _END
-        )
+        if not (header and value and len(header) >= _HEADER_LEAST and len(value) >= _PAYLOAD_AT)
     }
-    if wrong:
-        headers, values = _without(wrong, headers, _NO_HEADER), _without(wrong, values, _NO_VALUE)
-    digits = [_crc(header) + _id(header) + _digest(header) for header in headers]
-    numbers = _unhexed(b"".join(digits))
-    if numbers is None:
-        wrong |= {row for row, said in enumerate(digits) if _unhexed(said) is None}
-        numbers = _unhexed(b"".join(_without(wrong, digits, b"0" * 72))) or b""
-    crcs, ids, digests = zip(*_NUMBERS.iter_unpack(numbers), strict=True)
-    said_keys, said_partitions, events, hashed = zip(*map(_said, map(_text, headers), repeat(partitions)), strict=True)
-    lengths = struct.unpack(f"<{len(values)}I", b"".join(map(_length, values)))
+    while True:  # once, if all of them look plain
+        if odd:
+            wrong |= odd
+            headers, values = _without(odd, headers, _NO_HEADER), _without(odd, values, _NO_VALUE)
+        starts, crcs, commas = zip(*map(_begin, headers), strict=True)
+        before_ids, ids, before_digests, digests, ends = zip(*map(_end, map(_tail, headers)), strict=True)
+        numbers = _unhexed(b"".join(chain(crcs, ids, digests)))
+        odd = {
+            *_differing(starts, (_START,) * count),
+            *_differing(commas, (_COMMA,) * count),
+            *_differing(before_ids, (_BEFORE_ID,) * count),
+            *_differing(before_digests, (_BEFORE_DIGEST,) * count),
+            *_differing(ends, (_END,) * count),
+            *_differing(tuple(map(_one, values)), (_ONE,) * count),
+        }
+        if numbers is None:
+            said = enumerate(zip(crcs, ids, digests, strict=True))
+            odd |= {row for row, digits in said if _unhexed(b"".join(digits)) is None}
+        elif not odd:
+            break
+    crcs = struct.unpack_from(f">{count}I", numbers)
+    ids = struct.unpack_from("16s" * count, numbers, 4 * count)
+    digests = struct.unpack_from("16s" * count, numbers, 20 * count)
+    said_keys, said_partitions, events, hashed = zip(
+        *map(_said(partitions).__getitem__, map(_text, headers)), strict=True
+    )
+    lengths = struct.unpack(f"<{count}I", b"".join(map(_length, values)))
     sizes = tuple(map(len, values))
     wrong.update(
         _differing(said_keys, keys),
@@ -151,20 +163,34 @@ def _checked(
     return events, ids, [length >> 31 for length in lengths], wrong
 
 
-@lru_cache(maxsize=32768)
-def _said(text: bytes, partitions: int) -> tuple[str | None, int, EventHeader, bytes]:
-    """What a plain header says between checksum and id: key, its partition, the event, and how that is hashed.
+class _Said(dict[bytes, tuple[str | None, int, EventHeader, bytes]]):
+    """What plain headers say between checksum and id: key, its partition, the event, and how that is hashed.
 
-    A key of None, which fits no record, if it is not plain.
+    A key of None, which fits no record, if a header is not plain.
     """
-    rest = b"".join((text, _BEFORE_ID, b"0" * 32, _BEFORE_DIGEST, b"0" * 32, _END))
-    with suppress(BadHeader, SchemaMismatch):
-        action = decode_header(b'{"crc":"%08x",%s' % (crc32(rest, _OPENED), rest))
-        if isinstance(action, Append) and len(action.events) == 1:
-            key, events = action.key, action.events
-            if action == Append(key, events, "0" * 32, False, "0" * 32):
-                return key, key_partition(key, partitions), events[0], said_of(events[0])
-    return None, -1, ("", ()), b""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__()
+        self._partitions = partitions
+
+    def __missing__(self, text: bytes) -> tuple[str | None, int, EventHeader, bytes]:
+        if len(self) >= SAID_MAX:
+            self.clear()
+        found = self[text] = self._found(text)
+        return found
+
+    def _found(self, text: bytes) -> tuple[str | None, int, EventHeader, bytes]:
+        rest = b"".join((text, _BEFORE_ID, b"0" * 32, _BEFORE_DIGEST, b"0" * 32, _END))
+        with suppress(BadHeader, SchemaMismatch):
+            action = decode_header(b'{"crc":"%08x",%s' % (crc32(rest, _OPENED), rest))
+            if isinstance(action, Append) and len(action.events) == 1:
+                key, events = action.key, action.events
+                if action == Append(key, events, "0" * 32, False, "0" * 32):
+                    return key, key_partition(key, self._partitions), events[0], said_of(events[0])
+        return None, -1, ("", ()), b""
+
+
+_said = lru_cache(maxsize=8)(_Said)
 
 
 # ---------------------------------------------------------------- rows
