@@ -164,6 +164,18 @@ def test_short_ranges_share_a_task_and_long_ones_do_not() -> None:
     assert tasks_of([]) == []
 
 
+def test_no_more_tasks_than_run_at_once_and_each_with_as_much() -> None:
+    spans = [9_000, 1_000, 1, 5_000, 4_000, 2_000, 900]
+    ranges = [LogRange(partition, 10, 10 + span) for partition, span in enumerate(spans)]
+    for slots in range(1, 9):
+        tasks = tasks_of(ranges, slots)
+        assert len(tasks) == min(slots, 7)
+        assert sorted(range_.partition for task in tasks for range_ in task.ranges) == list(range(7))
+    assert [task.span for task in tasks_of(ranges, 2)] == [11_000, 10_901]
+    assert len(tasks_of(ranges[2:3], 4)) == 1
+    assert tasks_of([], 2) == []
+
+
 @pytest.mark.req("J84")
 def test_a_range_that_fails_stops_no_other_of_its_task(s: Strandline, target: Target) -> None:
     fill(s, {4: 5, 5: 3, 7: 2})

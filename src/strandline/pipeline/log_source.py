@@ -2,7 +2,8 @@
 
 A row is a range of one partition: which records, not the records. The task that gets it reads them from the log itself,
 so that no byte of them goes through a JVM, there and back, only to reach the next process on the same machine. A task
-has one range if it is long, several if they are short. Ranges start at the store's pointers, whatever Spark remembers.
+has one range if it is long, several if they are short, or if more tasks would only wait for each other. Ranges start at
+the store's pointers, whatever Spark remembers.
 Offsets are positions, as JSON in order of partition. Nothing is kept between calls but the end that an available-now
 run froze.
 """
@@ -39,7 +40,8 @@ Positions = dict[str, int]
 class LogSource(DataSource):
     """Format `strandline_log`: what `pipeline run` reads.
 
-    Options: `target`; `held`, partitions to leave alone; `ends`, positions where an available-now run ends.
+    Options: `target`; `held`, partitions to leave alone; `ends`, positions where an available-now run ends; `slots`,
+    how many tasks run at once.
     """
 
     @classmethod
@@ -72,6 +74,10 @@ class LogRanges(InputPartition):
 
     ranges: list[LogRange]
 
+    @property
+    def span(self) -> int:
+        return sum(range_.span for range_ in self.ranges)
+
 
 class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans ranges in one process of the driver's; a task hands on its own."""
@@ -80,6 +86,7 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.target = Target.from_json(options["target"])
         self.held: list[int] = orjson.loads(options.get("held", "[]"))
         self.ends: list[int] | None = orjson.loads(options.get("ends", "null"))
+        self.slots: int | None = orjson.loads(options.get("slots", "null"))
         self.frozen: list[int] | None = None
 
     def initialOffset(self) -> Positions:  # noqa: N802
@@ -110,7 +117,7 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _positions(self._ends())
 
     def partitions(self, start: Positions, end: Positions) -> Sequence[LogRanges]:
-        return tasks_of([LogRange(int(p), start[p], end[p]) for p in end if end[p] > start[p]])
+        return tasks_of([LogRange(int(p), start[p], end[p]) for p in end if end[p] > start[p]], self.slots)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, LogRanges):
@@ -135,8 +142,12 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
 
-def tasks_of(ranges: list[LogRange]) -> list[LogRanges]:
-    """Ranges shared out to tasks: a task costs more than a few records, so short ranges share one."""
+def tasks_of(ranges: list[LogRange], slots: int | None = None) -> list[LogRanges]:
+    """Ranges shared out to tasks: a task costs more than a few records, so short ranges share one.
+
+    Where no more than `slots` tasks run at once there are no more, each with about as many records: from one task to
+    the next a core waits for 50 ms.
+    """
     tasks: list[LogRanges] = []
     free = 0
     for range_ in sorted(ranges, key=lambda range_: range_.span):
@@ -145,7 +156,12 @@ def tasks_of(ranges: list[LogRange]) -> list[LogRanges]:
             free = TASK_RECORDS
         tasks[-1].ranges.append(range_)
         free -= range_.span
-    return tasks
+    if slots is None or len(tasks) <= slots:
+        return tasks
+    shared = [LogRanges([]) for _ in range(slots)]
+    for task in reversed(tasks):  # the longest first
+        min(shared, key=lambda other: other.span).ranges.extend(task.ranges)
+    return shared
 
 
 def _limited(positions: list[int], ends: list[int], rows_max: int | None, span_max: int) -> list[int]:

@@ -204,6 +204,9 @@ class Replicator:
         self._folder = tempfile.mkdtemp(prefix="checkpoint-", dir=self._place)
         stream = self.spark.readStream.format(log_source.NAME).option("target", self.target.to_json())
         stream = stream.option("held", orjson.dumps(held).decode()).option("ends", orjson.dumps(ends).decode())
+        context = self.spark.sparkContext
+        slots = context.defaultParallelism if session.is_local(context.master) else None  # elsewhere they come and go
+        stream = stream.option("slots", orjson.dumps(slots).decode())
         writer = stream.load().writeStream.foreachBatch(self._batch).option("checkpointLocation", self._folder)
         if ends is not None:
             return writer.trigger(availableNow=True).start()
