@@ -117,11 +117,18 @@ def _checked(
     """Events, ids and forms of records, and the rows of those that are not plain."""
     count = len(keys)
     wrong: set[int] = set()
-    odd = {
-        row
-        for row, (header, value) in enumerate(zip(headers, values, strict=True))
-        if not (header and value and len(header) >= _HEADER_LEAST and len(value) >= _PAYLOAD_AT)
-    }
+    odd: set[int] = set()
+    if (
+        not (all(headers) and all(values))
+        or min(map(len, headers)) < _HEADER_LEAST
+        or min(map(len, values)) < _PAYLOAD_AT
+    ):
+        both = enumerate(zip(headers, values, strict=True))
+        odd = {
+            row
+            for row, (header, value) in both
+            if len(header or b"") < _HEADER_LEAST or len(value or b"") < _PAYLOAD_AT
+        }
     while True:  # once, if all of them look plain
         if odd:
             wrong |= odd
@@ -158,7 +165,7 @@ def _checked(
         _differing(
             tuple([_hashed(text + value).digest() for text, value in zip(hashed, values, strict=True)]), digests
         ),
-        [row for row, size in enumerate(sizes) if size > VALUE_BYTES_MAX],
+        [row for row, size in enumerate(sizes) if size > VALUE_BYTES_MAX] if max(sizes) > VALUE_BYTES_MAX else (),
     )
     return events, ids, [length >> 31 for length in lengths], wrong
 

@@ -47,10 +47,9 @@ PACKAGE: Final = "strandline.store"
 TAKE_TRIES: Final = 10
 _POINTER_COLUMNS: Final = 7
 _FIELDS: Final = struct.pack("!h", len(EventRow._fields))
-_NUMBERS: Final = struct.Struct("!iqiqiqiq")  # life, segment, seq_nr, prev_seq_nr
-_PLACE: Final = struct.Struct("!iiii")  # slice, partition
-_TIME: Final = struct.Struct("!iqi")  # timestamp, and the length of what comes next
-_DIGEST: Final = struct.Struct("!iq")
+# What stands between texts and body: life, segment, seq_nr, prev_seq_nr, slice, partition, timestamp, digest, each with
+# its length, and the length of the body.
+_NUMBERS: Final = struct.Struct("!iqiqiqiqiiiiiqiqi")
 COPIED_AT_ONCE: Final = 1000
 
 
@@ -349,24 +348,19 @@ def _absent(transaction: Transaction, events: Sequence[EventRow]) -> list[EventR
 
 def copied(rows: Sequence[EventRow]) -> Iterator[bytes]:
     """Events as COPY takes them, many at a time: by columns, because a call for each takes twice as long."""
+    four, eight = repeat(4), repeat(8)
     for at in range(0, len(rows), COPIED_AT_ONCE):
         part = rows[at : at + COPIED_AT_ONCE]
         keys, lives, segments, seq_nrs, prevs, types, slices, partitions, timestamps, bodies, digests = zip(
             *part, strict=True
         )
-        eights = repeat(8)
-        numbers = map(_NUMBERS.pack, eights, lives, eights, segments, eights, seq_nrs, eights, prevs)
-        places = map(_place, types, slices, partitions)
-        times = map(_TIME.pack, eights, timestamps, map(len, bodies))
-        fields = zip(map(_key, keys), numbers, places, times, bodies, map(_DIGEST.pack, eights, digests), strict=False)
-        yield b"".join(chain.from_iterable(fields))
+        numbers = map(
+            _NUMBERS.pack, eight, lives, eight, segments, eight, seq_nrs, eight, prevs, four, slices, four, partitions,
+            eight, timestamps, eight, digests, map(len, bodies),
+        )  # fmt: skip
+        yield b"".join(chain.from_iterable(zip(map(_texts, keys, types), numbers, bodies, strict=True)))
 
 
 @lru_cache(maxsize=8192)
-def _key(key: str) -> bytes:
-    return _FIELDS + field(key.encode())
-
-
-@lru_cache(maxsize=8192)
-def _place(entity_type: str, slice_: int, partition: int) -> bytes:
-    return field(entity_type.encode()) + _PLACE.pack(4, slice_, 4, partition)
+def _texts(key: str, entity_type: str) -> bytes:
+    return _FIELDS + field(key.encode()) + field(entity_type.encode())

@@ -1,3 +1,3 @@
--- Add events. Another one at the place of one of them is a unique violation.
-COPY {schema}.journal (key, life, segment, seq_nr, prev_seq_nr, entity_type, slice, partition, timestamp, body, digest)
+-- Add events, texts first and the body last. Another one at the place of one of them is a unique violation.
+COPY {schema}.journal (key, entity_type, life, segment, seq_nr, prev_seq_nr, slice, partition, timestamp, digest, body)
 FROM STDIN (FORMAT BINARY);
