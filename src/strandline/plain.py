@@ -1,4 +1,4 @@
-"""Plain appends, taken together by columns: in a third of the time that they take one by one.
+"""Plain appends, taken together by columns: in less than half of the time that they take one by one.
 
 A plain append has one event without metadata, and says nothing else: no id or headers of the caller's, no condition, no
 expiry. Most records of most logs are such. A record is taken for one only if its header, value and digest are right to
@@ -51,8 +51,8 @@ _NO_HEADER: Final = b"".join((_START, b"0" * 8, _COMMA, _BEFORE_ID, b"0" * 32, _
 _NO_VALUE: Final = _ONE + bytes(4)
 _offset_of, _value_of = itemgetter(1), itemgetter(5)
 _hashed = partial(blake2b, digest_size=16)
-SAID_MAX: Final = 32768
-"""So many headers are known by what they say; then it starts anew."""
+SAID_MAX, SAID_BYTES_MAX = 32768, 1024
+"""What so many headers say is remembered, if it is no longer than that; then it starts anew."""
 AT_ONCE: Final = 1000
 """So many records are looked at together: few enough to stay in the processor's cache from column to column."""
 
@@ -181,9 +181,11 @@ class _Said(dict[bytes, tuple[str | None, int, EventHeader, bytes]]):
         self._partitions = partitions
 
     def __missing__(self, text: bytes) -> tuple[str | None, int, EventHeader, bytes]:
-        if len(self) >= SAID_MAX:
-            self.clear()
-        found = self[text] = self._found(text)
+        found = self._found(text)
+        if len(text) <= SAID_BYTES_MAX:
+            if len(self) >= SAID_MAX:
+                self.clear()
+            self[text] = found
         return found
 
     def _found(self, text: bytes) -> tuple[str | None, int, EventHeader, bytes]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from strandline.carry import Range, decode, prepare
 from strandline.errors import Corrupt
-from strandline.plain import NOTHING, plain_of
+from strandline.plain import NOTHING, _said, plain_of
 from strandline.record import VALUE_BYTES_MAX, Content, Record, content_digest, encode_header, encode_value
 from strandline.rows import Batch, Pointer
 from strandline.store.api import StoreSettings
@@ -232,6 +232,19 @@ def test_no_byte_of_a_value_may_change(at: int) -> None:
     given = record(*append())
     plain, _ = plain_of([given._replace(value=flipped(given.value, at))], 1)
     assert plain == NOTHING
+
+
+def test_what_headers_say_is_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.plain.SAID_MAX", 2)
+    said = _said(1)
+    said.clear()
+    made = [record(*append(f"order|{n}", type_="x" * (n % 2 * 2_000)), offset=n) for n in range(1, 30)]
+    for _ in range(2):
+        plain, others = plain_of(made, 1)
+        assert [key for key, _, _ in plain.runs] == [given.key for given in made]
+        assert not others
+        assert 0 < len(said) <= 2
+        assert max(map(len, said)) < 1_024
 
 
 def test_of_runs_that_the_fold_does_not_just_number_every_record_is_looked_at() -> None:
