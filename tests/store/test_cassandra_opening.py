@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from threading import Timer
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from cassandra.cluster import NoHostAvailable
+from cassandra.protocol import ServerError
 
 import strandline
 from strandline.cassandra import Session, describe_keyspace, upgrade_keyspace
 from strandline.cassandra.checks import check_version, replicas_of
+from strandline.cassandra.outcomes import outcome_of
 from strandline.cassandra.schema import open_keyspace
 from strandline.cassandra.statements import steps
 from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError, Unavailable, Unsupported
@@ -137,6 +141,33 @@ def test_creators(cassandra: CassandraServer) -> None:
     with pytest.raises(SchemaMismatch) as refused:
         open_store(url, log_id="another")
     assert refused.value.name == "SchemaMismatch.log_replaced"
+
+
+class _Early(Session):
+    """Lists the first table a moment before the node serves it, as nodes do while somebody creates it."""
+
+    failed = False
+
+    def rows(self, name: str, values: Sequence[Any] = (), *, package: str = "strandline.store") -> list[Any]:
+        if name == "settings" and not self.failed:  # a table that was made, whose files were not
+            self.failed = True
+            said = NoHostAvailable("no host", {"127.0.0.1": ServerError(0, "Unknown CF", None)})
+            raise outcome_of(said, self.url, writing=False)
+        found = super().rows(name, values, package=package)
+        return found or [("setting", "name", "text", "partition_key", 0)] if name == "columns" else found
+
+
+@pytest.mark.req("J108", "RJ12")
+def test_a_table_that_is_listed_and_not_yet_served(cassandra: CassandraServer, made: Url) -> None:
+    url, settings = url_of(cassandra, "listed"), settings_for()
+    asked(made, "CREATE KEYSPACE listed WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+    creator = Timer(0.3, lambda: open_store(url).close())
+    with closing(_Early(url, 30)) as session:
+        creator.start()
+        opened = open_keyspace(session, settings, to_fix(settings, "tape", 1), create=True)
+        creator.join()
+    assert session.failed
+    assert opened["log_id"] == "tape"
 
 
 @pytest.mark.req("J108", "RJ12", "J110")

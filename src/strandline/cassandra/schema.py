@@ -24,6 +24,8 @@ from strandline.steps import REMEDY_BACKUP, Description, check_done, mismatch, r
 
 LOCK_S: Final = 60.0
 """A lock whose holder did nothing for so long is taken over."""
+SERVED_S: Final = 10.0
+"""A node lists a table before it serves it; a table that it refuses for so long is another's."""
 _PACKAGE: Final = "strandline.cassandra"
 _STEPS: Final = "strandline.store"
 _VERSION: Final = "schema_version"
@@ -175,7 +177,18 @@ def _replication(session: Session) -> list[Any]:
 
 
 def _is_made(session: Session) -> bool:
-    return bool(_replication(session)) and "setting" in _columns(session) and _VERSION in _settings(session)
+    return bool(_replication(session)) and "setting" in _columns(session) and _VERSION in _served_settings(session)
+
+
+def _served_settings(session: Session) -> dict[str, str]:
+    give_up = time.monotonic() + SERVED_S
+    while True:
+        try:
+            return _settings(session)
+        except (SchemaMismatch, Unavailable):  # it does not know the table, or has no files for it yet
+            if time.monotonic() > give_up:
+                raise
+        time.sleep(0.05)
 
 
 def _settings(session: Session) -> dict[str, str]:
