@@ -39,11 +39,7 @@ from strandline.values.tuples import make
 PREPARE_ATTEMPTS_MAX = 5
 PAGE_RECORDS: Final = 2000
 EVENT_OVERHEAD_BYTES: Final = 1024
-_offset_in, _header_in, _value_in = itemgetter(1), itemgetter(4), itemgetter(5)
-
-
-def _offset_of(decoded: Decoded) -> int:
-    return decoded[0][1]
+_offset_of, _header_of, _value_of = itemgetter(1), itemgetter(4), itemgetter(5)
 
 
 class Range(NamedTuple):
@@ -112,7 +108,7 @@ def carry_range(
 
 def _size_of(records: Sequence[Record]) -> int:
     """About how much memory it takes to carry these: their bytes, and what each of their events becomes on the way."""
-    headers, values = map(_header_in, records), list(filter(None, map(_value_in, records)))
+    headers, values = map(_header_of, records), list(filter(None, map(_value_of, records)))
     size = sum(map(len, values))
     return size + sum(map(len, filter(None, headers))) + EVENT_OVERHEAD_BYTES * min(event_count(values), size // 8)
 
@@ -206,8 +202,8 @@ def prepare(
             left = add_plain(batch, plain, times, states, segment_size)
             moved = max([moved, *[cut.timestamp for cut in batch.cuts]])
         if left:
-            decoded = sorted([*decoded, *decode(left, settings.partitions)[0]], key=_offset_of)
-    clock = {} if range_.exact else dict(zip(map(_offset_in, range_.records), times, strict=True))
+            decoded = sorted([*decoded, *decode(left, settings.partitions)[0]], key=lambda item: item.record.offset)
+    clock = {} if range_.exact else dict(zip(map(_offset_of, range_.records), times, strict=True))
     open_cuts: dict[str, Cut] = {}
     for record, action, reason in decoded:
         partition, offset, timestamp, _, _, _, life, _, _ = record

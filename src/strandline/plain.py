@@ -23,12 +23,25 @@ from zlib import crc32
 
 from strandline.errors import SchemaMismatch
 from strandline.fold import EventsAppended, extended, fold, segment_of
-from strandline.record import VALUE_BYTES_MAX, BadHeader, Record, decode_header, said_of
+from strandline.record import (
+    HEADER_OPENED,
+    HEADER_SIGNED_AT,
+    HEADER_START,
+    LENGTH_TOP,
+    VALUE_BYTES_MAX,
+    BadHeader,
+    Record,
+    decode_header,
+    encode_value,
+    said_of,
+    sealed,
+)
 from strandline.rows import Batch, Cut, life_of
 from strandline.values.actions import KEEP_EXPIRY, Append, EventHeader, Place
 from strandline.values.events import EventRow, plain_bodies
 from strandline.values.heads import Head, State
 from strandline.values.keys import key_partition
+from strandline.values.payloads import BYTES
 from strandline.values.tuples import make
 
 
@@ -36,18 +49,20 @@ def _slice(start: int, stop: int | None) -> Callable[[Any], bytes]:
     return itemgetter(slice(start, stop))
 
 
-# A header: {"crc":"0a1b2c3d", then what it says of key and event, then ,"id":"…","digest":"…"}
-_START, _COMMA, _BEFORE_ID, _BEFORE_DIGEST, _END = b'{"crc":"', b'",', b',"id":"', b'","digest":"', b'"}'
+# A header: its start and checksum, what it says of key and event, then ,"id":"…","digest":"…"}
+_COMMA, _BEFORE_ID, _BEFORE_DIGEST, _END = b'",', b',"id":"', b'","digest":"', b'"}'
 _begin, _end = struct.Struct("8s8s2s").unpack_from, struct.Struct("7s32s12s32s2s").unpack
-_signed, _text, _tail, _digest = _slice(18, None), _slice(18, -85), _slice(-85, None), _slice(-34, -2)
-_HEADER_LEAST: Final = 18 + 85
-_OPENED: Final = crc32(b"{")
-# A value: its version, 1 event, no metadata, the length of the payload with the top bit for JSON, the payload.
-_ONE: Final = b"\x01\x01\0\0\0\0\0\0\0"
-_PAYLOAD_AT, _TOP = 13, 0x80000000
+_END_BYTES: Final = 85
+_HEADER_LEAST: Final = HEADER_SIGNED_AT + _END_BYTES
+_signed, _text = _slice(HEADER_SIGNED_AT, None), _slice(HEADER_SIGNED_AT, -_END_BYTES)
+_tail, _digest = _slice(-_END_BYTES, None), _slice(-34, -2)
+# A value: its version, 1 event, no metadata, the length of the payload, the payload.
+_ONE: Final = encode_value([(BYTES, b"", None)])[:9]
+_PAYLOAD_AT: Final = 13
 _one, _length, _payload = _slice(0, 9), _slice(9, _PAYLOAD_AT), _slice(_PAYLOAD_AT, None)
 # What stands in for a header or a value that does not even look like that.
-_NO_HEADER: Final = b"".join((_START, b"0" * 8, _COMMA, _BEFORE_ID, b"0" * 32, _BEFORE_DIGEST, b"0" * 32, _END))
+_NO_END: Final = b"".join((_BEFORE_ID, b"0" * 32, _BEFORE_DIGEST, b"0" * 32, _END))
+_NO_HEADER: Final = b"".join((HEADER_START, b"0" * 8, _COMMA, _NO_END))
 _NO_VALUE: Final = _ONE + bytes(4)
 _offset_of, _value_of = itemgetter(1), itemgetter(5)
 _hashed = partial(blake2b, digest_size=16)
@@ -137,7 +152,7 @@ def _checked(
         before_ids, ids, before_digests, digests, ends = zip(*map(_end, map(_tail, headers)), strict=True)
         numbers = _unhexed(b"".join(chain(crcs, ids, digests)))
         odd = {
-            *_differing(starts, (_START,) * count),
+            *_differing(starts, (HEADER_START,) * count),
             *_differing(commas, (_COMMA,) * count),
             *_differing(before_ids, (_BEFORE_ID,) * count),
             *_differing(before_digests, (_BEFORE_DIGEST,) * count),
@@ -160,8 +175,8 @@ def _checked(
     wrong.update(
         _differing(said_keys, keys),
         _differing(said_partitions, placed),
-        _differing(tuple(map(crc32, map(_signed, headers), repeat(_OPENED))), crcs),
-        _differing(tuple([(length & ~_TOP) + _PAYLOAD_AT for length in lengths]), sizes),
+        _differing(tuple(map(crc32, map(_signed, headers), repeat(HEADER_OPENED))), crcs),
+        _differing(tuple([(length & ~LENGTH_TOP) + _PAYLOAD_AT for length in lengths]), sizes),
         _differing(
             tuple([_hashed(text + value).digest() for text, value in zip(hashed, values, strict=True)]), digests
         ),
@@ -189,9 +204,8 @@ class _Said(dict[bytes, tuple[str | None, int, EventHeader, bytes]]):
         return found
 
     def _found(self, text: bytes) -> tuple[str | None, int, EventHeader, bytes]:
-        rest = b"".join((text, _BEFORE_ID, b"0" * 32, _BEFORE_DIGEST, b"0" * 32, _END))
         with suppress(BadHeader, SchemaMismatch):
-            action = decode_header(b'{"crc":"%08x",%s' % (crc32(rest, _OPENED), rest))
+            action = decode_header(sealed(b"{%s%s" % (text, _NO_END)))
             if isinstance(action, Append) and len(action.events) == 1:
                 key, events = action.key, action.events
                 if action == Append(key, events, "0" * 32, False, "0" * 32):
@@ -213,54 +227,26 @@ def add_plain(
     `times` are those of all records.
     """
     clock = _chosen(plain.at, times)
+    numbered = _Numbered()
     left: list[Record] = []
     rows: list[int] = []
     cuts: list[tuple[Cut, int]] = []
-    keys: list[str] = []
-    lives: list[int] = []
-    segments: list[int] = []
-    seq_nrs: list[int] = []
-    prevs: list[int] = []
-    types: list[str] = []
-    slices: list[int] = []
-    seeds: list[int] = []
     for key, start, end in plain.runs:
         folded = _folded(plain, key, start, end, clock, states.get(key), segment_size)
         if folded is None:
             left += plain.records[start:end]
             continue
-        head, (first, _, prev, number) = folded
+        head, effect = folded
         states[key] = batch.states[key] = head
-        life, count = life_of(key, number), end - start
-        numbers = range(first, first + count)
         rows += range(start, end)
-        keys += [key] * count
-        lives += [number] * count
-        segments += _segments(first, count, head.segment_size)
-        seq_nrs += numbers
-        prevs.append(prev)
-        prevs += numbers[:-1]
-        types += [life.entity_type] * count
-        slices += [life.slice] * count
-        seeds += [life.seed] * count
-        cuts.append((Cut(key, head, clock[end - 1]), count))
+        numbered.add(key, effect, end - start, head.segment_size)
+        cuts.append((Cut(key, head, clock[end - 1]), end - start))
     if not rows:
         return left
-    records, events, ids, forms = plain.records, plain.events, plain.ids, plain.forms
+    columns: tuple[Sequence[Any], ...] = (plain.records, plain.events, plain.ids, plain.forms, clock)
     if left:
-        records, events, ids, forms, clock = (_chosen(rows, c) for c in (records, events, ids, forms, clock))
-    partition = batch.pointer.partition
-    offsets, payloads = map(_offset_of, records), map(_payload, map(_value_of, records))
-    bodies = plain_bodies(seq_nrs, prevs, forms, partition, offsets, clock, ids, events, payloads)
-    made: list[EventRow] = []
-    for at in range(0, len(keys), AT_ONCE):
-        these = slice(at, at + AT_ONCE)
-        packed = list(islice(bodies, AT_ONCE))
-        columns = zip(
-            keys[these], lives[these], segments[these], seq_nrs[these], prevs[these], types[these], slices[these],
-            repeat(partition), clock[these], packed, map(crc32, packed, seeds[these]), strict=False,
-        )  # fmt: skip
-        made += map(make, repeat(EventRow), columns)
+        columns = tuple([_chosen(rows, column) for column in columns])
+    made = numbered.rows(batch.pointer.partition, *columns)
     at = 0
     for cut, count in cuts:
         cut.events = made[at : (at := at + count)]
@@ -268,6 +254,60 @@ def add_plain(
     batch.actions += at
     batch.events += at
     return left
+
+
+class _Numbered:
+    """Columns of rows, as far as the fold gives them."""
+
+    __slots__ = ("keys", "lives", "prevs", "seeds", "segments", "seq_nrs", "slices", "types")
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.lives: list[int] = []
+        self.segments: list[int] = []
+        self.seq_nrs: list[int] = []
+        self.prevs: list[int] = []
+        self.types: list[str] = []
+        self.slices: list[int] = []
+        self.seeds: list[int] = []
+
+    def add(self, key: str, effect: EventsAppended, count: int, segment_size: int) -> None:
+        """A run of a key, the first event of which came to this."""
+        first, _, prev, number = effect
+        life, numbers = life_of(key, number), range(first, first + count)
+        self.keys += [key] * count
+        self.lives += [number] * count
+        self.segments += _segments(first, count, segment_size)
+        self.seq_nrs += numbers
+        self.prevs.append(prev)
+        self.prevs += numbers[:-1]
+        self.types += [life.entity_type] * count
+        self.slices += [life.slice] * count
+        self.seeds += [life.seed] * count
+
+    def rows(
+        self,
+        partition: int,
+        records: Sequence[Record],
+        events: Sequence[EventHeader],
+        ids: Sequence[bytes],
+        forms: Sequence[int],
+        clock: Sequence[int],
+    ) -> list[EventRow]:
+        """The rows, with what their records say."""
+        offsets, payloads = map(_offset_of, records), map(_payload, map(_value_of, records))
+        bodies = plain_bodies(self.seq_nrs, self.prevs, forms, partition, offsets, clock, ids, events, payloads)
+        made: list[EventRow] = []
+        for at in range(0, len(self.keys), AT_ONCE):
+            these = slice(at, at + AT_ONCE)
+            packed = list(islice(bodies, AT_ONCE))
+            columns = zip(
+                self.keys[these], self.lives[these], self.segments[these], self.seq_nrs[these], self.prevs[these],
+                self.types[these], self.slices[these], repeat(partition), clock[these], packed,
+                map(crc32, packed, self.seeds[these]), strict=False,
+            )  # fmt: skip
+            made += map(make, repeat(EventRow), columns)
+        return made
 
 
 def _segments(first: int, count: int, size: int) -> list[int]:

@@ -32,10 +32,12 @@ RECORD_VERSION: Final = 1
 VALUE_BYTES_MAX: Final = 16 * 2**20
 JOINED_BYTES_MAX: Final = 4096
 PLAIN_BYTES_MAX: Final = 1024
-_TOP: Final = 0x80000000
-_PREFIX: Final = b'{"crc":"'
-_BODY: Final = len(_PREFIX) + 8 + 2  # the checksum, its quote and the comma
-_OPENED: Final = zlib.crc32(b"{")  # the checksum is that of the header without itself, which starts like this
+HEADER_START: Final = b'{"crc":"'
+HEADER_SIGNED_AT: Final = len(HEADER_START) + 8 + 2
+"""After the checksum, its quote and the comma."""
+HEADER_OPENED: Final = zlib.crc32(b"{")
+"""The checksum is that of the header without itself, which starts like this."""
+LENGTH_TOP: Final = 0x80000000
 _TWO_HEXADECIMAL: Final = re.compile("[0-9a-f]{64}").fullmatch
 _MARK: Final = b'"kind":"mark"'
 _MARK_WITHIN: Final = 48
@@ -93,24 +95,28 @@ class BadValue(Exception):
 
 def encode_header(action: Action) -> bytes:
     """The header of an action, checksum included."""
-    body = orjson.dumps(_fields(action))
-    return b'%s%08x",%s' % (_PREFIX, zlib.crc32(body), body[1:])
+    return sealed(orjson.dumps(_fields(action)))
+
+
+def sealed(body: bytes) -> bytes:
+    """A header with its checksum in front."""
+    return b'%s%08x",%s' % (HEADER_START, zlib.crc32(body), body[1:])
 
 
 def decode_header(data: bytes | None) -> Action:
     """The action of a header. `BadHeader` if it is not ours or broken, `SchemaMismatch.version` if it is newer."""
     if data and len(data) <= PLAIN_BYTES_MAX and (plain := _PLAIN(data)):
         crc, key, events, append_id, digest = plain.groups()
-        if crc == b"%08x" % zlib.crc32(data[_BODY:], _OPENED):
+        if crc == b"%08x" % zlib.crc32(data[HEADER_SIGNED_AT:], HEADER_OPENED):
             try:
                 parts = (_key_of(key), _events_of(events), append_id.decode(), False, digest.decode())
             except (ValueError, TypeError):
                 pass  # the long way tells what is wrong, if anything is
             else:
                 return make(Append, (*parts, None, None, KEEP_EXPIRY, None))
-    if not data or not data.startswith(_PREFIX):
+    if not data or not data.startswith(HEADER_START):
         raise BadHeader("foreign")
-    if data[len(_PREFIX) : _BODY] != b'%08x",' % zlib.crc32(data[_BODY:], _OPENED):
+    if data[len(HEADER_START) : HEADER_SIGNED_AT] != b'%08x",' % zlib.crc32(data[HEADER_SIGNED_AT:], HEADER_OPENED):
         raise BadHeader("header")
     try:
         fields = orjson.loads(data)
@@ -313,9 +319,9 @@ def encode_value(contents: Sequence[tuple[int, bytes, bytes | None]]) -> bytes:
         if metadata is None:
             lengths.append(0)
         else:
-            lengths.append(len(metadata) | _TOP)
+            lengths.append(len(metadata) | LENGTH_TOP)
             parts.append(metadata)
-        lengths.append(len(payload) | _TOP if form == JSON else len(payload))
+        lengths.append(len(payload) | LENGTH_TOP if form == JSON else len(payload))
         parts.append(payload)
     count = len(contents)
     return struct.pack(f"<BI{2 * count}I", RECORD_VERSION, count, *lengths) + b"".join(parts)
@@ -329,7 +335,9 @@ def decode_value(data: bytes | None, count: int) -> list[Content]:
     if count == 1:  # most appends have one event, without metadata
         version, found, metadata_length, payload_length = _ONE_EVENT.unpack_from(data)
         if not metadata_length and version == RECORD_VERSION and found == 1:
-            form, length = (BYTES, payload_length) if payload_length < _TOP else (JSON, payload_length - _TOP)
+            form, length = (
+                (BYTES, payload_length) if payload_length < LENGTH_TOP else (JSON, payload_length - LENGTH_TOP)
+            )
             if size + length == len(data):
                 return [make(Content, (form, data[size:], None))]
     version, found, *lengths = struct.unpack_from(f"<BI{2 * count}I", data)
@@ -342,14 +350,14 @@ def decode_value(data: bytes | None, count: int) -> list[Content]:
         payload_length = next(following)
         metadata = None
         if metadata_length:
-            if metadata_length < _TOP:
+            if metadata_length < LENGTH_TOP:
                 raise BadValue("undecodable")
-            end = at + metadata_length - _TOP
+            end = at + metadata_length - LENGTH_TOP
             metadata, at = data[at:end], end
-        if payload_length < _TOP:
+        if payload_length < LENGTH_TOP:
             form, end = BYTES, at + payload_length
         else:
-            form, end = JSON, at + payload_length - _TOP
+            form, end = JSON, at + payload_length - LENGTH_TOP
         contents.append(make(Content, (form, data[at:end], metadata)))
         at = end
     if at != len(data):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import strandline.plain
 from strandline.carry import Range, decode, prepare
 from strandline.errors import Corrupt
 from strandline.plain import NOTHING, _said, plain_of
@@ -154,7 +155,9 @@ def test_what_comes_of_a_range_is_the_same(seed: int, count: int, exact: bool) -
     states = random_states(chance, before)
     seen = START._replace(offset=before[-1].offset, timestamp=before[-1].timestamp, moved=900) if before else START
     given = records if chance.random() < 0.3 else records[len(before) :]
-    by_columns, one_by_one = both(given, seen, states, exact=exact)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strandline.plain, "AT_ONCE", chance.choice([1, 7, 1000]))
+        by_columns, one_by_one = both(given, seen, states, exact=exact)
     assert by_columns == one_by_one
 
 

@@ -61,6 +61,20 @@ class TestPooledPostgresStore(StoreContract):
             store.close()
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 3, 1000])
+def test_a_batch_of_several_pieces(url: str, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """However many rows are packed together for COPY."""
+    monkeypatch.setattr("strandline.store.postgres.COPIED_AT_ONCE", at_once)
+    tape = Tape()
+    for count in (1, 2, 4):
+        tape.append(KEY, ["a"] * count)
+    with closing(opened(url)) as store:
+        batch, seen = batch_of(tape, store)
+        store.write(batch, seen)
+        assert events(store, KEY) == [row for cut in batch.cuts for row in cut.events]
+        assert numbers(events(store, KEY)) == [1, 2, 3, 4, 5, 6, 7]
+
+
 # ---------------------------------------------------------------- the lease
 
 

@@ -7,7 +7,7 @@ lives are never reused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ class Change(NamedTuple):
 
     deletes: list[RowsDeleted]
     purges: list[tuple[str, Ended]]
-    events: Iterable[EventRow]
+    events: Sequence[EventRow]
     heads: list[tuple[str, Head]]
     quarantine: list[QuarantineRow]
 
@@ -41,7 +41,7 @@ def change_of(batch: Batch) -> Change:
     """The end state of a batch."""
     heads = [(key, state) for key, state in batch.states.items() if isinstance(state, Head)]
     if all(cut.ended_by is None for cut in batch.cuts):
-        events = chain.from_iterable([cut.events for cut in batch.cuts])
+        events = list(chain.from_iterable([cut.events for cut in batch.cuts]))
         return Change([], [], events, heads, batch.quarantine)
     deletes: list[RowsDeleted] = []
     purges: list[tuple[str, Ended]] = []
@@ -61,4 +61,4 @@ def change_of(batch: Batch) -> Change:
             rows[:] = [row for row in rows if row.seq_nr > to]
     gone = {(key, ended.life) for key, ended in purges}
     quarantine = [row for row in batch.quarantine if (row.key, row.life) not in gone]
-    return Change(deletes, purges, chain.from_iterable(alive.values()), heads, quarantine)
+    return Change(deletes, purges, list(chain.from_iterable(alive.values())), heads, quarantine)

@@ -151,7 +151,6 @@ class PostgresStore:
 
     def write(self, batch: Batch, seen: Pointer) -> None:
         change = change_of(batch)
-        change = change._replace(events=list(change.events))  # perhaps asked for twice
         try:
             self._write(batch.pointer, change, seen, carefully=False)
         except Corrupt as error:
@@ -168,9 +167,7 @@ class PostgresStore:
                 return
             transaction.take_long()
             _remove(transaction, change)
-            events = list(change.events)
-            if carefully:
-                events = _absent(transaction, events)
+            events = _absent(transaction, change.events) if carefully else change.events
             transaction.copy("insert_events", copied(events))
             set_heads(transaction, change.heads)
             if change.quarantine:

@@ -165,7 +165,6 @@ class SqliteStore:
 
     def write(self, batch: Batch, seen: Pointer) -> None:
         new, change = batch.pointer, change_of(batch)
-        events = list(change.events)
         heads = [head_row(key, head) for key, head in change.heads]
         with self._database.write() as connection:
             found = self._pointer(connection, new.partition)
@@ -174,7 +173,7 @@ class SqliteStore:
             if new.offset <= found.offset:  # all of it is there
                 return
             _remove(connection, change)
-            _insert(connection, events)
+            _insert(connection, change.events)
             connection.executemany(_sql("set_head"), heads)
             connection.executemany(_sql("list_record"), map(listed_row, change.quarantine))
             connection.execute(_sql("set_pointer"), pointer_row(new._replace(revision=found.revision + 1)))
@@ -323,7 +322,7 @@ def _remove(connection: apsw.Connection, change: Change) -> None:
         connection.executemany(_sql("purge_head"), [key_place(key) for key, _ in change.purges])
 
 
-def _insert(connection: apsw.Connection, events: list[EventRow]) -> None:
+def _insert(connection: apsw.Connection, events: Sequence[EventRow]) -> None:
     """Insert events. One that is there already is passed over; another one at its place is `Corrupt.conflict`."""
     try:
         connection.executemany(_sql("insert_event"), events)
