@@ -60,6 +60,20 @@ def test_a_replay_is_flat(s: Strandline) -> None:
     assert peak < LIMIT
 
 
+@pytest.mark.req("RJ11")
+@pytest.mark.parametrize("where", ["in the store", "in the log"])
+def test_large_events_come_few_at_a_time(where: str, tmp_path: Path) -> None:
+    large = b"x" * 2**20
+    with world("sqlite", tmp_path, partitions=1) as s:
+        for _ in range(10):
+            s.journal.append(KEY, [Event("Placed", large)] * 6)
+        if where == "in the store":
+            carry(s)
+        count, peak = peak_of(s.journal.read(KEY))
+        assert count == 60
+        assert peak < 30 * 2**20
+
+
 @pytest.mark.req("J50", "RJ11")
 def test_stopped(tmp_path: Path) -> None:
     """No pipeline; many keys in one tail. Every read is right, and holds its own key's events alone."""

@@ -25,11 +25,14 @@ from strandline.record import encode_header
 from strandline.rows import life_of
 from strandline.settings import Settings
 from strandline.store.api import Readable
+from strandline.store.pages import bytes_of
 from strandline.values.actions import Mark
 from strandline.values.events import RecordedEvent, parts_of
 from strandline.values.heads import SEQ_NR_MAX, Head, State
 from strandline.values.keys import key_partition
 
+STORE_PAGE_BYTES: Final = 8 * 2**20
+"""A page of large events ends here."""
 PLANS_MAX: Final = 100
 """How often a read starts anew or goes on elsewhere because the journal changed under it."""
 UNEXPLAINED_MAX: Final = 3
@@ -176,10 +179,11 @@ class Reading:
             # In a gap, or where one is missing, the page goes beyond the end: what stands there tells which it is.
             limit = min(self._reader.settings.read_page, end - self._wanted + 1)
             rows = self._reader.store.page(
-                key, stored.life, stored.segment_size, from_=self._wanted, to=stored.seq_nr, limit=limit
-            )
+                key, stored.life, stored.segment_size, from_=self._wanted, to=stored.seq_nr, limit=limit,
+                bytes_max=STORE_PAGE_BYTES,
+            )  # fmt: skip
             wanted, missing = chained(rows, self._wanted)
-            short = len(rows) < limit
+            short = len(rows) < limit and sum(map(bytes_of, rows)) < STORE_PAGE_BYTES
             if short and not missing and wanted <= stored.prev:
                 missing = stored.prev
             if missing:

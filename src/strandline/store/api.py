@@ -60,12 +60,22 @@ class Readable(Protocol):
         A head that an ended life covers is none.
         """
 
-    def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[Any]:
-        """`Cells` of events `from_`..`to` of one life by seq_nr, at most `limit`; fewer only if there are no more.
+    def page(
+        self,
+        key: str,
+        life: int,
+        segment_size: int,
+        *,
+        from_: int,
+        to: int,
+        limit: int,
+        bytes_max: int | None = None,
+    ) -> list[Any]:
+        """`Cells` of events `from_`..`to` of one life by seq_nr, at most `limit`.
 
-        They may come as plain tuples, which are made in a third of the time.
-
-        Gaps may span segments. No transaction stays open.
+        With `bytes_max` a page may end with the row that brings its bodies to so many bytes, and does if one of them
+        is large (`pages`). Else there are fewer than `limit` only if there are no more. They may come as plain tuples,
+        which are made in a third of the time. Gaps may span segments. No transaction stays open.
         """
 
     def range(

@@ -24,6 +24,7 @@ from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_un
 from strandline.store.cassandra_heads import find, find_ended, find_heads
 from strandline.store.cassandra_writing import BUCKET_US, Writing
 from strandline.store.fixed import fixed_in, to_fix
+from strandline.store.pages import Page
 from strandline.store.refusals import check_fence, check_pointer, lease_held, life_ended
 from strandline.store.stored import key_place, listed_of, pointer_of, pointer_row, report_in, report_text, snapshot_of
 from strandline.urls import Url
@@ -100,24 +101,45 @@ class CassandraStore:
         pointer = self._pointer(partition)  # first: the other way round loses actions
         return pointer, find(self._session, key).state
 
-    def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[Any]:
+    def page(
+        self,
+        key: str,
+        life: int,
+        segment_size: int,
+        *,
+        from_: int,
+        to: int,
+        limit: int,
+        bytes_max: int | None = None,
+    ) -> list[Any]:
+        page = Page(limit, bytes_max)
         first, last = segment_of(from_, segment_size), segment_of(to, segment_size)
-        rows = self._session.rows("page", (key, life, first, from_, to, limit))
-        if len(rows) >= limit or first == last:
-            return rows
+        while page.asks:
+            asked = page.asks
+            found = self._session.rows("page", (key, life, first, from_, to, asked))
+            page.add(found)
+            if len(found) < asked:
+                break
+            from_ = found[-1][0] + 1
+        if not page.asks or first == last:
+            return page.rows
         # The rest may be far away: a journal may start at any number. The head says where its rows can be.
         head = find(self._session, key).head
         if head is None or head.life != life:
-            return rows
+            return page.rows
         first = max(first + 1, segment_of(head.removed_to + 1, head.segment_size))
         last = min(last, segment_of(max(head.seq_nr, 1), head.segment_size))
-        while first <= last and len(rows) < limit:
-            some = range(first, min(first + self._segments_for(limit - len(rows), segment_size), last + 1))
-            queries = (("page", (key, life, segment, from_, to, limit - len(rows))) for segment in some)
-            for found in self._session.each(list(queries)):
-                rows += found
-            first += len(some)
-        return rows[:limit]
+        while first <= last and page.asks:
+            asked = page.asks
+            some = range(first, min(first + self._segments_for(asked, segment_size), last + 1))
+            queries = [("page", (key, life, segment, from_, to, asked)) for segment in some]
+            for segment, found in zip(some, self._session.each(queries), strict=True):
+                page.add(found)
+                first = segment + 1
+                if len(found) == asked:  # there may be more in this one
+                    first, from_ = segment, found[-1][0] + 1
+                    break
+        return page.rows
 
     def _segments_for(self, events: int, segment_size: int) -> int:
         return min(max(1, -(-events // segment_size)), SEGMENTS_A_ROUND)

@@ -13,6 +13,7 @@ from strandline.clock import now_us
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.change import Change, change_of
+from strandline.store.pages import up_to
 from strandline.store.refusals import (
     bad_row,
     check_fence,
@@ -81,12 +82,22 @@ class MemoryStore:
     def _state(self, key: str) -> State:
         return self._heads.get(key) or self._ended.get(key_digest(key))
 
-    def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[Cells]:
+    def page(
+        self,
+        key: str,
+        life: int,
+        segment_size: int,
+        *,
+        from_: int,
+        to: int,
+        limit: int,
+        bytes_max: int | None = None,
+    ) -> list[Cells]:
         with self._moment_of():
             rows = self._journal.get((key, life), [])
             start = bisect_left(rows, from_, key=_seq_nr)
             end = bisect_right(rows, to, key=_seq_nr)
-            return [row.cells for row in rows[start : min(end, start + limit)]]
+            return up_to([row.cells for row in rows[start : min(end, start + limit)]], bytes_max)
 
     def range(
         self, partition: int, *, after: tuple[int, int], to: int, limit: int, entity_type: str | None = None

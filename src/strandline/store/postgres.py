@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, repeat
+from itertools import chain, repeat, takewhile
 from typing import Any, Final
 
 from strandline.errors import Corrupt, Unavailable
@@ -23,6 +23,7 @@ from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
 from strandline.store.change import Change, change_of
 from strandline.store.fixed import fixed_in, to_fix
+from strandline.store.pages import BODY, bytes_of, large_bytes, up_to
 from strandline.store.refusals import check_fence, check_pointer, lease_held, life_ended, other_event
 from strandline.store.stored import (
     ended_row,
@@ -108,9 +109,28 @@ class PostgresStore:
         (row,) = self._database.ask("look", *place)
         return pointer_of(row[:_POINTER_COLUMNS], partition), state_of(row[_POINTER_COLUMNS:])
 
-    def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[Any]:
+    def page(
+        self,
+        key: str,
+        life: int,
+        segment_size: int,
+        *,
+        from_: int,
+        to: int,
+        limit: int,
+        bytes_max: int | None = None,
+    ) -> list[Any]:
         numbers = (life, segment_of(from_, segment_size), from_, segment_of(to, segment_size), to, limit)
-        return self._database.ask("page", text(key), *map(bigint, numbers))
+        rows = self._database.ask("page", text(key), *map(bigint, (*numbers, large_bytes(bytes_max))))
+        if None not in map(BODY, rows):
+            return rows
+        rows = up_to(rows, bytes_max, lambda row: row[3] if row[2] is None else bytes_of(row))
+        large = [row[0] for row in rows if row[2] is None]
+        count, segments = len(large), [segment_of(seq_nr, segment_size) for seq_nr in large]
+        places = _places_of([key] * count, [life] * count, segments, large)
+        whole = {row[3]: (*row[3:5], *row[9:]) for row in self._database.rows("standing_events", places)}
+        # One that was deleted meanwhile ends the page.
+        return list(takewhile(bool, (whole.get(row[0]) if row[2] is None else row for row in rows)))
 
     def range(
         self, partition: int, *, after: tuple[int, int], to: int, limit: int, entity_type: str | None = None
@@ -293,6 +313,12 @@ def _locked(transaction: Transaction, partition: int) -> Pointer:
     return pointer_of(rows[0] if rows else None, partition)
 
 
+def _places_of(
+    keys: Sequence[str], lives: Sequence[int], segments: Sequence[int], seq_nrs: Sequence[int]
+) -> tuple[Any, ...]:
+    return texts(keys), bigints(lives), bigints(segments), bigints(seq_nrs)
+
+
 def _places(keys: Iterable[str]) -> tuple[Any, ...]:
     """Where the states of keys are: four arrays."""
     found = [(*key_place(key), key_digest(key)) for key in keys]
@@ -335,7 +361,7 @@ def _remove(transaction: Transaction, change: Change) -> None:
 def _absent(transaction: Transaction, events: Sequence[EventRow]) -> list[EventRow]:
     """Those that are not there yet; another one at the place of one of them is `Corrupt.conflict`."""
     keys, lives, segments, seq_nrs = zip(*[row[:4] for row in events], strict=True)
-    places = texts(keys), bigints(lives), bigints(segments), bigints(seq_nrs)
+    places = _places_of(keys, lives, segments, seq_nrs)
     standing = {row[:4]: row for row in transaction.rows("standing_events", places)}
     for row in events:
         if standing.get(row[:4], row) != row:

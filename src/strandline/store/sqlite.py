@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from heapq import merge
-from itertools import islice, repeat
+from itertools import islice, repeat, takewhile
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.change import Change, change_of
 from strandline.store.file_lease import FileLease, FileLock, lock_path
 from strandline.store.fixed import fixed_in, to_fix
+from strandline.store.pages import BODY, large_bytes, up_to
 from strandline.store.refusals import check_fence, check_pointer, lease_held, life_ended, other_event
 from strandline.store.stored import (
     ended_row,
@@ -103,10 +104,25 @@ class SqliteStore:
             row = _rows(connection, "look", place)[0]
         return pointer_of(row[:7], partition), state_of(row[7:])
 
-    def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[Any]:
+    def page(
+        self,
+        key: str,
+        life: int,
+        segment_size: int,
+        *,
+        from_: int,
+        to: int,
+        limit: int,
+        bytes_max: int | None = None,
+    ) -> list[Any]:
         bounds = (segment_of(from_, segment_size), from_, segment_of(to, segment_size), to)
         with self._database.read() as connection:
-            return _rows(connection, "page", (key, life, *bounds, limit))
+            rows = _rows(connection, "page", (large_bytes(bytes_max), key, life, *bounds, limit))
+            if None not in map(BODY, rows):
+                return rows
+            cells = partial(_cells, connection, key, life, segment_size)
+            whole = (cells(row[0]) if row[2] is None else row for row in rows)
+            return up_to(takewhile(bool, whole), bytes_max)  # one that was deleted meanwhile ends the page
 
     def range(
         self, partition: int, *, after: tuple[int, int], to: int, limit: int, entity_type: str | None = None
@@ -297,6 +313,12 @@ class SqliteStore:
 
 def _rows(connection: apsw.Connection, name: str, values: Sequence[Any] = ()) -> list[Any]:
     return connection.execute(_sql(name), values).fetchall()
+
+
+def _cells(connection: apsw.Connection, key: str, life: int, segment_size: int, seq_nr: int) -> tuple[Any, ...]:
+    """An event as a page has it; nothing if it is gone."""
+    rows = _rows(connection, "event", (key, life, segment_of(seq_nr, segment_size), seq_nr))
+    return (*rows[0][3:5], *rows[0][9:]) if rows else ()
 
 
 def _events(rows: list[Any]) -> list[EventRow]:

@@ -29,6 +29,7 @@ from strandline.fold import LifePurged, segment_of
 from strandline.rows import Batch, Cut, Pointer, QuarantineRow, head_columns, head_of
 from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.memory import expired_heads
+from strandline.store.pages import up_to
 from strandline.store.refusals import bad_row, check_fence, check_pointer, closed, lease_held, life_ended
 from strandline.testing.cells import ALWAYS, Table
 from strandline.values.events import Cells, EventRow
@@ -103,10 +104,20 @@ class LastWriteWinsStore:
         cells = self._row("ended", key_digest(key), 0)
         return Ended(**cells) if cells else None
 
-    def page(self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int) -> list[Cells]:
+    def page(
+        self,
+        key: str,
+        life: int,
+        segment_size: int,
+        *,
+        from_: int,
+        to: int,
+        limit: int,
+        bytes_max: int | None = None,
+    ) -> list[Cells]:
         self._check_open()
         rows = (row.cells for row in self._events(key, life) if from_ <= row.seq_nr <= to)
-        return list(islice(rows, limit))
+        return up_to(islice(rows, limit), bytes_max)
 
     def _events(self, key: str, life: int) -> Iterator[EventRow]:
         journal = self.tables["journal"]

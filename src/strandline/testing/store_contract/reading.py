@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from strandline.errors import InvalidInput
 from strandline.rows import Batch, Pointer
 from strandline.store.api import Store
+from strandline.store.pages import LARGE_BYTES
 from strandline.testing.store_contract.made import (
     KEY,
     MadeStore,
@@ -119,6 +121,31 @@ class ReadingContract(MadeStore):
                     page = store.page(KEY, 1, 2, from_=from_, to=to, limit=limit)
                     assert [cells[0] for cells in page] == expected
         assert store.page(KEY, 2, 2, from_=1, to=SEQ_NR_MAX, limit=10) == []
+
+    @pytest.mark.req("RJ11")
+    @pytest.mark.parametrize("segment_size", [2, 100])
+    def test_pages_of_large_events(self, make: Make, segment_size: int) -> None:
+        """One passes the bound, none comes after it; and a page that is below all bounds is the last."""
+        store, tape = make(settings_of(segment_size=segment_size)), Tape()
+        for size in (10, 40_000, 50_000, 10, 10, 30_000, 70_000, 5, 90_000, 10, 10):
+            tape.append(KEY, [bytes(size)])
+        tape.carry(store)
+        whole = store.page(KEY, 1, segment_size, from_=1, to=SEQ_NR_MAX, limit=100)
+        assert [row[0] for row in whole] == list(range(1, 12))
+        for bytes_max in (1, 60_000, 130_000, 10**9):
+            for limit in (1, 2, 100):
+                found: list[Any] = []
+                more = True
+                while more:
+                    start = len(found) + 1
+                    rows = store.page(
+                        KEY, 1, segment_size, from_=start, to=SEQ_NR_MAX, limit=limit, bytes_max=bytes_max
+                    )
+                    sizes = [len(row[2]) for row in rows]
+                    assert sum(sizes[:-1]) < bytes_max or max(sizes) <= LARGE_BYTES
+                    more = len(rows) == limit or sum(sizes) >= bytes_max
+                    found += rows
+                assert found == whole
 
     @pytest.mark.req("J72")
     def test_keys_keep_their_own_segment_size(self, make: Make) -> None:

@@ -1,0 +1,61 @@
+"""Pages of a journal that are bounded by bytes as well as by rows: large events must not fill the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
+from typing import Any, Final
+
+LARGE_BYTES: Final = 16 * 2**10
+"""Bodies above this are counted before they are fetched; a whole page of smaller ones is no harm."""
+ANY_BYTES: Final = 2**62
+FIRST_ROWS: Final = 64
+BODY: Final = itemgetter(2)
+
+
+def large_bytes(bytes_max: int | None) -> int:
+    """Above which size bodies are left out of a page at first."""
+    return ANY_BYTES if bytes_max is None else LARGE_BYTES
+
+
+def bytes_of(row: Any) -> int:
+    """The size of a row's body, which may be anything in a damaged file."""
+    body = row[2]
+    return len(body) if isinstance(body, bytes) else 0
+
+
+def up_to(rows: Iterable[Any], bytes_max: int | None, size_of: Callable[[Any], int] = bytes_of) -> list[Any]:
+    """Rows up to the one that brings their bodies to `bytes_max`."""
+    if bytes_max is None:
+        return list(rows)
+    kept = []
+    for row in rows:
+        kept.append(row)
+        bytes_max -= size_of(row)
+        if bytes_max <= 0:
+            break
+    return kept
+
+
+class Page:
+    """A page of a store that can count rows and not bytes: it asks for few rows first, then for as many as may fit."""
+
+    def __init__(self, limit: int, bytes_max: int | None) -> None:
+        self.rows: list[Any] = []
+        self._limit, self._bytes_max = limit, ANY_BYTES if bytes_max is None else bytes_max
+        self._size = 0
+        self.asks = limit if bytes_max is None else min(limit, FIRST_ROWS)
+        """How many rows to ask for next; 0 if the page is full."""
+
+    def add(self, rows: Sequence[Any]) -> None:
+        """What came. What is too much is dropped."""
+        added = up_to(rows[: self._limit - len(self.rows)], self._bytes_max - self._size) if self.asks else []
+        self.rows += added
+        self._size += sum(map(bytes_of, added))
+        left = self._bytes_max - self._size
+        self.asks = 0 if left <= 0 else min(self._limit - len(self.rows), _fitting(left, self._size, len(self.rows)))
+
+
+def _fitting(left: int, size: int, count: int) -> int:
+    """How many more rows fit into what is left, if they are like those before."""
+    return max(1, left * count // size) if size else FIRST_ROWS
