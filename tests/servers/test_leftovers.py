@@ -133,8 +133,8 @@ def test_ports_are_free_and_not_those_of_clients() -> None:
     assert all(12_000 <= port <= 32_000 for port in {free_port() for _ in range(50)})
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_stops_in_order(end: signal.Signals) -> None:
+@pytest.mark.parametrize("ends", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT] * 5])
+def test_the_command_stops_in_order(ends: list[signal.Signals]) -> None:
     with running(COMMAND, "servers", "postgres", "--json") as command:
         told = json.loads(line_of(command))
         assert told["server"] == "postgres"
@@ -143,7 +143,9 @@ def test_the_command_stops_in_order(end: signal.Signals) -> None:
         assert log.exists()
         family = psutil.Process(command.pid).children(recursive=True)
         assert family
-        command.send_signal(end)
+        for end in ends:
+            command.send_signal(end)
+            time.sleep(0.02)
         out, err = command.communicate(timeout=60)
         assert (command.returncode, out, err) == (0, "", "stopped\n")
         assert all(is_gone(process) for process in family)

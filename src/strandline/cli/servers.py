@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 EVENT = '{"type": "Placed", "payload": {}}'
 NAMES = ("postgres", "kafka", "cassandra", "spark")
+_ENDS = (signal.SIGINT, signal.SIGTERM)
 
 
 def servers(
@@ -41,7 +43,8 @@ def servers(
         else:
             note(f"{server.name} is up after {seconds_text(took_s)}")
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in _ENDS:
+        signal.signal(number, _end)
     try:
         with running(wanted, told) as up:
             if not json:
@@ -50,6 +53,13 @@ def servers(
     except KeyboardInterrupt:
         note("stopped")
     return 0
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Once: a second Ctrl-C would leave behind what the first one is about to remove."""
+    for ends in _ENDS:
+        signal.signal(ends, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _described(server: Server) -> dict[str, str]:
