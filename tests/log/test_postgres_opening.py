@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 import strandline
-from strandline import Event, Key, SchemaMismatch, Unavailable, Unsupported
+from strandline import Event, InvalidInput, Key, SchemaMismatch, Unavailable, Unsupported
 from strandline.postgres import schema as schemas
 from strandline.postgres.checks import SETTINGS, Server, check_server
 from strandline.postgres.outcomes import outcome_of
@@ -178,6 +178,25 @@ def test_a_user_without_rights_is_told_so(own: PostgresServer) -> None:
         strandline.connect(f"{own.url.replace('postgres@', 'guest@')}&schema=guests")
     assert (caught.value.name, caught.value.sqlstate) == ("Unavailable.away", "42501")
     assert "schema" in caught.value.hint
+
+
+@pytest.mark.parametrize("schema", ["create", "check"])
+def test_a_user_without_rights_on_what_is_there_is_told_so(own: PostgresServer, schema: str) -> None:
+    """It is there, and nothing else is said."""
+    name = f"private_{schema}"
+    run(own.url, f"CREATE ROLE {name} LOGIN")
+    opened(f"{own.url}&schema={name}").close()
+    with pytest.raises(Unavailable) as caught:
+        opened(f"{own.url.replace('postgres@', f'{name}@')}&schema={name}", schema=schema)
+    assert (caught.value.name, caught.value.sqlstate) == ("Unavailable.away", "42501")
+    assert "grant" in caught.value.hint
+
+
+def test_a_schema_of_the_servers_own(own: PostgresServer) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        strandline.connect(f"{own.url}&schema=pg_mine")
+    assert caught.value.code == "url_parameter"
+    assert "another schema" in caught.value.hint
 
 
 def test_a_read_only_default_is_overruled_by_what_must_write(own: PostgresServer) -> None:

@@ -28,6 +28,7 @@ from strandline.urls import Url
 
 SCHEMA_DEFAULT: Final = "strandline"
 SCHEMA_BYTES_MAX: Final = 63
+SYSTEM_PREFIX: Final = "pg_"
 COPY_CHUNK_BYTES: Final = 2**20
 LONG_S: Final = 600.0
 """For statements that may touch a whole journal."""
@@ -120,6 +121,9 @@ def _with(
         name = url.parameters.get("schema", SCHEMA_DEFAULT)
         if not 1 <= len(name.encode()) <= SCHEMA_BYTES_MAX:
             raise invalid("url_parameter", "schema", "not a name", allowed=f"1..{SCHEMA_BYTES_MAX} bytes", got=name)
+        if name.startswith(SYSTEM_PREFIX):
+            raise invalid("url_parameter", "schema", "the server's own", allowed=f"not {SYSTEM_PREFIX}*", got=name,
+                          hint="name another schema with ?schema=")  # fmt: skip
         return work(connection, server, Schema(name, kind, package, server.collates))
     except psycopg.Error as error:
         raise pool.translated(error, "write") from error
