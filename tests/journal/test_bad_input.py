@@ -284,3 +284,12 @@ def test_the_same_error_on_every_backend(tmp_path: Path) -> None:
                 errors.append((caught.value.name, caught.value.message, caught.value.facts, caught.value.hint))
             seen.append(errors)
     assert seen[0] == seen[1]
+
+
+@pytest.mark.req("J122")
+def test_a_text_instead_of_a_number_is_shown_as_a_text(tmp_path: Path) -> None:
+    with world("memory", tmp_path) as s:
+        wrong: list[dict[str, Any]] = [{"expected": "1"}, {"first": "1"}]
+        for given in wrong:
+            with pytest.raises(InvalidInput, match="got '1'"):
+                s.journal.append(KEY, [Event("a", 1)], **given)
