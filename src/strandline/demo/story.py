@@ -111,23 +111,23 @@ class Story:
         victim = min(VICTIM, self.plan.writers)
         cut_off = self._catch(victim)
         self.sampler.mark(f"writer {victim} killed", bad=True)
-        self.writers[victim].kill()
         under_way = f"in the middle of an append to {cut_off.key}" if cut_off else "between two calls"
         self.stage.say(f"kill -9: writer {victim}, {under_way}; the others go on", style="bold red")
+        self.writers[victim].kill()
         self.pause(self.plan.down_s)
         self.writers[victim] = self._start_writer(victim)
-        self.sampler.mark(f"writer {victim} back")
         before = len(self._ledger(victim))
         self.until("the writer", lambda: len(self._ledger(victim)) > before + 1, START_S_MAX)
+        self.sampler.mark(f"writer {victim} back")
         self.stage.say(f"writer {victim} is back and goes on from its ledger; {self._settled(victim, cut_off)}")
 
     def kill_pipeline(self) -> None:
         self.until("the orders", lambda: self.sampler.last.share >= PIPELINE_KILL, ACT_S_MAX)
         self.allow(UP_TO_CATCH_UP)
         self.sampler.mark("pipeline killed", bad=True)
+        self.stage.say("kill -9: the pipeline, Spark and all; the writers do not notice", style="bold red")
         self._running().kill()
         self.pipeline = None
-        self.stage.say("kill -9: the pipeline, Spark and all; the writers do not notice", style="bold red")
         self.pause(self.plan.down_s)
         self.look("the pipeline is dead")
         self._start_pipeline("pipeline back")
@@ -138,9 +138,9 @@ class Story:
     def close(self) -> None:
         self.allow(UP_TO_CLOSING)
         self.until("the orders", lambda: self.sampler.last.share >= CLOSING, ACT_S_MAX)
-        self.sampler.mark("pipeline stopped")
         self._running().stop()
         self.pipeline = None
+        self.sampler.mark("pipeline stopped")
         self.stage.say("the pipeline is stopped, in order this time; the writers finish their day without it")
         self.allow(1.0)
         self.until("the last orders", lambda: not any(writer.alive for writer in self.writers.values()), ACT_S_MAX)
