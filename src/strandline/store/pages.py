@@ -9,7 +9,7 @@ from typing import Any, Final
 LARGE_BYTES: Final = 16 * 2**10
 """Bodies above this are counted before they are fetched; a whole page of smaller ones is no harm."""
 ANY_BYTES: Final = 2**62
-FIRST_ROWS: Final = 64
+FIRST_ROWS: Final = 8
 BODY: Final = itemgetter(2)
 
 
