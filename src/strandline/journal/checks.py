@@ -309,18 +309,18 @@ def _expire_after_us(expire_after: object) -> int:
 def seq_nr(value: object, field: str) -> int:
     """A number of an event."""
     if type(value) is not int or not 1 <= value <= SEQ_NR_MAX:
-        raise invalid("seq_nr_range", field, "not a seq_nr", allowed="1..2^63-1", got=_number(value), hint=SEQ_NRS)
+        raise invalid("seq_nr_range", field, "not a seq_nr", allowed="1..2^63-1", got=_quoted(value), hint=SEQ_NRS)
     return value
 
 
 def _expected(value: object) -> int:
     if type(value) is not int or not 0 <= value <= SEQ_NR_MAX:
-        got = _number(value)
+        got = _quoted(value)
         raise invalid("seq_nr_range", "expected", "not a seq_nr or 0", allowed="0..2^63-1", got=got, hint=SEQ_NRS)
     return value
 
 
-def _number(value: object) -> object:
+def _quoted(value: object) -> object:
     """What came instead of a number: a text in quotes, or it would look like one."""
     return repr(value) if isinstance(value, str) else value
 

@@ -61,15 +61,7 @@ class Readable(Protocol):
         """
 
     def page(
-        self,
-        key: str,
-        life: int,
-        segment_size: int,
-        *,
-        from_: int,
-        to: int,
-        limit: int,
-        bytes_max: int | None = None,
+        self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int, bytes_max: int | None = None
     ) -> list[Any]:
         """`Cells` of events `from_`..`to` of one life by seq_nr, at most `limit`.
 

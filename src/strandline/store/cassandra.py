@@ -24,7 +24,7 @@ from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_un
 from strandline.store.cassandra_heads import find, find_ended, find_heads
 from strandline.store.cassandra_writing import BUCKET_US, Writing
 from strandline.store.fixed import fixed_in, to_fix
-from strandline.store.pages import Page
+from strandline.store.pages import GrowingPage
 from strandline.store.refusals import check_fence, check_pointer, lease_held, life_ended
 from strandline.store.stored import key_place, listed_of, pointer_of, pointer_row, report_in, report_text, snapshot_of
 from strandline.urls import Url
@@ -102,17 +102,9 @@ class CassandraStore:
         return pointer, find(self._session, key).state
 
     def page(
-        self,
-        key: str,
-        life: int,
-        segment_size: int,
-        *,
-        from_: int,
-        to: int,
-        limit: int,
-        bytes_max: int | None = None,
+        self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int, bytes_max: int | None = None
     ) -> list[Any]:
-        page = Page(limit, bytes_max)
+        page = GrowingPage(limit, bytes_max)
         first, last = segment_of(from_, segment_size), segment_of(to, segment_size)
         while page.asks:
             asked = page.asks

@@ -83,15 +83,7 @@ class MemoryStore:
         return self._heads.get(key) or self._ended.get(key_digest(key))
 
     def page(
-        self,
-        key: str,
-        life: int,
-        segment_size: int,
-        *,
-        from_: int,
-        to: int,
-        limit: int,
-        bytes_max: int | None = None,
+        self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int, bytes_max: int | None = None
     ) -> list[Cells]:
         with self._moment_of():
             rows = self._journal.get((key, life), [])

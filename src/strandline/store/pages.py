@@ -37,7 +37,7 @@ def up_to(rows: Iterable[Any], bytes_max: int | None, size_of: Callable[[Any], i
     return kept
 
 
-class Page:
+class GrowingPage:
     """A page of a store that can count rows and not bytes: it asks for few rows first, then for as many as may fit."""
 
     def __init__(self, limit: int, bytes_max: int | None) -> None:

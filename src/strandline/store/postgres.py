@@ -110,15 +110,7 @@ class PostgresStore:
         return pointer_of(row[:_POINTER_COLUMNS], partition), state_of(row[_POINTER_COLUMNS:])
 
     def page(
-        self,
-        key: str,
-        life: int,
-        segment_size: int,
-        *,
-        from_: int,
-        to: int,
-        limit: int,
-        bytes_max: int | None = None,
+        self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int, bytes_max: int | None = None
     ) -> list[Any]:
         numbers = (life, segment_of(from_, segment_size), from_, segment_of(to, segment_size), to, limit)
         rows = self._database.ask("page", text(key), *map(bigint, (*numbers, large_bytes(bytes_max))))
@@ -127,7 +119,7 @@ class PostgresStore:
         rows = up_to(rows, bytes_max, lambda row: row[3] if row[2] is None else bytes_of(row))
         large = [row[0] for row in rows if row[2] is None]
         count, segments = len(large), [segment_of(seq_nr, segment_size) for seq_nr in large]
-        places = _places_of([key] * count, [life] * count, segments, large)
+        places = _event_places([key] * count, [life] * count, segments, large)
         whole = {row[3]: (*row[3:5], *row[9:]) for row in self._database.rows("standing_events", places)}
         # One that was deleted meanwhile ends the page.
         return list(takewhile(bool, (whole.get(row[0]) if row[2] is None else row for row in rows)))
@@ -313,9 +305,10 @@ def _locked(transaction: Transaction, partition: int) -> Pointer:
     return pointer_of(rows[0] if rows else None, partition)
 
 
-def _places_of(
+def _event_places(
     keys: Sequence[str], lives: Sequence[int], segments: Sequence[int], seq_nrs: Sequence[int]
 ) -> tuple[Any, ...]:
+    """Where events are: four arrays."""
     return texts(keys), bigints(lives), bigints(segments), bigints(seq_nrs)
 
 
@@ -361,7 +354,7 @@ def _remove(transaction: Transaction, change: Change) -> None:
 def _absent(transaction: Transaction, events: Sequence[EventRow]) -> list[EventRow]:
     """Those that are not there yet; another one at the place of one of them is `Corrupt.conflict`."""
     keys, lives, segments, seq_nrs = zip(*[row[:4] for row in events], strict=True)
-    places = _places_of(keys, lives, segments, seq_nrs)
+    places = _event_places(keys, lives, segments, seq_nrs)
     standing = {row[:4]: row for row in transaction.rows("standing_events", places)}
     for row in events:
         if standing.get(row[:4], row) != row:

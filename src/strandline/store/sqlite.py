@@ -105,15 +105,7 @@ class SqliteStore:
         return pointer_of(row[:7], partition), state_of(row[7:])
 
     def page(
-        self,
-        key: str,
-        life: int,
-        segment_size: int,
-        *,
-        from_: int,
-        to: int,
-        limit: int,
-        bytes_max: int | None = None,
+        self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int, bytes_max: int | None = None
     ) -> list[Any]:
         bounds = (segment_of(from_, segment_size), from_, segment_of(to, segment_size), to)
         with self._database.read() as connection:

@@ -105,15 +105,7 @@ class LastWriteWinsStore:
         return Ended(**cells) if cells else None
 
     def page(
-        self,
-        key: str,
-        life: int,
-        segment_size: int,
-        *,
-        from_: int,
-        to: int,
-        limit: int,
-        bytes_max: int | None = None,
+        self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int, bytes_max: int | None = None
     ) -> list[Cells]:
         self._check_open()
         rows = (row.cells for row in self._events(key, life) if from_ <= row.seq_nr <= to)
