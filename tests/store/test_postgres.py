@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -22,6 +22,7 @@ from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
 from strandline.store.postgres import PostgresStore
 from strandline.testing import carry
+from strandline.testing.faults import Faults
 from strandline.testing.store_contract import Make, StoreContract
 from strandline.testing.store_contract.made import KEY, batch_of, events, numbers, snapshot
 from strandline.testing.tape import Tape
@@ -73,6 +74,31 @@ def test_a_batch_of_several_pieces(url: str, monkeypatch: pytest.MonkeyPatch, at
         store.write(batch, seen)
         assert events(store, KEY) == [row for cut in batch.cuts for row in cut.events]
         assert numbers(events(store, KEY)) == [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.req("RJ11", "J59")
+def test_large_events_that_are_deleted_while_they_are_fetched(url: str) -> None:
+    """The page ends before them, and the read begins anew: nothing was given yet."""
+    faults = Faults()
+    with strandline.connect(url, partitions=1) as s:
+        for size in (1, 20_000, 20_000, 1):
+            s.journal.append(KEY, [Event("Placed", bytes(size))])
+        carry(s)
+
+        def delete(to: int) -> None:
+            s.journal.delete(KEY, to=to)
+            carry(s)
+
+        store = cast(PostgresStore, s.store)
+        store._database = faults.around("database", store._database)
+        faults.at("before database.rows", lambda: delete(2))
+        page = store.page(KEY, 1, 10_000, from_=1, to=4, limit=4, bytes_max=10**9)
+        assert [row[0] for row in page] == [1]
+        s.journal.append(KEY, [Event("Placed", bytes(20_000))])
+        carry(s)
+        faults.at("before database.rows", lambda: delete(3))
+        assert [(event.seq_nr, len(event.payload)) for event in s.journal.read(KEY)] == [(4, 1), (5, 20_000)]
+        assert faults.seen["before database.rows"] > 1
 
 
 # ---------------------------------------------------------------- the lease

@@ -12,6 +12,7 @@ import pytest
 
 from strandline.errors import Corrupt, SchemaMismatch
 from strandline.settings import Settings
+from strandline.store import sqlite
 from strandline.store.memory import MemoryStore
 from strandline.store.sqlite import SqliteStore
 from strandline.testing.store_contract import settings_of
@@ -324,3 +325,27 @@ def test_pointer_and_state_are_of_one_moment(kind: str, path: Path) -> None:
         tape.carry(store, size=1)
         assert all(reader.result(60) > 0 for reader in readers)
     store.close()
+
+
+@pytest.mark.req("RJ11", "J59")
+def test_a_page_ends_before_large_events_that_are_deleted_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tape = Tape()
+    for size in (1, 20_000, 20_000, 1):
+        tape.append(KEY, [bytes(size)])
+    store, other = open_store(tmp_path / "store.db"), open_store(tmp_path / "store.db")
+    tape.carry(store)
+    fetch = sqlite._cells
+
+    def fetch_after_a_delete(*arguments: Any) -> tuple[Any, ...]:
+        tape.delete(KEY, to=2)
+        tape.carry(other)
+        return fetch(*arguments)
+
+    monkeypatch.setattr(sqlite, "_cells", fetch_after_a_delete)
+    page = store.page(KEY, 1, 3, from_=1, to=4, limit=4, bytes_max=10**9)
+    assert [row[0] for row in page] == [1]
+    assert [row[0] for row in store.page(KEY, 1, 3, from_=1, to=4, limit=4)] == [3, 4]
+    store.close()
+    other.close()

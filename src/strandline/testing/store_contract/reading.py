@@ -123,15 +123,22 @@ class ReadingContract(MadeStore):
         assert store.page(KEY, 2, 2, from_=1, to=SEQ_NR_MAX, limit=10) == []
 
     @pytest.mark.req("RJ11")
-    @pytest.mark.parametrize("segment_size", [2, 100])
-    def test_pages_of_large_events(self, make: Make, segment_size: int) -> None:
+    @pytest.mark.parametrize(
+        ("segment_size", "sizes"),
+        [
+            (2, (10, 40_000, 50_000, 10, 10, 30_000, 70_000, 5, 90_000, 10, 10)),
+            (100, (10, 40_000, 50_000, 10, 10, 30_000, 70_000, 5, 90_000, 10, 10)),
+            (3, (30_000, 30_000, 30_000, 10, 10, 10, 10, 10, 10, 10)),
+        ],
+    )
+    def test_pages_of_large_events(self, make: Make, segment_size: int, sizes: tuple[int, ...]) -> None:
         """One passes the bound, none comes after it; and a page that is below all bounds is the last."""
         store, tape = make(settings_of(segment_size=segment_size)), Tape()
-        for size in (10, 40_000, 50_000, 10, 10, 30_000, 70_000, 5, 90_000, 10, 10):
+        for size in sizes:
             tape.append(KEY, [bytes(size)])
         tape.carry(store)
         whole = store.page(KEY, 1, segment_size, from_=1, to=SEQ_NR_MAX, limit=100)
-        assert [row[0] for row in whole] == list(range(1, 12))
+        assert [row[0] for row in whole] == list(range(1, len(sizes) + 1))
         for bytes_max in (1, 60_000, 130_000, 10**9):
             for limit in (1, 2, 100):
                 found: list[Any] = []
@@ -141,9 +148,9 @@ class ReadingContract(MadeStore):
                     rows = store.page(
                         KEY, 1, segment_size, from_=start, to=SEQ_NR_MAX, limit=limit, bytes_max=bytes_max
                     )
-                    sizes = [len(row[2]) for row in rows]
-                    assert sum(sizes[:-1]) < bytes_max or max(sizes) <= LARGE_BYTES
-                    more = len(rows) == limit or sum(sizes) >= bytes_max
+                    got = [len(row[2]) for row in rows]
+                    assert sum(got[:-1]) < bytes_max or max(got) <= LARGE_BYTES
+                    more = len(rows) == limit or sum(got) >= bytes_max
                     found += rows
                 assert found == whole
 
