@@ -210,6 +210,19 @@ def invalid(
     return InvalidInput(message, code=code, hint=hint or f"give {allowed}", field=field, **facts)
 
 
+def unusable_files(files: Mapping[str, str], why: str) -> InvalidInput:
+    """The error for files of certificates and keys, by the parameters that name them, as all back-ends give it."""
+    names, wanted = " and ".join(files), "&".join(f"{name}=FILE" for name in files)
+    return invalid(
+        "url_parameter",
+        names,
+        f"cannot be used for TLS ({why})",
+        allowed="PEM files that this process can read",
+        got=list(files.values()),
+        hint=f"give ?{wanted}, in PEM and readable for this process",
+    )
+
+
 def unreachable(product: str, where: str, why: str, hint: str = "") -> Unavailable:
     """The error for a server that could not be reached to begin with, in the form that all back-ends share."""
     return Unavailable(

@@ -16,6 +16,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote
@@ -103,6 +104,14 @@ def urls_of(url: str | None = None, log: str | None = None, store: str | None = 
     if urls.log.path is not None and urls.log.path == urls.store.path:
         raise _incomplete("store", "the same file as the log", "a file of its own", store)
     return urls
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine by its name or address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def masked(url: str) -> str:

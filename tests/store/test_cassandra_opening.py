@@ -21,6 +21,7 @@ from strandline.cassandra import Session, describe_keyspace, upgrade_keyspace
 from strandline.cassandra.checks import check_version, replicas_of
 from strandline.cassandra.outcomes import outcome_of
 from strandline.cassandra.schema import open_keyspace
+from strandline.cassandra.session import _cluster_of
 from strandline.cassandra.statements import steps
 from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError, Unavailable, Unsupported
 from strandline.servers.cassandra import CassandraServer
@@ -349,6 +350,26 @@ def test_a_host_that_has_no_address() -> None:
     with pytest.raises(Unavailable) as refused:
         open_store(url)
     assert refused.value.name == "Unavailable.away"
+
+
+def test_a_node_that_does_not_speak_tls(cassandra: CassandraServer) -> None:
+    with pytest.raises(Unavailable) as refused:
+        open_store(url_of(cassandra, "mine", "tls=on"))
+    assert refused.value.name == "Unavailable.away"
+    assert refused.value.message.endswith("this port does not speak TLS")
+    assert "?tls=off" in refused.value.hint
+
+
+@pytest.mark.req("D4")
+def test_nodes_keep_the_names_that_the_url_gives_them() -> None:
+    """A certificate is checked for the name, also of a node that the cluster tells of by its address."""
+    cluster = _cluster_of(urls_of(log="memory:", store="cassandra://localhost:7000/mine?tls=on").store, 1)
+    named, other = ({"rpc_address": address} for address in ("127.0.0.1", "127.0.0.9"))
+    try:
+        assert cluster.endpoint_factory.create(named).ssl_options == {"server_hostname": "localhost"}
+        assert cluster.endpoint_factory.create(other).ssl_options is None  # checked for its address
+    finally:
+        cluster.shutdown()
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import re
 import ssl
-from ipaddress import ip_address
 from typing import Final
 
-from strandline.errors import invalid
-from strandline.urls import Url
+from strandline.errors import invalid, unusable_files
+from strandline.urls import Url, is_loopback
 
 REPLICAS_DEFAULT: Final = 3
 REPLICAS_MOST: Final = 15
@@ -40,29 +39,22 @@ def replicas_given(url: Url) -> int:
     return int(text)
 
 
+def wants_tls(url: Url) -> bool:
+    """Yes, unless every host is this machine, or the URL says otherwise."""
+    here = all(is_loopback(host.name) for host in url.hosts)
+    return url.parameters.get("tls", "off" if here else "on") == "on"
+
+
 def tls_of(url: Url) -> ssl.SSLContext | None:
-    """TLS with names checked, unless every host is this machine, or the URL says otherwise."""
-    wanted = url.parameters.get("tls")
-    if wanted == "off" or (wanted is None and all(_is_loopback(host.name) for host in url.hosts)):
+    """TLS with names checked, where it is wanted."""
+    if not wants_tls(url):
         return None
     try:
         context = ssl.create_default_context(cafile=url.parameters.get("cafile"))
         if certificate := url.parameters.get("certfile"):
             context.load_cert_chain(certificate, url.parameters.get("keyfile"))
     except OSError as error:  # among them what OpenSSL makes of a file that holds no certificate
-        files = [url.parameters[name] for name in ("cafile", "certfile", "keyfile") if name in url.parameters]
-        raise invalid(
-            "url_parameter", "store", f"a file of TLS cannot be used ({error.strerror or error})",
-            allowed="files that hold certificate and key", got=files,
-        ) from None  # fmt: skip
+        files = {name: url.parameters[name] for name in ("cafile", "certfile", "keyfile") if name in url.parameters}
+        raise unusable_files(files, error.strerror or str(error)) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -29,6 +29,7 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionException
 from cassandra.protocol import IsBootstrappingErrorMessage, OverloadedErrorMessage, SyntaxException
 
+from strandline.cassandra.address import wants_tls
 from strandline.errors import Applied, SchemaMismatch, StrandlineError, Unavailable, no_answer, unreachable
 from strandline.urls import Url
 
@@ -86,18 +87,42 @@ def not_opened(error: BaseException, url: Url, timeout_s: float) -> StrandlineEr
     found = _inner(error)
     if any(_is_of_user(inner) for inner in found):
         return refused(url)
-    if any(isinstance(inner, OperationTimedOut) for inner in found):
+    if any(isinstance(inner, OperationTimedOut) or "timed out" in str(inner) for inner in found):
         return unreachable("Cassandra", str(url), no_answer(timeout_s))
-    for words, why, hint in _REASONS:
-        if any(re.search(words, str(inner)) for inner in found):
-            return unreachable("Cassandra", str(url), why, hint)
+    for words, why, hint in (*(_TLS_REASONS if wants_tls(url) else _PLAIN_REASONS), *_REASONS):
+        for inner in found:
+            if match := re.search(words, str(inner)):
+                return unreachable("Cassandra", str(url), match.expand(why), hint)
     return outcome_of(error, url, writing=False)
 
 
+_TLS_REASONS: Final = [
+    (
+        "certificate is not valid for '([^']*)'",
+        r"its certificate is not for \1",
+        "give each host by a name that its certificate has; a node that the URL does not name needs its address there",
+    ),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "its certificate cannot be verified",
+        "give ?cafile=FILE with the authority that signed it",
+    ),
+    (
+        r"Last error: (?!.*ALERT_).*(SSL: |EOF occurred|Connection reset)",  # before a session of TLS begins
+        "this port does not speak TLS",
+        "give a port with TLS; on this machine ?tls=off needs none",
+    ),
+    (
+        # Said once it has begun, by chance of timing in one way or another.
+        r"ALERT_\w*(CERTIFICATE|UNKNOWN_CA)|EOF occurred|Connection reset|Broken pipe|closed",
+        "it takes nobody without a certificate that it trusts",
+        "give ?certfile=FILE&keyfile=FILE, signed by an authority that the nodes trust",
+    ),
+]
+_PLAIN_REASONS: Final = [
+    ("Connection reset|closed", "it closes every connection", "does it ask for TLS? give ?tls=on&cafile=FILE"),
+]
 _REASONS: Final = [
-    ("CERTIFICATE_VERIFY_FAILED", "its certificate cannot be verified", "give ?cafile=FILE, and each host by its name"),
-    (r"\[SSL: ", "this port does not speak TLS", "give a port with TLS; on this machine ?tls=off needs none"),
-    ("Connection reset|closed", "it closes every connection", "does it ask for TLS? give ?tls=on"),
     ("Connection refused", "the connection is refused", ""),
     ("protocol version", "what answers there is not Cassandra", ""),
 ]

@@ -25,6 +25,7 @@ from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedS
 
 from strandline import forks
 from strandline.cassandra.address import check_url, tls_of
+from strandline.cassandra.nodes import NamedNodes, named_nodes
 from strandline.cassandra.outcomes import FAILURES, not_opened, outcome_of
 from strandline.cassandra.statements import statement
 from strandline.errors import InvalidInput, Unsupported
@@ -285,12 +286,17 @@ def _cluster_of(url: Url, timeout_s: float) -> Cluster:
         row_factory=tuple_factory,
     )
     provider = None if url.user is None else PlainTextAuthProvider(url.user, url.password or "")
+    places = [(host.name, host.port or PORTS[url.scheme]) for host in url.hosts]
+    port = places[0][1]
+    tls = tls_of(url)
+    named = named_nodes(places) if tls else []
     return Cluster(
-        [(host.name, host.port or PORTS[url.scheme]) for host in url.hosts],
-        port=url.hosts[0].port or PORTS[url.scheme],
+        named or places,
+        port=port,
+        endpoint_factory=NamedNodes(named, port),
         protocol_version=4,
         auth_provider=provider,
-        ssl_context=tls_of(url),
+        ssl_context=tls,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         reconnection_policy=ExponentialReconnectionPolicy(0.1, 2.0, max_attempts=None),
         connect_timeout=timeout_s,

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from threading import Condition, Event, Lock, Thread
+from threading import Condition, Event, Lock, RLock, Thread
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -27,7 +27,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from strandline import forks
 from strandline.cautions import caution
@@ -36,6 +36,7 @@ from strandline.log.api import Answered, Draft, Page, Recorded
 from strandline.log.kafka_client import (
     HEADER,
     Said,
+    admin_client,
     common_config,
     consumer_config,
     overloaded,
@@ -93,7 +94,7 @@ class KafkaLog:
         heard = {"error_cb": self._said.hear}
         self._consumer_config = {**consumer_config(bootstrap, client, self._settings), **heard}
         produced = {**producer_config(bootstrap, client, self._settings), **heard}
-        self._admin = Admin(AdminClient({**common_config(bootstrap, client), **heard}), topic, timeout_s, self._said)
+        self._admin = Admin(admin_client({**common_config(bootstrap, client), **heard}), topic, timeout_s, self._said)
         try:
             found = self._open_topic(self._settings.schema == "create" if create is None else create)
             check(found, self._settings)
@@ -414,10 +415,11 @@ class _Group:
         self.answers: list[Recorded | None] = [None] * size
         self.error: StrandlineError | None = None
         self._left = size
-        self._changed = Condition()
+        self._lock = RLock()  # Condition's own way in is Python, and could be interrupted half-way
+        self._changed = Condition(self._lock)
 
     def answered(self, index: int, recorded: Recorded | None, error: StrandlineError | None) -> None:
-        with self._changed:
+        with self._lock:
             self.answers[index] = recorded
             self.error = self.error or error
             self._left -= 1
@@ -425,7 +427,7 @@ class _Group:
                 self._changed.notify_all()
 
     def wait(self, timeout_s: float) -> None:
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: not self._left, timeout_s + 1)
 
 

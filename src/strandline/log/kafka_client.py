@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -27,9 +27,10 @@ from strandline.errors import (
     invalid,
     no_answer,
     unreachable,
+    unusable_files,
 )
 from strandline.settings import Settings
-from strandline.urls import PORTS, Url
+from strandline.urls import PORTS, Url, is_loopback
 
 GROUP: Final = "strandline"
 """The library wants a name; no group is ever joined, and nothing is committed."""
@@ -63,7 +64,7 @@ def bootstrap_of(url: Url) -> str:
 
 def client_of(url: Url) -> Config:
     """What a URL says of security, as settings of the library. Away from this machine there is no way without TLS."""
-    here = all(_is_loopback(host.name) for host in url.hosts)
+    here = all(is_loopback(host.name) for host in url.hosts)
     protocol = f"{'sasl_' if url.user is not None else ''}{'plaintext' if here else 'ssl'}"
     given = url.parameters.get("security_protocol", protocol).lower()
     protocols = ("plaintext", "sasl_plaintext") * here + ("ssl", "sasl_ssl")
@@ -84,13 +85,6 @@ def client_of(url: Url) -> Config:
             )
         config |= {"sasl.mechanism": mechanism, "sasl.username": url.user, "sasl.password": url.password or ""}
     return config
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def common_config(bootstrap: str, client: Mapping[str, Any]) -> Config:
@@ -166,6 +160,19 @@ def _plain(value: object) -> str:
     return str(value).lower()
 
 
+def admin_client(config: Config) -> AdminClient:
+    """The first client of a log; `InvalidInput` if a file of TLS cannot be used, which is the same for all clients."""
+    try:
+        return AdminClient(config)
+    except KafkaException as error:
+        found = re.search(r"(ssl\.\w+\.location) failed: (?:error:\w+:)?(.*)", error.args[0].str())
+        if found is None:
+            raise
+        path = config[found[1]]
+        why = found[2] if Path(path).exists() else "no such file"
+        raise unusable_files({found[1].replace(".", "_"): path}, why) from None
+
+
 def refresh(client: AdminClient | Consumer, topic: str) -> None:
     """Have a client look who leads the partitions now; by itself it may not do so for minutes."""
     with suppress(KafkaException):
@@ -209,13 +216,21 @@ class Said:
         """The error for a cluster that never answered."""
         why, hint = _reason(self.text)
         named = re.match(r"(?:\w+://)?([^/\s]+)/\d+: ", self.text)  # with a broker's number: a host that the URL lacks
-        if named and not hint:
-            why, hint = f"its broker gives {named[1]} as its address: {why}", "mend advertised.listeners of the broker"
+        if named and hint in _ADVERTISED:
+            why, hint = f"its broker gives {named[1]} as its address: {why}", _ADVERTISED[hint]
         return unreachable("Kafka", self.where, why or no_answer(timeout_s), hint)
 
 
 _KNOWN: Final = "|".join(SASL_MECHANISMS)
 _HERE: Final = ""  # start it there, or mend host and port
+_CERTIFICATE: Final = (
+    "give ?ssl_ca_location=FILE with the authority that signed it, and each host by a name that it has"
+)
+_ADVERTISED: Final = {
+    _HERE: "mend advertised.listeners of the broker",
+    _CERTIFICATE: "mend advertised.listeners of the broker, or let its certificate have that name too",
+}
+"""What to do instead, where the address is not one of the URL's."""
 _REASONS: Final = [
     (r"Connection refused", "the connection is refused", _HERE),
     (r"Failed to resolve", "no such host", _HERE),
@@ -228,10 +243,11 @@ _REASONS: Final = [
         "let the broker take SCRAM-SHA-512 too",
     ),
     (r"(?i)authentication (failed|error)", "it refuses this user", "check user and password in the URL"),
+    (r"certificate verify failed", "its certificate cannot be verified", _CERTIFICATE),
     (
-        r"certificate verify failed",
-        "its certificate cannot be verified",
-        "give ?ssl_ca_location=FILE, and each host by its name in the certificate",
+        r"alert .*(certificate|unknown ca)",
+        "it takes nobody without a certificate that it trusts",
+        "give ?ssl_certificate_location=FILE&ssl_key_location=FILE, signed by an authority that the brokers trust",
     ),
     (
         r"SSL_HANDSHAKE",
@@ -241,7 +257,7 @@ _REASONS: Final = [
     (
         r"brokers are down",
         "it closes every connection",
-        "does it ask for a user, or for TLS? give kafka://USER:PASSWORD@HOST…, or ?security_protocol=ssl",
+        "does it ask for a user, or TLS? give kafka://USER:PASSWORD@HOST…, or ?security_protocol=ssl, or sasl_ssl",
     ),
 ]
 """What the library says, what that means, and what to do."""
