@@ -44,7 +44,7 @@ class Settings:
     schema: str = _one_of("create", "create", "check")
     group_actions_max: int = _within(1000, 1, 10_000)
     group_bytes_max: int = _within(16 * MIB, 1, 64 * MIB)
-    read_page: int = _within(1000, 1, 10_000)
+    read_page: int = _within(2000, 1, 10_000)
     tail_buffer_bytes: int = _within(16 * MIB, 0, 1024 * MIB)
     consumers_max: int = _within(min(10 * cores(), 1000), 1, 1000)
     """Kafka: how many reads of this process may be under way at once."""

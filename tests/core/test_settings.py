@@ -26,7 +26,7 @@ WHOLE = {
     "segment_size": (None, 2, 1_000_000),
     "group_actions_max": (1000, 1, 10_000),
     "group_bytes_max": (16 * MIB, 1, 64 * MIB),
-    "read_page": (1000, 1, 10_000),
+    "read_page": (2000, 1, 10_000),
     "tail_buffer_bytes": (16 * MIB, 0, GIB),
     "consumers_max": (min(10 * cores(), 1000), 1, 1000),
     "heads_cache_keys_max": (10_000, 1, 1_000_000),

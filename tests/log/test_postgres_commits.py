@@ -6,7 +6,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from strandline.postgres.bell import Bell
 from strandline.postgres.binary import bigints
 from strandline.postgres.database import Transaction
 from strandline.postgres.exchange import Connection, Sent, name_of
-from strandline.postgres.pool import Pool
+from strandline.postgres.pool import CONNECTIONS_MAX, Pool
 from strandline.record import decode_header
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import temporary_place
@@ -259,16 +259,39 @@ def test_a_writer_that_sleeps_in_its_transaction_loses_its_locks(url: str, monke
 # ---------------------------------------------------------------- connections
 
 
+def ended_at(log: PostgresLog) -> int:
+    with log.ending(partition_for(KEY)) as ended_at:
+        return ended_at()
+
+
 @pytest.mark.req("RS8")
 def test_connections_that_broke_while_idle_are_replaced_without_a_word(url: str, log: PostgresLog) -> None:
     log.append([draft_of(KEY)])
-    for call in (log.newest, lambda: log.append([draft_of(KEY)])):
+    for call in (log.newest, lambda: log.append([draft_of(KEY)]), lambda: ended_at(log)):
         with psycopg.connect(url.partition("&schema")[0]) as connection:
             connection.execute(
                 "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE application_name = 'strandline'"
             )
         call()
     assert log.newest()[partition_for(KEY)] == 1
+
+
+@pytest.mark.req("J42")
+@pytest.mark.parametrize("call", [PostgresLog.newest, lambda log: log.append([draft_of(KEY)])], ids=["read", "append"])
+def test_a_call_that_gets_no_answer_ends_in_time(url: str, call: Callable[[PostgresLog], Any]) -> None:
+    """However many connections are idle: none of them would be answered sooner."""
+    with closing(opened(url, append_timeout_s=1)) as impatient, psycopg.connect(url.partition("&schema")[0]) as holder:
+        pool = impatient._database._pool
+        for connection in [pool.take()[0] for _ in range(4)]:
+            pool.give_back(connection)
+        holder.execute(f'LOCK TABLE "{parsed(url).parameters["schema"]}".log_partition')
+        started = time.monotonic()
+        with pytest.raises(Unavailable) as caught:
+            call(impatient)
+        assert (caught.value.name, caught.value.applied) == ("Unavailable.timeout", "no")
+        assert time.monotonic() - started < 3
+        holder.rollback()
+        assert impatient.newest() == [-1] * PARTITIONS
 
 
 def test_a_session_that_is_ended_while_it_waits_is_replaced(url: str, log: PostgresLog) -> None:
@@ -287,6 +310,38 @@ def test_a_session_that_is_ended_while_it_waits_is_replaced(url: str, log: Postg
         holder.rollback()
         waiting.join(30)
     assert [answer.effect for answer in answers] == [EventsAppended(1, 1, 0, 1)]
+
+
+def test_who_is_interrupted_takes_no_connection_away(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(connection: Connection) -> bool:
+        raise KeyboardInterrupt
+
+    with closing(opened(url, append_timeout_s=0.5)) as log:
+        with monkeypatch.context() as patched:
+            patched.setattr(Connection, "quiet", property(interrupted))
+            for _ in range(2 * CONNECTIONS_MAX):
+                with suppress(KeyboardInterrupt):
+                    log.newest()
+        assert log.newest() == [-1] * PARTITIONS
+
+
+def test_all_sessions_that_are_ended_while_they_wait_are_replaced(url: str) -> None:
+    terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    with (
+        closing(opened(url, append_timeout_s=2)) as log,
+        psycopg.connect(url.partition("&schema")[0]) as holder,
+        psycopg.connect(holder.info.dsn, autocommit=True) as other,
+    ):
+        for held in (False, True):  # statements are prepared first: that would wait, too
+            if held:
+                holder.execute(f'LOCK TABLE "{parsed(url).parameters["schema"]}".log_partition')
+            with ExitStack() as asked:
+                ends = [asked.enter_context(log.ending(0)) for _ in range(CONNECTIONS_MAX)]
+                ended = 0
+                while held and ended < CONNECTIONS_MAX:
+                    ended += len(other.execute(terminate).fetchall())
+                holder.rollback()
+                assert [end() for end in ends] == [-1] * CONNECTIONS_MAX
 
 
 def test_more_threads_than_connections_take_turns(log: PostgresLog) -> None:

@@ -16,7 +16,9 @@ import pytest
 
 import strandline
 from strandline import Event, Key, LeaseHeld, LeaseLost, SchemaMismatch, Unavailable, Unsupported
+from strandline.journal.read import Making
 from strandline.postgres import Transaction
+from strandline.postgres.exchange import PLANS_S, Sent
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
@@ -99,6 +101,89 @@ def test_large_events_that_are_deleted_while_they_are_fetched(url: str) -> None:
         faults.at("before database.rows", lambda: delete(3))
         assert [(event.seq_nr, len(event.payload)) for event in s.journal.read(KEY)] == [(4, 1), (5, 20_000)]
         assert faults.seen["before database.rows"] > 1
+
+
+# ---------------------------------------------------------------- pages that come in parts
+
+
+@pytest.fixture
+def s(url: str) -> Iterator[strandline.Strandline]:
+    with strandline.connect(url, partitions=1) as s:
+        yield s
+
+
+def stored(s: strandline.Strandline, *sizes: int) -> list[int]:
+    """Events of these sizes, in the store; their numbers."""
+    s.journal.append(KEY, [Event("Placed", bytes(size)) for size in sizes])
+    carry(s)
+    return list(range(1, len(sizes) + 1))
+
+
+@pytest.mark.parametrize("after_s", [0.0, PLANS_S], ids=["soon", "with new plans"])
+@pytest.mark.parametrize("in_parts", [True, False])
+def test_rows_are_told_while_others_are_on_their_way(
+    s: strandline.Strandline, monkeypatch: pytest.MonkeyPatch, in_parts: bool, after_s: float
+) -> None:
+    monkeypatch.setattr("strandline.postgres.exchange.IN_PARTS", in_parts)
+    wanted = stored(s, *[1] * 250)
+    for _ in range(2):
+        told: list[list[Any]] = []
+        rows = s.store.page(KEY, 1, 10_000, from_=1, to=250, limit=300, bytes_max=10**6, coming=told.append)
+        assert [row[0] for row in rows] == wanted
+        assert [len(part) for part in told] == ([100, 100, 50] if in_parts else [250])
+        assert [id(row) for part in told for row in part] == [id(row) for row in rows]
+        time.sleep(after_s)
+    assert [event.seq_nr for event in s.journal.read(KEY)] == wanted
+
+
+def test_what_is_told_ends_before_large_events(s: strandline.Strandline) -> None:
+    wanted = stored(s, *[1] * 150, 20_000, *[1] * 150)
+    told: list[list[Any]] = []
+    rows = s.store.page(KEY, 1, 10_000, from_=1, to=400, limit=400, bytes_max=10**6, coming=told.append)
+    assert [row[0] for row in rows] == wanted
+    assert [id(row) for part in told for row in part] == [id(row) for row in rows[:100]]
+    assert [len(event.payload) for event in s.journal.read(KEY)] == [1] * 150 + [20_000] + [1] * 150
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [([15_000] * 400, 5), ([15_000] * 100 + [20_000] + [15_000] * 99, 2)],
+    ids=["small ones", "as many are told as there are"],
+)
+def test_a_connection_that_is_lost_in_the_middle_of_a_page(
+    url: str, s: strandline.Strandline, monkeypatch: pytest.MonkeyPatch, sizes: list[int], told: int
+) -> None:
+    """What was made of the first rows is made again. There is more to come than a socket holds."""
+    wanted = stored(s, *sizes)
+    add, parts = Making.add, 0
+
+    def lose(making: Making, rows: list[Any]) -> None:
+        nonlocal parts
+        parts += 1
+        add(making, rows)
+        if parts == 1:
+            with psycopg.connect(url.partition("?")[0], autocommit=True) as admin:
+                admin.execute(
+                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+                    "WHERE state = 'active' AND pid <> pg_backend_pid() AND datname = current_database()"
+                )
+
+    monkeypatch.setattr(Making, "add", lose)
+    events = list(s.journal.read(KEY))
+    assert [event.seq_nr for event in events] == wanted
+    assert [len(event.payload) for event in events] == sizes
+    assert parts == told
+
+
+def test_an_error_in_the_middle_of_an_answer(s: strandline.Strandline) -> None:
+    database = cast(PostgresStore, s.store)._database
+    told: list[list[Any]] = []
+    with database.connection() as connection:
+        for _ in range(2):
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                connection.ask(Sent(b"SELECT 1 / (150 - n) FROM generate_series(1, 200) AS n"), told.append)
+            assert connection.ask(Sent(b"SELECT 7"), told.append) == [(7,)]
+    assert [len(part) for part in told] == [100, 1] * 2
 
 
 # ---------------------------------------------------------------- the lease

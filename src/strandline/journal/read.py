@@ -9,8 +9,10 @@ on, starts anew or ends with an error. It never ends early.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, repeat
+from operator import is_
 from threading import Event
 from typing import Any, Final, cast
 
@@ -19,15 +21,15 @@ from strandline.journal.checks import new_id
 from strandline.journal.heads_cache import HeadsCache
 from strandline.journal.plan import Plan, chained, plan
 from strandline.journal.tail import Tail, TailEvent
-from strandline.log.api import Draft, InexactLog, Log, Recorded
+from strandline.log.api import Draft, ExactLog, InexactLog, Log, Recorded
 from strandline.log.cursor import PAGE_BYTES, Cursor
 from strandline.record import encode_header
-from strandline.rows import life_of
+from strandline.rows import Pointer, life_of
 from strandline.settings import Settings
 from strandline.store.api import Readable
 from strandline.store.pages import bytes_of
 from strandline.values.actions import Mark
-from strandline.values.events import RecordedEvent, parts_of
+from strandline.values.events import Life, RecordedEvent, parts_of
 from strandline.values.heads import SEQ_NR_MAX, Head, State
 from strandline.values.keys import key_partition
 
@@ -40,12 +42,13 @@ UNEXPLAINED_MAX: Final = 3
 
 
 class Marking:
-    """The place where a log ended, or a Mark on its way there: the store is looked at meanwhile."""
+    """A Mark on its way to the end of a log that cannot say where it ends."""
 
-    def __init__(self, offset: int | None = None, *, timeout_s: float = 0.0) -> None:
-        self._offset, self._timeout_s = offset, timeout_s
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._offset: int | None = None
         self._error: StrandlineError | None = None
-        self._told = Event() if offset is None else None
+        self._told = Event()
 
     def answered(self, recorded: Recorded | None, error: StrandlineError | None) -> None:
         """What the log says of the Mark."""
@@ -54,17 +57,34 @@ class Marking:
         if error is not None:
             error.applied = "no"  # a Mark that may be there changes nothing
         self._error = error
-        if self._told is not None:
-            self._told.set()
+        self._told.set()
 
     def offset(self) -> int:
-        """Wait for it; `Unavailable` if it does not come."""
-        if self._told is not None:
-            self._told.wait(self._timeout_s)
+        """Wait for its place; `Unavailable` if it gets none."""
+        self._told.wait(self._timeout_s)
         if self._offset is None:
             late = f"the log did not take a Mark within {self._timeout_s:g} s"
             raise self._error or Unavailable(late, code="timeout", hint="call again")
         return self._offset
+
+
+class Making:
+    """Events that are made while their rows come."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._rows: list[Any] = []
+        self._made: list[RecordedEvent] = []
+
+    def add(self, rows: list[Any]) -> None:
+        """Rows that came."""
+        self._rows += rows
+        self._made += map(RecordedEvent, repeat(self._life), rows)
+
+    def of(self, rows: list[Any]) -> Iterable[RecordedEvent]:
+        """The events of a page: those that were made, if they are the same."""
+        same = len(rows) == len(self._rows) and all(map(is_, rows, self._rows))
+        return self._made if same else map(RecordedEvent, repeat(self._life), rows)
 
 
 class Reader:
@@ -75,25 +95,31 @@ class Reader:
         self.segment_size = store.settings.segment_size
         self._heads = heads
 
-    def mark(self, key: str, partition: int) -> Marking:
+    def _ending(self, key: str, partition: int) -> AbstractContextManager[Callable[[], int]]:
         """Where the log ends now, exactly: its newest offset, or a Mark where the log cannot say that."""
         if self.log.exact:
-            return Marking(self.log.newest()[partition])
-        marking = Marking(timeout_s=self.settings.append_timeout_s)
+            return cast(ExactLog, self.log).ending(partition)
+        marking = Marking(self.settings.append_timeout_s)
         action = Mark(key, new_id())
         cast(InexactLog, self.log).send(Draft(partition, action, encode_header(action)), marking.answered)
-        return marking
+        return nullcontext(marking.offset)
+
+    def _looked(self, key: str, partition: int, mark: int | None) -> tuple[int, Pointer, State]:
+        """The mark, and what the store has of the key. The log is asked for the one while the store says the other."""
+        if mark is not None:
+            return mark, *self.store.look(key, partition)
+        with self._ending(key, partition) as ended_at:
+            pointer, state = self.store.look(key, partition)
+            return ended_at(), pointer, state
 
     def plan(
         self, key: str, *, from_: int = 1, to: int = SEQ_NR_MAX, mark: int | None = None, values: bool = True
     ) -> Plan:
         """Search the tail and say where the events are. Without `values` the plan is good for its head alone."""
         partition = key_partition(key, self.log.partitions)
-        marking = self.mark(key, partition) if mark is None else Marking(mark)
         earliest = -1
         for _ in range(PLANS_MAX):
-            pointer, state = self.store.look(key, partition)  # after the mark: the less is left of the tail
-            mark = marking.offset()
+            mark, pointer, state = self._looked(key, partition, mark)
             if pointer.offset >= mark:
                 return plan(key, partition, mark, state, None, from_=from_, to=to)
             if pointer.offset + 1 < earliest:
@@ -178,9 +204,10 @@ class Reading:
         while stored is not None and self._wanted <= min(end, stored.seq_nr):
             # In a gap, or where one is missing, the page goes beyond the end: what stands there tells which it is.
             limit = min(self._reader.settings.read_page, end - self._wanted + 1)
+            events = Making(life_of(key, stored.life))
             rows = self._reader.store.page(
                 key, stored.life, stored.segment_size, from_=self._wanted, to=stored.seq_nr, limit=limit,
-                bytes_max=STORE_PAGE_BYTES,
+                bytes_max=STORE_PAGE_BYTES, coming=events.add,
             )  # fmt: skip
             wanted, missing = chained(rows, self._wanted)
             short = len(rows) < limit and sum(map(bytes_of, rows)) < STORE_PAGE_BYTES
@@ -195,7 +222,7 @@ class Reading:
             while rows and rows[-1][0] > end:
                 rows.pop()
             self._wanted, self._given = wanted, self._given or bool(rows)
-            yield map(RecordedEvent, repeat(life_of(key, stored.life)), rows)
+            yield events.of(rows)
             if short:
                 return
 

@@ -12,6 +12,7 @@ and a record's timestamp is its clock's time, from which `record.derived` makes 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from strandline.errors import StrandlineError
@@ -100,6 +101,13 @@ class Log(Protocol):
 
     def close(self) -> None:
         """Let go of everything. Twice is harmless."""
+
+
+class ExactLog(Log, Protocol):
+    """A log that knows where it ends."""
+
+    def ending(self, partition: int) -> AbstractContextManager[Callable[[], int]]:
+        """Ask for the newest offset of a partition. Within, what is given waits for the answer, and must be called."""
 
 
 class Follower(Protocol):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
-from threading import Condition
+from threading import Condition, RLock
 from uuid import uuid4
 
 from strandline import forks
@@ -41,7 +42,8 @@ class MemoryLog:
         self._clock = clock
         self._generation = forks.generation
         self._closed = False
-        self._changed = Condition()
+        self._lock = RLock()  # Condition's own way in is Python, and could be interrupted half-way
+        self._changed = Condition(self._lock)
         self._records: list[list[Record]] = [[] for _ in range(partitions)]
         self._trimmed = [-1] * partitions
         self._newest = [-1] * partitions
@@ -51,7 +53,7 @@ class MemoryLog:
 
     def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
         self._check()
-        with self._changed:
+        with self._lock:
             answers = [self._append(draft) for draft in drafts]
             self._changed.notify_all()
         return answers
@@ -80,7 +82,7 @@ class MemoryLog:
     def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place:
         """Put any bytes into a partition, unfolded: what a foreign or broken writer would leave behind."""
         self._check()
-        with self._changed:
+        with self._lock:
             place = self._next_place(partition, 0)
             self._store(Record(*place, key, header, value))
             self._changed.notify_all()
@@ -107,7 +109,7 @@ class MemoryLog:
         values: bool = True,
     ) -> Page:
         self._check()
-        with self._changed:
+        with self._lock:
             earliest = self._trimmed[partition] + 1
             if after + 1 < earliest:
                 raise trimmed(partition, after, earliest)
@@ -128,17 +130,22 @@ class MemoryLog:
 
     def newest(self) -> list[int]:
         self._check()
-        with self._changed:
+        with self._lock:
             return list(self._newest)
+
+    @contextmanager
+    def ending(self, partition: int) -> Iterator[Callable[[], int]]:
+        newest = self.newest()[partition]
+        yield lambda: newest
 
     def oldest(self) -> list[int]:
         self._check()
-        with self._changed:
+        with self._lock:
             return [offset + 1 for offset in self._trimmed]
 
     def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
         self._check()
-        with self._changed:
+        with self._lock:
             return self._changed.wait_for(
                 lambda: self._closed or any(self._newest[partition] > offset for partition, offset in after.items()),
                 timeout_s,
@@ -147,7 +154,7 @@ class MemoryLog:
     def trim(self, partition: int, *, to: int, pointer: int, keep_after: int) -> int:
         self._check()
         check_trim(to, pointer)
-        with self._changed:
+        with self._lock:
             records = self._records[partition]
             # Timestamps grow with the offsets, so what is old enough stands at the front.
             count = bisect_right(records, to, key=_offset)
@@ -158,7 +165,7 @@ class MemoryLog:
             return count
 
     def close(self) -> None:
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify_all()
 

@@ -16,7 +16,8 @@ commits need not wait in one queue.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import repeat
 from typing import Final
 from uuid import uuid4
@@ -47,6 +48,8 @@ TRIES: Final = 5
 TRY_AGAIN_S: Final = 0.01
 CLOCK_FAR_US: Final = 1_000_000
 """A timestamp that was worked out here may be so far from the server's clock; else the server is asked."""
+READ_ONLY: Final = "25006"
+"""So a server answers whose transactions read unless BEGIN says otherwise; a single statement cannot."""
 PACKAGE: Final = "strandline.log"
 
 
@@ -155,7 +158,13 @@ class PostgresLog:
         name = "append_at_once" if len(starts) == 1 else "append_all_at_once"  # the first is quicker
         arrays = (*_arrays(records, digests, changed, ends), bigints(offsets), bigints(timestamps), near)
         new = [digest for key, digest in digests.items() if key not in known]
-        told = self._database.execute(self._database.sent(name, *arrays, blobs(new)))
+        try:
+            told = self._database.execute(self._database.sent(name, *arrays, blobs(new)))
+        except Unavailable as error:
+            if error.facts.get("sqlstate") != READ_ONLY:
+                raise
+            self._recent.met_others(lefts)
+            return None
         if not told.ntuples:
             if new:  # who asks for their states also sees whether the partitions moved
                 self._recent.guessed_wrong()
@@ -285,6 +294,11 @@ class PostgresLog:
 
     def newest(self) -> list[int]:
         return [newest for _, newest in self._database.ask("bounds")]
+
+    @contextmanager
+    def ending(self, partition: int) -> Iterator[Callable[[], int]]:
+        with self._database.asking("bound", integer(partition)) as bound:
+            yield lambda: int(bound()[0][1])
 
     def oldest(self) -> list[int]:
         return [last_trimmed + 1 for last_trimmed, _ in self._database.ask("bounds")]

@@ -11,7 +11,8 @@ lets other threads have the interpreter: there are few, whatever the number of d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -252,6 +253,12 @@ class SqliteLog:
     def newest(self) -> list[int]:
         with self._database.read() as connection:
             return [newest for _, newest, _ in self._bounds(connection)]
+
+    @contextmanager
+    def ending(self, partition: int) -> Iterator[Callable[[], int]]:
+        with self._database.read() as connection:
+            _, newest = _bound(connection, partition)
+        yield lambda: newest
 
     def oldest(self) -> list[int]:
         with self._database.read() as connection:

@@ -7,7 +7,7 @@ connection that broke while it was idle is replaced without a word; one that bre
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -17,7 +17,7 @@ from strandline.errors import SchemaMismatch, Unavailable, invalid
 from strandline.postgres import schema as schemas
 from strandline.postgres.binary import COPY_END, COPY_HEADER, Binary, texts
 from strandline.postgres.checks import SETTINGS, Server, check_server
-from strandline.postgres.exchange import Connection, Sent
+from strandline.postgres.exchange import Connection, Sent, TimedOut
 from strandline.postgres.outcomes import Doing, lost
 from strandline.postgres.pool import Pool
 from strandline.postgres.schema import PREFIXES, Schema
@@ -153,10 +153,39 @@ class Database:
         text = self.schema.statement(name)
         return self._read(lambda connection: connection.execute(text, parameters, binary=True).fetchall())
 
-    def ask(self, name: str, *parameters: Binary) -> list[Any]:
-        """The same for one that is asked so often that it is worth preparing, and finds its rows by an index."""
+    def ask(self, name: str, *parameters: Binary, coming: Callable[[list[Any]], None] | None = None) -> list[Any]:
+        """The same for one that is asked so often that it is worth preparing, and finds its rows by an index.
+
+        `coming` is given the rows while more are on their way, and again from the first if the connection was lost.
+        """
         statement = self.sent(name, *parameters)
-        return self._read(lambda connection: connection.ask(statement))
+        return self._read(lambda connection: connection.ask(statement, coming))
+
+    @contextmanager
+    def asking(self, name: str, *parameters: Binary) -> Iterator[Callable[[], list[Any]]]:
+        """The same, sent now and waited for later: what is given must be called, once. It keeps a connection."""
+        connection, _ = self._pool.take()
+        with ExitStack() as held:
+            held.callback(self.end, connection)
+            held.push(lambda kind, *_: connection.close() if kind else None)  # its answer may be on its way
+
+            def again() -> list[Any]:
+                held.close()  # first: who else has lost one may wait for its place
+                return self.ask(name, *parameters)
+
+            def rows() -> list[Any]:
+                try:
+                    return answer()
+                except psycopg.Error as error:
+                    if _broke_idle(error):
+                        return again()
+                    raise self._pool.translated(error, "read") from error
+
+            try:
+                answer = connection.start_ask(self.sent(name, *parameters))
+            except psycopg.Error:
+                answer = again  # another one may do, or say what is wrong
+            yield rows
 
     def _read(self, read: Callable[[Connection], list[Any]]) -> list[Any]:
         while True:
@@ -164,8 +193,8 @@ class Database:
             try:
                 found = read(connection)
             except psycopg.Error as error:
-                if reused and lost(error):
-                    continue  # it broke while nobody used it; the idle ones may be as old
+                if reused and _broke_idle(error):
+                    continue  # the idle ones may be as old
                 raise self._pool.translated(error, "read") from error
             finally:
                 self._pool.undo(connection)
@@ -212,7 +241,7 @@ class Database:
             except psycopg.Error as error:
                 self._pool.undo(connection)
                 self._pool.give_back(connection)
-                if reused and lost(error):
+                if reused and _broke_idle(error):
                     continue
                 raise self._pool.translated(error, "write") from error
             except BaseException:
@@ -317,6 +346,11 @@ class Transaction:
         if not self._over:
             self._over = True
             self._database.end(self._connection)
+
+
+def _broke_idle(error: psycopg.Error) -> bool:
+    """Whether a connection that was used before broke while nobody used it. A server that is slow is so on all."""
+    return lost(error) and not isinstance(error, TimedOut)
 
 
 def _server(connection: Connection) -> Server:

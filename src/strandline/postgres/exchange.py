@@ -6,6 +6,8 @@ Either all statements before an error were executed and none after it, or the co
 To parse and plan an append takes the server longer than to execute it, and so it is with a look at a key. So statements
 are prepared, where the session that answers is the one that was opened: behind a pooler it may be another one with each
 transaction. Plans rest on how large tables are, so they are made anew every second.
+
+Many rows are taken in parts: while the server makes the next ones, those that came are worked on.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import psycopg
-from psycopg import errors
+from psycopg import capabilities, errors
 from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
@@ -28,7 +30,12 @@ from strandline.postgres.binary import Binary
 from strandline.statements import statement
 
 PLANS_S: Final = 1.0
+PART_ROWS: Final = 100
+IN_PARTS: Final = capabilities.has_stream_chunked()
+"""Whether libpq is new enough for that."""
 _READ: Final = select.POLLIN | select.POLLPRI | select.POLLHUP | select.POLLERR
+OTHER_SESSION: Final = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+"""What was prepared is not in the session that answers, or was there already: a pooler stands in between."""
 _DONE: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY)
 
 
@@ -108,33 +115,68 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
 
         An error of the server is raised as psycopg does; `Lost` if the connection broke.
         """
+        return self.start(statements)()
+
+    def start(
+        self, statements: Sequence[Sent], part: Callable[[PGresult], None] | None = None
+    ) -> Callable[[], list[PGresult]]:
+        """The same in two steps: all are sent; what is returned waits for the answers, before anything else is sent.
+
+        With `part` the first answer comes in parts, which are given to it one by one; what is left of it has no rows.
+        """
+        discard: int | None = None
         try:
             if self.is_direct():
                 self._prepare(statements)
                 if (now := time.monotonic()) >= self._plans_until:
                     self._plans_until = now + PLANS_S
-                    return self._exchange_anew(list(statements))
-            return self._round_trip(partial(self._send, statements))
-        except (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement):
-            self._direct = False  # a pooler that made up no number
-            self._names.clear()
+                    # BEGIN, which is never prepared, must stay the first of its transaction.
+                    first = (number for number, sent in enumerate(statements) if sent.often and part is None)
+                    discard = next(first, len(statements))
+                    statements = (*statements[:discard], DISCARD_PLANS, *statements[discard:])
+            self._begin(partial(self._send, statements, part is not None))
+        except OTHER_SESSION:
+            self._meet_pooler()
             raise
 
-    def ask(self, statement: Sent) -> list[Any]:
-        """The rows that one statement gives, as psycopg makes them."""
-        (answer,) = self.exchange((statement,))
+        def answers() -> list[PGresult]:
+            try:
+                found = self._end(part)
+            except OTHER_SESSION:
+                self._meet_pooler()
+                raise
+            if discard is not None:
+                del found[discard]
+            return found
+
+        return answers
+
+    def ask(self, statement: Sent, coming: Callable[[list[Any]], None] | None = None) -> list[Any]:
+        """The rows that one statement gives, as psycopg makes them. `coming` is given them part by part."""
+        if coming is None:
+            return self.start_ask(statement)()
+        found: list[Any] = []
+
+        def part(answer: PGresult) -> None:
+            rows = self._rows(answer)
+            found.extend(rows)
+            coming(rows)
+
+        (rest,) = self.start((statement,), part if IN_PARTS else None)()
+        if rest.ntuples:
+            part(rest)
+        return found
+
+    def start_ask(self, statement: Sent) -> Callable[[], list[Any]]:
+        """The same in two steps."""
+        answers = self.start((statement,))
+        return lambda: self._rows(answers()[0])
+
+    def _rows(self, answer: PGresult) -> list[Any]:
         self._transformer.set_pgresult(answer)
         return self._transformer.load_rows(0, answer.ntuples, tuple)
 
-    def _exchange_anew(self, statements: list[Sent]) -> list[PGresult]:
-        """The same with new plans. BEGIN, which is never prepared, must stay the first of its transaction."""
-        first = next((number for number, sent in enumerate(statements) if sent.often), len(statements))
-        statements.insert(first, DISCARD_PLANS)
-        answers = self._round_trip(partial(self._send, statements))
-        del answers[first]
-        return answers
-
-    def _send(self, statements: Sequence[Sent], pgconn: PGconn) -> None:
+    def _send(self, statements: Sequence[Sent], in_parts: bool, pgconn: PGconn) -> None:
         for text, parameters, _ in statements:
             formats = [Format.BINARY] * len(parameters)
             name = self._names.get(text)
@@ -142,6 +184,9 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
                 pgconn.send_query_params(text, parameters, _types(parameters), formats, Format.BINARY)
             else:
                 pgconn.send_query_prepared(name, parameters, formats, Format.BINARY)
+            if in_parts:
+                pgconn.set_chunked_rows_mode(PART_ROWS)
+                in_parts = False
 
     def _prepare(self, statements: Sequence[Sent]) -> None:
         """Prepare those that are not prepared yet."""
@@ -157,24 +202,41 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         self._names.update((text, name_of(text)) for text in new)
 
     def _round_trip(self, send: Callable[[PGconn], None]) -> list[PGresult]:
-        pgconn = self.pgconn
+        self._begin(send)
+        return self._end()
+
+    def _begin(self, send: Callable[[PGconn], None]) -> None:
         try:
-            pgconn.enter_pipeline_mode()
-            send(pgconn)
-            pgconn.pipeline_sync()
-            answers = self._answers()
-            pgconn.exit_pipeline_mode()
-        except Lost:
-            raise
+            self.pgconn.enter_pipeline_mode()
+            send(self.pgconn)
+            self.pgconn.pipeline_sync()
         except psycopg.OperationalError as error:
-            self.close()
-            raise Lost(str(error)) from None
+            raise self._lost(error) from None
+
+    def _end(self, part: Callable[[PGresult], None] | None = None) -> list[PGresult]:
+        try:
+            answers = self._answers(part)
+            self.pgconn.exit_pipeline_mode()
+        except psycopg.OperationalError as error:
+            raise self._lost(error) from None
         for answer in answers:
             if answer.status not in _DONE:
                 raise errors.error_from_result(answer)
         return answers
 
-    def _answers(self) -> list[PGresult]:
+    def _meet_pooler(self) -> None:
+        """One that made up no number."""
+        self._direct = False
+        self._names.clear()
+
+    def _lost(self, error: psycopg.OperationalError) -> Lost:
+        """What libpq says in words alone: the connection broke."""
+        if isinstance(error, Lost):
+            return error
+        self.close()
+        return Lost(str(error))
+
+    def _answers(self, part: Callable[[PGresult], None] | None) -> list[PGresult]:
         pgconn = self.pgconn
         deadline = time.monotonic() + self.timeout_s
         poll = select.poll()
@@ -197,6 +259,8 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
                     raise psycopg.OperationalError(pgconn.get_error_message())
             elif answer.status == ExecStatus.PIPELINE_SYNC:
                 return answers
+            elif answer.status == ExecStatus.TUPLES_CHUNK and part is not None:
+                part(answer)
             else:
                 answers.append(answer)
 

@@ -25,7 +25,7 @@ from typing import Any, Final, Literal
 import psycopg
 
 from strandline.errors import Applied, Corrupt, SchemaMismatch, StrandlineError, Unavailable
-from strandline.postgres.exchange import TimedOut
+from strandline.postgres.exchange import OTHER_SESSION, TimedOut
 
 Doing = Literal["connect", "read", "write", "commit"]
 
@@ -34,11 +34,11 @@ RETRY_UNKNOWN: Final = "retry with an append id, or read the head, to learn the 
 _TIMEOUT: Final = {"57014", "55P03", "25P03", "25P04"}
 _ENDED_BEFORE_COMMIT: Final = {"25P03", "25P04", "55P03"}
 _SERIALIZATION: Final = {"40001", "40P01"}
-_OTHER_SESSION: Final = {"26000", "42P05"}
 _REFUSED: Final = {"28000", "28P01", "42501", "3D000"}
 _SCHEMA: Final = {"42P01", "42703", "3F000"}
 _HINTS: Final = {
-    "28000": "check the user of the URL, and the server's pg_hba.conf",
+    "28000": "check the user of the URL, and the server's pg_hba.conf; does that ask for TLS? give "
+    "?sslmode=verify-full&sslrootcert=FILE",
     "28P01": "check user and password of the URL",
     "42501": "grant this user the right, or name a schema that it owns with ?schema=",
     "3D000": "create the database, or give the URL of one that is there",
@@ -55,7 +55,7 @@ def outcome_of(error: psycopg.Error, where: str, doing: Doing, secret: str | Non
     retry = RETRY_UNKNOWN if applied == "unknown" else RETRY
     if isinstance(error, TimedOut) or state in _TIMEOUT:
         return Unavailable(message, code="timeout", hint=retry, applied=applied, **facts)
-    if state in _SERIALIZATION or state in _OTHER_SESSION:
+    if state in _SERIALIZATION or isinstance(error, OTHER_SESSION):
         return Unavailable(message, code="serialization", hint=RETRY, **facts)
     if state == "53100":
         return Unavailable(message, code="no_space", hint="free some space; no restart needed", **facts)
@@ -86,7 +86,7 @@ def outcome_of(error: psycopg.Error, where: str, doing: Doing, secret: str | Non
 def lost(error: psycopg.Error) -> bool:
     """Whether the session is gone or another one, and those of other connections of its age perhaps with it."""
     state = error.sqlstate or ""
-    if state in _OTHER_SESSION or state.startswith(("08", "57P")):
+    if isinstance(error, OTHER_SESSION) or state.startswith(("08", "57P")):
         return True
     return not state and isinstance(error, psycopg.OperationalError)
 

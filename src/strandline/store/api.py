@@ -7,13 +7,16 @@ passes a record that is neither wholly in the store nor listed in the quarantine
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.values.events import EventRow
 from strandline.values.heads import Head, State
+
+Coming = Callable[[list[Any]], None]
+"""Is told rows of a page while others are on their way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +64,25 @@ class Readable(Protocol):
         """
 
     def page(
-        self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int, bytes_max: int | None = None
+        self,
+        key: str,
+        life: int,
+        segment_size: int,
+        *,
+        from_: int,
+        to: int,
+        limit: int,
+        bytes_max: int | None = None,
+        coming: Coming | None = None,
     ) -> list[Any]:
         """`Cells` of events `from_`..`to` of one life by seq_nr, at most `limit`.
 
         With `bytes_max` a page may end with the row that brings its bodies to so many bytes, and does if one of them
         is large (`pages`). Else there are fewer than `limit` only if there are no more. They may come as plain tuples,
         which are made in a third of the time. Gaps may span segments. No transaction stays open.
+
+        `coming` may be given rows from the first on, for work that is done while the others are on their way; and again
+        from the first, if they have to be asked for again. What counts is what is returned.
         """
 
     def range(

@@ -19,7 +19,7 @@ from strandline.errors import Unavailable
 from strandline.fold import segment_of
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
-from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
+from strandline.store.api import Coming, SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
 from strandline.store.cassandra_heads import find, find_ended, find_heads
 from strandline.store.cassandra_writing import BUCKET_US, Writing
@@ -102,7 +102,16 @@ class CassandraStore:
         return pointer, find(self._session, key).state
 
     def page(
-        self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int, bytes_max: int | None = None
+        self,
+        key: str,
+        life: int,
+        segment_size: int,
+        *,
+        from_: int,
+        to: int,
+        limit: int,
+        bytes_max: int | None = None,
+        coming: Coming | None = None,
     ) -> list[Any]:
         page = GrowingPage(limit, bytes_max)
         first, last = segment_of(from_, segment_size), segment_of(to, segment_size)

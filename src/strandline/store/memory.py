@@ -11,7 +11,7 @@ from threading import RLock
 
 from strandline.clock import now_us
 from strandline.rows import Batch, Pointer, QuarantineRow
-from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
+from strandline.store.api import Coming, SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.change import Change, change_of
 from strandline.store.pages import up_to
 from strandline.store.refusals import (
@@ -83,7 +83,16 @@ class MemoryStore:
         return self._heads.get(key) or self._ended.get(key_digest(key))
 
     def page(
-        self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int, bytes_max: int | None = None
+        self,
+        key: str,
+        life: int,
+        segment_size: int,
+        *,
+        from_: int,
+        to: int,
+        limit: int,
+        bytes_max: int | None = None,
+        coming: Coming | None = None,  # they come at once
     ) -> list[Cells]:
         with self._moment_of():
             rows = self._journal.get((key, life), [])

@@ -19,7 +19,7 @@ from strandline.postgres import Database, Transaction, open_database
 from strandline.postgres.binary import bigint, bigints, blob, blobs, field, integer, integers, text, texts
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
-from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
+from strandline.store.api import Coming, SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
 from strandline.store.change import Change, change_of
 from strandline.store.fixed import fixed_in, to_fix
@@ -110,19 +110,37 @@ class PostgresStore:
         return pointer_of(row[:_POINTER_COLUMNS], partition), state_of(row[_POINTER_COLUMNS:])
 
     def page(
-        self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int, bytes_max: int | None = None
+        self,
+        key: str,
+        life: int,
+        segment_size: int,
+        *,
+        from_: int,
+        to: int,
+        limit: int,
+        bytes_max: int | None = None,
+        coming: Coming | None = None,
     ) -> list[Any]:
         numbers = (life, segment_of(from_, segment_size), from_, segment_of(to, segment_size), to, limit)
-        rows = self._database.ask("page", text(key), *map(bigint, (*numbers, large_bytes(bytes_max))))
-        if None not in map(BODY, rows):
+        whole = True
+
+        def come(rows: list[Any]) -> None:
+            nonlocal whole
+            whole = whole and None not in map(BODY, rows)
+            if whole and coming is not None:
+                coming(rows)
+
+        place = (text(key), *map(bigint, (*numbers, large_bytes(bytes_max))))
+        rows = self._database.ask("page", *place, coming=come)
+        if whole:
             return rows
         rows = up_to(rows, bytes_max, lambda row: row[3] if row[2] is None else bytes_of(row))
         large = [row[0] for row in rows if row[2] is None]
         count, segments = len(large), [segment_of(seq_nr, segment_size) for seq_nr in large]
         places = _event_places([key] * count, [life] * count, segments, large)
-        whole = {row[3]: (*row[3:5], *row[9:]) for row in self._database.rows("standing_events", places)}
+        found = {row[3]: (*row[3:5], *row[9:]) for row in self._database.rows("standing_events", places)}
         # One that was deleted meanwhile ends the page.
-        return list(takewhile(bool, (whole.get(row[0]) if row[2] is None else row for row in rows)))
+        return list(takewhile(bool, (found.get(row[0]) if row[2] is None else row for row in rows)))
 
     def range(
         self, partition: int, *, after: tuple[int, int], to: int, limit: int, entity_type: str | None = None

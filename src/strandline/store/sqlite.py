@@ -20,7 +20,7 @@ from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
 from strandline.sqlite import Database, open_database
 from strandline.statements import statement
-from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
+from strandline.store.api import Coming, SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.change import Change, change_of
 from strandline.store.file_lease import FileLease, FileLock, lock_path
 from strandline.store.fixed import fixed_in, to_fix
@@ -105,7 +105,16 @@ class SqliteStore:
         return pointer_of(row[:7], partition), state_of(row[7:])
 
     def page(
-        self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int, bytes_max: int | None = None
+        self,
+        key: str,
+        life: int,
+        segment_size: int,
+        *,
+        from_: int,
+        to: int,
+        limit: int,
+        bytes_max: int | None = None,
+        coming: Coming | None = None,  # they come at once
     ) -> list[Any]:
         bounds = (segment_of(from_, segment_size), from_, segment_of(to, segment_size), to)
         with self._database.read() as connection:

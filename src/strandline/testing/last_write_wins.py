@@ -27,7 +27,7 @@ from typing import Any
 from strandline.clock import now_us
 from strandline.fold import LifePurged, segment_of
 from strandline.rows import Batch, Cut, Pointer, QuarantineRow, head_columns, head_of
-from strandline.store.api import SnapshotRow, StoreSettings, snapshot_digest
+from strandline.store.api import Coming, SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.memory import expired_heads
 from strandline.store.pages import up_to
 from strandline.store.refusals import bad_row, check_fence, check_pointer, closed, lease_held, life_ended
@@ -105,7 +105,16 @@ class LastWriteWinsStore:
         return Ended(**cells) if cells else None
 
     def page(
-        self, key: str, life: int, segment_size: int, *, from_: int, to: int, limit: int, bytes_max: int | None = None
+        self,
+        key: str,
+        life: int,
+        segment_size: int,
+        *,
+        from_: int,
+        to: int,
+        limit: int,
+        bytes_max: int | None = None,
+        coming: Coming | None = None,  # they come at once
     ) -> list[Cells]:
         self._check_open()
         rows = (row.cells for row in self._events(key, life) if from_ <= row.seq_nr <= to)

@@ -14,11 +14,11 @@ from strandline.testing.log_contract.appending import AppendingContract
 from strandline.testing.log_contract.committing import CommittingContract
 from strandline.testing.log_contract.following import FollowingContract
 from strandline.testing.log_contract.made import Opened, draft_of, everything, timed
-from strandline.testing.log_contract.reading import ClockedContract, ReadingContract
+from strandline.testing.log_contract.reading import ExactContract, ReadingContract
 from strandline.testing.log_contract.recording import RecordingContract
 
 
-class LogContract(RecordingContract, AppendingContract, ReadingContract, ClockedContract, CommittingContract):
+class LogContract(RecordingContract, AppendingContract, ReadingContract, ExactContract, CommittingContract):
     """The whole suite."""
 
 

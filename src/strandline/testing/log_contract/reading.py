@@ -7,12 +7,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from strandline.errors import InvalidInput, NotFound, Unsupported
-from strandline.log.api import Log
+from strandline.log.api import ExactLog, Log
 from strandline.record import decode_header, decode_value
 from strandline.testing.clock import FakeClock
 from strandline.testing.log_contract.made import (
@@ -268,8 +268,21 @@ class ReadingContract:
         assert len(everything(filled, 1)) >= 10
 
 
-class ClockedContract:
-    """What a log does that asks the clock which it was given."""
+class ExactContract:
+    """What only an exact log does: it says where it ends, and asks the clock which it was given."""
+
+    @pytest.mark.req("J51")
+    def test_it_says_where_a_partition_ends(self, opened: Opened) -> None:
+        log = cast(ExactLog, opened(partitions=PARTITIONS))
+        for _ in range(2):
+            for partition, newest in enumerate(log.newest()):
+                with log.ending(partition) as ended_at:
+                    assert ended_at() == newest
+            log.append([mark_in(1), mark_in(1), mark_in(2)])
+        log.close()
+        with pytest.raises(InvalidInput) as refused, log.ending(0):
+            pass
+        assert refused.value.code == "closed"
 
     @pytest.mark.req("RA14", "J33")
     def test_trim_forgets_what_is_carried_and_old_and_nothing_else(self, opened: Opened) -> None:

@@ -1,0 +1,60 @@
+"""Reading on PostgreSQL: log and store are asked at the same time, and whatever comes of it, no connection is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+import strandline
+from strandline import Strandline
+from strandline.errors import Unavailable
+from strandline.postgres.pool import CONNECTIONS_MAX
+from strandline.rows import Pointer
+from strandline.servers.postgres import PostgresServer
+from strandline.values.heads import State
+from tests.journal.worlds import events, seq_nrs
+from tests.log.postgres_logs import new_url, parsed
+
+KEY = "order|1"
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> str:
+    return new_url(postgres)
+
+
+@pytest.fixture
+def s(url: str) -> Iterator[Strandline]:
+    with strandline.connect(url, append_timeout_s=2) as made:
+        made.journal.append(KEY, events(1, 2))
+        yield made
+
+
+@pytest.mark.req("J52")
+def test_the_store_answers_while_the_log_does_not(url: str, s: Strandline, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = s.store.look
+    with psycopg.connect(url.partition("&schema")[0]) as holder:
+        holder.execute(f'LOCK TABLE "{parsed(url).parameters["schema"]}".log_partition')
+
+        def look_then_unlock(key: str, partition: int) -> tuple[Pointer, State]:
+            found = look(key, partition)
+            holder.rollback()
+            return found
+
+        monkeypatch.setattr(s.store, "look", look_then_unlock)
+        assert seq_nrs(s.journal.read(KEY)) == [1, 2]
+
+
+def test_a_store_that_fails_keeps_no_connection_of_the_log(s: Strandline, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(key: str, partition: int) -> tuple[Pointer, State]:
+        raise Unavailable("the store is away", code="away", hint="call again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(s.store, "look", fail)
+        for _ in range(CONNECTIONS_MAX + 1):
+            with pytest.raises(Unavailable, match="the store is away"):
+                s.journal.head(KEY)
+    assert s.journal.append(KEY, events(3), expected=2).first == 3
+    assert seq_nrs(s.journal.read(KEY)) == [1, 2, 3]
