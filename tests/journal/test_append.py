@@ -332,6 +332,23 @@ def test_futures_keep_the_order_of_their_thread(s: Strandline) -> None:
     assert [event.payload for event in s.journal.read(KEY, to=200)] == list(range(200))
 
 
+@pytest.mark.req("J41")
+def test_what_follows_a_future_may_append_and_wait() -> None:
+    s, log = slow()
+    first = s.journal.append_future(KEY, events(1))
+    wait_until(lambda: log.sizes)
+    third: list[int | None] = []
+    first.add_done_callback(lambda _: third.append(s.journal.append(KEY, events(3)).first))
+    second = s.journal.append_future(KEY, events(2))
+    log.gate.set()
+    assert second.result(timeout=5).first == 2
+    wait_until(lambda: third)
+    assert third == [3]
+    assert s.journal.append_future(KEY, events(4)).result(timeout=5).first == 4
+    s.close()
+    assert not any(thread.name == "strandline-committer" for thread in threading.enumerate())
+
+
 @pytest.mark.req("RA3")
 def test_an_append_that_failed_is_told_as_it_was() -> None:
     faults = Faults()

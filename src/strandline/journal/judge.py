@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Condition, Lock
+from threading import Condition, Lock, RLock
 from typing import Final, cast
 
 from strandline.errors import StrandlineError, Unavailable
@@ -140,7 +140,8 @@ class Judge:
         self._log, self._store, self._settings, self._heads = log, store, settings, heads
         self._row = _Row()
         self._pool: ThreadPoolExecutor | None = None
-        self._changed = Condition()
+        self._lock = RLock()  # Condition's own way in is Python, and could be interrupted half-way
+        self._changed = Condition(self._lock)
         self._pending = 0
 
     def append(self, draft: Draft, *, numbers: bool = True) -> Recorded:
@@ -166,7 +167,7 @@ class Judge:
                 answer.set_exception(error)
             finally:
                 call.release()
-                with self._changed:
+                with self._lock:
                     self._pending -= 1
                     self._changed.notify_all()
 
@@ -174,7 +175,7 @@ class Judge:
             call.answered(recorded, error)
             pool.submit(settle)
 
-        with self._changed:
+        with self._lock:
             self._pending += 1
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="strandline-verdict")
@@ -183,14 +184,14 @@ class Judge:
             self._log.send(draft, answered)
         except BaseException:
             call.release()
-            with self._changed:
+            with self._lock:
                 self._pending -= 1
             raise
         return answer
 
     def close(self) -> None:
         """Wait for the verdicts that are under way. Twice is harmless."""
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: not self._pending, 2 * self._settings.append_timeout_s)
             pool, self._pool = self._pool, None
         if pool is not None:

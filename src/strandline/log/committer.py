@@ -10,6 +10,10 @@ commit, not in the one after it.
     a call:  queued ── taken ──▶ in a commit ──▶ answered
                │                     └─ past its time-out: Unavailable.timeout, "unknown"
                └─ past its time-out: withdrawn, Unavailable.timeout, "no"
+
+A signal may raise an exception in a caller at any line, and nobody else may notice. So one call at a time has the turn:
+it commits, or hands the turn on. Who is interrupted ends under the lock what it owes to others (`_abandon`), and each
+step can be taken twice.
 """
 
 from __future__ import annotations
@@ -17,9 +21,9 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from itertools import pairwise
-from threading import Condition, Lock, Thread
+from threading import Condition, Lock, Thread, current_thread
 
 from strandline import forks
 from strandline.errors import StrandlineError, Unavailable
@@ -33,18 +37,22 @@ class _Call:
 
     answer: Recorded | None = None
     error: BaseException | None = None
+    queued = False  # it was accepted
     leads = False  # it commits for all who wait
     taken = False  # it is in a commit
     answered = False  # the commit has ended
     gone = False  # its caller did not wait for that
+    group: list[_Call] | None = None  # what it commits, itself among them
     following: _Call | None = None  # to be woken by this one
-    hands_on = False  # it wakes the next leader, too
-
-    woken: Lock
+    woken: Lock | None = None
 
     def __init__(self, draft: Draft, future: Future[Recorded] | None = None) -> None:
         self.draft = draft
         self.future = future
+
+    def wake(self) -> None:
+        if self.woken is not None and self.woken.locked():
+            self.woken.release()
 
 
 class Committer:
@@ -60,7 +68,8 @@ class Committer:
         self._lock = Lock()
         self._done = Condition(self._lock)
         self._queue: deque[_Call] = deque()
-        self._led = False  # somebody commits, or those who were committed are woken; if not, the queue is empty
+        self._turn: _Call | None = None  # it commits, or is the last to be woken of a commit; if none, nobody waits
+        self._answered: deque[_Call] = deque()  # futures that are not told yet
         self._closed = False
         self._helper: Thread | None = None
         self._helper_woken = Lock()
@@ -68,41 +77,57 @@ class Committer:
 
     def append(self, draft: Draft, timeout_s: float | None = None) -> Recorded:
         """Record a draft; returns when it is durable, or was refused by the fold (its effect says so)."""
+        self._check()
         call = _Call(draft)
-        if self._enqueue(call):
-            self._lead(call)
-        else:
-            self._await(call, self._timeout_s if timeout_s is None else timeout_s)
+        try:
+            if self._enqueue(call):
+                self._lead(call)
+            else:
+                self._await(call, self._timeout_s if timeout_s is None else timeout_s)
+        except BaseException:
+            if call.queued:  # else it was refused
+                self._abandon(call)
+            raise
         if call.answer is None:
             raise call.error or RuntimeError("a call was woken without an answer")
         return call.answer
 
     def submit(self, draft: Draft) -> Future[Recorded]:
         """Record a draft in the background. Futures of one thread are recorded in the order of its calls."""
+        self._check()
         future: Future[Recorded] = Future()
         future.set_running_or_notify_cancel()
-        if self._enqueue(_Call(draft, future)):
-            self._wake_helper()
+        call = _Call(draft, future)
+        try:
+            self._enqueue(call)
+        except BaseException:
+            if call.queued:
+                self._abandon(call)
+            raise
         return future
 
     def close(self) -> None:
         """Refuse new appends and finish those that are queued. Twice is harmless."""
         if forks.generation != self._generation:
             return
-        with self._done:
+        with self._lock:
             self._closed = True
-            self._done.wait_for(lambda: not self._led)
+            if self._turn is not None and self._helper is current_thread():
+                self._replace_helper()
+            self._done.wait_for(lambda: self._turn is None)
             helper, self._helper = self._helper, None
-        if helper is not None:
-            self._helper_woken.release()
+            self._wake()
+        if helper is not None and helper is not current_thread():
             helper.join()
+
+    def _check(self) -> None:
+        if forks.generation != self._generation:
+            raise used_after_fork()
 
     # ------------------------------------------------------------ the queue
 
     def _enqueue(self, call: _Call) -> bool:
         """Queue a call; whether its caller is to lead."""
-        if forks.generation != self._generation:
-            raise used_after_fork()
         with self._lock:
             if self._closed:
                 raise closed()
@@ -113,21 +138,23 @@ class Committer:
                     hint="append less at a time, or raise append_queue_max; call again later",
                     queued=len(self._queue),
                 )
-            self._queue.append(call)
-            if not self._led:
-                self._led = True
-                return True
+            call.queued = True
+            if self._turn is None:
+                self._turn = call
+                self._queue.append(call)
+                if call.future is None:
+                    return True
+                self._tell()
+                return False
             call.woken = Lock()
             call.woken.acquire()
+            self._queue.append(call)
+            if call.future is None and self._helper is current_thread():
+                self._replace_helper()
             return False
 
     def _await(self, call: _Call, timeout_s: float) -> None:
-        try:
-            woken = call.woken.acquire(timeout=timeout_s)
-        except BaseException:
-            self._abandon(call)
-            raise
-        if not woken:
+        if call.woken is None or not call.woken.acquire(timeout=timeout_s):
             self._expire(call, timeout_s)
         if call.leads:
             self._lead(call)
@@ -139,11 +166,10 @@ class Committer:
         with self._lock:
             if call.leads or call.answered:
                 return  # it came at the last moment
-            if call.taken:
-                call.gone = True
-            else:
+            call.gone = True
+            if not call.taken:
                 self._queue.remove(call)
-        raise Unavailable(
+        raise Unavailable(  # and `_abandon` follows: it may have got the turn
             f"the append {'was handed to the log, which' if call.taken else 'waited in the queue and'} did not answer "
             f"within {timeout_s:g} s",
             code="timeout",
@@ -152,122 +178,167 @@ class Committer:
         )
 
     def _abandon(self, call: _Call) -> None:
-        """The caller was interrupted: nobody waits for this call any more."""
+        """The caller goes away, wherever it was: nobody else may wait for it."""
         with self._lock:
-            if call.answered:
+            if call in self._queue:
+                self._queue.remove(call)
+            if call.future is None and call.group is not None and self._turn is call:
+                for taken in call.group:
+                    if not taken.answered:
+                        taken.error, taken.taken, taken.answered = _interrupted(), True, True
+                while self._queue and self._queue[0].answered:
+                    self._queue.popleft()
+                self._end(call)
+            elif call.answered:
                 self._pass_on(call)
             elif call.taken:
                 call.gone = True
-            else:
-                self._queue.remove(call)
-                if call.leads:
-                    self._hand_on()
+            elif self._turn is call:
+                self._hand_on()
+            self._tell()
 
     # ------------------------------------------------------------ leading
 
-    def _lead(self, own: _Call | None) -> None:
+    def _lead(self, own: _Call) -> None:
         """One commit, of the calls that wait now."""
-        calls = self._take()
+        calls = self._take(own)
+        if not calls:
+            return  # a future whose turn is over
         try:
-            answers = self._log.append([call.draft for call in calls])
-        except BaseException as error:
-            self._answer(calls, own, [None] * len(calls), error)
-            if not isinstance(error, Exception):
-                raise
-        else:
-            self._answer(calls, own, answers, None)
-
-    def _take(self) -> list[_Call]:
-        queue = self._queue
-        calls: list[_Call] = []
-        size = 0
-        with self._lock:
-            while queue and len(calls) < self._actions_max:
-                draft = queue[0].draft
-                size += len(draft.header) + len(draft.value or b"")
-                if calls and size > self._bytes_max:
-                    break
-                call = queue.popleft()
-                call.taken = True
-                calls.append(call)
-        return calls
-
-    def _answer(
-        self,
-        calls: Sequence[_Call],
-        own: _Call | None,
-        answers: Sequence[Recorded | None],
-        error: BaseException | None,
-    ) -> None:
-        """Tell everybody. The leader's own call needs no waking, and for a future nobody waits."""
+            answers: Sequence[Recorded | None] = self._log.append([call.draft for call in calls])
+            error = None
+        except Exception as raised:  # noqa: BLE001 - it is for every caller
+            answers, error = [None] * len(calls), raised
         with self._lock:
             for call, answer in zip(calls, answers, strict=True):
                 call.answer = answer
                 call.error = None if error is None else _own_error(error)
                 call.answered = True
-            waiting = [call for call in calls if call.future is None and call is not own and not call.gone]
-            for call, following in pairwise(waiting):
-                call.following = following
-            if waiting:
-                waiting[-1].hands_on = True
-                waiting[0].woken.release()
-            else:
-                self._hand_on()
-        for call in calls:
-            if call.future is None:
-                continue
-            if call.answer is not None:
-                call.future.set_result(call.answer)
-            else:
-                call.future.set_exception(call.error)
+            self._end(own)
+
+    def _take(self, own: _Call) -> list[_Call]:
+        queue = self._queue
+        size = 0
+        with self._lock:
+            if self._turn is not own or own.taken:
+                return []
+            calls = own.group = []
+            while queue and len(calls) < self._actions_max:
+                draft = queue[0].draft
+                size += len(draft.header) + len(draft.value or b"")
+                if calls and size > self._bytes_max:
+                    break
+                calls.append(queue[0])
+                queue[0].taken = True
+                queue.popleft()
+        return calls
+
+    def _end(self, own: _Call) -> None:
+        """All are answered: let them wake each other. The lock is held."""
+        calls = own.group or ()
+        chain = [own, *[call for call in calls if call.future is None and call is not own and not call.gone]]
+        for call, following in pairwise(chain):
+            call.following = following
+        self._answered.extend(call for call in calls if call.future is not None)
+        self._turn = chain[-1]
+        self._pass_on(own)
 
     def _pass_on(self, call: _Call) -> None:
         """This call's caller goes on: the next one may, too. The lock is held."""
-        if call.following is not None and call.following.woken.locked():
-            call.following.woken.release()
-        if call.hands_on:
+        call.gone = True
+        if call.following is not None:
+            call.following.wake()
+        if self._turn is call:
             self._hand_on()
 
     def _hand_on(self) -> None:
         """Let the first that waits lead, or nobody. The lock is held."""
-        if not self._queue:
-            self._led = False
+        self._turn = self._queue[0] if self._queue else None
+        self._tell()
+
+    def _tell(self) -> None:
+        """Wake whose turn it is. The lock is held."""
+        turn = self._turn
+        if turn is None:
             if self._closed:
                 self._done.notify_all()
-            return
-        call = self._queue[0]
-        if call.future is None:
-            call.leads = True
-            call.woken.release()
-        else:
+        elif not turn.taken and turn.future is None:  # else it is awake, or the one before it wakes it
+            turn.leads = True
+            turn.wake()
+        if (self._answered and self._helper is not current_thread()) or (
+            turn is not None and turn.future is not None and not turn.taken
+        ):
             self._wake_helper()
 
     # ------------------------------------------------------------ futures
 
     def _wake_helper(self) -> None:
-        """Nobody waits for a future, so a thread of ours leads in its place."""
+        """Nobody waits for a future: a thread of ours leads in its place, and does what follows it."""
         if self._helper is None:
-            self._helper = Thread(target=self._help, name="strandline-committer", daemon=True)
-            self._helper.start()
-        self._helper_woken.release()
+            self._start_helper()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._helper_woken.locked():
+            self._helper_woken.release()
+
+    def _start_helper(self) -> None:
+        helper = Thread(target=self._help, name="strandline-committer", daemon=True)
+        helper.start()
+        self._helper = helper  # it waits for the lock, which is held; if this is interrupted, it ends
+
+    def _replace_helper(self) -> None:
+        """What follows a future waits, in the helper itself: another one leads meanwhile."""
+        self._start_helper()
+        self._wake()
 
     def _help(self) -> None:
-        while True:
-            self._helper_woken.acquire()
+        with self._lock:
+            pass  # until it is named
+        try:
+            while self._helper is current_thread():
+                self._helper_woken.acquire()
+                turn = self._turn
+                if turn is not None and turn.future is not None:
+                    self._lead(turn)
+                self._fulfil()
+                if self._closed:
+                    with self._lock:
+                        if self._turn is None:
+                            break
+            self._fulfil()  # what came last: `close` waits for this thread
+        finally:  # also if what follows a future raised SystemExit
             with self._lock:
-                if self._closed and not self._led:
-                    return
-            self._lead(None)
+                if self._helper is current_thread():
+                    self._helper = None
+                self._tell()
+                self._wake()
+
+    def _fulfil(self) -> None:
+        """Answer futures. What follows one may append and wait, and then another helper goes on."""
+        while self._answered:
+            try:
+                call = self._answered.popleft()
+                if call.future is None:
+                    continue
+                if call.answer is not None:
+                    call.future.set_result(call.answer)
+                else:
+                    call.future.set_exception(call.error)
+            except (IndexError, InvalidStateError):  # another one was faster
+                pass
 
 
-def _own_error(error: BaseException) -> BaseException:
+def _own_error(error: Exception) -> Exception:
     """What one of several callers raises: a traceback belongs to one thread."""
-    if isinstance(error, StrandlineError):
-        own = copy.copy(error)
-        own.__cause__ = error.__cause__
-        return own
-    if isinstance(error, Exception):
+    if not isinstance(error, StrandlineError):
         return error
+    own = copy.copy(error)
+    own.__cause__ = error.__cause__
+    return own
+
+
+def _interrupted() -> Unavailable:
     return Unavailable(
         "the thread that committed was interrupted",
         code="log_failed",

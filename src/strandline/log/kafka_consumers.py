@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from threading import Condition
+from threading import Condition, RLock
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -61,6 +61,8 @@ class PartitionReader:
                 first, end = self._consumer.get_watermark_offsets(place, attempt_s)
             except KafkaException as exception:
                 error = exception.args[0]
+                if error.code() == KafkaError._UNKNOWN_PARTITION:  # so the library says while it looks for the leader
+                    error = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
                 if not (error.code() in AWAY or error.code() in TIMEOUT) or time.monotonic() >= deadline:
                     raise translated(error, "look at the log", topic=self._topic, said=self._said) from exception
                 refresh(self._consumer, self._topic)
@@ -155,7 +157,8 @@ class Consumers:
     def __init__(self, config: Config, topic: str, said: Said, *, most: int, timeout_s: float) -> None:
         self._config, self._said = config, said
         self._topic, self._most, self._timeout_s = topic, most, timeout_s
-        self._changed = Condition()
+        self._lock = RLock()  # Condition's own way in is Python, and could be interrupted half-way
+        self._changed = Condition(self._lock)
         self._free: list[PartitionReader] = []
         self._count = 0
         self._closed = False
@@ -173,7 +176,7 @@ class Consumers:
 
     def _take(self, partition: int, position: int) -> PartitionReader:
         deadline = time.monotonic() + self._timeout_s
-        with self._changed:
+        with self._lock:
             while True:
                 for reader in self._free:
                     if (reader.partition, reader.position) == (partition, position):
@@ -198,7 +201,7 @@ class Consumers:
         try:
             return PartitionReader(self._config, self._topic, self._said)
         except BaseException:
-            with self._changed:
+            with self._lock:
                 self._count -= 1
             raise
 
@@ -206,7 +209,7 @@ class Consumers:
         if not reader.more:
             reader.let_go()
         reader.idle_since = time.monotonic()
-        with self._changed:
+        with self._lock:
             if not self._closed:
                 self._free.append(reader)
                 self._changed.notify()
@@ -216,14 +219,14 @@ class Consumers:
     def rest(self) -> None:
         """Let those go that nobody asked for a next page for a while."""
         now = time.monotonic()
-        with self._changed:
+        with self._lock:
             for reader in self._free:
                 if reader.partition >= 0 and now - reader.idle_since > IDLE_S:
                     reader.let_go()
 
     def close(self) -> None:
         """Close those that are free; the others are closed when they come back."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             free, self._free = self._free, []
         for reader in free:

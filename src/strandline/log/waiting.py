@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from threading import Condition
+from threading import Condition, RLock
 from typing import Final
 
 POLL_LEAST_S: Final = 0.001
@@ -21,14 +21,15 @@ class Arrivals:
     """Those who wait for something new in a log."""
 
     def __init__(self) -> None:
-        self._appended = Condition()
+        self._lock = RLock()  # Condition's own way in is Python, and could be interrupted half-way
+        self._appended = Condition(self._lock)
         self._waiting = self._count = 0
         self._told = False
 
     def announce(self) -> None:
         """Something was appended here."""
         if self._waiting:
-            with self._appended:
+            with self._lock:
                 self._count += 1
                 self._appended.notify_all()
 
@@ -41,7 +42,7 @@ class Arrivals:
         """Wait until a partition has something after its offset; False after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         pause_s = POLL_LEAST_S
-        with self._appended:
+        with self._lock:
             self._waiting += 1
         try:
             woken = True
@@ -55,10 +56,10 @@ class Arrivals:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     return False
-                with self._appended:
+                with self._lock:
                     pause_now_s = min(POLL_TOLD_S if self._told else pause_s, left_s)
                     woken = self._count != count or self._appended.wait(pause_now_s)
                 pause_s = min(pause_s * 2, POLL_MOST_S)
         finally:
-            with self._appended:
+            with self._lock:
                 self._waiting -= 1

@@ -82,7 +82,7 @@ class Held:
     def submit(self, draft: Draft, timeout_s: float | None = None) -> Any:
         """Append in a thread of its own, and wait until it is queued."""
         queued = len(self.committer._queue)
-        led = self.committer._led
+        led = self.committer._turn is not None
         future = self.pool.submit(self.committer.append, draft, timeout_s)
         if led:
             until(lambda: len(self.committer._queue) > queued or future.done())
@@ -245,7 +245,7 @@ class CommittingContract:
 
         in_threads(write, 16)
         assert committer.append(draft_of("order|last"), DEADLINE_S).place is not None
-        assert not committer._led
+        assert committer._turn is None
         found = [record for partition in range(PARTITIONS) for record in everything(gate, partition)]
         ids = Counter(
             action.append_id for record in found if isinstance(action := decode_header(record.header), Append)
