@@ -25,6 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Setting up .venv (about 2 minutes: PySpark is 450 MB)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/strandline pipeline prepare || echo "Spark will start without them, only slower"
 	@touch $@
 
 demo: $(STAMP)

@@ -11,7 +11,16 @@ from tests.acceptance.cli_call import appended, call
 
 from strandline.cli.app import app
 
-ON_SPARK_OR_LONG = ("pipeline run", "pipeline replay", "demo", "bench", "status", "pipeline resolve", "servers")
+ON_SPARK_OR_LONG = (
+    "pipeline run",
+    "pipeline replay",
+    "pipeline prepare",
+    "demo",
+    "bench",
+    "status",
+    "pipeline resolve",
+    "servers",
+)
 
 
 def commands() -> dict[str, Any]:
@@ -31,7 +40,7 @@ def example_of(name: str) -> list[str]:
 def test_commands_are_those_of_the_specification() -> None:
     assert sorted(commands()) == sorted(
         "append read head mark delete purge keys status bench demo servers doctor".split()
-        + [f"pipeline {part}" for part in ("run", "replay", "quarantine", "resolve", "purge-expired")]
+        + [f"pipeline {part}" for part in ("run", "replay", "quarantine", "resolve", "purge-expired", "prepare")]
         + ["schema show", "schema upgrade"]
     )
 

@@ -167,10 +167,11 @@ def _memory() -> Finding:
 
 
 def _java() -> str:
+    from strandline.pipeline import session
     from strandline.pipeline.java import find_java
 
     found = find_java()
-    return f"{found}"
+    return f"{found}" if session.is_prepared() else f"{found}; Spark starts faster after `strandline pipeline prepare`"
 
 
 def _folder_of(options: Options) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,17 @@ import typer
 from strandline.cli.arguments import confirm, whole_number
 from strandline.cli.display import display_for
 from strandline.cli.options import Options
-from strandline.cli.output import console, emit, note, printable, say, table, time_text
+from strandline.cli.output import (
+    bytes_text,
+    console,
+    emit,
+    note,
+    printable,
+    say,
+    seconds_text,
+    table,
+    time_text,
+)
 from strandline.cli.record import Yes
 from strandline.errors import Unavailable, counted, invalid, shown
 from strandline.pipeline.progress import Progress
@@ -212,6 +223,27 @@ def purge_expired(
         emit({"key": key}) if options.json else say(str(key))
     if not options.json:
         note(f"{len(keys)} {'would be ' if dry_run else ''}purged")
+
+
+def prepare(options: Options) -> None:
+    """Let Spark start in half the time here, from now on.
+
+    Reads and checks its classes once for all: half a minute, 180 MB in the user's cache. It is never needed, and fits
+    the Java and the Spark of now.
+
+    Example: strandline pipeline prepare
+    """
+    from strandline.pipeline import session
+
+    if not options.json:
+        note("preparing Spark's classes: about half a minute …")
+    started = time.monotonic()
+    size = session.prepare()
+    took_s = time.monotonic() - started
+    if options.json:
+        emit({"bytes": size, "took_s": round(took_s, 3)})
+    else:
+        say(f"prepared in {seconds_text(took_s)}: {bytes_text(size)} of classes")
 
 
 def _listed(row: QuarantineRow) -> dict[str, Any]:

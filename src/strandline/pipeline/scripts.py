@@ -30,7 +30,7 @@ def kept(program: str, text: str) -> Path:
             folder = place()
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             script = folder / name / "bin" / program
-            if _is_ours(folder) and (_holds(script, text) or _make(script, text)):
+            if is_ours(folder) and (_holds(script, text) or _make(script, text)):
                 return script
     raise Unsupported(
         "there is no folder of this user's own for scripts",
@@ -57,12 +57,12 @@ def _make(script: Path, text: str) -> bool:
 def _holds(script: Path, text: str) -> bool:
     """Whether the script is there, as it should be, and can be run (not on a `noexec` mount)."""
     try:
-        return _is_ours(script.parent) and os.access(script, os.X_OK) and script.read_text() == text
+        return is_ours(script.parent) and os.access(script, os.X_OK) and script.read_text() == text
     except OSError:
         return False
 
 
-def _is_ours(folder: Path) -> bool:
+def is_ours(folder: Path) -> bool:
     """Whether nobody else can put a script of theirs there."""
     found = folder.lstat()
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strandline.errors import Unsupported
-from strandline.pipeline import jvm, worker
+from strandline.pipeline import classes, jvm, worker
 from strandline.pipeline.java import VERSION_LEAST, find_java, shim_home
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _start_here(pyspark: Any, master: str, settings: Mapping[str, str], quiet: b
     if short:
         options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     options += shlex.split(settings.get("spark.driver.extraJavaOptions", ""))
-    gateway = jvm.launch(find_java(), Path(pyspark.__file__).parent, folder, settings, options)
+    gateway = jvm.launch(find_java(), _home(pyspark), folder, settings, options)
     _gateways[os.getpid()] = gateway
     atexit.register(end)
     told = {"PYSPARK_GATEWAY_PORT": str(gateway.port), "PYSPARK_GATEWAY_SECRET": gateway.secret}
@@ -186,6 +186,20 @@ def _start_here(pyspark: Any, master: str, settings: Mapping[str, str], quiet: b
     except BaseException:
         end()
         raise
+
+
+def prepare() -> int:
+    """Make sessions on this machine start in half the time from now on; how many bytes are kept for that."""
+    return jvm.prepare(find_java(), _home(_pyspark()))
+
+
+def is_prepared() -> bool:
+    """Whether that was done, for the Java and the Spark of now."""
+    return bool(classes.options(find_java(), _home(_pyspark())))
+
+
+def _home(pyspark: Any) -> Path:
+    return Path(pyspark.__file__).parent
 
 
 def end(wait_s: float = jvm.END_WAIT_S) -> None:
