@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 
+import pytest
+
+from strandline.cli.servers import show
 from strandline.servers.all import example
 from strandline.servers.cassandra import CassandraServer
 from strandline.servers.kafka import KafkaServer
@@ -29,3 +33,16 @@ def test_kafka_and_cassandra(kafka: KafkaServer, cassandra: CassandraServer) -> 
 def test_one_alone_may_not_be_enough(kafka: KafkaServer, postgres: PostgresServer) -> None:
     assert example([kafka]) is None
     assert (example([postgres]) or "").startswith("--url ")
+
+
+def test_urls_can_be_copied_from_a_narrow_terminal(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout", screen := Terminal())
+    show([postgres])
+    first, second, *_ = screen.getvalue().splitlines()
+    assert first == f"postgres  {postgres.url}"
+    assert second == f"          log: {postgres.log_path}"

@@ -170,8 +170,8 @@ def test_the_command_can_be_stopped_while_a_server_starts(kafka: KafkaServer) ->
 def test_the_command_says_when_a_server_ends_by_itself() -> None:
     with running(COMMAND, "servers", "postgres") as command:
         shown = [line_of(command) for _ in range(4)]
-        assert shown[1].split()[0] == "postgres"
-        assert shlex.split(shown[2])[-2:] == ["--url", shown[1].split()[1]]
+        assert shown[0].split()[0] == "postgres"
+        assert shlex.split(shown[2])[-2:] == ["--url", shown[0].split()[1]]
         (keeper,) = psutil.Process(command.pid).children()
         (server,) = keeper.children()
         server.kill()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
+from itertools import zip_longest
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from strandline.cli.failure import unknown
-from strandline.cli.output import console, emit, note, seconds_text, table
+from strandline.cli.output import console, emit, note, seconds_text
 
 if TYPE_CHECKING:
     from strandline.servers.server import Server
@@ -48,7 +50,7 @@ def servers(
     try:
         with running(wanted, told) as up:
             if not json:
-                _show(up)
+                show(up)
             watch(up)
     except KeyboardInterrupt:
         note("stopped")
@@ -66,13 +68,16 @@ def _described(server: Server) -> dict[str, str]:
     return {"server": server.name, "url": server.url, "log_path": str(server.log_path), **server.facts()}
 
 
-def _show(up: list[Server]) -> None:
+def show(up: Sequence[Server]) -> None:
+    """Where servers are, and what to try."""
     from strandline.servers.all import example
 
-    rows = [(server.name, server.url, str(server.log_path)) for server in up]
-    rows += [("", f"{name}={value}", "") for server in up for name, value in server.facts().items()]
     screen = console()
-    screen.print(table(("server", "url", "log"), rows))
+    width = max(len(server.name) for server in up)
+    for server in up:
+        facts = [f"{name}={value}" for name, value in server.facts().items()]
+        for name, line in zip_longest([server.name], [server.url, *facts, f"log: {server.log_path}"], fillvalue=""):
+            screen.print(f"{name:{width}}  {line}", soft_wrap=True)  # whole, to be copied
     options = example(up)
     if options is not None:
         screen.print(f"for example: strandline append 'order|42' --event '{EVENT}' {options}", soft_wrap=True)
