@@ -7,6 +7,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -20,7 +21,8 @@ from strandline.errors import StrandlineError
 from strandline.log.kafka import KafkaLog
 from strandline.servers.kafka import KafkaCluster, KafkaServer
 from strandline.testing import carry
-from tests.log.topics import RELAXED, new_name
+from strandline.testing.log_contract.made import mark_in
+from tests.log.topics import RELAXED, new_name, opened
 from tests.servers.fixtures import started
 
 pytestmark = [pytest.mark.filterwarnings(RELAXED), pytest.mark.timeout(600)]
@@ -112,6 +114,36 @@ def test_broker_killed(broker: KafkaServer, tmp_path: Path) -> None:
         _check(again, writers, least=KILLS * BETWEEN)
         carry(again)
         _check(again, writers, least=KILLS * BETWEEN)
+
+
+@pytest.mark.req("RS8")
+def test_a_broker_that_restarts_has_lost_no_topic(broker: KafkaServer) -> None:
+    outcomes: list[str] = []
+    stop = threading.Event()
+    with closing(opened(broker, partitions=2)) as log:
+        log.append([mark_in(0)])
+
+        def read() -> None:
+            while not stop.is_set():
+                try:
+                    log.read(0, after=-1)
+                    outcomes.append("read")
+                except StrandlineError as error:
+                    outcomes.append(error.name)
+
+        readers = [threading.Thread(target=read, daemon=True) for _ in range(3)]
+        for reader in readers:
+            reader.start()
+        broker.restart()
+        back = time.monotonic() + DEADLINE_S
+        seen = len(outcomes)
+        while outcomes[seen:].count("read") < 10:
+            assert time.monotonic() < back, outcomes[-5:]
+            time.sleep(0.02)
+        stop.set()
+        for reader in readers:
+            reader.join(DEADLINE_S)
+    assert set(outcomes) <= {"read", "Unavailable.away", "Unavailable.timeout"}
 
 
 @pytest.mark.req("RA1", "RA2", "RA4", "RA8", "RJ1", "RS8", "RS11")

@@ -63,7 +63,9 @@ def main(folder: str) -> None:
     for where in ("task", "plan"):
         stream = spark.readStream.format("stuck").option("folder", folder).option("where", where).load()
         writer = stream.writeStream.foreachBatch(lambda frame, _: frame.collect())
-        writer.option("checkpointLocation", f"{folder}/checkpoint-{where}").start()
+        query = writer.option("checkpointLocation", f"{folder}/checkpoint-{where}").start()
+        while not (Path(folder) / where).exists() and query.isActive:  # one after the other: PySpark shares much
+            time.sleep(0.05)
     fork = os.fork()
     if not fork:
         time.sleep(300)

@@ -325,13 +325,15 @@ def test_nothing_is_printed_and_nothing_is_left(source: str, tmp_path: Path) -> 
 @pytest.mark.req("RR11")
 def test_no_process_outlives_a_killed_driver_by_ten_seconds(tmp_path: Path) -> None:
     mark = f"killed-{os.getpid()}-{tmp_path.name}"
-    driver = subprocess.Popen(
-        [sys.executable, HERE / "stuck_driver.py", tmp_path], env={**os.environ, MARK: mark}, stderr=subprocess.DEVNULL
-    )
+    said = tmp_path / "said"
+    with said.open("w") as file:
+        driver = subprocess.Popen(
+            [sys.executable, HERE / "stuck_driver.py", tmp_path], env={**os.environ, MARK: mark}, stderr=file
+        )
     try:
         stuck = [tmp_path / "task", tmp_path / "plan", tmp_path / "fork"]
         wait_until(lambda: all(path.exists() for path in stuck) or driver.poll() is not None, 120, "both streams stuck")
-        assert driver.poll() is None
+        assert driver.poll() is None, said.read_text()
         fork = int((tmp_path / "fork").read_text())
         started = {process.pid for process in processes_with(mark)} - {driver.pid, fork}
         assert len(started) >= 4, "the JVM, a source, a daemon and its worker"

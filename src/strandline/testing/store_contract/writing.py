@@ -51,14 +51,14 @@ class WritingContract(MadeStore):
     def test_cut_anyhow(self, make: Make, seed: int) -> None:
         tape = random_tape(seed, actions=250, keys=8, partitions=2)
         shown = []
-        for size in (1, 7, 60, None):
+        for size in (seed + 1, 10 * seed + 7, None):
             store = make(settings_of(partitions=2))
             tape.carry(store, size=size)
             found = contents(store, tape.all_keys(), lives=12)
             found["pointers"] = [pointer._replace(revision=0) for pointer in found["pointers"]]
             shown.append(found)
             assert all(state(store, key) == tape.state(key, 3) for key in tape.all_keys())
-        assert shown[0] == shown[1] == shown[2] == shown[3]
+        assert shown[0] == shown[1] == shown[2]
 
     def test_one_batch_with_everything(self, store: Store) -> None:
         tape = Tape()
