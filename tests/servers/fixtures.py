@@ -6,9 +6,9 @@ Where a server cannot be had, the tests that ask for it are skipped, and the run
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import ClassVar, Protocol, Self, TypeVar
 
@@ -54,9 +54,9 @@ def started(server: S) -> S:
 def fetch_for(items: Sequence[pytest.Item]) -> None:
     """Fetch what the tests will ask for: no test's time limit is made for that."""
     asked = {name for item in items for name in getattr(item, "fixturenames", ())}
-    for name in sorted(asked & jars.LIBRARIES.keys()):
-        with contextlib.suppress(StrandlineError):  # the fixture says it again
-            jars.jars(jars.LIBRARIES[name])
+    with ThreadPoolExecutor(len(jars.LIBRARIES)) as pool:
+        for name in sorted(asked & jars.LIBRARIES.keys()):
+            pool.submit(jars.jars, jars.LIBRARIES[name])  # if it fails, the fixture says it again
 
 
 def reasons_table() -> list[str]:
