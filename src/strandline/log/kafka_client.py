@@ -304,17 +304,9 @@ _NO_TOPIC: Final = {
     KafkaError._UNKNOWN_PARTITION,
     KafkaError.UNKNOWN_TOPIC_ID,
 }
-_NOT_SENT: Final = {
-    KafkaError._QUEUE_FULL,
-    KafkaError._PURGE_QUEUE,
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.INVALID_RECORD,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-}
-"""After these a record is certainly not in the log. After any other nobody can say."""
+_NOT_RECORDED: Final = {KafkaError._QUEUE_FULL, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD}
+"""After these a record is certainly not in the log. After any other nobody can say: it answers the last try, and an
+earlier one, whose answer was lost, may have been recorded before rights were taken away, or a queue was emptied."""
 
 
 def translated(
@@ -328,7 +320,7 @@ def translated(
     heard = said or Said()
     doing = f"{heard.where}: {doing}" if heard.where else doing
     told = heard.why or error.str()
-    unknown = wrote and code not in _NOT_SENT
+    unknown = wrote and code not in _NOT_RECORDED
     applied: Applied = "unknown" if unknown else "no"
     retry = "retry with an append id, or read the head" if unknown else "call again"
     if code == KafkaError._QUEUE_FULL:
