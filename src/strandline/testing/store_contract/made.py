@@ -48,8 +48,8 @@ def numbers(rows: Iterable[EventRow]) -> list[int]:
 def contents(store: Store, keys: Iterable[str], *, lives: int = 4) -> dict[str, Any]:
     """Everything that a store shows, fences aside: two stores with the same contents cannot be told apart."""
     shown: dict[str, Any] = {"pointers": [pointer._replace(fence=0) for pointer in store.pointers()]}
-    shown["entity_types"] = store.entity_types()
-    shown["keys"] = {type_: store.keys(type_, after=None, limit=ALL) for type_ in store.entity_types()}
+    shown["entity_types"] = types = store.entity_types()
+    shown["keys"] = {type_: store.keys(type_, after=None, limit=ALL) for type_ in types}
     shown["quarantine"] = store.quarantined()
     shown["ranges"] = [
         store.range(pointer.partition, after=(0, 0), to=SEQ_NR_MAX, limit=ALL) for pointer in store.pointers()
