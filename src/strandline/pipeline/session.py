@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ipaddress
 import logging
 import os
 import re
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.errors import Unsupported
 from strandline.pipeline import classes, jvm, worker
 from strandline.pipeline.java import VERSION_LEAST, find_java, shim_home
+from strandline.urls import is_loopback
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -304,7 +304,7 @@ def _open_doors(context: Any) -> Iterator[str]:
     conf = context.getConf()
     host = conf.get("spark.driver.host", "")
     for name, address in {"host": host, "bindAddress": conf.get("spark.driver.bindAddress", host)}.items():
-        if not _is_loopback(address):
+        if not is_loopback(address.strip("[]")):
             yield f"spark.driver.{name} is {address}, which others can reach; set it to {LOOPBACK}"
 
 
@@ -364,13 +364,6 @@ def _wrong_version(version: str) -> str:
 
 def _is_true(text: str) -> bool:
     return text.strip().lower() == "true"
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address.strip("[]")).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def _refuse(reasons: Iterable[str]) -> None:
