@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import re
+import socket
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
 import pytest
+from cassandra.cluster import Cluster
 
-from strandline.cassandra import Request
-from strandline.errors import LeaseLost
+from strandline.cassandra import Request, Session
+from strandline.errors import LeaseLost, Unavailable
 from strandline.resolve import resolve
 from strandline.store.cassandra import CassandraStore
 from strandline.store.cassandra_writing import ALWAYS
@@ -296,3 +302,36 @@ def test_a_large_batch_of_large_events(empty_stores: EmptyStores) -> None:
     page = store.page(KEY, 1, 1000, from_=1, to=930, limit=1000)
     assert [cells[0] for cells in page] == list(range(1, 931))
     assert len(store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=1000)) == 930
+
+
+def test_sockets_that_are_full(empty_stores: EmptyStores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a slow network: the driver then refuses to send, and says that the node is busy."""
+    small = [(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024)]
+    monkeypatch.setattr("strandline.cassandra.session.Cluster", partial(Cluster, sockopts=small))
+    store = empty_stores.make(settings_of(segment_size=1000))
+    tape = Tape()
+    for _ in range(30):
+        tape.append(KEY, ["x" * 1_000_000])
+    tape.carry(store)
+    assert [cells[0] for cells in store.page(KEY, 1, 1000, from_=1, to=30, limit=30)] == list(range(1, 31))
+
+
+@pytest.mark.req("RS8")
+def test_sockets_that_stay_full(empty_stores: EmptyStores) -> None:
+    with closing(Session(empty_stores.url, 0.2)) as session:
+        asks: list[Callable[[], list[Any]]] = [
+            lambda: session.rows("entity_types", (0,)),
+            lambda: [*session.each([("entity_types", (0,))])],
+        ]
+        for ask in asks:
+            ask()
+        asks.append(lambda: session.rows("pointer", (0,)))  # which must be prepared
+        for pool in session._open().get_pools():
+            for connection in pool.get_connections():
+                connection._socket_writable = False
+        for ask in asks:
+            begun = time.monotonic()
+            with pytest.raises(Unavailable) as refused:
+                ask()
+            assert (refused.value.name, refused.value.applied) == ("Unavailable.overloaded", "no")
+            assert time.monotonic() - begun >= 0.2

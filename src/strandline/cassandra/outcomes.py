@@ -26,7 +26,7 @@ from cassandra import (
 )
 from cassandra import Unavailable as NotEnoughReplicas
 from cassandra.cluster import NoHostAvailable
-from cassandra.connection import ConnectionException
+from cassandra.connection import ConnectionBusy, ConnectionException
 from cassandra.protocol import IsBootstrappingErrorMessage, OverloadedErrorMessage, SyntaxException
 
 from strandline.cassandra.address import wants_tls
@@ -49,7 +49,7 @@ def outcome_of(error: BaseException, url: Url, *, writing: bool) -> StrandlineEr
             f"{url}: Cassandra did not answer in time", code="timeout", hint=hint, applied=applied, **facts
         )
     if isinstance(error, OverloadedErrorMessage):
-        return Unavailable(f"{url}: Cassandra is overloaded", code="overloaded", hint="call again in a moment", **facts)
+        return _overloaded(url)
     if isinstance(error, NotEnoughReplicas):
         return Unavailable(
             f"{url}: {error.alive_replicas} of {error.required_replicas} needed replicas are alive",
@@ -75,6 +75,12 @@ def outcome_of(error: BaseException, url: Url, *, writing: bool) -> StrandlineEr
         f"{url}: Cassandra is away: {_said(error)}", code="away", hint="check host and port, and that it runs",
         applied=applied, **facts,
     )  # fmt: skip
+
+
+def is_busy(error: BaseException) -> bool:
+    """Whether nothing was sent, because what was sent before has not left yet: the network or the node is slow."""
+    found = _inner(error)
+    return bool(found) and all(isinstance(inner, ConnectionBusy) for inner in found)
 
 
 def not_opened(error: BaseException, url: Url, timeout_s: float) -> StrandlineError:
@@ -141,6 +147,8 @@ def refused(url: Url) -> Unavailable:
 
 def _no_host(error: NoHostAvailable, url: Url, *, writing: bool) -> StrandlineError:
     """No node could take it: as the last of them said, or away if they said nothing of their own."""
+    if is_busy(error):
+        return _overloaded(url)
     found = _inner(error)
     if any(_is_of_user(inner) for inner in found):
         return refused(url)
@@ -155,6 +163,12 @@ def _no_host(error: NoHostAvailable, url: Url, *, writing: bool) -> StrandlineEr
         hint="check hosts and port in the URL, and that the nodes run",
         applied="unknown" if writing and sent else "no",
         keyspace=url.name,
+    )
+
+
+def _overloaded(url: Url) -> Unavailable:
+    return Unavailable(
+        f"{url}: Cassandra is overloaded", code="overloaded", hint="call again in a moment", keyspace=url.name
     )
 
 

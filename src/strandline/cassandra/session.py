@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import logging
 import struct
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from threading import Lock
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from cassandra import ConsistencyLevel
 from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, ResponseFuture
 from cassandra.cluster import Session as DriverSession
 from cassandra.cqltypes import BytesType, Int32Type, LongType, UTF8Type, VarcharType
 from cassandra.policies import DCAwareRoundRobinPolicy, ExponentialReconnectionPolicy, TokenAwarePolicy
@@ -26,7 +28,7 @@ from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedS
 from strandline import forks
 from strandline.cassandra.address import check_url, tls_of
 from strandline.cassandra.nodes import NamedNodes, named_nodes
-from strandline.cassandra.outcomes import FAILURES, not_opened, outcome_of
+from strandline.cassandra.outcomes import FAILURES, is_busy, not_opened, outcome_of
 from strandline.cassandra.statements import statement
 from strandline.errors import InvalidInput, Unsupported
 from strandline.urls import PORTS, Url
@@ -38,9 +40,11 @@ ROW_BYTES: Final = 100
 BATCH_ROWS_MAX: Final = 128
 BATCH_BYTES_MAX: Final = 64 * 2**10
 DDL_TIMEOUT_S: Final = 60
+BUSY_S: Final = 0.01
 HEARTBEAT_S: Final = 5
 """A connection that was silent for so long is asked whether it lives."""
 _STORE: Final = "strandline.store"
+T = TypeVar("T")
 
 # The driver tells of every connection that fails, with a traceback. Who wants to read that configures logging; else
 # Python would print it.
@@ -77,7 +81,8 @@ class Session:
         """All rows of a query, page by page."""
         session = self._open()
         try:
-            return list(session.execute(self._bound(session, name, values, package)))
+            bound = self._bound(session, name, values, package)
+            return self._patiently(lambda: list(session.execute(bound)))
         except FAILURES as error:
             raise outcome_of(error, self.url, writing=False) from error
 
@@ -87,7 +92,7 @@ class Session:
         try:
             bound = self._bound(session, name, values, _STORE)
             bound.consistency_level = ConsistencyLevel.SERIAL
-            return list(session.execute(bound))
+            return self._patiently(lambda: list(session.execute(bound)))
         except FAILURES as error:
             raise outcome_of(error, self.url, writing=False) from error
 
@@ -97,7 +102,7 @@ class Session:
         try:
             bound = self._bound(session, name, values, package)
             bound.is_idempotent = False
-            return bool(session.execute(bound).one()[0])
+            return bool(self._patiently(lambda: session.execute(bound).one()[0]))
         except FAILURES as error:
             raise outcome_of(error, self.url, writing=True) from error
 
@@ -157,25 +162,41 @@ class Session:
         self, session: DriverSession, bodies: Iterable[tuple[Any, int]], *, writing: bool
     ) -> Iterator[Iterable[Any]]:
         """Send, and hand out the answers in order. When it is full, half of it lands before more is sent."""
-        under_way: deque[tuple[Any, int]] = deque()
+        under_way: deque[tuple[Any, Any, int]] = deque()
         size = 0
         try:
             for body, weight in bodies:
                 if under_way and (len(under_way) >= IN_FLIGHT_MAX or size + weight > IN_FLIGHT_BYTES_MAX):
                     half = (len(under_way) + 1) // 2
-                    under_way[half - 1][0].result()  # the others before it are there by then
+                    with suppress(NoHostAvailable):  # which is told below
+                        under_way[half - 1][1].result()  # the others before it are there by then
                     for _ in range(half):
-                        sent, landed = under_way.popleft()
-                        size -= landed
-                        yield sent.result()
+                        size -= under_way[0][2]
+                        yield self._landed(session, *under_way.popleft())
                 # Without a timer for each: nodes answer in time or say that they cannot, and a heartbeat finds those
                 # that do neither.
-                under_way.append((session.execute_async(body, timeout=None), weight))
+                under_way.append((body, session.execute_async(body, timeout=None), weight))
                 size += weight
             while under_way:
-                yield under_way.popleft()[0].result()
+                yield self._landed(session, *under_way.popleft())
         except FAILURES as error:
             raise outcome_of(error, self.url, writing=writing) from error
+
+    def _landed(self, session: DriverSession, body: Any, sent: ResponseFuture, _: int) -> Iterable[Any]:
+        """The answer to what was sent, or is sent now if it could not be."""
+        return self._patiently(sent.result, lambda: session.execute(body, timeout=None))
+
+    def _patiently(self, execute: Callable[[], T], again: Callable[[], T] | None = None) -> T:
+        """Try again while nothing can be sent; `NoHostAvailable` if that stays so."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return execute()
+            except NoHostAvailable as error:
+                if not is_busy(error) or time.monotonic() >= deadline:
+                    raise
+            time.sleep(BUSY_S)
+            execute = again or execute
 
     # ------------------------------------------------------------ statements
 
@@ -185,7 +206,8 @@ class Session:
     def _prepare(self, session: DriverSession, name: str, package: str) -> _Prepared:
         found = self._prepared.get(name)
         if found is None:
-            prepared = session.prepare(statement(package, name, self.keyspace))
+            text = statement(package, name, self.keyspace)
+            prepared = self._patiently(lambda: session.prepare(text))
             prepared.is_idempotent = True
             found = self._prepared[name] = _Prepared(prepared)
         return found
