@@ -41,6 +41,7 @@ BATCH_ROWS_MAX: Final = 128
 BATCH_BYTES_MAX: Final = 64 * 2**10
 DDL_TIMEOUT_S: Final = 60
 BUSY_S: Final = 0.01
+"""While a socket is full: how long until the next try."""
 HEARTBEAT_S: Final = 5
 """A connection that was silent for so long is asked whether it lives."""
 _STORE: Final = "strandline.store"
