@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 LATER_ROWS = {"… projections", "… work, groups"}
 LATER_CLASSES = {"InvalidGroup", "CycleFound", "NotInvertible", "InvalidExpression", "GroupIdTaken"}
 LATER_CODES = {
-    "NotFound": set("projection range parked_key dead_letter group message bundle handler work_journal entry".split()),
+    "NotFound": set("projection parked_key dead_letter group message bundle handler work_journal entry".split()),
 }
 
 

@@ -53,7 +53,7 @@ SWITCHES = {"accept_power_loss": False, "heads_cache": True}
 KNOWN = {**WHOLE, **SECONDS, **CHOICES, **SWITCHES}
 LATER = set(
     """
-    handler_timeout_s allow_adhoc_groups tag_batch_rows_max tag_batch_bytes_max tag_flush_interval_s
+    append_ids_kept handler_timeout_s allow_adhoc_groups tag_batch_rows_max tag_batch_bytes_max tag_flush_interval_s
     """.split()
 )
 
