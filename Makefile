@@ -5,12 +5,13 @@ ON ?= sqlite
 BIN := .venv/bin
 STAMP := .venv/.stamp
 
-.PHONY: help setup demo test check bench servers conformance clean
+.PHONY: help setup demo test soak check bench servers conformance clean
 
 help:
 	@echo "make demo            a tour: record, carry, read (ON=postgres, ON=kafka: on real servers)"
 	@echo "make setup           the environment in .venv, and nothing else"
-	@echo "make test            all tests (ARGS='-k name' for some)"
+	@echo "make test            every statement's tests (ARGS='-k name' for some)"
+	@echo "make soak            what only repeats: many kills, many seeds, large numbers"
 	@echo "make check           style, types, imports, conformance marks"
 	@echo "make bench NAME=...  one benchmark, for example append (ARGS='--on postgres' for some back-ends)"
 	@echo "make servers         real servers on loopback until Ctrl-C (ARGS='postgres kafka' for some)"
@@ -33,6 +34,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/pytest $(ARGS)
+
+soak: $(STAMP)
+	@$(BIN)/pytest -m soak $(ARGS)
 
 check: $(STAMP)
 	@$(BIN)/ruff check --quiet
