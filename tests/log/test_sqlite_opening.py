@@ -63,22 +63,35 @@ def test_libraries_that_can_lose_commits_are_refused(
 
 
 @pytest.mark.req("U2", "RS11")
-def test_what_durability_rests_on_is_set(path: Path) -> None:
+def test_what_durability_rests_on_is_set(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(connection: apsw.Connection) -> None:
+        connection.pragma("synchronous", "off")
+        connection.pragma("mmap_size", 2**20)
+
+    def found(log: SqliteLog) -> list[tuple[Any, ...]]:
+        with log._database.read() as reader:
+            names = ("journal_mode", "synchronous", "mmap_size")
+            return [tuple(map(connection.pragma, names)) for connection in (log._database.writer, reader)]
+
+    monkeypatch.setattr(apsw, "connection_hooks", [careless])  # as a library with other defaults would be
     with SqliteLogs() as open_:
-        connection = open_(path)._database.writer
-        assert (connection.pragma("journal_mode"), connection.pragma("synchronous")) == ("wal", 2)
-        assert not connection.pragma("mmap_size")
+        assert found(open_(path)) == [("wal", 2, 0)] * 2
         with pytest.warns(RuntimeWarning, match="power cut can lose"):
-            relaxed = open_(path, accept_power_loss=True)._database.writer
-        assert (relaxed.pragma("journal_mode"), relaxed.pragma("synchronous")) == ("wal", 1)
+            relaxed = open_(path, accept_power_loss=True)
+        assert found(relaxed) == [("wal", 1, 0)] * 2
 
 
 @pytest.mark.req("U2")
 @pytest.mark.parametrize(
     ("name", "value", "needed"),
-    [("synchronous", "normal", 2), ("synchronous", "off", 2), ("journal_mode", "delete", "wal")],
+    [
+        ("synchronous", "normal", 2),
+        ("synchronous", "off", 2),
+        ("journal_mode", "delete", "wal"),
+        ("mmap_size", 2**20, 0),
+    ],
 )
-def test_a_pragma_that_does_not_hold_is_refused(tmp_path: Path, name: str, value: str, needed: Any) -> None:
+def test_a_pragma_that_does_not_hold_is_refused(tmp_path: Path, name: str, value: str | int, needed: Any) -> None:
     connection = apsw.Connection(str(tmp_path / "any.db"))
     error = refusal(lambda: database.set_pragma(connection, tmp_path, name, value, needed))
     assert (error.name, error.pragma, error.needed) == ("Unsupported.sqlite_pragma", name, needed)
