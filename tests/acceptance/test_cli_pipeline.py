@@ -14,6 +14,7 @@ import pytest
 from tests.acceptance.cli_call import COMMAND, appended, call, process_env, run
 
 import strandline
+from strandline.pipeline import replicate
 from strandline.settings import Settings
 
 DEADLINE_S = 240
@@ -59,6 +60,30 @@ def test_a_wrong_url_is_told_before_spark_is_started(command: list[str], url: st
     answer = call("pipeline", *command, "--url", "postgresql://user:hunter22@127.0.0.1:1/orders")
     assert answer.code == 6
     assert [line.partition(":")[0] for line in answer.err.splitlines()] == ["error", "hint"]
+
+
+@pytest.mark.parametrize("command", [["run"], ["run", "--once"], ["replay", "--out", "events"]])
+@pytest.mark.req("J109")
+def test_a_mistyped_url_makes_no_journal(command: list[str], url: str) -> None:
+    answer = call("pipeline", *command, "--url", url, "--json")
+    assert (answer.code, answer.name) == (7, "SchemaMismatch.no_schema")
+    assert "--create" in answer.problem["hint"]
+    assert not Path("orders").exists()
+
+
+@pytest.mark.req("J109")
+def test_create_makes_the_journal(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    carried: list[dict[str, Any]] = []
+
+    def carry(**given: Any) -> replicate.Summary:
+        carried.append(given)
+        return replicate.Summary(0, 0, 0)
+
+    monkeypatch.setattr(replicate, "run", carry)
+    answer = call("pipeline", "run", "--once", "--create", "--url", url)
+    assert (answer.code, answer.out) == (0, "carried 0 events\n")
+    assert [given["url"] for given in carried] == [url]
+    assert len(status(url)["partitions"]) == 8
 
 
 @pytest.mark.spark

@@ -190,8 +190,8 @@ def test_servers_are_killed_under_writers_and_pipeline(
     chosen = random.Random(SEED)
     with Children(tmp_path) as children:
         shop = Shop(tmp_path, children, orders=4000, rate_per_s=15, target=target)
-        pipeline = children.command("pipeline", "pipeline", "run", *words_of(target))
         with target.connect() as s:
+            pipeline = children.command("pipeline", "pipeline", "run", *words_of(target))
             for kill in range(kills + 1):
                 until(_moves(s), "the pipeline carries", 180)
                 if kill < kills:

@@ -16,7 +16,8 @@ import pytest
 import strandline
 from strandline import Event
 from strandline.connect import Strandline
-from strandline.errors import LeaseHeld, StrandlineError, Unsupported
+from strandline.errors import LeaseHeld, SchemaMismatch, StrandlineError, Unsupported
+from strandline.pipeline import purge_expired, quarantine
 from strandline.pipeline.progress import Progress
 from strandline.pipeline.replicate import run
 from strandline.testing import raw_append
@@ -218,13 +219,23 @@ def test_a_second_pipeline_is_refused_with_the_holder(url: str, s: Strandline, s
 
 
 @pytest.mark.req("J88", "U15")
-def test_back_ends_that_tasks_cannot_see_are_refused(url: str, spark: Any) -> None:
+def test_back_ends_that_tasks_cannot_see_are_refused(url: str, s: Strandline, spark: Any) -> None:
     calls = [("memory:", {"spark": spark}), (url, {"master": "spark://h:7077"})]
     for place, options in calls:
         with pytest.raises(Unsupported) as caught:
             run(place, once=True, **options)
         assert caught.value.name == "Unsupported.not_shared"
         assert caught.value.hint
+
+
+@pytest.mark.req("J109")
+@pytest.mark.parametrize("work", [run, purge_expired, quarantine])
+def test_a_pipeline_makes_no_journal(work: Callable[[str], object], tmp_path: Path) -> None:
+    """Carrying a mistyped place would succeed with nothing."""
+    with pytest.raises(SchemaMismatch) as caught:
+        work(f"sqlite:{tmp_path}/mistyped")
+    assert caught.value.name == "SchemaMismatch.no_schema"
+    assert not (tmp_path / "mistyped").exists()
 
 
 @pytest.mark.req("J88", "J83")

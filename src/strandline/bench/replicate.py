@@ -47,7 +47,7 @@ def pipeline_in_child(where: dict[str, Any], master: str = MASTER) -> dict[str, 
             batches.append((time.perf_counter(), progress.events, pointers, spent.seconds()))
 
     from_s = time.perf_counter()
-    summary = run(**where, once=True, progress=took, master=master)
+    summary = run(**where, once=True, progress=took, master=master, schema="create")  # often into a new store
     to_s = time.perf_counter()
     seconds = [ended[0] - before[0] for before, ended in pairwise(batches)]
     steady = sum(events for _, events, _, _ in batches[1:])

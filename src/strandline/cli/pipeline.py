@@ -39,12 +39,13 @@ def run(
     master: Annotated[
         str | None, typer.Option("--master", metavar="URL", help="Spark's master; else the cores of this machine.")
     ] = None,
+    create: Annotated[bool, typer.Option("--create", help="Make the journal if it is not there.")] = False,
 ) -> None:
     """Carry the log into the store, on Spark, until stopped.
 
     Example: strandline pipeline run --once --url sqlite:orders
     """
-    options.connect(create=True).close()  # what is wrong with log or store is told before Spark is started
+    options.connect(create=create).close()  # what is wrong with log or store is told before Spark is started
     from strandline.pipeline.replicate import run as carry
 
     if not options.json:
@@ -218,7 +219,7 @@ def purge_expired(
         confirm("remove every journal whose expiry has passed, for good", yes=yes)
     from strandline.pipeline.expiry import purge_expired as purge
 
-    keys = purge(**target, dry_run=dry_run, **{"schema": "check", **options.settings})
+    keys = purge(**target, dry_run=dry_run, **options.settings)
     for key in keys:
         emit({"key": key}) if options.json else say(str(key))
     if not options.json:

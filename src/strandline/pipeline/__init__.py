@@ -6,7 +6,8 @@
     quarantine      damaged and foreign records
     resolve         skip one of them, or read it again
 
-Importing this package imports no PySpark: what needs it is loaded when it is used.
+They work on what was recorded and make no journal: a place without one is `SchemaMismatch.no_schema`. Importing this
+package imports no PySpark: what needs it is loaded when it is used.
 """
 
 from __future__ import annotations

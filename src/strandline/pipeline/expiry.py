@@ -31,7 +31,7 @@ def purge_expired(
     **settings: Any,
 ) -> list[Key]:
     """Purge expired keys; which ones. With `dry_run` they are only listed."""
-    with Target(url, log, store, settings).connect() as s:
+    with Target(url, log, store, {"schema": "check", **settings}).connect() as s:
         pages = _expired(s, _log_time(s))
         return [Key.of(key) for page in pages for key in (dict(page) if dry_run else _purge(s, page))]
 

@@ -84,9 +84,11 @@ def run(
     """Carry until stopped, or with `once` up to now. `LeaseHeld` if another pipeline serves this store.
 
     `progress` is called after each batch. Set `stop` from another thread to end it; what was carried stays. Without a
-    `spark` session one is started on `master`, this machine by default, and ended. Settings are those of `connect`.
+    `spark` session one is started on `master`, this machine by default, and ended. Settings are those of `connect`, but
+    what is not there is `SchemaMismatch.no_schema`, unless `schema="create"` is given: a pipeline on a mistyped place
+    would carry nothing and say that all is well.
     """
-    target = Target(url, log, store, settings)
+    target = Target(url, log, store, {"schema": "check", **settings})
     with target.connect() as s:
         _check_shared(s, spark.sparkContext.master if spark else master)
         lease = s.store.take_lease(f"{socket.gethostname()} pid {os.getpid()}")
