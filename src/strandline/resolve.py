@@ -7,34 +7,57 @@ without effect can only be skipped, which takes it off the list.
 
 from __future__ import annotations
 
+from os import getpid
+from socket import gethostname
+from uuid import uuid4
+
+from strandline.carry import carry_up_to
 from strandline.errors import Corrupt, InvalidInput, NotFound, SchemaMismatch, Unavailable, invalid
 from strandline.fold import EventsAppended
-from strandline.record import BadHeader, BadValue, decode_header, read_contents
+from strandline.log.api import Draft, Log
+from strandline.record import BadHeader, BadValue, decode_header, encode_header, read_contents
 from strandline.rows import Pointer, QuarantineRow, event_cells
-from strandline.store.api import Store
-from strandline.values.actions import Append, Place
+from strandline.settings import Settings
+from strandline.store.api import CarryMark, Store
+from strandline.values.actions import Append, Mark, Place
 from strandline.values.events import EventRow, Life, with_prev
 from strandline.values.heads import SEQ_NR_MAX, Head
 
 ATTEMPTS_MAX = 100
 
 
-def resolve(store: Store, partition: int, offset: int, how: str) -> None:
-    """`how` is "skip" or "retry". Safe beside a running pipeline; killed half-way, nothing has happened."""
+def resolve(log: Log, store: Store, partition: int, offset: int, how: str, settings: Settings) -> None:
+    """`how` is "skip" or "retry". Killed half-way, nothing has happened, or it is still on the list: do it again.
+
+    Safe beside a running pipeline, which waits meanwhile; where the store has no locks it is `LeaseHeld` beside one.
+    """
+
+    def carry_mark(at_least: int, fence: int) -> None:
+        mark = Mark(None, uuid4().hex, at_least)
+        log.append([Draft(partition, mark, encode_header(mark))])
+        carry_up_to(log, store, partition, log.newest()[partition], fence, settings)
+
+    resolve_marked(store, partition, offset, how, f"resolve, {gethostname()} pid {getpid()}", carry_mark)
+
+
+def resolve_marked(store: Store, partition: int, offset: int, how: str, holder: str, carry_mark: CarryMark) -> None:
+    """The same, where the caller says how a Mark is carried."""
     if how not in ("skip", "retry"):
         raise invalid("how", "how", "unknown", allowed="skip or retry", got=how)
-    for _ in range(ATTEMPTS_MAX):
-        try:
-            return _resolve(store, partition, offset, how)
-        except Unavailable as error:
-            if error.code != "serialization":  # else the pipeline wrote meanwhile: look again
-                raise
+    _listed(store, partition, offset)  # a place that is not there is refused before anything is taken or written
+    with store.correcting(partition, holder, carry_mark):
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return _resolve(store, _listed(store, partition, offset), how)
+            except Unavailable as error:
+                if error.code != "serialization":  # else the pipeline wrote meanwhile: look again
+                    raise
     raise Unavailable(
         f"partition {partition} is too busy to resolve offset {offset}", code="serialization", hint="try again"
     )
 
 
-def _resolve(store: Store, partition: int, offset: int, how: str) -> None:
+def _listed(store: Store, partition: int, offset: int) -> QuarantineRow:
     listed = store.quarantined_at(partition, offset)
     if listed is None:
         raise NotFound(
@@ -44,6 +67,11 @@ def _resolve(store: Store, partition: int, offset: int, how: str) -> None:
             partition=partition,
             offset=offset,
         )
+    return listed
+
+
+def _resolve(store: Store, listed: QuarantineRow, how: str) -> None:
+    partition, offset = listed.partition, listed.offset
     if listed.life is None or listed.key is None:
         if how == "retry":
             raise InvalidInput(

@@ -42,7 +42,7 @@ def chain(s: Strandline) -> list[tuple[int, int, object]]:
 def test_skip_turns_a_damaged_event_into_a_gap(s: Strandline, bad: int, left: list[tuple[int, int, int]]) -> None:
     offsets = [put(s, number, damaged=number == bad) for number in (1, 2, 3)]
     carry(s)
-    resolve(s.store, 0, offsets[bad - 1], "skip")
+    resolve(s.log, s.store, 0, offsets[bad - 1], "skip", s.settings)
     assert s.store.quarantined() == []
     assert chain(s) == [row for row in left if row[0] != 4]
     put(s, 4)
@@ -58,8 +58,8 @@ def test_skip_of_several_leaves_one_chain(s: Strandline) -> None:
     second = put(s, 3, damaged=True)
     put(s, 4)
     carry(s)
-    resolve(s.store, 0, second, "skip")
-    resolve(s.store, 0, first, "skip")
+    resolve(s.log, s.store, 0, second, "skip", s.settings)
+    resolve(s.log, s.store, 0, first, "skip", s.settings)
     assert chain(s) == [(1, 0, 1), (6, 1, 4)]
     head = s.journal.head(KEY)
     assert head is not None
@@ -73,11 +73,11 @@ def test_retry_fills_the_rows_once_they_can_be_read(s: Strandline, monkeypatch: 
     put(s, 3)
     carry(s)
     with pytest.raises(Corrupt) as caught:
-        resolve(s.store, 0, offset, "retry")
+        resolve(s.log, s.store, 0, offset, "retry", s.settings)
     assert caught.value.name == "Corrupt.undecodable"
     assert len(s.store.quarantined()) == 1
     monkeypatch.setattr("strandline.resolve.read_contents", lambda *_: [Content(1, b'"mended"', None)])
-    resolve(s.store, 0, offset, "retry")
+    resolve(s.log, s.store, 0, offset, "retry", s.settings)
     assert s.store.quarantined() == []
     assert chain(s) == [(1, 0, 1), (2, 1, "mended"), (3, 2, 3)]
 
@@ -87,9 +87,9 @@ def test_a_record_without_effect_can_only_be_skipped(s: Strandline) -> None:
     offset = raw_append(s, 0, key="who|knows", value=b"not ours").offset
     carry(s)
     with pytest.raises(InvalidInput) as caught:
-        resolve(s.store, 0, offset, "retry")
+        resolve(s.log, s.store, 0, offset, "retry", s.settings)
     assert caught.value.code == "how"
-    resolve(s.store, 0, offset, "skip")
+    resolve(s.log, s.store, 0, offset, "skip", s.settings)
     assert s.store.quarantined() == []
 
 
@@ -98,10 +98,10 @@ def test_bad_ways_and_places_are_refused(s: Strandline) -> None:
     offset = put(s, 1, damaged=True)
     carry(s)
     with pytest.raises(InvalidInput) as caught:
-        resolve(s.store, 0, offset, "forget")
+        resolve(s.log, s.store, 0, offset, "forget", s.settings)
     assert (caught.value.code, caught.value.hint) == ("how", "give skip or retry")
     with pytest.raises(NotFound) as missing:
-        resolve(s.store, 0, offset + 1, "skip")
+        resolve(s.log, s.store, 0, offset + 1, "skip", s.settings)
     assert missing.value.code == "quarantine"
     assert len(s.store.quarantined()) == 1
 
@@ -118,7 +118,7 @@ def test_what_was_deleted_or_purged_meanwhile_is_only_taken_off_the_list(s: Stra
 
     raw_append(s, 0, key=KEY, header=encode_header(Delete(KEY, 1, life=1)))
     carry(s)
-    resolve(s.store, 0, offset, "skip")
+    resolve(s.log, s.store, 0, offset, "skip", s.settings)
     assert chain(s) == [(2, 1, 2)]
     offset = put(s, 3, damaged=True)
     carry(s)

@@ -333,7 +333,7 @@ def test_the_last_events_are_skipped_under_a_reader() -> None:
     damaged(s, count=2)
     carry(s)
     (listed,) = s.store.quarantined()
-    faults.at("before store.page", lambda: resolve(s.store, 0, listed.offset, "skip"))
+    faults.at("before store.page", lambda: resolve(s.log, s.store, 0, listed.offset, "skip", s.settings))
     assert numbered(s.journal.read(KEY)) == [(1, 0, 1), (2, 1, 2)]
     s.journal.append(KEY, events(5))
     assert numbered(s.journal.read(KEY)) == [(1, 0, 1), (2, 1, 2), (5, 2, 5)]

@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import apsw
 import pytest
+from tests.acceptance.cli_call import call
 from tests.store.keyspaces import RELAXED
 
 import strandline
 from strandline import Event
-from strandline.pipeline.operator import resolve
 from strandline.pipeline.replicate import run
 from strandline.servers.cassandra import CassandraServer
 from strandline.testing import FakeClock, carry
@@ -53,6 +53,16 @@ def test_once(places: dict[str, Any], spark: SparkSession) -> None:
         assert s.status().lease_holder is None
 
 
+def skip(places: dict[str, Any], offset: int) -> None:
+    """As an operator types it: the list, then the record."""
+    where = ["--log", places["log"], "--store", places["store"], "--set", "accept_power_loss=true"]
+    where += ["--set", "lease_s=5", "--json"]
+    listed = call("pipeline", "quarantine", *where)
+    assert offset in [line["offset"] for line in listed.lines]
+    answer = call("pipeline", "resolve", "0", str(offset), "skip", "--yes", *where)
+    assert answer.code == 0, answer.err
+
+
 @pytest.mark.req("J98")
 @pytest.mark.timeout(300)
 def test_what_follows_a_correction_wins_although_the_clock_stands_still(places: dict[str, Any]) -> None:
@@ -66,7 +76,7 @@ def test_what_follows_a_correction_wins_although_the_clock_stands_still(places: 
         file.close()
         carry(s)
         for listed in reversed(s.store.quarantined()):
-            resolve(None, 0, listed.offset, "skip", **places)
+            skip(places, listed.offset)
         s.journal.append("order|1", [Event("Placed", 4)])
         carry(s)
         assert [(e.seq_nr, e.prev_seq_nr) for e in s.journal.read("order|1")] == [(1, 0), (4, 1)]

@@ -236,7 +236,7 @@ def test_a_holder_that_slept_through_its_lease_cannot_write(url: str, monkeypatc
     with closing(opened(url, lease_s=1)) as sleeper, closing(opened(url, lease_s=1)) as other:
         monkeypatch.setattr(sleeper, "_beat", lambda fence: True)  # as if it were stopped
         old = sleeper.take_lease("sleeper")
-        batch, seen = batch_of(tape, sleeper, fence=old.fence)
+        batch, seen = batch_of(tape, sleeper)
         new = other.take_lease("other")
         with pytest.raises(LeaseLost):
             old.check()

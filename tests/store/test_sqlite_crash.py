@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from strandline.errors import Conflict, LeaseHeld
-from strandline.resolve import resolve
 from strandline.store.file_lease import FileLock
 from strandline.store.sqlite import SqliteStore
 from strandline.testing.faults import Crash
@@ -100,7 +99,7 @@ def test_die_at_every_statement(tmp_path: Path) -> None:
 WORK: dict[str, Callable[[SqliteStore], object]] = {
     "take_lease": lambda store: store.take_lease("me").release(),
     "save_snapshot": lambda store: store.save_snapshot(snapshot(2), 0),
-    "resolve": lambda store: resolve(store, 0, store.quarantined()[0].offset, "skip"),
+    "resolve": lambda store: Tape().resolve(store, store.quarantined()[0].offset, "skip"),
     "delete_snapshots": lambda store: store.delete_snapshots(KEY, 1, to=9),
 }
 

@@ -155,10 +155,10 @@ def quarantine(
     Example: strandline pipeline quarantine --url sqlite:orders
     """
     from strandline.journal import checks
+    from strandline.pipeline.operator import quarantine as listed
 
     most = checks.limit(whole_number(limit, "--limit", code="limit_range", allowed="1..1000"))
-    with options.connect() as s:
-        rows = s.store.quarantined(limit=most)
+    rows = listed(**options.target(), limit=most, **options.settings)
     if options.json:
         for row in rows:
             emit(_listed(row))
@@ -192,13 +192,13 @@ def resolve(
     )
     if how not in ("skip", "retry"):
         raise invalid("how", "HOW", "unknown", allowed="skip or retry", got=how)
-    options.target()
+    target = options.target()
     if how == "skip":
         confirm(f"give up the events of partition {place[0]}, offset {place[1]}, for good", yes=yes)
-    from strandline.resolve import resolve as resolve_record
+    from strandline.pipeline.operator import resolve as resolve_record
 
-    with options.connect() as s:
-        resolve_record(s.store, *place, how)
+    url, named = target.pop("url", None), {**target, **options.settings}
+    resolve_record(url, place[0], place[1], how, **named)
     if options.json:
         emit({"partition": place[0], "offset": place[1], "how": how})
     else:

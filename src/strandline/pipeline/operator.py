@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import socket
-from typing import Any, Final
+from typing import Any
 
-from strandline.carry import carry_up_to
-from strandline.connect import Strandline
-from strandline.pipeline import marks
 from strandline.pipeline.target import Target
 from strandline.resolve import resolve as resolve_in
 from strandline.rows import QuarantineRow
-
-ROOM_US: Final = 1000
-"""How many corrections of one row find a write timestamp of their own."""
 
 
 def quarantine(
@@ -37,22 +29,4 @@ def resolve(
 ) -> None:
     """`how` is "skip" (damaged events become gaps; a foreign record leaves the list) or "retry" (read it again)."""
     with Target(url, log, store, settings).connect(schema="check") as s:
-        if getattr(s.store, "corrected_under_lease", False):
-            _resolve_under_lease(s, partition, offset, how)
-        else:
-            resolve_in(s.store, partition, offset, how)
-
-
-def _resolve_under_lease(s: Strandline, partition: int, offset: int, how: str) -> None:
-    """Where writes are ordered by their timestamps: behind all that the log has, and before all that it will have.
-
-    The Mark's timestamp leaves room for the corrections', and no later action can have one below it.
-    """
-    lease = s.store.take_lease(f"resolve, {socket.gethostname()} pid {os.getpid()}")
-    try:
-        newest = s.store.pointers()[partition].timestamp
-        marks.write(s.log, {partition: newest + ROOM_US})
-        carry_up_to(s.log, s.store, partition, s.log.newest()[partition], lease.fence, s.settings)
-        resolve_in(s.store, partition, offset, how)
-    finally:
-        lease.release()
+        resolve_in(s.log, s.store, partition, offset, how, s.settings)

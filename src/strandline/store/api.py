@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +18,8 @@ from strandline.values.heads import Head, State
 
 Coming = Callable[[list[Any]], None]
 """Is told rows of a page while others are on their way."""
+CarryMark = Callable[[int, int], None]
+"""Writes a Mark of at least this timestamp into a partition, and carries the partition up to it under this fence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,14 @@ class Quarantined(Protocol):
     def quarantined_at(self, partition: int, offset: int) -> QuarantineRow | None:
         """One of them, with its bytes."""
 
+    def correcting(self, partition: int, holder: str, carry_mark: CarryMark) -> AbstractContextManager[None]:
+        """Within, `amend` may be called for this partition: what it writes stays, and hides nothing that comes later.
+
+        Where `amend` holds a lock there is nothing to do. Where a later write wins by its timestamp alone, this takes
+        the lease in the name of `holder` (`LeaseHeld` if somebody carries), calls `carry_mark` once, so that there is
+        room for timestamps above all that was written and below all that will be, and gives the lease back at the end.
+        """
+
     def amend(
         self,
         seen: Pointer,
@@ -168,7 +179,8 @@ class Quarantined(Protocol):
     ) -> None:
         """An operator's correction, under the pointer's lock: rows out, rows anew, a head, one record off the list.
 
-        `Unavailable.serialization` if the partition moved since `seen`. Raises the pointer's revision.
+        `Unavailable.serialization` if the partition moved since `seen`; `LeaseLost` if `correcting` takes the lease
+        and this is not within it. Raises the pointer's revision.
         """
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Final
 
@@ -19,13 +20,13 @@ from strandline.errors import Unavailable
 from strandline.fold import segment_of
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
-from strandline.store.api import Coming, SnapshotRow, StoreSettings, snapshot_digest
+from strandline.store.api import CarryMark, Coming, SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
 from strandline.store.cassandra_heads import find, find_ended, find_heads
 from strandline.store.cassandra_writing import BUCKET_US, Writing
 from strandline.store.fixed import fixed_in, to_fix
 from strandline.store.pages import GrowingPage
-from strandline.store.refusals import check_fence, check_pointer, lease_held, life_ended
+from strandline.store.refusals import check_correcting, check_fence, check_pointer, lease_held, life_ended
 from strandline.store.stored import key_place, listed_of, pointer_of, pointer_row, report_in, report_text, snapshot_of
 from strandline.urls import Url
 from strandline.values.events import EventRow
@@ -36,13 +37,12 @@ SEGMENTS_A_ROUND: Final = 32
 SLICES_A_ROUND: Final = 64
 FENCE_ATTEMPTS_MAX: Final = 100
 LEASE_ATTEMPTS_MAX: Final = 5
+CORRECTION_ROOM_US: Final = 1000
+"""How many corrections of one row find a write timestamp of their own."""
 
 
 class CassandraStore:
     """All protocols of `store.api`. Safe to share between threads; not across a fork."""
-
-    corrected_under_lease = True
-    """Corrections need the pipeline's lease and a partition that was carried to its end: no lock keeps others out."""
 
     def __init__(
         self, session: Session, settings: StoreSettings, lease_s: float, clock: Callable[[], int] = now_us
@@ -53,6 +53,8 @@ class CassandraStore:
         self._clock = clock
         self._bucket_us = BUCKET_US[settings.bucket_size]
         self._leases: list[BeatingLease] = []
+        self._correcting: int | None = None
+        """The fence of the lease under which a correction may be made."""
         self._last_us = 0
         self._lock = Lock()
 
@@ -369,6 +371,18 @@ class CassandraStore:
         rows = self._session.rows("quarantined_at", (partition, offset))
         return listed_of(rows[0]) if rows else None
 
+    @contextmanager
+    def correcting(self, partition: int, holder: str, carry_mark: CarryMark) -> Iterator[None]:
+        """No lock keeps others out, so the lease must; and no action to come has a timestamp below the Mark's."""
+        lease = self.take_lease(holder)
+        try:
+            carry_mark(self._pointer(partition).timestamp + CORRECTION_ROOM_US, lease.fence)
+            self._correcting = lease.fence
+            yield
+        finally:
+            self._correcting = None
+            lease.release()
+
     def amend(
         self,
         seen: Pointer,
@@ -383,6 +397,7 @@ class CassandraStore:
         Killed in between, it is found again by its place on the list.
         """
         found = self._pointer(seen.partition)
+        check_correcting(found.fence, self._correcting)
         check_pointer(found, seen)
         timestamp = self._after(found, replace, head)
         writing = self._writing()
@@ -396,7 +411,7 @@ class CassandraStore:
     def _after(self, pointer: Pointer, rows: Sequence[EventRow], head: tuple[str, Head] | None) -> int:
         """A write timestamp above that of all that is written anew: at equal ones the greater value would stay.
 
-        It is below the actions to come, because `corrected_under_lease` has a Mark carried first that leaves room.
+        It is below the actions to come, because `correcting` has a Mark carried first that leaves room.
         """
         queries: list[tuple[str, Sequence[Any]]] = [("written", row[:4]) for row in rows]
         if head is not None:

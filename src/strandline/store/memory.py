@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 from threading import RLock
 
 from strandline.clock import now_us
 from strandline.rows import Batch, Pointer, QuarantineRow
-from strandline.store.api import Coming, SnapshotRow, StoreSettings, snapshot_digest
+from strandline.store.api import CarryMark, Coming, SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.change import Change, change_of
 from strandline.store.pages import up_to
 from strandline.store.refusals import (
@@ -247,6 +247,9 @@ class MemoryStore:
     def quarantined_at(self, partition: int, offset: int) -> QuarantineRow | None:
         with self._moment_of():
             return self._quarantine.get((partition, offset))
+
+    def correcting(self, partition: int, holder: str, carry_mark: CarryMark) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def amend(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from itertools import chain, repeat, takewhile
 from typing import Any, Final
@@ -19,7 +20,7 @@ from strandline.postgres import Database, Transaction, open_database
 from strandline.postgres.binary import bigint, bigints, blob, blobs, field, integer, integers, text, texts
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
-from strandline.store.api import Coming, SnapshotRow, StoreSettings, snapshot_digest
+from strandline.store.api import CarryMark, Coming, SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
 from strandline.store.change import Change, change_of
 from strandline.store.fixed import fixed_in, to_fix
@@ -268,6 +269,9 @@ class PostgresStore:
     def quarantined_at(self, partition: int, offset: int) -> QuarantineRow | None:
         rows = self._database.rows("quarantined_at", (partition, offset))
         return listed_of(rows[0]) if rows else None
+
+    def correcting(self, partition: int, holder: str, carry_mark: CarryMark) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def amend(
         self,

@@ -31,6 +31,17 @@ def check_fence(found: int, mine: int) -> None:
         )
 
 
+def check_correcting(found: int, mine: int | None) -> None:
+    """`LeaseLost` if a correction is not made under the lease that it needs."""
+    if mine is None:
+        raise LeaseLost(
+            "a correction here needs the pipeline's lease, and a Mark that was carried under it",
+            hint="correct with `strandline pipeline resolve`",
+            found=found,
+        )
+    check_fence(found, mine)
+
+
 def lease_held(holder: str, since: int) -> LeaseHeld:
     """Somebody else carries."""
     return LeaseHeld(

@@ -21,22 +21,32 @@ is carried before it, whose timestamp leaves room.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
 from strandline.clock import now_us
 from strandline.fold import LifePurged, segment_of
 from strandline.rows import Batch, Cut, Pointer, QuarantineRow, head_columns, head_of
-from strandline.store.api import Coming, SnapshotRow, StoreSettings, snapshot_digest
+from strandline.store.api import CarryMark, Coming, SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.memory import expired_heads
 from strandline.store.pages import up_to
-from strandline.store.refusals import bad_row, check_fence, check_pointer, closed, lease_held, life_ended
+from strandline.store.refusals import (
+    bad_row,
+    check_correcting,
+    check_fence,
+    check_pointer,
+    closed,
+    lease_held,
+    life_ended,
+)
 from strandline.testing.cells import ALWAYS, Table
 from strandline.values.events import Cells, EventRow
 from strandline.values.heads import Ended, Head, State
 from strandline.values.keys import SLICES, key_digest, slice_of
 
 _HEAD_CELLS = (*Head._fields[:13], "remembered")
+CORRECTION_ROOM_US = 1000
 BUCKET_US = {"minute": 60_000_000, "hour": 3_600_000_000, "day": 86_400_000_000}
 TABLES = ("journal", "slice_view", "metajournal", "ended", "pointer", "quarantine", "snapshot", "lease")
 
@@ -54,6 +64,7 @@ class LastWriteWinsStore:
         self.tables = {name: Table() for name in TABLES}
         self._closed = False
         self._clock_us = 0
+        self._correcting: int | None = None
         for partition in range(settings.partitions):
             self._put("pointer", partition, 0, Pointer(partition)._asdict(), 0)
 
@@ -315,6 +326,17 @@ class LastWriteWinsStore:
     def quarantined_at(self, partition: int, offset: int) -> QuarantineRow | None:
         return next((row for row in self._quarantine() if (row.partition, row.offset) == (partition, offset)), None)
 
+    @contextmanager
+    def correcting(self, partition: int, holder: str, carry_mark: CarryMark) -> Iterator[None]:
+        lease = self.take_lease(holder)
+        try:
+            carry_mark(self._pointer(partition).timestamp + CORRECTION_ROOM_US, lease.fence)
+            self._correcting = lease.fence
+            yield
+        finally:
+            self._correcting = None
+            lease.release()
+
     def amend(
         self,
         seen: Pointer,
@@ -325,6 +347,7 @@ class LastWriteWinsStore:
         head: tuple[str, Head] | None = None,
     ) -> None:
         found = self._pointer(seen.partition)
+        check_correcting(found.fence, self._correcting)
         check_pointer(found, seen)
         timestamp = self._after(found, replace, head)
         for row in replace:

@@ -6,12 +6,14 @@ Everything on it follows from the calls: ids, timestamps and offsets are the sam
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from strandline.carry import Range, carry, decode
 from strandline.fold import fold
 from strandline.record import Content, Record, content_digest, encode_header, encode_value
-from strandline.store.api import Store, StoreSettings
+from strandline.resolve import resolve_marked
+from strandline.store.api import CarryMark, Store, StoreSettings
 from strandline.values.actions import KEEP_EXPIRY, Action, Append, Delete, Mark, Place, Purge
 from strandline.values.heads import State
 from strandline.values.keys import key_partition
@@ -101,9 +103,12 @@ class Tape:
         return on
 
     def carry(
-        self, store: Store, *, fence: int = 0, size: int | None = None, settings: StoreSettings | None = None
+        self, store: Store, *, fence: int | None = None, size: int | None = None, settings: StoreSettings | None = None
     ) -> None:
-        """Carry all partitions from the store's pointers to the end, `size` records at a time."""
+        """Carry all partitions from the store's pointers to the end, `size` records at a time.
+
+        Without a `fence` under the one in force.
+        """
         for pointer in store.pointers():
             left = [record for record in self.records[pointer.partition] if record.offset > pointer.offset]
             start = pointer.offset + 1
@@ -111,5 +116,21 @@ class Tape:
             for index in range(0, len(left), step):
                 records = left[index : index + step]
                 position = records[-1].offset + 1
-                carry(store, settings or store.settings, Range(pointer.partition, start, position, records), fence)
+                range_ = Range(pointer.partition, start, position, records)
+                carry(store, settings or store.settings, range_, pointer.fence if fence is None else fence)
                 start = position
+
+    def correcting(self, store: Store, partition: int = 0) -> AbstractContextManager[None]:
+        """Within, rows of the store may be amended."""
+        return store.correcting(partition, "tape", self._carry_mark(store, partition))
+
+    def resolve(self, store: Store, offset: int, how: str, *, partition: int = 0) -> None:
+        """Resolve a quarantined record."""
+        resolve_marked(store, partition, offset, how, "tape", self._carry_mark(store, partition))
+
+    def _carry_mark(self, store: Store, partition: int) -> CarryMark:
+        def carry_mark(at_least: int, fence: int) -> None:
+            self.mark(partition)
+            self.carry(store, fence=fence)
+
+        return carry_mark

@@ -8,7 +8,6 @@ import zlib
 import pytest
 
 from strandline.errors import LeaseHeld, LeaseLost, Unavailable
-from strandline.resolve import resolve
 from strandline.store.api import Store
 from strandline.testing.store_contract.made import (
     KEY,
@@ -64,7 +63,7 @@ class KeepingContract(MadeStore):
         tape.append(KEY, ["b"])
         tape.purge("order|1")
         partition = key_partition(KEY, 2)
-        batch, seen = batch_of(tape, store, partition, fence=first.fence)
+        batch, seen = batch_of(tape, store, partition)
         first.release()
         second = store.take_lease("second")
         before = contents(store, tape.all_keys())
@@ -115,8 +114,8 @@ class KeepingContract(MadeStore):
             tape.append(KEY, ["e"])
         tape.carry(store)
         revision = store.pointers()[0].revision
-        resolve(store, 0, bad.offset, "skip")
-        assert store.pointers()[0].revision == revision + 1
+        tape.resolve(store, bad.offset, "skip")
+        assert store.pointers()[0].revision > revision
         assert store.quarantined() == []
         tape.append(KEY, ["f"])
         tape.carry(store)
@@ -142,7 +141,7 @@ class KeepingContract(MadeStore):
             tape.append(KEY, ["d"])
         tape.carry(store)
         for index in order:
-            resolve(store, 0, bad[index].offset, "skip")
+            tape.resolve(store, bad[index].offset, "skip")
         tape.append(KEY, ["e"])
         tape.carry(store)
         chain = [(row.seq_nr, row.prev_seq_nr) for row in events(store, KEY)]
@@ -153,20 +152,40 @@ class KeepingContract(MadeStore):
         tape.append(KEY, ["a"])
         tape.append(KEY, ["b"], damaged="undecodable")  # as young as the pointer
         tape.carry(store)
-        (pointer,) = store.pointers()
         bad = events(store, KEY)[1]
         mended = bad._replace(body=bad.body + b'"b"')
         mended = mended._replace(digest=zlib.crc32(mended.body, Life(KEY, 1).seed))
         offset = bad.event.log_offset
-        store.amend(pointer, resolved=offset, replace=[mended])
+        with tape.correcting(store):
+            (pointer,) = store.pointers()
+            store.amend(pointer, resolved=offset, replace=[mended])
+            before = contents(store, tape.all_keys())
+            with pytest.raises(Unavailable) as refused:
+                store.amend(pointer, resolved=offset, remove=[mended])
+        assert refused.value.name == "Unavailable.serialization"
+        assert contents(store, tape.all_keys()) == before
         assert events(store, KEY)[1] == mended
         assert store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=10)[1] == mended
         assert store.quarantined() == []
+
+    @pytest.mark.req("J98")
+    def test_where_a_correction_needs_the_lease_it_is_not_made_without(self, store: Store) -> None:
+        tape = Tape()
+        bad = tape.append(KEY, ["a"], damaged="digest")
+        tape.carry(store)
+        with tape.correcting(store):
+            if store.lease_holder() is None:
+                return  # a lock keeps others out
         before = contents(store, tape.all_keys())
-        with pytest.raises(Unavailable) as refused:
-            store.amend(pointer, resolved=offset, remove=[mended])
-        assert refused.value.name == "Unavailable.serialization"
+        with pytest.raises(LeaseLost):
+            store.amend(store.pointers()[0], resolved=bad.offset)
+        lease = store.take_lease("pipeline")
+        with pytest.raises(LeaseHeld):
+            tape.resolve(store, bad.offset, "skip")
         assert contents(store, tape.all_keys()) == before
+        lease.release()
+        tape.resolve(store, bad.offset, "skip")
+        assert store.quarantined() == []
 
     @pytest.mark.req("J89")
     def test_what_a_pipeline_says_of_its_errors_is_kept_for_its_time(self, store: Store) -> None:

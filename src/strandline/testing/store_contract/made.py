@@ -61,13 +61,13 @@ def contents(store: Store, keys: Iterable[str], *, lives: int = 4) -> dict[str, 
     return shown
 
 
-def batch_of(tape: Tape, store: Store, partition: int = 0, *, fence: int = 0) -> tuple[Batch, Pointer]:
+def batch_of(tape: Tape, store: Store, partition: int = 0) -> tuple[Batch, Pointer]:
     """What a task would write now, and the pointer that it saw."""
     seen, states = store.states(partition, tape.all_keys())
     records = tape.records[partition]
     decoded, _ = decode(records, tape.partitions)
     range_ = Range(partition, seen.offset + 1, records[-1].offset + 1, records)
-    return prepare(range_, decoded, seen, states, store.settings, fence), seen
+    return prepare(range_, decoded, seen, states, store.settings, seen.fence), seen
 
 
 def snapshot(seq_nr: int, *, key: str = KEY, life: int = 1, state: bytes = b'{"sum":1}') -> SnapshotRow:

@@ -8,7 +8,6 @@ import zlib
 import pytest
 
 from strandline.errors import Conflict, Corrupt, Unavailable
-from strandline.resolve import resolve
 from strandline.store.api import Store
 from strandline.testing.store_contract.made import (
     KEY,
@@ -105,12 +104,16 @@ class WritingContract(MadeStore):
         tape.append(KEY, ["a"])
         tape.append(KEY, ["b"], damaged="digest")
         tape.carry(store)
-        tape.append(KEY, ["c"])
-        batch, seen = batch_of(tape, store)
-        resolve(store, 0, tape.records[0][1].offset, "skip")
-        before = contents(store, tape.all_keys())
-        with pytest.raises(Unavailable) as refused:
-            store.write(batch, seen)
+        head = state(store, KEY)
+        assert isinstance(head, Head)
+        with tape.correcting(store):
+            tape.append(KEY, ["c"])
+            batch, seen = batch_of(tape, store)
+            offset, bad = tape.records[0][1].offset, events(store, KEY)[1]
+            store.amend(seen, resolved=offset, remove=[bad], head=(KEY, head._replace(prev=1)))
+            before = contents(store, tape.all_keys())
+            with pytest.raises(Unavailable) as refused:
+                store.write(batch, seen)
         assert refused.value.name == "Unavailable.serialization"
         assert refused.value.applied == "no"
         assert contents(store, tape.all_keys()) == before
@@ -122,13 +125,14 @@ class WritingContract(MadeStore):
         tape = Tape()
         tape.append(KEY, ["a"])
         tape.carry(store)
-        tape.append("order|other", ["x"])
-        tape.append(KEY, ["b", "c", "d"])
-        batch, _ = batch_of(tape, store)
-        wanted = batch.cuts[-1].events[1]
-        other = wanted._replace(body=wanted.body + b"!")
-        other = other._replace(digest=zlib.crc32(other.body, Life(KEY, 1).seed))
-        store.amend(store.pointers()[0], resolved=-1, replace=[other])
+        with tape.correcting(store):
+            tape.append("order|other", ["x"])
+            tape.append(KEY, ["b", "c", "d"])
+            batch, _ = batch_of(tape, store)
+            wanted = batch.cuts[-1].events[1]
+            other = wanted._replace(body=wanted.body + b"!")
+            other = other._replace(digest=zlib.crc32(other.body, Life(KEY, 1).seed))
+            store.amend(store.pointers()[0], resolved=-1, replace=[other])
         batch, seen = batch_of(tape, store)
         before = contents(store, tape.all_keys())
         if self.finds_conflicts:
@@ -137,7 +141,8 @@ class WritingContract(MadeStore):
             assert refused.value.name == "Corrupt.conflict"
             assert (refused.value.key, refused.value.seq_nr) == (KEY, 3)
             assert contents(store, tape.all_keys()) == before
-            store.amend(seen, resolved=-1, replace=[wanted])
+            with tape.correcting(store):
+                store.amend(seen, resolved=-1, replace=[wanted])
         tape.carry(store)  # the very row is no conflict
         assert numbers(events(store, KEY)) == [1, 2, 3, 4]
         assert numbers(events(store, "order|other")) == [1]
