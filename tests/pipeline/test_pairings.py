@@ -8,17 +8,24 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import takewhile
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from tests.pairings import Pairing, paired, pairing
 
-from strandline import Event, LeaseHeld, SeqNrConflict
+from strandline import Corrupt, Event, LeaseHeld, SeqNrConflict
 from strandline.connect import Strandline
+from strandline.journal.checks import new_id
+from strandline.log.api import Draft
 from strandline.pipeline import events as spark_events
+from strandline.pipeline.events import STREAM_OPTIONS, EventsStreamReader, Selection
 from strandline.pipeline.replicate import run
-from strandline.testing import raw_append
+from strandline.record import Content, content_digest, encode_header, encode_value
+from strandline.testing import carry, raw_append
+from strandline.values.actions import Append
+from strandline.values.payloads import JSON
 
 __all__ = ["paired", "pairing"]
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")]
@@ -90,7 +97,44 @@ def some_history(s: Strandline) -> list[str]:
     return [*KEYS, "late|1", "nobody|1"]
 
 
-@pytest.mark.req("J50", "J64", "J79", "J85", "J93", "J90", "J113", "RJ1", "RJ8", "RR1")
+def streamed(pairing: Pairing, **options: str) -> Iterator[list[Any]]:
+    """A stream's rows, one batch after the other, each from a new reader: nothing is kept but the offset.
+
+    The reader's own methods, as Spark calls them, without a JVM.
+    """
+    settings = {f"set.{name}": str(value) for name, value in pairing.settings.items()}
+    given = {"log": pairing.log, "store": pairing.store, **settings, **options}
+    offset: dict[str, int] | None = None
+    while True:
+        reader = EventsStreamReader(Selection.of(given, STREAM_OPTIONS))
+        start = reader.initialOffset() if offset is None else offset
+        offset = reader.latestOffset(start, reader.getDefaultReadLimit())
+        tasks = reader.partitions(start, offset)
+        yield [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
+
+
+def check_streams(pairing: Pairing, paired: Strandline, stored: set[tuple[str, int, int]]) -> None:
+    """A stream gives what the store has, each event once and by time, of every entity type or of one."""
+    latest, stream = streamed(pairing, start="latest"), streamed(pairing, rows_max="100")
+    assert next(latest) == []
+    batches = list(takewhile(bool, stream))
+    assert len(batches) > 1, "cut by the limit"
+    rows = [row for batch in batches for row in batch]
+    assert len(rows) == len(stored)
+    assert {(row["key"], row["life"], row["seq_nr"]) for row in rows} == stored
+    for partition in range(paired.log.partitions):
+        places = [(row["timestamp"], row["seq_nr"]) for row in rows if row["partition"] == partition]
+        assert places == sorted(places)
+    late = next(streamed(pairing, entity_type="late"))
+    assert [(row["key"], row["seq_nr"]) for row in late] == [("late|1", 11)]
+    paired.journal.append("shop|1", [Event("Opened", 1)])
+    assert next(stream) == next(latest) == [], "up to the pointers, and no event twice"
+    carry(paired)
+    for again in (stream, latest):
+        assert [(row["key"], row["seq_nr"]) for row in next(again)] == [("shop|1", 1)]
+
+
+@pytest.mark.req("J50", "J64", "J79", "J85", "J93", "J90", "J113", "J115", "RJ1", "RJ8", "RR1")
 @pytest.mark.timeout(300)
 def test_all_answers_are_the_same_before_and_after_the_pipeline(
     pairing: Pairing, paired: Strandline, spark: Any
@@ -120,6 +164,7 @@ def test_all_answers_are_the_same_before_and_after_the_pipeline(
     assert len(everything) == sum(map(len, before.values())) + 1
     told = sorted((row["key"], row["seq_nr"], row["life"], row["type"]) for row in everything if row["key"] in keys)
     assert told == sorted((key, event[0], event[2], event[3]) for key, events in before.items() for event in events)
+    check_streams(pairing, paired, {(row["key"], row["life"], row["seq_nr"]) for row in everything})
 
 
 @pytest.mark.req("J36", "J37", "J39", "RA9")
@@ -180,14 +225,42 @@ def test_reads_are_right_while_the_pipeline_runs_and_when_it_is_gone(
     assert stored(paired, KEYS[0]) == list(range(1, 32))
 
 
+def draft_of(key: str, partition: int, value: bytes) -> Draft:
+    """An append of two tagged events whose digest is that of another value."""
+    events = (("Placed", ("new",)), ("Paid", ()))
+    digest = content_digest(events, None, encode_value([Content(JSON, b"1", None)] * 2))
+    action = Append(key, events, new_id(), False, digest)
+    return Draft(partition, action, encode_header(action), value)
+
+
 @pytest.mark.req("J94", "J95", "J97", "RA12")
 @pytest.mark.timeout(300)
 def test_a_bad_record_stops_nobody(pairing: Pairing, paired: Strandline, spark: Any) -> None:
-    first = paired.journal.append(KEYS[0], [Event("Placed", 1)])
-    raw_append(paired, first.partition, key=KEYS[0], header=b"not ours", value=b"?")
-    paired.journal.append(KEYS[0], [Event("Paid", 2)])
-    assert numbers(paired, KEYS[0]) == [1, 2]
-    run(once=True, spark=spark, **pairing.where)
-    assert numbers(paired, KEYS[0]) == stored(paired, KEYS[0]) == [1, 2]
-    (listed,) = paired.store.quarantined()
-    assert (listed.partition, listed.key, listed.reason) == (first.partition, KEYS[0], "foreign")
+    """A header that nobody can read changes nothing. A bad value costs its payloads alone."""
+    key, values = KEYS[0], (b"no value", encode_value([Content(JSON, b"2", None)] * 2))
+    partition = paired.journal.append(key, [Event("Placed", 1)]).partition
+    raw_append(paired, partition, key=key, header=b"not ours", value=b"?")
+    for value in values:
+        paired.log.append([draft_of(key, partition, value)])
+    last = paired.journal.append(key, [Event("Sent", 6)])
+    assert last.first == 6
+    for carried in (False, True):
+        if carried:
+            run(once=True, spark=spark, **pairing.where)
+            assert stored(paired, key) == [1, 2, 3, 4, 5, 6]
+        found = list(paired.journal.read(key))
+        assert [(e.seq_nr, e.prev_seq_nr, e.damaged) for e in found] == [
+            (1, 0, False), (2, 1, True), (3, 2, True), (4, 3, True), (5, 4, True), (6, 5, False)
+        ]  # fmt: skip
+        assert [(e.type, e.tags) for e in found[1:3]] == [("Placed", ("new",)), ("Paid", ())]
+        assert [e.payload for e in (found[0], found[5])] == [1, 6]
+        for event, code in zip(found[1:5], ("undecodable", "undecodable", "digest", "digest"), strict=True):
+            for name in ("payload", "metadata"):
+                with pytest.raises(Corrupt) as touched:
+                    getattr(event, name)
+                assert (touched.value.code, touched.value.key, touched.value.seq_nr) == (code, key, event.seq_nr)
+    listed = [(row.partition, row.key, row.reason, row.value) for row in paired.store.quarantined()]
+    assert listed == [
+        (partition, key, reason, value)
+        for reason, value in zip(("foreign", "undecodable", "digest"), (b"?", *values), strict=True)
+    ]
