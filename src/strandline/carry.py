@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from strandline.errors import Corrupt, SchemaMismatch, Unavailable
+from strandline.errors import Corrupt, NotFound, SchemaMismatch, Unavailable
 from strandline.fold import Duplicate, Effect, EventsAppended, EventsDeleted, LifePurged, Refused, fold
 from strandline.log.api import Log
 from strandline.log.cursor import PAGE_BYTES
+from strandline.log.refusals import trimmed_away
 from strandline.plain import NOTHING, Plain, add_plain, plain_of
 from strandline.record import (
     VALUE_BYTES_MAX,
@@ -93,7 +94,10 @@ def carry_range(
     records: list[Record] = []
     size, at = 0, start
     while at < position:
-        page = log.read(partition, after=at - 1, to=position - 1, limit=PAGE_RECORDS, bytes_max=PAGE_BYTES)
+        try:
+            page = log.read(partition, after=at - 1, to=position - 1, limit=PAGE_RECORDS, bytes_max=PAGE_BYTES)
+        except NotFound as error:
+            raise trimmed_away(partition, at, error.earliest - 1) from None
         if page.position <= at:
             break
         records += page.records

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 import strandline
 from strandline import Event
 from strandline.connect import Strandline
-from strandline.errors import MissingEvent
-from strandline.pipeline.failures import from_text
+from strandline.errors import MissingEvent, Unavailable
+from strandline.pipeline.failures import TaskFailed, crossed, from_text
+from strandline.pipeline.held import Held
 from strandline.pipeline.log_source import ARROW_SCHEMA, SCHEMA, LogRange, LogRanges, LogReader, LogSource, tasks_of
 from strandline.pipeline.target import Target
 from strandline.pipeline.task import RESULT_ARROW_SCHEMA, carry_ranges
+from strandline.rows import Pointer
 from strandline.testing import carry
 
 KEYS = {4: "order|42", 5: "order|43", 7: "user|a|b"}
@@ -36,9 +39,14 @@ def target(tmp_path: Path, s: Strandline) -> Iterator[Target]:
     target.drop()
 
 
-def reader(target: Target, **options: object) -> LogReader:
-    texts = {name: json.dumps(value) for name, value in options.items()}
-    return LogReader({"target": target.to_json(), **texts})
+@pytest.fixture
+def held(tmp_path: Path) -> Held:
+    return Held.create(tmp_path, partitions=8)
+
+
+@pytest.fixture
+def source(target: Target, held: Held) -> Callable[[], LogReader]:
+    return lambda: LogReader({"target": target.to_json(), "held": held.path})
 
 
 def fill(s: Strandline, counts: dict[int, int]) -> None:
@@ -49,87 +57,178 @@ def fill(s: Strandline, counts: dict[int, int]) -> None:
 
 def carried(target: Target, fence: int, *ranges: LogRange) -> list[dict[str, Any]]:
     """What a task says of these ranges."""
-    batches = reader(target).read(LogRanges(list(ranges)))
+    batches = LogReader({"target": target.to_json(), "held": ""}).read(LogRanges(list(ranges)))
     return [row for out in carry_ranges(target, fence, batches) for row in out.to_pylist()]
 
 
-def spans(start: dict[str, int], end: dict[str, int]) -> dict[int, int]:
-    return {int(p): end[p] - start[p] for p in end if end[p] != start[p]}
+def planned(r: LogReader, start: dict[str, Any], end: dict[str, Any]) -> dict[int, tuple[int, int]]:
+    """Start and position of the ranges of a batch, by partition."""
+    return {
+        range_.partition: (range_.start, range_.position) for task in r.partitions(start, end) for range_ in task.ranges
+    }
 
 
-@pytest.mark.req("J80", "J87", "RR2")
-def test_ranges_start_at_the_pointers(s: Strandline, target: Target) -> None:
+def next_ranges(
+    r: LogReader, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+) -> dict[int, tuple[int, int]]:
+    start = start or r.initialOffset()
+    return planned(r, start, r.latestOffset(start, limit or ReadAllAvailable()))
+
+
+@pytest.mark.req("J80", "J81", "RR2")
+def test_every_batch_starts_at_the_pointers_whatever_spark_remembers(
+    s: Strandline, source: Callable[[], LogReader]
+) -> None:
     fill(s, {4: 3, 5: 2})
-    carry(s, partition=4)
-    start = reader(target).initialOffset()
-    assert list(start) == [str(p) for p in range(8)], "in order of partition"
-    assert start == {**{str(p): 0 for p in range(8)}, "4": 3}
+    carry(s, partition=4, limit=1)
+    r = source()
+    start = r.initialOffset()
+    end = r.latestOffset(start, ReadAllAvailable())
+    assert planned(r, start, end) == {4: (1, 3), 5: (0, 2)}
+    again = r.latestOffset(end, ReadAllAvailable())
+    assert again != end, "nothing of it was carried, so there is another batch"
+    assert planned(r, end, again) == {4: (1, 3), 5: (0, 2)}
+    carry(s, partition=5, limit=1)
+    assert next_ranges(r, again) == {4: (1, 3), 5: (1, 2)}
+    assert next_ranges(r, {"batch": 99, "ranges": [[4, 50, 60], [7, 0, 1]]}) == {4: (1, 3), 5: (1, 2)}
+    carry(s)
+    last = r.latestOffset(again, ReadAllAvailable())
+    assert last == again, "no batch where there is nothing to carry"
+    assert r.partitions(last, last) == []
+    fill(s, {5: 1})
+    assert next_ranges(source(), last) == {5: (2, 3)}, "a query that starts anew goes on there"
+
+
+@pytest.mark.req("J80", "RR2")
+def test_the_pointers_are_asked_for_once_a_batch(
+    s: Strandline, source: Callable[[], LogReader], target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = target.open().store
+    asked: list[int] = []
+    pointers = store.pointers
+
+    def count() -> list[Pointer]:
+        asked.append(1)
+        return pointers()
+
+    monkeypatch.setattr(store, "pointers", count)
+    fill(s, {4: 3, 5: 2})
+    r = source()
+    assert next_ranges(r, limit=r.getDefaultReadLimit()) == {4: (0, 3), 5: (0, 2)}
+    assert len(asked) == 1
+
+
+@pytest.mark.req("J87")
+def test_offsets_are_json_in_order_of_partition(s: Strandline, source: Callable[[], LogReader]) -> None:
+    fill(s, {7: 1, 4: 3, 5: 2})
+    r = source()
+    start = r.initialOffset()
+    end = r.latestOffset(start, ReadAllAvailable())
+    assert json.loads(json.dumps(end)) == end == {"batch": 1, "ranges": [[4, 0, 3], [5, 0, 2], [7, 0, 1]]}
 
 
 @pytest.mark.req("J86", "J87")
-def test_a_range_spans_no_more_than_the_limit(s: Strandline, target: Target) -> None:
+def test_a_range_spans_no_more_than_the_limit(s: Strandline, source: Callable[[], LogReader]) -> None:
     fill(s, {4: 12, 5: 3})
-    r = reader(target)
-    start = r.initialOffset()
-    assert spans(start, r.latestOffset(start, r.getDefaultReadLimit())) == {4: 5, 5: 3}
+    r = source()
+    assert next_ranges(r, limit=r.getDefaultReadLimit()) == {4: (0, 5), 5: (0, 3)}
 
 
 @pytest.mark.req("J87")
-def test_row_limits_and_all_available_are_honoured(s: Strandline, target: Target) -> None:
+def test_row_limits_and_all_available_are_honoured(s: Strandline, source: Callable[[], LogReader]) -> None:
     fill(s, {4: 12, 5: 3, 7: 1})
-    r = reader(target)
-    start = r.initialOffset()
-    assert sum(spans(start, r.latestOffset(start, ReadMaxRows(6))).values()) <= 6
-    assert spans(start, r.latestOffset(start, ReadMaxRows(1))) != {}
-    assert spans(start, r.latestOffset(start, ReadAllAvailable())) == {4: 12, 5: 3, 7: 1}
+    r = source()
+    assert sum(position - start for start, position in next_ranges(r, limit=ReadMaxRows(6)).values()) <= 6
+    assert next_ranges(r, limit=ReadMaxRows(1)) != {}
+    assert next_ranges(r) == {4: (0, 12), 5: (0, 3), 7: (0, 1)}
 
 
 @pytest.mark.req("J87")
-def test_an_available_now_run_freezes_its_end(s: Strandline, target: Target) -> None:
+def test_an_available_now_run_freezes_its_end(s: Strandline, source: Callable[[], LogReader]) -> None:
     fill(s, {4: 2})
-    r = reader(target)
+    r = source()
     start = r.initialOffset()
     r.prepareForTriggerAvailableNow()
     fill(s, {4: 2, 5: 1})
-    assert spans(start, r.latestOffset(start, ReadAllAvailable())) == {4: 2}
     end = r.latestOffset(start, ReadAllAvailable())
+    assert planned(r, start, end) == {4: (0, 2)}
+    carry(s)
     assert r.latestOffset(end, ReadAllAvailable()) == end
 
 
-def test_held_partitions_stay_where_they_are(s: Strandline, target: Target) -> None:
+@pytest.mark.req("J84")
+def test_a_partition_that_is_held_is_planned_again_from_its_pointer_afterwards(
+    s: Strandline, source: Callable[[], LogReader], held: Held
+) -> None:
     fill(s, {4: 2, 5: 1})
-    r = reader(target, held=[4])
-    start = r.initialOffset()
-    assert spans(start, r.latestOffset(start, ReadAllAvailable())) == {5: 1}
+    r = source()
+    held.put({4: time.monotonic() + 3600}, 8)
+    assert next_ranges(r) == {5: (0, 1)}
+    carry(s, partition=5)
+    fill(s, {5: 1})
+    assert next_ranges(r) == {5: (1, 2)}, "the same reader goes on with the others"
+    held.put({4: time.monotonic() - 1}, 8)
+    assert next_ranges(r) == {4: (0, 2), 5: (1, 2)}
+    held.put({}, 8)
+    assert next_ranges(r) == {4: (0, 2), 5: (1, 2)}
+
+
+@pytest.mark.req("J84")
+def test_nobody_waits_longer_than_a_partition_is_held(
+    s: Strandline, source: Callable[[], LogReader], held: Held, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(s, {4: 2})
+    waits: list[tuple[dict[int, int], float]] = []
+    monkeypatch.setattr(target.open().log, "wait", lambda after, timeout_s: waits.append((after, timeout_s)))
+    held.put({4: time.monotonic() + 0.2}, 8)
+    assert next_ranges(source()) == {}
+    ((after, wait_s),) = waits
+    assert 4 not in after
+    assert 0 < wait_s <= 0.2
 
 
 @pytest.mark.req("J87")
-def test_ranges_come_in_one_exact_schema(s: Strandline, target: Target) -> None:
+def test_ranges_come_in_one_exact_schema(s: Strandline, source: Callable[[], LogReader]) -> None:
     assert [name.split()[0] for name in SCHEMA.split(", ")] == ARROW_SCHEMA.names
     assert LogSource.name() == "strandline_log"
-    (batch,) = reader(target).read(LogRanges([LogRange(4, 1, 3), LogRange(5, 0, 2)]))
+    (batch,) = source().read(LogRanges([LogRange(4, 1, 3), LogRange(5, 0, 2)]))
     assert batch.schema.equals(ARROW_SCHEMA)
     assert [tuple(row.values()) for row in batch.to_pylist()] == [(4, 1, 3), (5, 0, 2)]
 
 
-@pytest.mark.req("RR7", "U6", "J32")
-def test_a_log_trimmed_past_a_pointer_is_said_at_the_start(s: Strandline, target: Target) -> None:
-    fill(s, {4: 5})
+@pytest.mark.req("RR7", "U6", "J32", "J84")
+def test_a_log_trimmed_past_a_pointer_is_its_partitions_failure(
+    s: Strandline, target: Target, source: Callable[[], LogReader]
+) -> None:
+    fill(s, {4: 5, 5: 1})
     s.log.trim(4, to=2, pointer=2, keep_after=2**62)
-    with pytest.raises(MissingEvent) as caught:
-        reader(target).initialOffset()
-    assert caught.value.name == "MissingEvent.log_trimmed"
-    assert (caught.value.partition, caught.value.first, caught.value.last) == (4, 0, 2)
+    lease = s.store.take_lease("test")
+    ranges = next_ranges(source())
+    assert ranges == {4: (0, 5), 5: (0, 1)}
+    lost, other = carried(target, lease.fence, *[LogRange(p, *ranges[p]) for p in (4, 5)])
+    assert (lost["partition"], lost["events"], lost["offset"]) == (4, 0, -1)
+    error = from_text(lost["error"])
+    assert isinstance(error, MissingEvent)
+    assert error.name == "MissingEvent.log_trimmed"
+    assert (error.partition, error.first, error.last) == (4, 0, 2)
+    assert (other["events"], other["error"]) == (1, None)
 
 
 @pytest.mark.req("J84")
-def test_an_error_of_a_range_is_its_result_and_no_failed_task(s: Strandline, target: Target) -> None:
-    fill(s, {4: 5})
-    s.log.trim(4, to=2, pointer=2, keep_after=2**62)
-    lease = s.store.take_lease("test")
-    (result,) = carried(target, lease.fence, LogRange(4, 0, 5))
-    assert (result["partition"], result["events"], result["offset"]) == (4, 0, -1)
-    assert "trimmed" in str(from_text(result["error"]))
+def test_what_fails_while_a_batch_is_planned_keeps_its_class(
+    source: Callable[[], LogReader], target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> list[Any]:
+        raise Unavailable("it is not there", code="away", hint="look", partition=3)
+
+    monkeypatch.setattr(target.open().store, "pointers", away)
+    with pytest.raises(TaskFailed) as caught:
+        next_ranges(source())
+    text = f"[STREAM_FAILED] Traceback\n  File x\nTaskFailed: {caught.value}\n\tat org.apache.spark.Thing(Thing.java:1)"
+    error = crossed(text)
+    assert isinstance(error, Unavailable)
+    assert (error.code, error.hint, error.facts) == ("away", "look", {"partition": 3})
+    assert crossed("[STREAM_FAILED] something else") is None
 
 
 @pytest.mark.req("J80", "J84")

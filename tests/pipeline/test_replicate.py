@@ -16,7 +16,7 @@ import pytest
 import strandline
 from strandline import Event
 from strandline.connect import Strandline
-from strandline.errors import LeaseHeld, SchemaMismatch, StrandlineError, Unsupported
+from strandline.errors import LeaseHeld, MissingEvent, SchemaMismatch, StrandlineError, Unsupported
 from strandline.pipeline import purge_expired, quarantine
 from strandline.pipeline.progress import Progress
 from strandline.pipeline.replicate import run
@@ -156,11 +156,28 @@ def test_a_running_pipeline_carries_and_marks_what_is_idle(url: str, s: Strandli
     assert sum(progress.events for progress in running.told) == 10
 
 
-@pytest.mark.req("J84", "J89", "RR12")
-def test_a_sick_partition_stops_no_other_and_heals_by_itself(
-    url: str, s: Strandline, spark: Any, tmp_path: Path
+@pytest.fixture
+def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The checkpoint folders of the queries that were started."""
+    started: list[str] = []
+    make = tempfile.mkdtemp
+
+    def mkdtemp(*args: Any, **options: Any) -> str:
+        folder = make(*args, **options)
+        if options.get("prefix") == "checkpoint-":
+            started.append(folder)
+        return folder
+
+    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
+    return started
+
+
+@pytest.mark.req("J84", "J89", "RR2", "RR12")
+def test_a_sick_partition_slows_no_other_and_heals_by_itself(
+    url: str, s: Strandline, spark: Any, tmp_path: Path, queries: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     sick = strandline.Key.of(KEYS[0]).partition(8)
+    well = next(key for key in KEYS if strandline.Key.of(key).partition(8) != sick)
     for key in KEYS:
         s.journal.append(key, [Event("Placed", 1)])
     run(url, once=True, spark=spark)
@@ -172,20 +189,89 @@ def test_a_sick_partition_stops_no_other_and_heals_by_itself(
     connection.execute(f"INSERT INTO journal VALUES ({marks})", tuple(other.values()))
     for key in KEYS:
         s.journal.append(key, [Event("Paid", 2)])
+
+    def tries() -> int:
+        return caplog.text.count(f"partition {sick} failed")
+
     with pipeline(url, spark) as running:
-        until(lambda: lag(s) == sum(strandline.Key.of(key).partition(8) == sick for key in KEYS))
-        until(lambda: any(p.error for progress in running.told for p in progress.partitions))
-        assert s.store.pointers()[sick].offset < s.log.newest()[sick]
+        until(tries)
+        queries.clear()
+        numbers = range(3, 23)
+        for _ in numbers:
+            s.journal.wait_replicated(s.journal.append(well, [Event("Paid", 2)]), timeout_s=60)
+        until(lambda: tries() >= 4)
+        assert queries == [], "the query goes on, and with it all others"
+        assert tries() < len(numbers) / 2, "it is held back, so most batches are without it"
         said = [partition.last_error for partition in s.status().partitions]
         assert [error is not None for error in said] == [partition == sick for partition in range(8)]
         assert "another content" in str(said[sick])
+        assert s.store.pointers()[sick].offset < s.log.newest()[sick]
         connection.execute("DELETE FROM journal WHERE key = ? AND seq_nr = 2", (KEYS[0],))
         until(lambda: lag(s) == 0)
         until(lambda: all(partition.last_error is None for partition in s.status().partitions))
+        assert queries == []
     errors = {p.partition for progress in running.told for p in progress.partitions if p.error}
     assert errors == {sick}
-    assert stored(s) == {key: [1, 2] for key in KEYS}
+    assert stored(s) == {**{key: [1, 2] for key in KEYS}, well: [1, 2, *numbers]}
     connection.close()
+
+
+@pytest.mark.req("J84", "J85", "RR7", "U6")
+def test_a_trimmed_partition_stops_no_other(url: str, s: Strandline, spark: Any, queries: list[str]) -> None:
+    lost = strandline.Key.of(KEYS[0]).partition(8)
+    well = [key for key in KEYS if strandline.Key.of(key).partition(8) != lost]
+    for key in KEYS:
+        s.journal.append(key, [Event("Placed", 1)])
+    s.log.trim(lost, to=1, pointer=1, keep_after=2**62)
+    with pytest.raises(MissingEvent) as caught:
+        run(url, once=True, spark=spark, append_timeout_s=0.5)
+    assert (caught.value.name, caught.value.exit_code) == ("MissingEvent.log_trimmed", 5)
+    assert (caught.value.partition, caught.value.first, caught.value.last) == (lost, 0, 1)
+    assert not caught.value.retryable
+    assert stored(s) == {key: [1] for key in well}, "the others are carried"
+    queries.clear()
+    with pipeline(url, spark):
+        s.journal.wait_replicated(s.journal.append(well[0], [Event("Paid", 2)]), timeout_s=60)
+        until(lambda: s.status().partitions[lost].last_error)
+        s.journal.wait_replicated(s.journal.append(well[0], [Event("Paid", 3)]), timeout_s=60)
+        said = [partition.last_error for partition in s.status().partitions]
+        assert [error is not None for error in said] == [partition == lost for partition in range(8)]
+        assert "trimmed" in str(said[lost])
+    assert len(queries) == 1
+
+
+@pytest.mark.req("J84")
+@pytest.mark.parametrize("once", [True, False])
+def test_what_fails_while_batches_are_planned_keeps_its_class(
+    url: str, s: Strandline, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: bool
+) -> None:
+    """The folder goes away after the driver has looked at it, so that it is the stream's source that finds out."""
+    s.journal.append(KEYS[0], [Event("Placed", 1)])
+    make = tempfile.mkdtemp
+
+    def mkdtemp(*args: Any, **options: Any) -> str:
+        if (tmp_path / "shop").exists():
+            (tmp_path / "shop").rename(tmp_path / "elsewhere")
+        return make(*args, **options)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
+    with pytest.raises(StrandlineError) as caught:
+        run(url, once=once, spark=spark)
+    monkeypatch.undo()
+    (tmp_path / "elsewhere").rename(tmp_path / "shop")
+    assert "Traceback" not in str(caught.value)
+    assert caught.value.name == "SchemaMismatch.no_schema"
+
+
+@pytest.mark.req("J84")
+def test_what_a_caller_raises_comes_back_as_it_is(url: str, s: Strandline, spark: Any) -> None:
+    s.journal.append(KEYS[0], [Event("Placed", 1)])
+
+    def refuse(_: Progress) -> None:
+        raise ZeroDivisionError("the caller's own")
+
+    with pytest.raises(ZeroDivisionError, match="own"):
+        run(url, once=True, spark=spark, progress=refuse)
 
 
 @pytest.mark.req("J85", "RR12", "J84")

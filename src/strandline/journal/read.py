@@ -23,6 +23,7 @@ from strandline.journal.plan import Plan, chained, plan
 from strandline.journal.tail import Tail, TailEvent
 from strandline.log.api import Draft, ExactLog, InexactLog, Log, Recorded
 from strandline.log.cursor import PAGE_BYTES, Cursor
+from strandline.log.refusals import trimmed_away
 from strandline.record import encode_header
 from strandline.rows import Pointer, life_of
 from strandline.settings import Settings
@@ -307,18 +308,6 @@ def _missing(key: str, seq_nr: int) -> MissingEvent:
 def _changed(key: str) -> ReadConflict:
     return ReadConflict(
         f"{key} was deleted or purged while it was read", code="journal_changed", hint="read it again", key=key
-    )
-
-
-def trimmed_away(partition: int, first: int, last: int) -> MissingEvent:
-    """What the log forgot before the store had it."""
-    return MissingEvent(
-        f"partition {partition}: offsets {first} to {last} were trimmed before the pipeline carried them",
-        code="log_trimmed",
-        hint="restore log and store from one backup; let the pipeline run at least once per log_retention_s",
-        partition=partition,
-        first=first,
-        last=last,
     )
 
 

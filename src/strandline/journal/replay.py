@@ -12,10 +12,11 @@ from heapq import merge
 
 from strandline.errors import NotFound
 from strandline.journal.plan import Plan, plan
-from strandline.journal.read import Reader, Reading, trimmed_away
+from strandline.journal.read import Reader, Reading
 from strandline.journal.tail import EVENT_OVERHEAD_BYTES, Tail
 from strandline.log.api import Log
 from strandline.log.cursor import PAGE_BYTES, Cursor
+from strandline.log.refusals import trimmed_away
 from strandline.record import Record
 from strandline.rows import Pointer
 from strandline.settings import Settings

@@ -1,11 +1,22 @@
-"""Failures: how an error travels from a Spark task to the driver, as text in its result row."""
+"""Failures: how an error travels to the driver: from a Spark task as text in its result row, from the stream's source
+as text inside Spark's own, which is pages long and knows nothing of our classes.
+"""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final, TypeVar
 
 import orjson
 
 import strandline.errors
 from strandline.errors import StrandlineError
+
+T = TypeVar("T")
+CROSSING: Final = "strandline-error:"
+_CROSSED: Final = re.compile(re.escape(CROSSING) + r"(\{.*\})$", re.MULTILINE)
 
 
 class TaskFailed(Exception):
@@ -34,3 +45,22 @@ def from_text(text: str) -> Exception:
     if isinstance(cls, type) and issubclass(cls, StrandlineError) and "code" in said:
         return cls(said["message"], code=said["code"], hint=said["hint"], applied=said["applied"], **said["facts"])
     return TaskFailed(f"{said['class']}: {said['message']}")
+
+
+def crossing(method: Callable[..., T]) -> Callable[..., T]:
+    """A method that Spark calls in another process: its errors come with text that `crossed` finds."""
+
+    @wraps(method)
+    def call(*args: Any) -> T:
+        try:
+            return method(*args)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the driver decides
+            raise TaskFailed(CROSSING + to_text(error)) from None
+
+    return call
+
+
+def crossed(text: str) -> Exception | None:
+    """The error that a method marked with `crossing` raised, from the text that Spark made of it; None if none did."""
+    found = _CROSSED.search(text)
+    return from_text(found[1]) if found else None

@@ -2,14 +2,17 @@
 
 A row is a range of one partition: which records, not the records. The task that gets it reads them from the log itself,
 so that no byte of them goes through a JVM, there and back, only to reach the next process on the same machine. A task
-has one range if it is long, several if they are short, or if more tasks would only wait for each other. Ranges start at
-the store's pointers, whatever Spark remembers.
-Offsets are positions, as JSON in order of partition. Nothing is kept between calls but the end that an available-now
-run froze.
+has one range if it is long, several if they are short, or if more tasks would only wait for each other.
+
+Each batch is planned from the store's pointers, which are asked for once, whatever Spark remembers: what failed is
+planned again from where it stands, once the driver no longer holds it back. So an offset is no position. It is the
+number of a batch and the ranges that were planned for it, as JSON in order of partition; where nothing is planned it
+stays the same. Nothing is kept between calls but the end that an available-now run froze.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +27,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from strandline.errors import MissingEvent
+from strandline.pipeline.failures import crossing
+from strandline.pipeline.held import Held
 from strandline.pipeline.target import Target
 
 NAME = "strandline_log"
@@ -34,14 +38,15 @@ IDLE_WAIT_S = 0.25
 TASK_RECORDS = 500
 """Ranges are put into one task up to so many records."""
 
-Positions = dict[str, int]
+Offset = dict[str, Any]
+"""`batch`, a number that grows; `ranges`, a list of (partition, start, position)."""
 
 
 class LogSource(DataSource):
     """Format `strandline_log`: what `pipeline run` reads.
 
-    Options: `target`; `held`, partitions to leave alone; `ends`, positions where an available-now run ends; `slots`,
-    how many tasks run at once.
+    Options: `target`; `held`, the file that says which partitions to leave alone; `ends`, positions where an
+    available-now run ends; `slots`, how many tasks run at once.
     """
 
     @classmethod
@@ -84,40 +89,42 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self.target = Target.from_json(options["target"])
-        self.held: list[int] = orjson.loads(options.get("held", "[]"))
+        self.held = Held(options["held"])
         self.ends: list[int] | None = orjson.loads(options.get("ends", "null"))
         self.slots: int | None = orjson.loads(options.get("slots", "null"))
         self.frozen: list[int] | None = None
 
-    def initialOffset(self) -> Positions:  # noqa: N802
-        s = self.target.open()
-        pointers = [pointer.offset + 1 for pointer in s.store.pointers()]
-        for partition, (position, oldest) in enumerate(zip(pointers, s.log.oldest(), strict=True)):
-            if oldest > position:
-                raise _trimmed(partition, position, oldest - 1)
-        return _positions(pointers)
+    def initialOffset(self) -> Offset:  # noqa: N802
+        return {"batch": 0, "ranges": []}
 
+    @crossing
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self.frozen = self.ends or self._ends()
 
+    @crossing
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         s = self.target.open()
         return ReadMaxRows(s.settings.batch_actions_max * s.log.partitions)
 
-    def latestOffset(self, start: Positions, limit: ReadLimit) -> Positions:  # noqa: N802
-        positions = [start[str(partition)] for partition in range(len(start))]
-        ends = self._planned(positions, limit)
-        if ends == positions and self.frozen is None:
-            after = {p: position - 1 for p, position in enumerate(positions) if p not in self.held}
-            if self.target.open().log.wait(after, IDLE_WAIT_S):
-                ends = self._planned(positions, limit)
-        return _positions(ends)
+    @crossing
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        s = self.target.open()
+        now = time.monotonic()
+        held = self.held.get(now)
+        positions = {
+            pointer.partition: pointer.offset + 1 for pointer in s.store.pointers() if pointer.partition not in held
+        }
+        ranges = self._planned(positions, limit)
+        if not ranges and self.frozen is None:
+            after = {partition: position - 1 for partition, position in positions.items()}
+            if s.log.wait(after, min([IDLE_WAIT_S, *[until - now for until in held.values()]])):
+                ranges = self._planned(positions, limit)
+        if not ranges:
+            return start
+        return {"batch": start["batch"] + 1, "ranges": [[r.partition, r.start, r.position] for r in ranges]}
 
-    def reportLatestOffset(self) -> Positions:  # noqa: N802
-        return _positions(self._ends())
-
-    def partitions(self, start: Positions, end: Positions) -> Sequence[LogRanges]:
-        return tasks_of([LogRange(int(p), start[p], end[p]) for p in end if end[p] > start[p]], self.slots)
+    def partitions(self, start: Offset, end: Offset) -> Sequence[LogRanges]:
+        return tasks_of([LogRange(*range_) for range_ in end["ranges"]], self.slots) if end != start else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, LogRanges):
@@ -131,15 +138,14 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self) -> list[int]:
         return [offset + 1 for offset in self.target.open().log.newest()]
 
-    def _planned(self, positions: list[int], limit: ReadLimit) -> list[int]:
-        ends = self.frozen or self._ends()
+    def _planned(self, positions: dict[int, int], limit: ReadLimit) -> list[LogRange]:
+        """The next ranges of these partitions."""
+        newest = self.frozen or self._ends()
+        ends = {partition: newest[partition] for partition in positions}
         if not isinstance(limit, ReadAllAvailable):
             rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
             ends = _limited(positions, ends, rows, self.target.open().settings.batch_actions_max)
-        return [
-            position if partition in self.held else max(position, end)
-            for partition, (position, end) in enumerate(zip(positions, ends, strict=True))
-        ]
+        return [LogRange(p, position, ends[p]) for p, position in positions.items() if ends[p] > position]
 
 
 def tasks_of(ranges: list[LogRange], slots: int | None = None) -> list[LogRanges]:
@@ -164,26 +170,11 @@ def tasks_of(ranges: list[LogRange], slots: int | None = None) -> list[LogRanges
     return shared
 
 
-def _limited(positions: list[int], ends: list[int], rows_max: int | None, span_max: int) -> list[int]:
+def _limited(positions: dict[int, int], ends: dict[int, int], rows_max: int | None, span_max: int) -> dict[int, int]:
     """Ends cut to `span_max` offsets a partition and `rows_max` in all, fairly: the smallest backlog first."""
-    spans = [min(max(end - position, 0), span_max) for position, end in zip(positions, ends, strict=True)]
-    left = sum(spans) if rows_max is None else rows_max
-    for served, partition in enumerate(sorted(range(len(spans)), key=spans.__getitem__)):
+    spans = {p: min(max(ends[p] - position, 0), span_max) for p, position in positions.items()}
+    left = sum(spans.values()) if rows_max is None else rows_max
+    for served, partition in enumerate(sorted(spans, key=spans.__getitem__)):
         spans[partition] = min(spans[partition], -(-left // (len(spans) - served)))
         left -= spans[partition]
-    return [position + span for position, span in zip(positions, spans, strict=True)]
-
-
-def _positions(positions: Sequence[int]) -> Positions:
-    return {str(partition): position for partition, position in enumerate(positions)}
-
-
-def _trimmed(partition: int, first: int, last: int) -> MissingEvent:
-    return MissingEvent(
-        f"partition {partition}: the log was trimmed past the pointer, offsets {first} to {last} are lost",
-        code="log_trimmed",
-        hint="restore log and store from one backup",
-        partition=partition,
-        first=first,
-        last=last,
-    )
+    return {p: position + spans[p] for p, position in positions.items()}

@@ -1,19 +1,21 @@
 """Replicate: carry the log into the store, on Spark.
 
-                 ┌────────────────────────────────────────────────────────────┐
-                 ▼                                                            │ a partition failed, or its
-    take lease ─▶ query from the pointers ─▶ batch ─▶ batch ─▶ … ─▶ end query ─┘ back-off is over
-                                                     │
-                                                     └─▶ stopped, or `once` is done ─▶ give the lease back
+                 ┌────────────────────────────────────┐
+                 ▼                                    │ Spark broke it, or log or store are away
+    take lease ─▶ query ─▶ batch ─▶ batch ─▶ … ─▶ end ─┘
+                                                  │
+                                                  └─▶ stopped, or `once` is done ─▶ give the lease back
 
-Each batch is one range per partition, carried by a task that never fails: its error is its result. What is done is
-decided by the pointers in the store; the query's checkpoint is a temporary folder that nobody needs.
+Each batch is one range per partition, from its pointer, carried by a task that never fails: its error is its result. A
+partition that failed is held back for a while, then planned again; the others go on. What is done is decided by the
+pointers in the store; the query's checkpoint is a temporary folder that nobody needs.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -31,7 +33,8 @@ from strandline.connect import Strandline
 from strandline.errors import LeaseLost, StrandlineError, Unavailable, Unsupported
 from strandline.journal.retention import trim
 from strandline.pipeline import jvm, log_source, marks, session
-from strandline.pipeline.failures import TaskFailed, from_text
+from strandline.pipeline.failures import crossed, from_text
+from strandline.pipeline.held import Held
 from strandline.pipeline.progress import PartitionProgress, Progress
 from strandline.pipeline.target import Target
 from strandline.pipeline.task import RESULT_SCHEMA, Result, carry_ranges
@@ -45,7 +48,7 @@ BACK_OFF_S, BACK_OFF_MAX_S = 0.1, 5.0
 LOOK_S = 0.1
 TRIM_EVERY_S = 60.0
 BROKEN_QUERIES_MAX = 5
-"""So often in a row a query may break while log and store are well."""
+"""So often in a row a query may break, without a batch in between, while log and store are well."""
 AWAY_WAIT_S = 1.0
 
 _logger = logging.getLogger(__name__)
@@ -53,11 +56,16 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Failure:
-    """A partition that failed: how often in a row, why, and when it is tried again."""
+    """A partition that failed: why, how often in a row, since when, and when it is tried again."""
 
     error: Exception
     times: int
+    since: float
     until: float
+
+
+class SparkBroke(Exception):
+    """Something of Spark's own failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +162,9 @@ class Replicator:
         self.actions = self.events = self.batches = 0
         self.failures: dict[int, Failure] = {}
         self.fatal: Exception | None = None
+        self._reported: dict[int, str] = {}
+        self._held = Held.create(self._place, s.log.partitions)
         self._ending = threading.Event()
-        self._patient = False
         self.spark.dataSource.register(log_source.LogSource)
 
     def run(self) -> None:
@@ -165,91 +174,93 @@ class Replicator:
         broken = 0
         try:
             while not self.stop.is_set():
-                held = self._held()
-                query = self._start(held)
-                self._watch(query, until=min((self.failures[p].until for p in held), default=float("inf")))
-                broken = self._end(query, broken)
+                broken = self._query(None, broken)
         finally:
             self._ending.set()
             self.stop.set()
             keeper.join()
+            self._held.remove()
 
     def run_once(self) -> None:
         """Carry up to the ends of now, write marks, carry up to them."""
-        self._patient = True
-        self._carry_to([offset + 1 for offset in self.s.log.newest()])
-        wanted = marks.behind(self.s.store.pointers())
-        if wanted and not self.stop.is_set():
-            marks.write(self.s.log, wanted)
+        try:
             self._carry_to([offset + 1 for offset in self.s.log.newest()])
+            wanted = marks.behind(self.s.store.pointers())
+            if wanted and not self.stop.is_set():
+                marks.write(self.s.log, wanted)
+                self._carry_to([offset + 1 for offset in self.s.log.newest()])
+        finally:
+            self._held.remove()
 
     def _carry_to(self, ends: list[int]) -> None:
-        give_up = None
+        """Carry up to these positions. What is left when all that is left has failed for too long is raised."""
         broken = 0
         while not self.stop.is_set():
-            if all(pointer.offset + 1 >= end for pointer, end in zip(self.s.store.pointers(), ends, strict=True)):
+            left = [
+                pointer.partition
+                for pointer, end in zip(self.s.store.pointers(), ends, strict=True)
+                if pointer.offset + 1 < end
+            ]
+            if not left:
                 return
-            query = self._start([], ends)
-            self._watch(query)
-            broken = self._end(query, broken)
-            if self.failures:
-                give_up = give_up or time.monotonic() + self.s.settings.append_timeout_s
-                worst = max(self.failures.values(), key=lambda failure: failure.times)
-                if time.monotonic() >= give_up:
-                    raise worst.error
-                self.stop.wait(max(0.0, worst.until - time.monotonic()))
+            failed = [self.failures[partition] for partition in left if partition in self.failures]
+            if len(failed) == len(left):
+                now = time.monotonic()
+                if all(now - failure.since >= self.s.settings.append_timeout_s for failure in failed):
+                    raise max(failed, key=lambda failure: failure.times).error
+                self.stop.wait(max(0.0, min(failure.until for failure in failed) - now))
+            broken = self._query(ends, broken)
 
     # ------------------------------------------------------------ one query
 
-    def _start(self, held: list[int], ends: list[int] | None = None) -> StreamingQuery:
+    def _query(self, ends: list[int] | None, broken: int) -> int:
+        """Run a query until it ends, or is to end; how many in a row have broken by now."""
         self._ending.clear()
-        self._folder = tempfile.mkdtemp(prefix="checkpoint-", dir=self._place)
-        stream = self.spark.readStream.format(log_source.NAME).option("target", self.target.to_json())
-        stream = stream.option("held", orjson.dumps(held).decode()).option("ends", orjson.dumps(ends).decode())
-        context = self.spark.sparkContext
-        slots = context.defaultParallelism if session.is_local(context.master) else None  # elsewhere they come and go
-        stream = stream.option("slots", orjson.dumps(slots).decode())
-        writer = stream.load().writeStream.foreachBatch(self._batch).option("checkpointLocation", self._folder)
-        if ends is not None:
-            return writer.trigger(availableNow=True).start()
-        return writer.options(**session.UNLOGGED).trigger(processingTime="0 seconds").start()
-
-    def _watch(self, query: StreamingQuery, until: float = float("inf")) -> None:
-        while query.isActive and not self.stop.is_set() and not self._ending.is_set() and time.monotonic() < until:
+        self._broken_by: Exception | None = None
+        before = self.batches
+        folder = tempfile.mkdtemp(prefix="checkpoint-", dir=self._place)
+        query = self._start(folder, ends)
+        while query.isActive and not self.stop.is_set() and not self._ending.is_set():
             self._ending.wait(LOOK_S)
-
-    def _end(self, query: StreamingQuery, broken: int) -> int:
-        """Stop a query and look at how it ended; how many in a row have broken by now."""
         ended_itself = not query.isActive
         self._ending.set()
         query.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         if self.fatal is not None:
             raise self.fatal
         error = query.exception() if ended_itself else None
         if error is None:
             return 0
-        if not self._patient and (away := self._away()) is not None:
-            _logger.warning("the pipeline waits: %s", away)
+        why = self._broken_by or crossed(str(error)) or SparkBroke(_last_words(error))
+        return self._broke(why, broken if self.batches == before else 0, patient=ends is None)
+
+    def _start(self, folder: str, ends: list[int] | None) -> StreamingQuery:
+        stream = self.spark.readStream.format(log_source.NAME).option("target", self.target.to_json())
+        stream = stream.option("held", self._held.path).option("ends", orjson.dumps(ends).decode())
+        context = self.spark.sparkContext
+        slots = context.defaultParallelism if session.is_local(context.master) else None  # elsewhere they come and go
+        stream = stream.option("slots", orjson.dumps(slots).decode())
+        writer = stream.load().writeStream.foreachBatch(self._batch).option("checkpointLocation", folder)
+        if ends is not None:
+            return writer.trigger(availableNow=True).start()
+        return writer.options(**session.UNLOGGED).trigger(processingTime="0 seconds").start()
+
+    def _broke(self, error: Exception, broken: int, *, patient: bool) -> int:
+        """What follows when a query broke: an error that would come again is raised, others are waited for."""
+        if isinstance(error, StrandlineError) and not error.retryable:
+            raise error
+        if patient and isinstance(error, Unavailable):
+            _logger.warning("the pipeline waits: %s", error)
             self.stop.wait(AWAY_WAIT_S)
             return 0
         if broken + 1 >= BROKEN_QUERIES_MAX:
             raise _ended(error)
-        _logger.warning("the query broke and is started again from the pointers: %s", _first_line(error))
+        _logger.warning("the query broke and is started again from the pointers: %s", error)
         self.stop.wait(min(BACK_OFF_MAX_S, BACK_OFF_S * 2**broken))
         return broken + 1
 
-    def _away(self) -> Unavailable | None:
-        """Why log or store cannot be reached, if they cannot. Then the query is started again as often as need be."""
-        try:
-            self.s.log.newest()
-            self.s.store.pointers()
-        except Unavailable as error:
-            return error
-        return None
-
     def _batch(self, frame: DataFrame, _batch_id: int) -> None:
-        if self.stop.is_set() or (self._ending.is_set() and not self._patient):
+        if self.stop.is_set() or self._ending.is_set():
             return
         started = time.monotonic()
         mapped = frame.mapInArrow(partial(carry_ranges, self.target, self.lease.fence), RESULT_SCHEMA)
@@ -258,11 +269,19 @@ class Replicator:
         except Exception as error:  # noqa: BLE001 - Spark's own errors are pages long, and it chokes on them
             if self._ending.is_set() or self.stop.is_set():
                 return
-            raise TaskFailed(_first_line(error)) from None
-        self._take(results)
-        self.batches += 1
-        if self.progress is not None:
-            self.progress(self._progress(time.monotonic() - started))
+            self._broken_by = SparkBroke(_last_words(error))
+            raise self._broken_by from None
+        try:
+            self._take(results)
+            self.batches += 1
+            if self.progress is not None:
+                self.progress(self._progress(time.monotonic() - started))
+        except Exception as error:
+            self._broken_by = error
+            if isinstance(error, StrandlineError):
+                raise
+            self.fatal = error  # a caller's own, or a bug
+            self._ending.set()
 
     # ------------------------------------------------------------ results
 
@@ -271,36 +290,31 @@ class Replicator:
         self._last_events = sum(result.events for result in results)
         self.actions += self._last_actions
         self.events += self._last_events
-        before = self._errors()
         for result in results:
             if result.error is None:
                 self.failures.pop(result.partition, None)
             else:
                 self._failed(result.partition, from_text(result.error))
-        if self._errors() != before:
-            self.s.store.report(self.lease.fence, self._errors())
+        self._held.put({p: failure.until for p, failure in self.failures.items()}, self.s.log.partitions)
+        errors = self._errors()
+        if errors != self._reported:
+            self.s.store.report(self.lease.fence, errors)
+            self._reported = errors
 
     def _failed(self, partition: int, error: Exception) -> None:
         if isinstance(error, LeaseLost):
             self.fatal = error
             self._ending.set()
             return
+        now = time.monotonic()
         before = self.failures.get(partition)
-        if before is not None and isinstance(error, Unavailable) and error.code == "serialization":
-            return  # it stands after a failed range of the same query
         times = before.times + 1 if before else 1
-        wait_s = min(BACK_OFF_MAX_S, BACK_OFF_S * 2 ** (times - 1))
-        self.failures[partition] = Failure(error, times, time.monotonic() + wait_s)
+        wait_s = min(BACK_OFF_MAX_S, BACK_OFF_S * 2 ** min(times - 1, 10))
+        self.failures[partition] = Failure(error, times, before.since if before else now, now + wait_s)
         _logger.warning("partition %d failed and is tried again in %.1f s: %s", partition, wait_s, error)
-        if not self._patient:
-            self._ending.set()
 
     def _errors(self) -> dict[int, str]:
         return {partition: str(failure.error) for partition, failure in self.failures.items()}
-
-    def _held(self) -> list[int]:
-        now = time.monotonic()
-        return sorted(partition for partition, failure in self.failures.items() if failure.until > now)
 
     def _progress(self, seconds: float) -> Progress:
         status = self.s.status()
@@ -345,14 +359,21 @@ class Replicator:
 
 
 def _ended(error: Exception) -> Exception:
-    if isinstance(error, (StrandlineError, TaskFailed)):
+    if not isinstance(error, SparkBroke):
         return error
     return Unavailable(
-        f"Spark ended the query: {_first_line(error)}",
+        f"Spark ended the query: {error}",
         code="away",
         hint="see `strandline doctor`; what was carried is safe, run it again",
     )
 
 
-def _first_line(error: object) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:300]
+def _last_words(error: object) -> str:
+    """What an error of Spark's says, in one line: where Python failed inside, what Python said last."""
+    lines = str(error).strip().splitlines() or [""]
+    if "Traceback (most recent call last):" in str(error):
+        lines = [line for line in lines if _SAID.match(line)][-1:] or lines
+    return lines[0][:300]
+
+
+_SAID = re.compile(r"[\w.]+(Error|Exception|Failed)\b.*")
