@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from tests.acceptance.cli_call import appended, call, lines, placed, run
 
 import strandline
+from strandline.pipeline import marks
 from strandline.testing import carry, raw_append
 
 KEY = "order|42"
@@ -260,6 +262,36 @@ def test_status(url: str) -> None:
     carried(url)
     (after,) = call("status", "--url", url, "--json").lines
     assert after["partitions"][PARTITION]["lag_actions"] == 0
+    assert "strandline  up to date\n" in call("status", "--url", url).out
+    with strandline.connect(url) as s:
+        marks.write(s.log, dict.fromkeys(range(8), 0))
+    carried(url)
+    said = call("status", "--url", url).out
+    assert re.search(r"^strandline  up to date, at \S+ \S+Z$", said, re.MULTILINE)
+    assert " ago" not in said
+    appended(url)
+    assert re.search(r"^strandline  \S+ \S+Z, \d\S* s ago$", call("status", "--url", url).out, re.MULTILINE)
+
+
+@pytest.mark.req("RR7")
+def test_a_lost_range_is_seen_by_status_and_doctor(url: str) -> None:
+    appended(url, 1, key=KEY)
+    with strandline.connect(url) as s:
+        s.log.trim(PARTITION, to=0, pointer=0, keep_after=2**62)
+    (found,) = call("status", "--url", url, "--json").lines
+    assert found["partitions"][PARTITION]["lost"] == [0, 0]
+    said = call("status", "--url", url).out
+    assert "up to date" not in said
+    header, *rows = said.splitlines()
+    assert "lost" in header
+    assert "0..0" in rows[PARTITION]
+    assert f"warning: partition {PARTITION}: offsets 0 to 0 are lost" in said
+    doctor = call("doctor", "--url", url, "--json")
+    (journal,) = [line for line in doctor.lines if line["name"] == "journal"]
+    assert doctor.code == 7
+    assert journal["state"] == "wrong"
+    assert f"partition {PARTITION}: offsets 0 to 0" in journal["found"]
+    assert "backup" in journal["remedy"]
 
 
 def test_schema(url: str) -> None:

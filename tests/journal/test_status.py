@@ -12,6 +12,7 @@ from strandline import Event, InvalidInput, Key
 from strandline.connect import Strandline
 from strandline.errors import StrandlineError
 from strandline.journal.retention import trim
+from strandline.rows import Pointer
 from strandline.testing import FakeClock, carry, raw_append
 from tests.journal.worlds import BACKENDS, events, needs_exact, seq_nrs, world
 
@@ -148,14 +149,57 @@ def test_trim_is_harmless_on_a_new_store(s: Strandline) -> None:
     assert seq_nrs(s.journal.read(key_of(0))) == [1]
 
 
+@pytest.mark.req("J89")
+def test_up_to_date(s: Strandline, clock: FakeClock) -> None:
+    assert s.status().up_to_date
+    s.journal.append(key_of(0), events(1))
+    assert not s.status().up_to_date
+    carry(s)
+    s.journal.mark(key_of(0))
+    clock.advance(1080)
+    assert s.status().up_to_date
+
+
+@pytest.mark.req("RR7", "J89")
+@pytest.mark.parametrize("to", [2, 3])
+def test_a_lost_range_is_shown(s: Strandline, to: int) -> None:
+    """Some of what was not carried was trimmed, or all of it: then nothing waits, and all is not well."""
+    for number in range(4):
+        s.journal.append(key_of(0), events(number))
+    carry(s, limit=1)
+    s.log.trim(0, to=to, pointer=to, keep_after=2**62)
+    status = s.status()
+    assert [p.lost for p in status.partitions] == [(1, to), None]
+    assert status.partitions[0].lag_actions == 3 - to
+    assert not status.up_to_date
+    (warning,) = status.warnings
+    assert warning.startswith(f"partition 0: offsets 1 to {to} are lost")
+
+
+@pytest.mark.req("J89")
+def test_what_is_carried_and_trimmed_under_a_look_is_not_lost(s: Strandline, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        s.journal.append(key_of(0), events(number))
+    pointers = s.store.pointers
+
+    def then_carried_and_trimmed() -> list[Pointer]:
+        seen = pointers()
+        monkeypatch.undo()
+        carry(s)
+        s.log.trim(0, to=2, pointer=3, keep_after=2**62)
+        return seen
+
+    monkeypatch.setattr(s.store, "pointers", then_carried_and_trimmed)
+    status = s.status()
+    assert s.log.oldest()[0] == 3
+    assert (status.partitions[0].lost, status.warnings) == (None, ())
+
+
 @pytest.mark.req("RR7")
-def test_a_lost_tail_is_shown(s: Strandline) -> None:
+def test_a_lost_tail_is_no_head(s: Strandline) -> None:
     needs_exact(s, "the heads cache may still have it; see test_inexact")
     s.journal.append(key_of(0), events(1))
     s.journal.append(key_of(0), events(2))
     s.log.trim(0, to=0, pointer=0, keep_after=2**62)
-    (warning,) = s.status().warnings
-    assert "partition 0" in warning
-    assert "lost" in warning
     with pytest.raises(StrandlineError):
         s.journal.head(key_of(0))

@@ -24,7 +24,8 @@ from strandline.cli.failure import spoken
 from strandline.cli.masking import masked
 from strandline.cli.options import Options
 from strandline.cli.output import bytes_text, console, emit, say, table, time_text
-from strandline.errors import StrandlineError, counted
+from strandline.errors import MissingEvent, StrandlineError, counted
+from strandline.log.refusals import trimmed_away
 from strandline.settings import Settings, cores
 from strandline.urls import Url, urls_of
 
@@ -230,6 +231,11 @@ def _opened(options: Options, *, partitions: bool = False) -> str:
     """Both, and that they belong together."""
     with options.connect() as s:
         status = s.status()
+    lost = [trimmed_away(partition.partition, *partition.lost) for partition in status.partitions if partition.lost]
+    if lost:
+        raise MissingEvent(
+            "; ".join(error.message for error in lost), code="log_trimmed", hint=lost[0].hint, **lost[0].facts
+        )
     lag = sum(partition.lag_actions for partition in status.partitions)
     counts = [counted(len(status.partitions), "partition")] * partitions
     return "opens; " + ", ".join([*counts, f"lag {counted(lag, 'action')}", f"{status.quarantined} quarantined"])

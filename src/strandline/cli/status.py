@@ -68,22 +68,31 @@ def picture(look: Status) -> RenderableType:
 
 def summary(look: Status) -> list[str]:
     """What holds for all partitions."""
-    age = look.strandline_age_s
-    strandline = "none yet: some partitions were never carried" if age is None else f"{time_text(look.strandline)}, "
     holder = "nobody: start it with `strandline pipeline run`"
     if look.lease_holder is not None:
         holder = f"{printable(look.lease_holder)} since {time_text(look.lease_since)}"
     return [
-        f"strandline  {strandline}{'' if age is None else seconds_text(age) + ' ago'}",
+        f"strandline  {_strandline(look)}",
         f"pipeline    {holder}",
         f"quarantine  {look.quarantined:,}",
         f"durability  {look.durability}",
     ]
 
 
+def _strandline(look: Status) -> str:
+    """A time; and how long ago, unless that only says for how long nothing happened."""
+    age = look.strandline_age_s
+    if look.up_to_date:
+        return "up to date" if age is None else f"up to date, at {time_text(look.strandline)}"
+    if age is None:
+        return "none yet: some partitions were never carried"
+    return f"{time_text(look.strandline)}, {seconds_text(age)} ago"
+
+
 def _partitions(look: Status) -> RenderableType:
     columns = ["partition", "pointer", "newest", "lag", "lag s", "carried up to"]
     failing = any(p.last_error for p in look.partitions)
+    losing = any(p.lost for p in look.partitions)
     rows = [
         [
             str(p.partition),
@@ -92,11 +101,13 @@ def _partitions(look: Status) -> RenderableType:
             f"{p.lag_actions:,}",
             f"{p.lag_s:.1f}",
             time_text(p.timestamp),
+            *([f"{p.lost[0]}..{p.lost[1]}" if p.lost else "-"] if losing else []),
             *([p.last_error or ""] if failing else []),
         ]
         for p in look.partitions
     ]
-    return table([*columns, *(["last error"] if failing else [])], rows, numbers=columns[:5])
+    more = ["lost"] * losing + ["last error"] * failing
+    return table([*columns, *more], rows, numbers=columns[:5])
 
 
 def _offset(offset: int) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from strandline.errors import NotFound, counted
 from strandline.log.api import Log
+from strandline.log.refusals import trimmed_away
 from strandline.record import is_mark
 from strandline.rows import Pointer
 from strandline.settings import Settings
@@ -32,6 +33,8 @@ class PartitionStatus:
     """Age of the oldest of them."""
     last_error: str | None = None
     """Why its range failed, as the pipeline said; None once it is carried."""
+    lost: tuple[int, int] | None = None
+    """The first and the last offset that the log forgot before they were carried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,11 @@ class Status:
     """"full", or "relaxed" where a power cut may lose acknowledged appends."""
     warnings: tuple[str, ...]
 
+    @property
+    def up_to_date(self) -> bool:
+        """Whether nothing waits to be carried, and nothing that did was lost."""
+        return not any(partition.lag_actions or partition.lost for partition in self.partitions)
+
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON values."""
         return asdict(self)
@@ -61,9 +69,13 @@ def strandline_of(pointers: list[Pointer]) -> int:
 
 
 def status_of(log: Log, store: Store, settings: Settings, now: int) -> Status:
-    """Look at both. The pointers are read first, so that no lag is shown as less than it is."""
-    pointers = store.pointers()
-    newest, oldest, errors = log.newest(), log.oldest(), store.reported()
+    """Look at both, while a pipeline carries and trims.
+
+    Where the log begins is read before the pointers, so that nothing is called lost which was carried since; where it
+    ends after them, so that no lag is shown as less than it is.
+    """
+    oldest, pointers, newest = log.oldest(), store.pointers(), log.newest()
+    errors = store.reported()
     partitions = tuple(
         _partition(
             log, pointer, newest[pointer.partition], oldest[pointer.partition], now, errors.get(pointer.partition)
@@ -86,11 +98,15 @@ def status_of(log: Log, store: Store, settings: Settings, now: int) -> Status:
 
 
 def _partition(log: Log, pointer: Pointer, newest: int, oldest: int, now: int, error: str | None) -> PartitionStatus:
-    lag, waits_since = max(0, newest - pointer.offset), None
+    before = max(pointer.offset, oldest - 1)
+    lost = (pointer.offset + 1, before) if before > pointer.offset else None
+    lag, waits_since = max(0, newest - before), None
     if lag:
-        lag, waits_since = _waiting(log, pointer.partition, max(pointer.offset, oldest - 1), newest, lag)
+        lag, waits_since = _waiting(log, pointer.partition, before, newest, lag)
     lag_s = 0.0 if waits_since is None else _seconds(now - waits_since)
-    return PartitionStatus(pointer.partition, pointer.offset, pointer.timestamp, newest, oldest, lag, lag_s, error)
+    return PartitionStatus(
+        pointer.partition, pointer.offset, pointer.timestamp, newest, oldest, lag, lag_s, error, lost
+    )
 
 
 def _waiting(log: Log, partition: int, after: int, newest: int, lag: int) -> tuple[int, int | None]:
@@ -120,11 +136,9 @@ def _warnings(partitions: tuple[PartitionStatus, ...], settings: Settings, quara
                 f"partition {partition.partition}: not carried for {partition.lag_s / 3600:.1f} h, more than half of "
                 "the log's retention; start the pipeline"
             )
-        if partition.pointer + 1 < partition.oldest_kept:
-            warnings.append(
-                f"partition {partition.partition}: the log was trimmed up to offset {partition.oldest_kept - 1}, the "
-                f"pointer is at {partition.pointer}: what lies between is lost"
-            )
+        if partition.lost:
+            error = trimmed_away(partition.partition, *partition.lost)
+            warnings.append(f"{error.message}; {error.hint}")
     if quarantined:
         warnings.append(f"{counted(quarantined, 'record')} quarantined; see `strandline pipeline quarantine`")
     return warnings

@@ -37,7 +37,7 @@ def trimmed(partition: int, after: int, earliest: int) -> NotFound:
 def trimmed_away(partition: int, first: int, last: int) -> MissingEvent:
     """What the log forgot before the store had it."""
     return MissingEvent(
-        f"partition {partition}: offsets {first} to {last} were trimmed before the pipeline carried them",
+        f"partition {partition}: offsets {first} to {last} are lost: trimmed before the pipeline carried them",
         code="log_trimmed",
         hint="restore log and store from one backup; let the pipeline run at least once per log_retention_s",
         partition=partition,
