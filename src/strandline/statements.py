@@ -18,13 +18,3 @@ def statement(package: str, name: str, rows: int = 1) -> str:
         return text
     insert, values, row = text.rpartition("VALUES ")
     return insert + values + ", ".join([row] * rows)
-
-
-def scripts(package: str, folder: str) -> list[tuple[str, str]]:
-    """Name and text of all files in `sql/FOLDER`, by name."""
-    found = [file for file in files(package).joinpath("sql", folder).iterdir() if file.name.endswith(".sql")]
-    return [(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")) for file in sorted(found, key=_name)]
-
-
-def _name(file: object) -> str:
-    return str(getattr(file, "name", ""))

@@ -1,12 +1,19 @@
 """The steps of a schema: named, done in order, recorded when done, and compared at every start.
 
-A package keeps its steps as files. A step that was released is never changed; a change is a new step, and `strandline
-schema upgrade` alone applies it to a schema that exists. This is what all SQL back-ends say of that alike.
+A package keeps its steps as files, `NNN_name.sql`. A step that was released is never changed; a change is a new step,
+and `strandline schema upgrade` alone applies it to a schema that exists. Steps add tables, columns and indexes, and
+change data. What is there is compared with what all steps make together.
+
+A step `NNN_name.additive.sql` promises that programs which do not know it go on working beside it: it only adds, and
+what it adds to a table that was there may be left out of a row. That it is additive is recorded with it, so that such
+a program knows. This is what all back-ends say of that alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Literal, NamedTuple
 
 from strandline.errors import SchemaMismatch
@@ -15,6 +22,25 @@ Kind = Literal["log", "store", "work"]
 REMEDY_UPGRADE = "strandline schema upgrade"
 REMEDY_PROGRAM = "use the strandline that wrote it, or a newer one"
 REMEDY_BACKUP = "restore a backup"
+_ADDITIVE = ".additive"
+
+Columns = Mapping[str, set[tuple[object, ...]]]
+"""By table, its columns: each with its name, and whatever else a back-end compares of it."""
+
+
+class Step(NamedTuple):
+    """A change of a schema."""
+
+    name: str
+    script: str
+    additive: bool = False
+
+
+class StepDone(NamedTuple):
+    """A step as a schema has it recorded."""
+
+    name: str
+    additive: bool
 
 
 class Description(NamedTuple):
@@ -25,29 +51,57 @@ class Description(NamedTuple):
     fixed: dict[str, str]
 
 
-def check_done(kind: Kind, done: list[str], known: list[str]) -> None:
-    """`SchemaMismatch.version` unless the steps done are those known, in their order."""
-    refuse_unknown(kind, done, known)
-    if done != known:
-        missing = [name for name in known if name not in done]
-        raise mismatch(kind, f"lacks {', '.join(missing) or 'the order of its steps'}", done, known, REMEDY_UPGRADE)
+@cache
+def steps_in(package: str, folder: str) -> tuple[Step, ...]:
+    """The steps that a package keeps in a folder, in order."""
+    texts = {file.name: file.read_text(encoding="utf-8") for file in files(package).joinpath(folder).iterdir()}
+    found = []
+    for file_name in sorted(texts):
+        stem = file_name.rpartition(".")[0]
+        found.append(Step(stem.removesuffix(_ADDITIVE), texts[file_name], stem.endswith(_ADDITIVE)))
+    return tuple(found)
 
 
-def refuse_unknown(kind: Kind, done: Sequence[str], known: Sequence[str]) -> None:
-    """`SchemaMismatch.version` if a newer program did a step."""
-    unknown = [name for name in done if name not in known]
+def missing_steps(kind: Kind, done: Sequence[StepDone], steps: Sequence[Step]) -> list[Step]:
+    """Those that an upgrade has to do; `SchemaMismatch.version` if a newer program did one that is not additive."""
+    _refuse_unknown(kind, done, [step.name for step in steps])
+    names = {step.name for step in done}
+    return [step for step in steps if step.name not in names]
+
+
+def check_schema(
+    kind: Kind, done: Sequence[StepDone], steps: Sequence[Step], found: Columns, declared: Columns
+) -> None:
+    """`SchemaMismatch.version` unless the steps done are those known and the columns are as these declare them.
+
+    Additive steps of a newer program may stand beside them, with the columns that they added.
+    """
+    known = [step.name for step in steps]
+    _refuse_unknown(kind, done, known)
+    done_here = [step.name for step in done if step.name in known]
+    if done_here != known:
+        missing = ", ".join(name for name in known if name not in done_here)
+        raise _mismatch(kind, f"lacks {missing or 'the order of its steps'}", done, known, REMEDY_UPGRADE)
+    grown = len(done) > len(known)
+    for table, columns in declared.items():
+        there = found.get(table, set())
+        if not (columns <= there if grown else columns == there):
+            raise _mismatch(kind, f"has another table {table} than declared", done, known, REMEDY_BACKUP)
+
+
+def _refuse_unknown(kind: Kind, done: Sequence[StepDone], known: Sequence[str]) -> None:
+    unknown = [step.name for step in done if step.name not in known and not step.additive]
     if unknown:
         wrong = f"has steps that this program does not know: {', '.join(unknown)}"
-        raise mismatch(kind, wrong, done, known, REMEDY_PROGRAM)
+        raise _mismatch(kind, wrong, done, known, REMEDY_PROGRAM)
 
 
-def mismatch(kind: Kind, wrong: str, done: Sequence[str], known: Sequence[str], remedy: str) -> SchemaMismatch:
-    """The error for a schema that is not this program's."""
+def _mismatch(kind: Kind, wrong: str, done: Sequence[StepDone], known: Sequence[str], remedy: str) -> SchemaMismatch:
     return SchemaMismatch(
         f"the schema of this {kind} {wrong}",
         code="version",
         hint=remedy,
-        found=list(done),
+        found=[step.name for step in done],
         known=list(known),
         remedy=remedy,
     )

@@ -21,7 +21,7 @@ from strandline.postgres.outcomes import outcome_of
 from strandline.postgres.pool import Pool
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
-from strandline.statements import scripts
+from strandline.steps import steps_in
 from strandline.testing import carry
 from strandline.testing.log_contract.made import KEY, draft_of, everything, partition_for
 from tests.log.postgres_logs import create, new_url, opened, parsed
@@ -373,7 +373,7 @@ def free_lock(url: str) -> list[str]:
     ("change", "code", "remedy"),
     [
         ("DELETE FROM {}.log_schema_step", "version", "strandline schema upgrade"),
-        ("INSERT INTO {}.log_schema_step VALUES (99, '999_later')", "version", "newer"),
+        ("INSERT INTO {}.log_schema_step VALUES (99, '999_later', false)", "version", "newer"),
         ("ALTER TABLE {}.log_action DROP COLUMN life", "version", "backup"),
         ("ALTER TABLE {}.log_head ALTER COLUMN state DROP NOT NULL", "version", "backup"),
         ("DROP TABLE {}.log_head", "version", "backup"),
@@ -404,7 +404,7 @@ def test_upgrade_does_what_is_missing_and_keeps_everything(url: str) -> None:
         s.journal.append(Key("order", "42"), [Event("Placed", 1)])
         carry(s)
     name = parsed(url).parameters["schema"]
-    last = scripts("strandline.store", "postgres/schema")[-1][0]
+    last = steps_in("strandline.store", "sql/postgres/schema")[-1].name
     run(url, f"DELETE FROM \"{name}\".schema_step WHERE name = '{last}'")
     with pytest.raises(SchemaMismatch) as caught:
         strandline.connect(url)

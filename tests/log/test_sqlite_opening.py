@@ -17,6 +17,7 @@ from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError, Una
 from strandline.log.sqlite import SqliteLog, upgrade
 from strandline.settings import Settings
 from strandline.sqlite import checks, database, open_database, schema
+from strandline.steps import Step
 from strandline.testing.log_contract import draft_of, everything
 
 KEY = "order|42"
@@ -342,7 +343,7 @@ def test_another_fold_is_refused(path: Path) -> None:
 def later_schema(*scripts: str) -> schema.Schema:
     first = schema.schema_of("log", "strandline.log").steps
     names = ("002_second", "003_third")
-    return schema.schema_with("log", (*first, *zip(names, scripts, strict=False)))
+    return schema.schema_with("log", (*first, *map(Step, names, scripts)))
 
 
 @pytest.mark.req("J110", "U4", "RS5")

@@ -2,6 +2,9 @@
 
 Cassandra alters a schema statement by statement, so a creation that was killed is completed by the next start: every
 statement may be repeated, and the keyspace counts as made when `schema_version`, written last, is there.
+
+A step is a file of statements: `CREATE TABLE IF NOT EXISTS`, `ALTER TABLE … ADD`, indexes, and changes of data. A
+SELECT in it gives its rows to the statement that follows it, one by one: so a step changes what stands in a table.
 """
 
 from __future__ import annotations
@@ -9,18 +12,17 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, Final
 
 from strandline.cassandra.address import replicas_given
 from strandline.cassandra.checks import check_nodes, check_replicas, check_room, replicas_of
 from strandline.cassandra.session import Session
-from strandline.cassandra.statements import named, script, statement, steps
+from strandline.cassandra.statements import named, parts, script, statement
 from strandline.errors import SchemaMismatch, Unavailable
 from strandline.settings import Settings
-from strandline.steps import REMEDY_BACKUP, Description, check_done, mismatch, refuse_unknown
+from strandline.steps import Columns, Description, Step, StepDone, check_schema, missing_steps, steps_in
 
 LOCK_S: Final = 60.0
 """A lock whose holder did nothing for so long is taken over."""
@@ -30,7 +32,9 @@ _PACKAGE: Final = "strandline.cassandra"
 _STEPS: Final = "strandline.store"
 _VERSION: Final = "schema_version"
 _TABLE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS keyspace\.(\w+) \((.*), PRIMARY KEY \(\(([^)]*)\)(.*)\)\)$")
-_Columns = dict[str, dict[str, tuple[str, str, int]]]
+_ADDED: Final = re.compile(r"ALTER TABLE keyspace\.(\w+) ADD (\w+) (\S+)")
+ROWS_A_BEAT: Final = 1000
+"""So many rows a step changes before it says again that it lives."""
 
 
 def open_keyspace(
@@ -54,8 +58,7 @@ def open_keyspace(
         if not replication:
             session.alter(statement(_PACKAGE, "create_keyspace", session.keyspace), {"replicas": replicas})
         _create(session, fixed, lock_s)
-    check_done("store", _done(session), _known())
-    _check_columns(session)
+    check_schema("store", _done(session), _steps(), _columns(session), _declared())
     return _settings(session)
 
 
@@ -63,7 +66,7 @@ def describe_keyspace(session: Session) -> Description:
     """What a keyspace says of itself, also where its schema is older or newer than this program's."""
     if not _is_made(session):
         raise _no_schema(session)
-    return Description(_done(session), _known(), _settings(session))
+    return Description([step.name for step in _done(session)], [step.name for step in _steps()], _settings(session))
 
 
 def upgrade_keyspace(session: Session, *, lock_s: float = LOCK_S) -> list[str]:
@@ -71,11 +74,10 @@ def upgrade_keyspace(session: Session, *, lock_s: float = LOCK_S) -> list[str]:
     if not _is_made(session):
         raise _no_schema(session)
     with _locked(session, lock_s) as lock:
-        done = _done(session)
-        refuse_unknown("store", done, _known())
-        missing = _do_missing(session, lock, done)
-        _fix(session, {_VERSION: str(len(_known()))})
-    return missing
+        missing = missing_steps("store", _done(session), _steps())
+        _do(session, lock, missing)
+        _fix(session, {_VERSION: str(len(_done(session)))})
+    return [step.name for step in missing]
 
 
 # ---------------------------------------------------------------- creating
@@ -88,21 +90,43 @@ def _create(session: Session, fixed: Mapping[str, str], lock_s: float) -> None:
         stored = _settings(session)
         if _VERSION in stored:
             return  # somebody else did it while we waited
-        _do_missing(session, lock, _done(session))
+        _do(session, lock, missing_steps("store", _done(session), _steps()))
         lock.beat()
         _fix(session, {name: value for name, value in fixed.items() if name not in stored})
-        _fix(session, {_VERSION: str(len(_known()))})
+        _fix(session, {_VERSION: str(len(_steps()))})
 
 
-def _do_missing(session: Session, lock: SchemaLock, done: list[str]) -> list[str]:
-    missing = []
-    for nr, (name, text) in enumerate(steps(_STEPS), 1):
-        if name not in done:
+def _do(session: Session, lock: SchemaLock, missing: list[Step]) -> None:
+    numbers = {step.name: nr for nr, step in enumerate(_steps(), 1)}
+    for step in missing:
+        rows: Iterable[Any] | None = None
+        for text in parts(step.script):
             lock.beat()
-            session.alter(named(text, session.keyspace))
-            _rows(session, "record_step", (nr, name))
-            missing.append(name)
-    return missing
+            own = named(text, session.keyspace)
+            if text.startswith("SELECT"):
+                rows = session.each_row(own)
+            elif rows is not None:
+                _change_rows(session, lock, own, rows)
+                rows = None
+            elif not _is_added(session, text):
+                session.alter(own)
+        _rows(session, "record_step", (numbers[step.name], step.name, step.additive))
+
+
+def _is_added(session: Session, text: str) -> bool:
+    """Whether a column is there already, from a step that was killed: `IF NOT EXISTS` came with Cassandra 4.1."""
+    match = _ADDED.fullmatch(text)
+    if match is None:
+        return False
+    table, column, _ = match.groups()
+    return any(name == column for name, *_ in _columns(session).get(table, ()))
+
+
+def _change_rows(session: Session, lock: SchemaLock, text: str, rows: Iterable[Any]) -> None:
+    for nr, row in enumerate(rows, 1):
+        session.change(text, row)
+        if nr % ROWS_A_BEAT == 0:
+            lock.beat()
 
 
 def _fix(session: Session, texts: Mapping[str, str]) -> None:
@@ -195,13 +219,12 @@ def _settings(session: Session) -> dict[str, str]:
     return dict(_rows(session, "settings"))
 
 
-def _done(session: Session) -> list[str]:
-    return [name for (name,) in _rows(session, "steps_done")]
+def _done(session: Session) -> list[StepDone]:
+    return [StepDone(name, bool(additive)) for name, additive in _rows(session, "steps_done")]
 
 
-@cache
-def _known() -> list[str]:
-    return [name for name, _ in steps(_STEPS)]
+def _steps() -> Sequence[Step]:
+    return steps_in(_STEPS, "cql/schema")
 
 
 def _check_replication(session: Session, settings: Settings, datacenter: str) -> None:
@@ -209,35 +232,27 @@ def _check_replication(session: Session, settings: Settings, datacenter: str) ->
     check_replicas(settings, replicas_of(dict(replication), datacenter), durable=bool(durable))
 
 
-def _check_columns(session: Session) -> None:
-    found = _columns(session)
-    for table, columns in _declared().items():
-        if found.get(table) != columns:
-            raise mismatch("store", f"has another table {table} than declared", _done(session), _known(), REMEDY_BACKUP)
-
-
-def _columns(session: Session) -> _Columns:
-    found: _Columns = {}
-    for table, column, type_, kind, position in _rows(session, "columns", (session.keyspace,)):
-        found.setdefault(table, {})[column] = (type_, kind, position)
+def _columns(session: Session) -> Columns:
+    found: dict[str, set[tuple[object, ...]]] = {}
+    for table, *column in _rows(session, "columns", (session.keyspace,)):
+        found.setdefault(table, set()).add(tuple(column))
     return found
 
 
-@cache
-def _declared() -> _Columns:
-    """The columns that the steps make, read from their text."""
-    texts = [*script(_PACKAGE, "foundation", "keyspace"), *[text for _, text in steps(_STEPS)]]
-    found: _Columns = {}
-    for text in texts:
-        declared = _TABLE.match(text.replace('"keyspace"', "keyspace"))
-        if declared is None:
-            raise ValueError(f"not a table: {text}")
-        table, body, partition, clustering = declared.groups()
-        columns = {name: (type_, "regular", -1) for name, type_ in map(str.split, body.split(", "))}
-        for kind, names in (("partition_key", partition), ("clustering", clustering)):
-            for position, name in enumerate(filter(None, names.split(", "))):
-                columns[name] = (columns[name][0], kind, position)
-        found[table] = columns
+def _declared() -> Columns:
+    """The columns that the steps make, read from their text: name, type, kind and position in the key."""
+    foundation = [text.replace('"keyspace"', "keyspace") for text in script(_PACKAGE, "foundation", "keyspace")]
+    found: dict[str, set[tuple[object, ...]]] = {}
+    for text in [*foundation, *[part for step in _steps() for part in parts(step.script)]]:
+        if match := _ADDED.fullmatch(text):
+            table, column, type_ = match.groups()
+            found[table].add((column, type_, "regular", -1))
+        elif match := _TABLE.fullmatch(text):
+            table, body, partition, clustering = match.groups()
+            keys = {name: ("partition_key", at) for at, name in enumerate(partition.split(", "))}
+            keys |= {name: ("clustering", at) for at, name in enumerate(filter(None, clustering.split(", ")))}
+            columns = [column.split() for column in body.split(", ")]
+            found[table] = {(name, type_, *keys.get(name, ("regular", -1))) for name, type_ in columns}
     return found
 
 

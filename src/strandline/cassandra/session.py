@@ -130,6 +130,23 @@ class Session:
         except FAILURES as error:
             raise outcome_of(error, self.url, writing=True) from error
 
+    def each_row(self, text: str) -> Iterator[Any]:
+        """The rows of a query that has no name, page by page: for who changes a schema."""
+        session = self._open()
+        try:
+            yield from session.execute(text, timeout=DDL_TIMEOUT_S)
+        except FAILURES as error:
+            raise outcome_of(error, self.url, writing=False) from error
+
+    def change(self, text: str, values: Sequence[Any]) -> None:
+        """A write that has no name, with the values in its places: for who changes a schema."""
+        session = self._open()
+        try:
+            prepared = self._prepared.get(text) or self._prepare_text(session, text, text)
+            self._patiently(lambda: session.execute(prepared.bound(values)))
+        except FAILURES as error:
+            raise outcome_of(error, self.url, writing=True) from error
+
     # ------------------------------------------------------------ many at a time
 
     def each(self, queries: Iterable[tuple[str, Sequence[Any]]]) -> Iterator[list[Any]]:
@@ -205,12 +222,12 @@ class Session:
         return self._prepare(session, name, package).bound(values)
 
     def _prepare(self, session: DriverSession, name: str, package: str) -> _Prepared:
-        found = self._prepared.get(name)
-        if found is None:
-            text = statement(package, name, self.keyspace)
-            prepared = self._patiently(lambda: session.prepare(text))
-            prepared.is_idempotent = True
-            found = self._prepared[name] = _Prepared(prepared)
+        return self._prepared.get(name) or self._prepare_text(session, name, statement(package, name, self.keyspace))
+
+    def _prepare_text(self, session: DriverSession, name: str, text: str) -> _Prepared:
+        prepared = self._patiently(lambda: session.prepare(text))
+        prepared.is_idempotent = True
+        self._prepared[name] = found = _Prepared(prepared)
         return found
 
     # ------------------------------------------------------------ state

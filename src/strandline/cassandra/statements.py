@@ -21,14 +21,12 @@ def statement(package: str, name: str, keyspace: str) -> str:
 
 def script(package: str, name: str, keyspace: str) -> list[str]:
     """The statements of a file that has several."""
-    return [part.strip() for part in statement(package, name, keyspace).split(";") if part.strip()]
+    return parts(statement(package, name, keyspace))
 
 
-def steps(package: str) -> list[tuple[str, str]]:
-    """Name and text of the steps of a package's schema, `cql/schema/NNN_name.cql`, in order."""
-    found = [file for file in files(package).joinpath("cql", "schema").iterdir() if file.name.endswith(".cql")]
-    texts = {file.name.removesuffix(".cql"): file.read_text(encoding="utf-8") for file in found}
-    return [(name, _plain(texts[name])) for name in sorted(texts)]
+def parts(text: str) -> list[str]:
+    """The statements of a text that has several, without its comments."""
+    return [part.strip() for part in _plain(text).split(";") if part.strip()]
 
 
 def _plain(text: str) -> str:

@@ -24,8 +24,8 @@ from psycopg.sql import Identifier
 
 from strandline.errors import Unavailable
 from strandline.postgres.exchange import Connection
-from strandline.statements import scripts, statement
-from strandline.steps import REMEDY_BACKUP, Description, Kind, check_done, mismatch, refuse_unknown
+from strandline.statements import statement
+from strandline.steps import Columns, Description, Kind, Step, StepDone, check_schema, missing_steps, steps_in
 
 PREFIXES: Final[Mapping[str, str]] = {"log": "log_", "store": ""}
 LOCK_OLD_S: Final = 60
@@ -40,8 +40,8 @@ _RACES: Final = (
     psycopg.errors.DuplicateObject,  # a table's row type, where another table of its name was made a moment before
 )
 _TABLE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS \{schema\}\.(\S+) \((.*?)^\)", re.DOTALL | re.MULTILINE)
-_COLUMN: Final = re.compile(r"^    ([a-z_]+) (integer|bigint|text|bytea)\b(.*)$", re.MULTILINE)
-_Columns = dict[str, list[tuple[str, str, bool]]]
+_ADDED: Final = re.compile(r"ALTER TABLE \{schema\}\.(\S+) ADD COLUMN IF NOT EXISTS (.*?);", re.DOTALL)
+_COLUMN: Final = re.compile(r"([a-z_]+) (integer|bigint|text|bytea|boolean|double precision|jsonb)\b(.*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ class Schema:
     _texts: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
-    def steps(self) -> list[tuple[str, str]]:
-        """Name and script of each step, in order."""
-        return scripts(self.package, "postgres/schema")
+    def steps(self) -> Sequence[Step]:
+        """What makes it, in order."""
+        return steps_in(self.package, "sql/postgres/schema")
 
     @property
     def names(self) -> list[str]:
-        return [name for name, _ in self.steps]
+        return [step.name for step in self.steps]
 
     def statement(self, name: str) -> str:
         """A statement of the package, on the tables of this schema."""
@@ -83,15 +83,27 @@ class Schema:
         return text.replace("{by_bytes}", 'COLLATE "C"' if self.collates else "")
 
     @property
-    def columns(self) -> _Columns:
+    def columns(self) -> Columns:
         """Name, type and whether it may be null, of each column of each table, as the steps declare them."""
-        declared: _Columns = {}
+        declared: dict[str, set[tuple[object, ...]]] = {}
         foundation = statement_text("strandline.postgres", "foundation").replace("{prefix}", PREFIXES[self.kind])
-        for script in (foundation, *(script for _, script in self.steps)):
+        for script in (foundation, *(step.script for step in self.steps)):
             for table, body in _TABLE.findall(script):
-                found = [(name, kind, "NOT NULL" not in rest) for name, kind, rest in _COLUMN.findall(body)]
-                declared[table] = found
+                lines = [line.strip().rstrip(",") for line in body.splitlines()]
+                declared[table] = {
+                    _column(line) for line in lines if line and not line.startswith(("--", "PRIMARY KEY"))
+                }
+            for table, column in _ADDED.findall(script):
+                declared[table].add(_column(column))
         return declared
+
+
+def _column(text: str) -> tuple[object, ...]:
+    match = _COLUMN.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not a column as steps declare them: {text}")
+    name, kind, rest = match.groups()
+    return name, kind, "NOT NULL" not in rest
 
 
 def statement_text(package: str, name: str) -> str:
@@ -131,9 +143,10 @@ def create(
             connection.execute(schema.own("fix_setting"), item)
 
     with _alone(connection, schema, advisory=advisory):
-        if _done(connection, schema) == schema.names and fixed_settings(connection, schema):
+        missing = missing_steps(schema.kind, _done(connection, schema), schema.steps)
+        if not missing and fixed_settings(connection, schema):
             return
-        _do_missing(connection, schema)
+        _do(connection, schema, missing)
         with _transaction(connection):
             finish()
 
@@ -141,28 +154,25 @@ def create(
 def upgrade(connection: Connection, schema: Schema, *, advisory: bool) -> list[str]:
     """Do the steps that are missing; their names."""
     with _alone(connection, schema, advisory=advisory):
-        refuse_unknown(schema.kind, _done(connection, schema), schema.names)
-        missing = _do_missing(connection, schema)
-        connection.execute(schema.own("fix_setting"), ("schema_version", str(len(schema.steps))))
-        return missing
+        missing = missing_steps(schema.kind, _done(connection, schema), schema.steps)
+        _do(connection, schema, missing)
+        connection.execute(schema.own("fix_setting"), ("schema_version", str(len(_done(connection, schema)))))
+        return [step.name for step in missing]
 
 
 def check(connection: Connection, schema: Schema) -> None:
     """`SchemaMismatch.version` unless the steps done are those known and the columns are as declared."""
-    done = _done(connection, schema)
-    check_done(schema.kind, done, schema.names)
-    found: _Columns = {}
+    found: dict[str, set[tuple[object, ...]]] = {}
     for table, *column in connection.execute(schema.own("columns"), (schema.name,)).fetchall():
-        found.setdefault(str(table), []).append(tuple(column))  # type: ignore[arg-type]
-    for table, declared in schema.columns.items():
-        if sorted(found.get(table, [])) != sorted(declared):
-            wrong = f"has another table {table} than declared"
-            raise mismatch(schema.kind, wrong, done, schema.names, REMEDY_BACKUP)
+        found.setdefault(str(table), set()).add(tuple(column))
+    check_schema(schema.kind, _done(connection, schema), schema.steps, found, schema.columns)
 
 
 def describe(connection: Connection, schema: Schema) -> Description:
     """What a schema says of itself."""
-    return Description(_done(connection, schema), schema.names, fixed_settings(connection, schema))
+    return Description(
+        [step.name for step in _done(connection, schema)], schema.names, fixed_settings(connection, schema)
+    )
 
 
 def fixed_settings(connection: Connection, schema: Schema) -> dict[str, str]:
@@ -170,18 +180,16 @@ def fixed_settings(connection: Connection, schema: Schema) -> dict[str, str]:
     return {str(name): str(value) for name, value in connection.execute(schema.own("settings")).fetchall()}
 
 
-def _done(connection: Connection, schema: Schema) -> list[str]:
-    return [str(name) for (name,) in connection.execute(schema.own("steps_done")).fetchall()]
+def _done(connection: Connection, schema: Schema) -> list[StepDone]:
+    rows = connection.execute(schema.own("steps_done")).fetchall()
+    return [StepDone(str(name), bool(additive)) for name, additive in rows]
 
 
-def _do_missing(connection: Connection, schema: Schema) -> list[str]:
-    done = _done(connection, schema)
-    missing = [(name, script) for name, script in schema.steps if name not in done]
-    for name, script in missing:
+def _do(connection: Connection, schema: Schema, missing: Sequence[Step]) -> None:
+    for step in missing:
         with _transaction(connection):
-            connection.execute(schema.filled(script))
-            connection.execute(schema.own("record_step"), (name,))
-    return [name for name, _ in missing]
+            connection.execute(schema.filled(step.script))
+            connection.execute(schema.own("record_step"), (step.name, step.additive))
 
 
 @contextmanager

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
 
 import apsw
 
-from strandline.statements import scripts, statement
-from strandline.steps import REMEDY_BACKUP, Description, Kind, check_done, mismatch, refuse_unknown
+from strandline.statements import statement
+from strandline.steps import Columns, Description, Kind, Step, StepDone, check_schema, missing_steps, steps_in
 
 APPLICATION_IDS: dict[Kind, int] = {"log": 0x5374724C, "store": 0x53747253, "work": 0x53747257}
 _sql = partial(statement, "strandline.sqlite")
-_Columns = dict[str, list[tuple[Any, ...]]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -22,9 +20,9 @@ class Schema:
     """What a program knows of a kind of file."""
 
     kind: Kind
-    steps: tuple[tuple[str, str], ...]
-    """Name and script of each step, in order."""
-    columns: _Columns
+    steps: tuple[Step, ...]
+    """In order."""
+    columns: Columns
 
     @property
     def application_id(self) -> int:
@@ -32,21 +30,21 @@ class Schema:
 
     @property
     def names(self) -> list[str]:
-        return [name for name, _ in self.steps]
+        return [step.name for step in self.steps]
 
 
 @cache
 def schema_of(kind: Kind, package: str) -> Schema:
     """The schema that the steps of a package make."""
-    return schema_with(kind, tuple(scripts(package, "schema")))
+    return schema_with(kind, steps_in(package, "sql/schema"))
 
 
-def schema_with(kind: Kind, steps: tuple[tuple[str, str], ...]) -> Schema:
+def schema_with(kind: Kind, steps: tuple[Step, ...]) -> Schema:
     """The schema that these steps make. Its columns are learnt by making it in memory."""
     connection = apsw.Connection(":memory:")
     _run(connection, _sql("foundation"))
-    for _, script in steps:
-        _run(connection, script)
+    for step in steps:
+        _run(connection, step.script)
     columns = _columns(connection)
     connection.close()
     return Schema(kind, steps, columns)
@@ -61,9 +59,8 @@ def create(connection: apsw.Connection, schema: Schema, fixed: Mapping[str, str]
     """Make the schema and keep what is fixed, in one transaction. The caller holds the folder's lock."""
     connection.execute("BEGIN IMMEDIATE")
     _run(connection, _sql("foundation"))
-    for name, script in schema.steps:
-        _run(connection, script)
-        connection.execute(_sql("record_step"), (name,))
+    for step in schema.steps:
+        _do(connection, step)
     version = {"schema_version": str(len(schema.steps))}
     connection.executemany(_sql("fix_setting"), [*fixed.items(), *version.items()])
     connection.execute("COMMIT")
@@ -71,32 +68,23 @@ def create(connection: apsw.Connection, schema: Schema, fixed: Mapping[str, str]
 
 def upgrade(connection: apsw.Connection, schema: Schema) -> list[str]:
     """Do the steps that are missing, each in a transaction of its own; their names. The caller holds the lock."""
-    done = _done(connection)
-    refuse_unknown(schema.kind, done, schema.names)
-    missing = [(name, script) for name, script in schema.steps if name not in done]
-    for name, script in missing:
+    missing = missing_steps(schema.kind, _done(connection), schema.steps)
+    for step in missing:
         connection.execute("BEGIN IMMEDIATE")
-        _run(connection, script)
-        connection.execute(_sql("record_step"), (name,))
+        _do(connection, step)
         connection.execute(_sql("fix_setting"), ("schema_version", str(len(_done(connection)))))
         connection.execute("COMMIT")
-    return [name for name, _ in missing]
+    return [step.name for step in missing]
 
 
 def check(connection: apsw.Connection, schema: Schema) -> None:
     """`SchemaMismatch.version` unless the steps done are those known and the columns are as declared."""
-    done = _done(connection)
-    check_done(schema.kind, done, schema.names)
-    columns = _columns(connection)
-    for table, declared in schema.columns.items():
-        if columns.get(table) != declared:
-            wrong = f"has another table {table} than declared"
-            raise mismatch(schema.kind, wrong, done, schema.names, REMEDY_BACKUP)
+    check_schema(schema.kind, _done(connection), schema.steps, _columns(connection), schema.columns)
 
 
 def describe(connection: apsw.Connection, schema: Schema) -> Description:
     """What a file says of itself."""
-    return Description(_done(connection), schema.names, fixed_settings(connection))
+    return Description([step.name for step in _done(connection)], schema.names, fixed_settings(connection))
 
 
 def fixed_settings(connection: apsw.Connection) -> dict[str, str]:
@@ -104,14 +92,19 @@ def fixed_settings(connection: apsw.Connection) -> dict[str, str]:
     return {str(name): str(value) for name, value in connection.execute(_sql("settings")).fetchall()}
 
 
-def _done(connection: apsw.Connection) -> list[str]:
-    return [str(name) for (name,) in connection.execute(_sql("steps_done")).fetchall()]
+def _do(connection: apsw.Connection, step: Step) -> None:
+    _run(connection, step.script)
+    connection.execute(_sql("record_step"), (step.name, step.additive))
 
 
-def _columns(connection: apsw.Connection) -> _Columns:
-    found: _Columns = {}
+def _done(connection: apsw.Connection) -> list[StepDone]:
+    return [StepDone(str(name), bool(additive)) for name, additive in connection.execute(_sql("steps_done")).fetchall()]
+
+
+def _columns(connection: apsw.Connection) -> Columns:
+    found: dict[str, set[tuple[object, ...]]] = {}
     for table, *column in connection.execute(_sql("columns")).fetchall():
-        found.setdefault(str(table), []).append(tuple(column))
+        found.setdefault(str(table), set()).add(tuple(column))
     return found
 
 

@@ -1,7 +1,8 @@
 -- What every log and store has: which steps of its schema are done, what its creation fixed, and who changes it.
 CREATE TABLE IF NOT EXISTS {schema}.{prefix}schema_step (
     nr bigint NOT NULL PRIMARY KEY,
-    name text NOT NULL UNIQUE
+    name text NOT NULL UNIQUE,
+    additive boolean NOT NULL
 );
 CREATE TABLE IF NOT EXISTS {schema}.{prefix}setting (
     name text NOT NULL PRIMARY KEY,

@@ -1,2 +1,2 @@
 -- The steps of the schema that are done, in the order in which they were.
-SELECT name FROM {schema}.{prefix}schema_step ORDER BY nr;
+SELECT name, additive FROM {schema}.{prefix}schema_step ORDER BY nr;

@@ -1,7 +1,8 @@
 -- What every file of ours has: which steps of its schema are done, and what its creation fixed.
 CREATE TABLE IF NOT EXISTS schema_step (
     nr INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE
+    name TEXT NOT NULL UNIQUE,
+    additive INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS setting (
     name TEXT PRIMARY KEY,

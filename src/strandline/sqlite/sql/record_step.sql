@@ -1,2 +1,2 @@
 -- A step of the schema is done.
-INSERT INTO schema_step (name) VALUES (?);
+INSERT INTO schema_step (name, additive) VALUES (?, ?);
