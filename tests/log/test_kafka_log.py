@@ -17,9 +17,11 @@ from strandline.log.kafka import KafkaLog
 from strandline.log.kafka_consumers import PartitionReader, text_of
 from strandline.record import Record
 from strandline.servers.kafka import KafkaServer
+from strandline.settings import Settings
 from strandline.testing.log_contract import draft_of, everything, timed
 from strandline.testing.log_contract.made import KEY, delete_of, mark_in, partition_for, purge_of
 from tests.log.topics import RELAXED, new_name, opened
+from tests.servers.kafka_proxy import KafkaProxy
 
 pytestmark = pytest.mark.filterwarnings(RELAXED)
 P = partition_for(KEY)
@@ -66,9 +68,21 @@ def test_the_slice_says_the_partition_not_the_clients_hash(kafka: KafkaServer, l
 
 
 @pytest.mark.req("J29", "RA3")
-def test_the_producer_in_effect(log: KafkaLog) -> None:
-    config = log._produced
-    assert (config["enable.idempotence"], config["acks"]) == (True, "all")
+def test_an_append_whose_answer_is_lost_is_there_once(kafka: KafkaServer, topic: str) -> None:
+    """The client sends it again, by itself: the brokers know it by its producer and number."""
+    with KafkaProxy(kafka) as proxy:
+        log = KafkaLog(proxy.bootstrap, topic, settings=Settings(accept_power_loss=True, partitions=4))
+        log.append([draft_of(KEY, "before")])
+        proxy.lose_answers, sent = 1, len(proxy.acks)
+        (answer,) = log.append([draft_of(KEY, "lost")])
+        assert len(proxy.acks) >= sent + 2, "it was sent again"
+        log.append([draft_of(KEY, "after")])
+        records = everything(log, P)
+        log.close()
+    assert set(proxy.acks) == {-1}, "all replicas in sync"
+    assert len(records) == 3
+    assert answer.place is not None
+    assert answer.place.offset == 1
 
 
 @pytest.mark.req("J95", "RR5")
