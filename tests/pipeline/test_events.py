@@ -14,6 +14,7 @@ from strandline import Event
 from strandline.connect import Strandline
 from strandline.errors import InvalidInput
 from strandline.pipeline.events import BATCH_OPTIONS, STREAM_OPTIONS, EventsReader, Selection
+from strandline.pipeline.log_source import LogReader
 from strandline.record import Content, content_digest, encode_header, encode_value
 from strandline.testing import carry, raw_append
 from strandline.values.actions import Append
@@ -83,6 +84,22 @@ def test_a_batch_equals_what_read_gives_however_many_tasks(url: str, s: Strandli
     row = by_key["order|1", 1]
     assert (bytes(row.payload), row.json, row.metadata, row.damaged) == (b'{"n":1}', True, '{"by":"web"}', False)
     assert (bytes(by_key["order|1", 2].payload), by_key["order|1", 2].json) == (b"\x00\x01", False)
+
+
+@pytest.mark.req("J87", "J113")
+def test_a_filter_is_sparks_own_affair(url: str, s: Strandline, spark: Any) -> None:
+    """A source that offers push-down is refused where Spark's switch for it is off; ours offers none."""
+    s.journal.append("order|1", [Event("Placed", 1), Event("Paid", 2)])
+    switch = "spark.sql.python.filterPushdown.enabled"
+    before = spark.conf.get(switch)
+    try:
+        for on in ("true", "false"):
+            spark.conf.set(switch, on)
+            rows = spark.read.format("strandline").option("url", url).load().where("type = 'Paid'").collect()
+            assert [row.seq_nr for row in rows] == [2]
+    finally:
+        spark.conf.set(switch, before)
+    assert not hasattr(LogReader, "pushFilters")
 
 
 @pytest.mark.req("J113", "J114")
