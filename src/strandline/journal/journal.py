@@ -20,7 +20,7 @@ from strandline.errors import Conflict, InvalidInput, Unavailable, Unsupported, 
 from strandline.journal import checks, verdict
 from strandline.journal.heads_cache import HeadsCache
 from strandline.journal.judge import Judge
-from strandline.journal.read import Reader
+from strandline.journal.read import PLANS_MAX, Reader, journal_changed
 from strandline.log.api import Draft, InexactLog, Log, Recorded
 from strandline.log.committer import Committer
 from strandline.record import encode_header
@@ -301,17 +301,31 @@ class Journal:
     def recover(self, key: Key | str) -> Recovery:
         """The newest snapshot that no delete has passed, and the events after it: both of one moment.
 
-        state = recovery.snapshot.state if recovery.snapshot else {}
-        for event in recovery.events: ...
+            state = recovery.snapshot.state if recovery.snapshot else {}
+            for event in recovery.events: ...
+
+        The events may be asked for later. `ReadConflict.journal_changed` if the journal was deleted or purged under
+        them: recover again.
         """
         self._check()
         _, written, _ = checks.known_key(key)
-        plan = self._reader.plan(written)
-        if plan.head is None:
-            return Recovery(None, iter(()))
-        snapshot = self._loaded(written, plan.head.life, max(1, plan.head.delete_to), plan.head.seq_nr)
-        from_ = 1 if snapshot is None else snapshot.seq_nr + 1
-        return Recovery(snapshot, self._reader.events(plan.narrowed(from_), from_, SEQ_NR_MAX))
+        none_in: tuple[int, int] | None = None
+        for _ in range(PLANS_MAX):
+            plan = self._reader.plan(written)
+            head = plan.head
+            if head is None:
+                return Recovery(None, iter(()))
+            # Snapshots are not in the log. Since the plan one may have been saved that is above its end, the events
+            # up to there been deleted, and the older ones dropped: then another plan is needed. Where none is found,
+            # events that were deleted may be in one that was dropped for a newer one; the next plan tells.
+            moment = head.life, head.delete_to
+            snapshot = self._loaded(written, head.life, max(1, head.delete_to), SEQ_NR_MAX)
+            if snapshot is not None and snapshot.seq_nr <= head.seq_nr:
+                return Recovery(snapshot, self._reader.events_after(plan, snapshot.seq_nr))
+            if snapshot is None and (not head.delete_to or moment == none_in):
+                return Recovery(None, self._reader.events_after(plan, head.delete_to))
+            none_in = moment if snapshot is None else None
+        raise journal_changed(written)
 
     def _loaded(self, written: str, life: int, from_: int, to: int) -> Snapshot | None:
         row = self._store.load_snapshot(written, life, from_=from_, to=to)

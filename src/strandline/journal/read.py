@@ -143,7 +143,7 @@ class Reader:
                 earliest = error.earliest  # the pointer may have passed it meanwhile: look again
                 continue
             return plan(key, partition, mark, state, tail, from_=from_, to=to)
-        raise _changed(key)
+        raise journal_changed(key)
 
     def _tail(self, key: str, state: State, from_: int, to: int) -> Tail:
         return Tail(key, state, self.segment_size, from_=from_, to=to, bytes_max=self.settings.tail_buffer_bytes)
@@ -168,21 +168,27 @@ class Reader:
 
         return chain.from_iterable(pages())
 
-    def events(self, made: Plan, from_: int, to: int) -> Iterator[RecordedEvent]:
-        """The events of a plan that was made for these bounds."""
-        return Reading(self, made, from_, to).events()
+    def events_after(self, made: Plan, seq_nr: int) -> Iterator[RecordedEvent]:
+        """The events of a plan after that number, to go with a state that the caller has.
+
+        They are of the plan's life and nothing is missing, however late they are asked for: `ReadConflict` if not.
+        """
+        return Reading(self, made.narrowed(seq_nr + 1), seq_nr + 1, SEQ_NR_MAX, given=True).events()
 
 
 class Reading:
     """One read under way: its plan, the number it wants next, and whether anything was handed out.
 
-    With `cut` it is a replay: the journal up to that offset and no further, less what was removed meanwhile.
+    With `cut` it is a replay: the journal up to that offset and no further, less what was removed meanwhile. `given`:
+    the caller has something of this plan already, so that no other may take its place.
     """
 
-    def __init__(self, reader: Reader, made: Plan, from_: int, to: int, *, cut: int | None = None) -> None:
+    def __init__(
+        self, reader: Reader, made: Plan, from_: int, to: int, *, cut: int | None = None, given: bool = False
+    ) -> None:
         self._reader, self._plan, self._from, self._to = reader, made, from_, to
         self._wanted = made.start
-        self._given = False
+        self._given = given
         self._cut = cut
         self._plans = self._broken_at = self._unexplained = 0
 
@@ -271,13 +277,13 @@ class Reading:
         old, wanted = self._plan, self._wanted
         self._plans += 1
         if self._plans > PLANS_MAX:
-            raise _changed(old.key)
+            raise journal_changed(old.key)
         from_ = wanted if self._given else self._from
         new = self._reader.plan(old.key, from_=from_, to=self._to, mark=old.mark)
         life = old.head.life if old.head is not None else 0
         changed = new.head is None or new.head.life != life or new.head.delete_to >= wanted
         if changed and self._given and self._cut is None:
-            raise _changed(old.key)
+            raise journal_changed(old.key)
         if changed and self._given and (new.head is None or new.head.life != life):
             new = new._replace(end=0)  # a replay goes on with the next key
         if missing and not changed:
@@ -305,7 +311,8 @@ def _missing(key: str, seq_nr: int) -> MissingEvent:
     )
 
 
-def _changed(key: str) -> ReadConflict:
+def journal_changed(key: str) -> ReadConflict:
+    """What a reader is told whose journal is another one now."""
     return ReadConflict(
         f"{key} was deleted or purged while it was read", code="journal_changed", hint="read it again", key=key
     )
