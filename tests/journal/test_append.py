@@ -9,9 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -23,6 +24,8 @@ from strandline.journal import verdict
 from strandline.journal.checks import append_draft
 from strandline.log.api import Draft, Log, Recorded
 from strandline.log.memory import MemoryLog
+from strandline.log.postgres import PostgresLog
+from strandline.log.sqlite import SqliteLog
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
 from strandline.store.memory import MemoryStore
@@ -529,3 +532,29 @@ def test_keys_are_taken_as_they_are(s: Strandline) -> None:
     for written in ("order|a|b", "order|../x", "order|%2F", "Order|😀", "order|a", "order|A"):
         assert s.journal.append(written, events(written)).key == Key.of(written)
     assert [event.payload for event in s.journal.read("order|a|b")] == ["order|a|b"]
+
+
+# ---------------------------------------------------------------- time
+
+
+@pytest.mark.req("J42", "RA2")
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_somebody_else_who_holds_the_log_keeps_nobody_longer_than_the_time_out(backend: str, tmp_path: Path) -> None:
+    """Who commits, who waits behind it, a future: none is recorded later."""
+    with world(backend, tmp_path) as holder, world(backend, tmp_path, append_timeout_s=0.3) as s:
+        partition = KEY.partition(s.log.partitions)
+        holder.journal.append(KEY, events("before"))
+        with ExitStack() as held:
+            if isinstance(holder.log, SqliteLog):
+                held.enter_context(holder.log._database.write())
+            else:
+                held.callback(cast(PostgresLog, holder.log)._begin([partition], []).undo)
+            started = time.monotonic()
+            futures = [s.journal.append_future(KEY, events("future"))]
+            with pytest.raises(Unavailable) as late:
+                s.journal.append(KEY, events("waits"))
+            futures += [s.journal.append_future(KEY, events("another"))]
+            errors: list[Any] = [late.value, *[future.exception(5) for future in futures]]
+            assert time.monotonic() - started < 3
+            assert {(error.code, error.applied) for error in errors} == {("timeout", "no")}
+        assert s.journal.append(KEY, events("after")).first == 2

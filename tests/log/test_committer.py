@@ -7,7 +7,6 @@ import inspect
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -73,7 +72,7 @@ class Scene:
         self.others: list[Future[Any]] = []
 
     def hold(self) -> None:
-        """From here on a commit waits, led by somebody else."""
+        """From here on a commit waits, that of somebody else."""
         self.gate.open.clear()
         self.append()
         assert self.gate.entered.acquire(timeout=ANSWER_S)
@@ -96,14 +95,14 @@ class Scene:
 
 
 def no_helper() -> bool:
-    return not any(thread.name == "strandline-committer" for thread in threading.enumerate())
+    return not any(thread.name in {"strandline-committer", "strandline-futures"} for thread in threading.enumerate())
 
 
 def alone(scene: Scene) -> None:
     scene.committer.append(draft_of("order|interrupted"))
 
 
-def lead(scene: Scene) -> None:
+def commit(scene: Scene) -> None:
     """Others come while this one commits."""
     scene.gate.open.clear()
 
@@ -152,9 +151,9 @@ def submit(scene: Scene, *, held: bool) -> None:
 
 CALLS: dict[str, Callable[[Scene], None]] = {
     "alone": alone,
-    "leads": lead,
-    "waits and leads": partial(wait, before=0),
-    "waits": partial(wait, before=2),
+    "in a commit": commit,
+    "waits": partial(wait, before=0),
+    "waits behind others": partial(wait, before=2),
     "for a future": partial(submit, held=False),
     "for a future, behind others": partial(submit, held=True),
 }
@@ -215,7 +214,7 @@ def test_close_waits_for_a_future_that_comes_while_another_one_is_followed(scene
         begun.set()
         go_on.wait(ANSWER_S)
 
-    submitted(scene).add_done_callback(follow)  # in a commit that a caller leads
+    submitted(scene).add_done_callback(follow)
     scene.gate.open.set()
     assert begun.wait(ANSWER_S)
     late = submitted(scene)
@@ -292,7 +291,7 @@ def handled(handler: Callable[[], None]) -> Iterator[None]:
 
 
 def test_a_future_that_is_abandoned_while_it_is_committed_lets_nobody_commit_beside(scene: Scene) -> None:
-    """The signal's handler takes a while, and the helper leads meanwhile."""
+    """The signal's handler takes a while, and its commit begins meanwhile."""
     scene.gate.open.clear()
 
     def handle() -> None:
@@ -324,65 +323,3 @@ def test_a_signal_may_raise_one_of_our_errors(scene: Scene) -> None:
     with handled(handle), pytest.raises(Unavailable, match="late"):
         scene.committer.append(draft_of("order|interrupted"))
     assert not scene.committer._queue
-
-
-class Late:
-    """The committer's lock, for which the main thread waits until `first` has ended, once that is named."""
-
-    def __init__(self, lock: Any) -> None:
-        self._lock = lock
-        self.first: Future[Any] | None = None
-
-    def __enter__(self) -> Any:
-        if self.first is not None and threading.current_thread() is threading.main_thread():
-            self.first.exception(ANSWER_S)
-        return self._lock.__enter__()
-
-    def __exit__(self, *raised: Any) -> None:
-        self._lock.__exit__(*raised)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._lock, name)
-
-
-@pytest.mark.parametrize("step", ["_end", "_tell"])
-def test_one_that_gives_up_while_its_leader_is_interrupted_has_no_turn(scene: Scene, step: str) -> None:
-    """The leader is interrupted with the lock held; who waits for it, past its time, has it first."""
-    committer, gate = scene.committer, scene.gate
-    lock = Late(committer._lock)
-    committer._lock = cast(Any, lock)
-    gives_up: list[Future[Any]] = []
-
-    def give_up_behind(queued: int) -> None:
-        gives_up.append(scene.pool.submit(committer.append, draft_of("order|late"), 0.3))
-        until(lambda: len(committer._queue) > queued)
-
-    def others() -> None:
-        until(lambda: len(committer._queue) == 1)
-        if step == "_end":  # in the same commit
-            give_up_behind(1)
-        else:  # behind it
-            gate.open.set()
-            gate.open.clear()
-            assert gate.entered.acquire(timeout=ANSWER_S)
-            give_up_behind(0)
-        gate.open.set()
-
-    def trace(frame: FrameType, event: str, argument: Any) -> None:
-        if gives_up and frame.f_code.co_filename == module.__file__ and frame.f_code.co_name == step:
-            sys.settrace(None)
-            time.sleep(0.5)
-            lock.first = gives_up[0]
-            raise KeyboardInterrupt
-
-    scene.hold()
-    beside = scene.pool.submit(others)
-    sys.settrace(trace)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            committer.append(draft_of("order|interrupted"))
-    finally:
-        sys.settrace(None)
-    beside.result(ANSWER_S)
-    scene.append()
-    assert scene.others[-1].result(ANSWER_S).place is not None

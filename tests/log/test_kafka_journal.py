@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -153,6 +154,27 @@ def test_late_verdict(kafka: KafkaServer, cache: bool, behind: str) -> None:
             assert conflict.value.actual == expected
     s.close()
     other.close()
+
+
+@pytest.mark.req("J42")
+def test_brokers_that_stand_still_keep_nobody_longer_than_the_time_out(
+    kafka: KafkaServer, connected: Callable[..., Strandline]
+) -> None:
+    connected()  # makes the topic, which may take longer
+    s = connected(append_timeout_s=1)
+    s.journal.append(KEY, [Event("Placed", 1)], numbers=False)
+    kafka.process.send(signal.SIGSTOP)
+    try:
+        started = time.monotonic()
+        future = s.journal.append_future(KEY, [Event("Placed", 2)])
+        with pytest.raises(Unavailable) as late:
+            s.journal.append(KEY, [Event("Placed", 3)])
+        for error in (late.value, future.exception(5)):
+            assert isinstance(error, Unavailable)
+            assert (error.code, error.applied) == ("timeout", "unknown")
+        assert time.monotonic() - started < 5
+    finally:
+        kafka.process.send(signal.SIGCONT)
 
 
 @pytest.mark.req("J38", "J42")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import apsw
 import pytest
 
-from strandline.errors import Corrupt, MissingEvent, Unavailable
+from strandline.errors import Corrupt, InvalidInput, MissingEvent, Unavailable
 from strandline.fold import Duplicate, EventsAppended
 from strandline.log.committer import Committer
 from strandline.log.sqlite import SqliteLog
@@ -237,6 +238,17 @@ def test_a_file_that_stays_busy_is_a_timeout(path: Path) -> None:
     other.close()
     assert log.append([draft()])[0].effect == EventsAppended(1, 1, 0, 1)
     log.close()
+
+
+@pytest.mark.req("J42")
+def test_close_does_not_wait_for_ever_for_a_commit_that_hangs(path: Path) -> None:
+    log = SqliteLog(path, settings=Settings(append_timeout_s=0.1))
+    with log._database.write():
+        started = time.monotonic()
+        log.close()
+        assert time.monotonic() - started < 2
+    with pytest.raises(InvalidInput):
+        log.append([draft()])
 
 
 # ---------------------------------------------------------------- damage

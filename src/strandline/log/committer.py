@@ -1,29 +1,34 @@
 """Group commit: appends that arrive while a commit is under way go together into the next one.
 
-There is no thread of its own for callers that wait: who finds nobody committing leads, and commits for all who wait.
-Nobody waits for more to come. Order of arrival is order in the log.
+A thread of the committer's own commits, so that a commit that hangs holds up no caller longer than its time-out. Nobody
+waits for more to come. Order of arrival is order in the log.
 
-Those who were committed wake each other, one after the other, and the last of them wakes the next leader. Sixty threads
-that want the interpreter at the same time cost more than their work; and whoever appends again at once is in the next
-commit, not in the one after it.
+Those who were committed wake each other, one after the other, and the last of them wakes the thread that commits. Sixty
+threads that want the interpreter at the same time cost more than their work; and whoever appends again at once is in
+the next commit, not in the one after it.
 
     a call:  queued ── taken ──▶ in a commit ──▶ answered
                │                     └─ past its time-out: Unavailable.timeout, "unknown"
                └─ past its time-out: withdrawn, Unavailable.timeout, "no"
 
-A signal may raise an exception in a caller at any line, and nobody else may notice. So one call at a time has the turn:
-it commits, or hands the turn on. Who is interrupted ends under the lock what it owes to others (`_abandon`), and each
-step can be taken twice.
+What a future is told, and what follows it, is done by a second thread: that may take long, or append and wait.
+
+A signal may raise an exception in a caller at any line, and nobody else may notice. Who is interrupted ends under the
+lock what it owes to others (`_abandon`), and each step can be taken twice.
 """
 
 from __future__ import annotations
 
 import copy
+import time
 from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future, InvalidStateError
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from itertools import pairwise
 from threading import Condition, Lock, Thread, current_thread
+from typing import Final
+from weakref import WeakMethod
 
 from strandline import forks
 from strandline.errors import StrandlineError, Unavailable
@@ -31,28 +36,84 @@ from strandline.log.api import Draft, Log, Recorded
 from strandline.log.refusals import closed, used_after_fork
 from strandline.settings import Settings
 
+GRACE_LEAST_S: Final = 0.1
+GRACE_SHARE: Final = 0.1
+
+
+def grace_s(timeout_s: float) -> float:
+    """How much longer a caller waits for a commit that is under way.
+
+    Back-ends give up by themselves after the same time. Their answer knows more ("no", where nothing was sent yet), so
+    it may come first.
+    """
+    return GRACE_LEAST_S + GRACE_SHARE * timeout_s
+
 
 class _Call:
-    """An append on its way. `woken` is released when it is answered, or when it is to lead."""
+    """An append on its way. `woken` is released when it is answered."""
 
     answer: Recorded | None = None
     error: BaseException | None = None
     queued = False  # it was accepted
-    leads = False  # it commits for all who wait
     taken = False  # it is in a commit
-    answered = False  # the commit has ended
+    answered = False  # the commit has ended, or there will be none
     gone = False  # its caller did not wait for that
-    group: list[_Call] | None = None  # what it commits, itself among them
     following: _Call | None = None  # to be woken by this one
-    woken: Lock | None = None
 
-    def __init__(self, draft: Draft, future: Future[Recorded] | None = None) -> None:
+    def __init__(self, draft: Draft, timeout_s: float, future: Future[Recorded] | None = None) -> None:
         self.draft = draft
         self.future = future
+        self.timeout_s = timeout_s
+        self.deadline = time.monotonic() + timeout_s
+        self.woken = Lock()
+        self.woken.acquire()
 
     def wake(self) -> None:
-        if self.woken is not None and self.woken.locked():
+        if self.woken.locked():
             self.woken.release()
+
+    def late(self) -> Unavailable:
+        """What it is told when its time is over."""
+        return Unavailable(
+            f"the append {'was handed to the log, which' if self.taken else 'waited in the queue and'} did not answer "
+            f"within {self.timeout_s:g} s",
+            code="timeout",
+            hint="retry with an append id, or read the head" if self.taken else "call again",
+            applied="unknown" if self.taken else "no",
+        )
+
+
+class _Helper:
+    """A thread that takes a step whenever it is woken, or after the time that the last step gave; None ends it.
+
+    It ends with what the step belongs to, too.
+    """
+
+    def __init__(self, name: str, step: Callable[[], float | None]) -> None:
+        self._woken = Lock()
+        self._woken.acquire()
+        self._step = WeakMethod(step, lambda _: self.wake())
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """The caller holds the committer's lock."""
+        if self._woken.locked():
+            self._woken.release()
+
+    def join(self) -> None:
+        if self._thread is not current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        wait_s: float | None = -1.0
+        while wait_s is not None:
+            self._woken.acquire(timeout=wait_s)
+            step = self._step()
+            wait_s = None if step is None else step()
+            del step
 
 
 class Committer:
@@ -68,22 +129,24 @@ class Committer:
         self._lock = Lock()
         self._done = Condition(self._lock)
         self._queue: deque[_Call] = deque()
-        self._turn: _Call | None = None  # it commits, or is the last to be woken of a commit; if none, nobody waits
-        self._answered: deque[_Call] = deque()  # futures that are not told yet
+        self._committing = False
+        self._waking: _Call | None = None  # the last to be woken of those that were committed
+        self._futures: deque[_Call] = deque()  # all that are not told yet, in the order of their deadlines
+        self._answered: deque[_Call] = deque()  # those of them that can be told
         self._closed = False
-        self._helper: Thread | None = None
-        self._helper_woken = Lock()
-        self._helper_woken.acquire()
+        self._helper: _Helper | None = None
+        self._teller: _Helper | None = None
 
     def append(self, draft: Draft, timeout_s: float | None = None) -> Recorded:
         """Record a draft; returns when it is durable, or was refused by the fold (its effect says so)."""
         self._check()
-        call = _Call(draft)
+        call = _Call(draft, self._timeout_s if timeout_s is None else timeout_s)
         try:
-            if self._enqueue(call):
-                self._lead(call)
-            else:
-                self._await(call, self._timeout_s if timeout_s is None else timeout_s)
+            self._enqueue(call)
+            if not call.woken.acquire(timeout=call.timeout_s):
+                self._expire(call)
+            with self._lock:
+                self._pass_on(call)
         except BaseException:
             if call.queued:  # else it was refused
                 self._abandon(call)
@@ -97,37 +160,37 @@ class Committer:
         self._check()
         future: Future[Recorded] = Future()
         future.set_running_or_notify_cancel()
-        call = _Call(draft, future)
+        call = _Call(draft, self._timeout_s, future)
         try:
             self._enqueue(call)
         except BaseException:
-            if call.queued:
+            if call.queued:  # else it was refused
                 self._abandon(call)
             raise
         return future
 
     def close(self) -> None:
-        """Refuse new appends and finish those that are queued. Twice is harmless."""
+        """Refuse new appends and finish those that are queued, as long as their time lasts. Twice is harmless."""
         if forks.generation != self._generation:
             return
         with self._lock:
             self._closed = True
-            if self._turn is not None and self._helper is current_thread():
-                self._replace_helper()
-            self._done.wait_for(lambda: self._turn is None)
-            helper, self._helper = self._helper, None
-            self._wake()
-        if helper is not None and helper is not current_thread():
-            helper.join()
+            idle = self._done.wait_for(self._is_idle, self._timeout_s + 2 * grace_s(self._timeout_s))
+            for helper in (self._helper, self._teller):
+                if helper is not None:
+                    helper.wake()
+        if self._helper is not None and idle:  # else it hangs in the log, and ends when that answers
+            self._helper.join()
+        if self._teller is not None:
+            self._teller.join()
 
     def _check(self) -> None:
         if forks.generation != self._generation:
             raise used_after_fork()
 
-    # ------------------------------------------------------------ the queue
+    # ------------------------------------------------------------ callers
 
-    def _enqueue(self, call: _Call) -> bool:
-        """Queue a call; whether its caller is to lead."""
+    def _enqueue(self, call: _Call) -> None:
         with self._lock:
             if self._closed:
                 raise closed()
@@ -138,210 +201,171 @@ class Committer:
                     hint="append less at a time, or raise append_queue_max; call again later",
                     queued=len(self._queue),
                 )
+            if self._helper is None:
+                self._helper = _started("strandline-committer", self._commit_waiting)
+            if call.future is not None and self._teller is None:
+                self._teller = _started("strandline-futures", self._tell_futures)
             call.queued = True
-            if self._turn is None:
-                self._turn = call
-                self._queue.append(call)
-                if call.future is None:
-                    return True
-                self._tell()
-                return False
-            call.woken = Lock()
-            call.woken.acquire()
+            if call.future is not None and self._teller is not None:
+                if not self._futures:
+                    self._teller.wake()  # it waits for nobody's deadline so far
+                self._futures.append(call)
             self._queue.append(call)
-            if call.future is None and self._helper is current_thread():
-                self._replace_helper()
-            return False
+            self._tell()
 
-    def _await(self, call: _Call, timeout_s: float) -> None:
-        if call.woken is None or not call.woken.acquire(timeout=timeout_s):
-            self._expire(call, timeout_s)
-        if call.leads:
-            self._lead(call)
+    def _expire(self, call: _Call) -> None:
+        """Its time is over: withdraw it, or leave a commit that goes on without it."""
+        if call.taken and call.woken.acquire(timeout=grace_s(call.timeout_s)):
             return
         with self._lock:
-            self._pass_on(call)
+            self._give_up(call)
+        if not call.answered:
+            raise call.late()
 
-    def _expire(self, call: _Call, timeout_s: float) -> None:
-        with self._lock:
-            if call.leads or call.answered:
-                return  # it came at the last moment
+    def _give_up(self, call: _Call) -> None:
+        """Nobody waits for it any more. The lock is held."""
+        if not call.answered:
             call.gone = True
-            if not call.taken:
+            if not call.taken and call in self._queue:
                 self._queue.remove(call)
-        raise Unavailable(  # and `_abandon` follows: it may have got the turn
-            f"the append {'was handed to the log, which' if call.taken else 'waited in the queue and'} did not answer "
-            f"within {timeout_s:g} s",
-            code="timeout",
-            hint="retry with an append id, or read the head" if call.taken else "call again",
-            applied="unknown" if call.taken else "no",
-        )
 
     def _abandon(self, call: _Call) -> None:
         """The caller goes away, wherever it was: nobody else may wait for it."""
         with self._lock:
-            if call in self._queue:
-                self._queue.remove(call)
-            if call.future is None and call.group is not None and self._turn is call:
-                for taken in call.group:
-                    if not taken.answered:
-                        taken.error, taken.taken, taken.answered = _interrupted(), True, True
-                while self._queue and self._queue[0].answered:
-                    self._queue.popleft()
-                self._end(call)
-            elif call.answered:
-                self._pass_on(call)
-            elif call.taken:
-                call.gone = True
-            elif self._turn is call:
-                self._hand_on()
+            self._give_up(call)
+            if not call.taken and call in self._futures:
+                self._futures.remove(call)
+            self._pass_on(call)
+
+    def _pass_on(self, call: _Call) -> None:
+        """This call's caller goes on: the next one may, too. The lock is held."""
+        if call.following is not None:
+            call.following.wake()
+        if self._waking is call:
+            self._waking = None
+        self._tell()
+
+    def _tell(self) -> None:
+        """Wake who commits if there is something to do, and who closes if there is nothing. The lock is held."""
+        if self._queue:
+            if not self._committing and self._waking is None and self._helper is not None:
+                self._helper.wake()
+        elif self._closed and self._is_idle():
+            self._done.notify_all()
+            if self._helper is not None:
+                self._helper.wake()
+
+    def _is_idle(self) -> bool:
+        return not self._queue and not self._committing and self._waking is None
+
+    # ------------------------------------------------------------ committing
+
+    def _commit_waiting(self) -> float | None:
+        """Commit what waits, as long as something does."""
+        while calls := self._take():
+            error: BaseException | None = None
+            answers: Sequence[Recorded | None] = [None] * len(calls)
+            try:
+                answers = self._log.append([call.draft for call in calls])
+            except BaseException as raised:  # noqa: BLE001 - it is for every caller
+                error = raised
+            self._answer(calls, answers, error)
+        return None if self._closed and self._is_idle() else -1.0
+
+    def _take(self) -> list[_Call]:
+        """The calls of the next commit; none while those of the last one are being woken."""
+        queue, size = self._queue, 0
+        calls: list[_Call] = []
+        with self._lock:
+            if self._waking is not None:
+                return calls
+            now = time.monotonic()
+            while queue and len(calls) < self._actions_max:
+                call = queue[0]
+                if call.deadline < now:
+                    call.error, call.answered = call.late(), True
+                    if call.future is not None:
+                        self._answered.append(call)
+                else:
+                    draft = call.draft
+                    size += len(draft.header) + len(draft.value or b"")
+                    if calls and size > self._bytes_max:
+                        break
+                    call.taken = True
+                    calls.append(call)
+                queue.popleft()
+            self._committing = bool(calls)
+            self._wake_teller()
             self._tell()
+        return calls
 
-    # ------------------------------------------------------------ leading
-
-    def _lead(self, own: _Call) -> None:
-        """One commit, of the calls that wait now."""
-        calls = self._take(own)
-        if not calls:
-            return  # a future whose turn is over
-        try:
-            answers: Sequence[Recorded | None] = self._log.append([call.draft for call in calls])
-            error = None
-        except Exception as raised:  # noqa: BLE001 - it is for every caller
-            answers, error = [None] * len(calls), raised
+    def _answer(self, calls: list[_Call], answers: Sequence[Recorded | None], error: BaseException | None) -> None:
+        """All have an answer: let those who wait for one wake each other."""
+        waiting: list[_Call] = []
         with self._lock:
             for call, answer in zip(calls, answers, strict=True):
                 call.answer = answer
                 call.error = None if error is None else _own_error(error)
                 call.answered = True
-            self._end(own)
-
-    def _take(self, own: _Call) -> list[_Call]:
-        queue = self._queue
-        size = 0
-        with self._lock:
-            if self._turn is not own or own.taken:
-                return []
-            calls = own.group = []
-            while queue and len(calls) < self._actions_max:
-                draft = queue[0].draft
-                size += len(draft.header) + len(draft.value or b"")
-                if calls and size > self._bytes_max:
-                    break
-                calls.append(queue[0])
-                queue[0].taken = True
-                queue.popleft()
-        return calls
-
-    def _end(self, own: _Call) -> None:
-        """All are answered: let them wake each other. The lock is held."""
-        calls = own.group or ()
-        chain = [own, *[call for call in calls if call.future is None and call is not own and not call.gone]]
-        for call, following in pairwise(chain):
-            call.following = following
-        self._answered.extend(call for call in calls if call.future is not None)
-        self._turn = chain[-1]
-        self._pass_on(own)
-
-    def _pass_on(self, call: _Call) -> None:
-        """This call's caller goes on: the next one may, too. The lock is held."""
-        call.gone = True
-        if call.following is not None:
-            call.following.wake()
-        if self._turn is call:
-            self._hand_on()
-
-    def _hand_on(self) -> None:
-        """Let the first that waits lead, or nobody. The lock is held."""
-        self._turn = self._queue[0] if self._queue else None
-        self._tell()
-
-    def _tell(self) -> None:
-        """Wake whose turn it is. The lock is held."""
-        turn = self._turn
-        if turn is None:
-            if self._closed:
-                self._done.notify_all()
-        elif not turn.taken and turn.future is None:  # else it is awake, or the one before it wakes it
-            turn.leads = True
-            turn.wake()
-        if (self._answered and self._helper is not current_thread()) or (
-            turn is not None and turn.future is not None and not turn.taken
-        ):
-            self._wake_helper()
+                if not call.gone:
+                    (waiting if call.future is None else self._answered).append(call)
+            for call, following in pairwise(waiting):
+                call.following = following
+            self._committing = False
+            if waiting:
+                self._waking = waiting[-1]
+                waiting[0].wake()
+            self._wake_teller()
+            self._tell()
 
     # ------------------------------------------------------------ futures
 
-    def _wake_helper(self) -> None:
-        """Nobody waits for a future: a thread of ours leads in its place, and does what follows it."""
-        if self._helper is None:
-            self._start_helper()
-        self._wake()
+    def _wake_teller(self) -> None:
+        if self._answered and self._teller is not None:
+            self._teller.wake()
 
-    def _wake(self) -> None:
-        if self._helper_woken.locked():
-            self._helper_woken.release()
-
-    def _start_helper(self) -> None:
-        helper = Thread(target=self._help, name="strandline-committer", daemon=True)
-        helper.start()
-        self._helper = helper  # it waits for the lock, which is held; if this is interrupted, it ends
-
-    def _replace_helper(self) -> None:
-        """What follows a future waits, in the helper itself: another one leads meanwhile."""
-        self._start_helper()
-        self._wake()
-
-    def _help(self) -> None:
-        with self._lock:
-            pass  # until it is named
-        try:
-            while self._helper is current_thread():
-                self._helper_woken.acquire()
-                turn = self._turn
-                if turn is not None and turn.future is not None:
-                    self._lead(turn)
-                self._fulfil()
-                if self._closed:
-                    with self._lock:
-                        if self._turn is None:
-                            break
-            self._fulfil()  # what came last: `close` waits for this thread
-        finally:  # also if what follows a future raised SystemExit
-            with self._lock:
-                if self._helper is current_thread():
-                    self._helper = None
-                self._tell()
-                self._wake()
-
-    def _fulfil(self) -> None:
-        """Answer futures. What follows one may append and wait, and then another helper goes on."""
+    def _tell_futures(self) -> float | None:
+        """Tell what is known of futures, and those that wait too long that they do; how long the next one may wait."""
         while self._answered:
-            try:
-                call = self._answered.popleft()
-                if call.future is None:
-                    continue
-                if call.answer is not None:
-                    call.future.set_result(call.answer)
-                else:
-                    call.future.set_exception(call.error)
-            except (IndexError, InvalidStateError):  # another one was faster
-                pass
+            _fulfil(self._answered.popleft())
+        with self._lock:
+            while self._futures and (self._futures[0].answered or self._futures[0].gone):
+                self._futures.popleft()
+            if self._answered:
+                return 0.0
+            if not self._futures:
+                return None if self._closed else -1.0
+            call = self._futures[0]
+            left_s = call.deadline + grace_s(call.timeout_s) - time.monotonic()
+            if left_s > 0:
+                return left_s
+            self._give_up(call)
+            call.error = call.late()
+            self._tell()
+        _fulfil(call)
+        return 0.0
 
 
-def _own_error(error: Exception) -> Exception:
+def _started(name: str, step: Callable[[], float | None]) -> _Helper:
+    helper = _Helper(name, step)
+    helper.start()
+    return helper
+
+
+def _fulfil(call: _Call) -> None:
+    """Answer a future. Whatever its callbacks raise, SystemExit too, the next one is answered all the same."""
+    if call.future is not None:
+        with suppress(BaseException):
+            if call.answer is not None:
+                call.future.set_result(call.answer)
+            else:
+                call.future.set_exception(call.error)
+
+
+def _own_error(error: BaseException) -> BaseException:
     """What one of several callers raises: a traceback belongs to one thread."""
     if not isinstance(error, StrandlineError):
         return error
     own = copy.copy(error)
     own.__cause__ = error.__cause__
     return own
-
-
-def _interrupted() -> Unavailable:
-    return Unavailable(
-        "the thread that committed was interrupted",
-        code="log_failed",
-        hint="retry with an append id, or read the head",
-        applied="unknown",
-    )

@@ -306,10 +306,13 @@ class Database:
         return [self.writer, *self._idle]
 
     def close(self) -> None:
-        """Close all connections. Twice is harmless."""
+        """Close all connections. Twice is harmless. One that hangs in a commit is left as it is."""
         if self._closed or forks.generation != self._generation:
             return
-        with self._lock:
+        if not self._lock.acquire(timeout=self._settings.append_timeout_s):
+            self._closed = True
+            return
+        try:
             if self._closed:
                 return
             self._closed = True
@@ -318,6 +321,8 @@ class Database:
                 with suppress(apsw.Error):
                     connection.close(True)
             OPEN_FILES.remove(self._inode, self)
+        finally:
+            self._lock.release()
 
     def translated(self, error: apsw.Error, connection: apsw.Connection, doing: Doing) -> Exception:
         """Our error for one of the library's; after an I/O error of a write nothing more is written."""

@@ -68,6 +68,13 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
+def assert_late(answer: Any, applied: str) -> None:
+    """Its time was over, and it says what may have become of it."""
+    error = answer.exception(DEADLINE_S / 10)
+    assert (type(error), error.code, error.applied) == (Unavailable, "timeout", applied)
+    assert ("append id" in error.hint) == (applied == "unknown")
+
+
 class Held:
     """A committer with one commit under way, which waits at the gate."""
 
@@ -82,9 +89,9 @@ class Held:
     def submit(self, draft: Draft, timeout_s: float | None = None) -> Any:
         """Append in a thread of its own, and wait until it is queued."""
         queued = len(self.committer._queue)
-        led = self.committer._turn is not None
+        busy = self.committer._committing
         future = self.pool.submit(self.committer.append, draft, timeout_s)
-        if led:
+        if busy:
             until(lambda: len(self.committer._queue) > queued or future.done())
         return future
 
@@ -227,6 +234,38 @@ class CommittingContract:
         assert committer.append(draft_of(KEY)).effect == EventsAppended(5, 5, 4, 1)
 
     @pytest.mark.req("J42", "RA2", "RA3")
+    @pytest.mark.parametrize("future", [False, True])
+    def test_a_commit_that_hangs_bounds_everybody(self, opened: Opened, future: bool) -> None:
+        """The first is in the commit, the second waits behind it."""
+        gate = Gate(opened(partitions=PARTITIONS))
+        committer = Committer(gate, Settings(append_timeout_s=0.1))
+        gate.open.clear()
+        with ThreadPoolExecutor() as pool:
+            submit = committer.submit if future else lambda draft: pool.submit(committer.append, draft)
+            first = submit(draft_of(KEY, "under way"))
+            gate.entered.acquire(timeout=DEADLINE_S)
+            second = submit(draft_of(KEY, "queued"))
+            try:
+                assert_late(first, "unknown")
+                assert_late(second, "no")
+            finally:
+                gate.open.set()
+        assert committer.append(draft_of("order|after"), DEADLINE_S).place is not None
+        assert len(everything(gate, partition_for(KEY))) == 1
+        committer.close()
+
+    @pytest.mark.req("J42", "J49")
+    def test_a_commit_that_hangs_does_not_keep_close(self, hold: Any) -> None:
+        held = hold(append_timeout_s=0.1)
+        future = held.committer.submit(draft_of(KEY))
+        held.pool.submit(held.committer.close).result(DEADLINE_S / 10)
+        assert_late(held.first, "unknown")
+        assert_late(future, "no")
+        held.gate.open.set()
+        until(lambda: not held.committer._committing)
+        assert everything(held.gate, partition_for(KEY)) == []
+
+    @pytest.mark.req("J42", "RA2", "RA3")
     def test_giving_up_at_any_moment_loses_nobody(self, opened: Opened) -> None:
         gate = Gate(opened(partitions=PARTITIONS))
         committer = Committer(gate, Settings())
@@ -245,7 +284,7 @@ class CommittingContract:
 
         in_threads(write, 16)
         assert committer.append(draft_of("order|last"), DEADLINE_S).place is not None
-        assert committer._turn is None
+        assert committer._is_idle()
         found = [record for partition in range(PARTITIONS) for record in everything(gate, partition)]
         ids = Counter(
             action.append_id for record in found if isinstance(action := decode_header(record.header), Append)
