@@ -2,7 +2,8 @@
 
 A statement has an id (J12). A test names what it proves with `@pytest.mark.req("J12")`, on a function, a class, a
 parameter, or as `pytestmark`. This tool reads both without running anything, and lists statements without a test,
-statements that come later (docs/spec/later.toml), and marks that name no statement.
+statements that come later (docs/spec/later.toml), and marks that name no statement. What is marked `soak` is left out
+of `make test`, so a statement that only such tests name has no test.
 
 Exit 1: a mark or a row of later.toml is wrong; with --strict also: a statement that is due has no test.
 """
@@ -62,34 +63,77 @@ def _covers(row: str, id_: str) -> bool:
     return _parts(first) <= (prefix, number) <= _parts(last or first)
 
 
-def marks(root: Path) -> tuple[dict[str, list[str]], list[str]]:
-    """Places by id, and the marks that prove nothing because of how they are written."""
+def marks(root: Path) -> tuple[dict[str, list[str]], set[str], list[str]]:
+    """Places by id, the ids that a test outside of the soak names, and marks that prove nothing as they are written."""
     places: dict[str, list[str]] = defaultdict(list)
-    problems = []
+    tested, problems = set(), []
     for file in sorted(path for folder in TEST_FOLDERS for path in (root / folder).rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
         name = file.relative_to(root).as_posix()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and _is_req(node.func):
+        for node, soaked in _walk(tree):
+            if isinstance(node, ast.Call) and _is_mark(node.func, "req"):
                 place = f"{name}:{node.lineno}"
                 ids = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
                 if not ids or len(ids) != len(node.args) or node.keywords:
                     problems.append(f"{place}: give ids as plain texts, req({', '.join(map(ast.unparse, node.args))})")
                 for id_ in ids:
                     places[id_].append(place)
+                tested |= set() if soaked else set(ids)
             elif (
                 isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
                 and not node.name.startswith("test")
-                and any(isinstance(mark, ast.Call) and _is_req(mark.func) for mark in node.decorator_list)
+                and any(isinstance(mark, ast.Call) and _is_mark(mark.func, "req") for mark in node.decorator_list)
             ):
                 problems.append(f"{name}:{node.lineno}: {node.name} is no test, its mark counts for nothing")
-    return places, problems
+    return places, tested, problems
 
 
-def _is_req(func: ast.expr) -> bool:
+def _is_mark(node: ast.AST, name: str) -> bool:
     return (
-        isinstance(func, ast.Attribute) and func.attr == "req" and ast.unparse(func.value).rpartition(".")[2] == "mark"
+        isinstance(node, ast.Attribute) and node.attr == name and ast.unparse(node.value).rpartition(".")[2] == "mark"
     )
+
+
+def _walk(node: ast.AST, soaked: bool = False) -> Iterator[tuple[ast.AST, bool]]:
+    """All nodes, and whether all tests that each belongs to are the soak's."""
+    soaked = soaked or _is_soaked(node)
+    yield node, soaked
+    for child in ast.iter_child_nodes(node):
+        yield from _walk(child, soaked)
+
+
+def _is_soaked(node: ast.AST) -> bool:
+    """Whether this is left out of `make test`, by a mark of its own or because all tests in it are."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return any(_has_soak(mark) for mark in node.decorator_list if not _is_parametrize(mark))
+    if isinstance(node, ast.Call):  # a parameter
+        return any(keyword.arg == "marks" and _has_soak(keyword.value) for keyword in node.keywords)
+    if isinstance(node, ast.Module | ast.ClassDef):
+        given = [
+            assigned.value for assigned in node.body if isinstance(assigned, ast.Assign) and _is_pytestmark(assigned)
+        ]
+        given += node.decorator_list if isinstance(node, ast.ClassDef) else []
+        inside = [child for child in node.body if _is_test(child)]
+        return any(map(_has_soak, given)) or (bool(inside) and all(map(_is_soaked, inside)))
+    return False
+
+
+def _is_test(node: ast.AST) -> bool:
+    if isinstance(node, ast.ClassDef):
+        return node.name.startswith("Test")
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test")
+
+
+def _is_pytestmark(node: ast.Assign) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == "pytestmark" for target in node.targets)
+
+
+def _is_parametrize(mark: ast.expr) -> bool:
+    return isinstance(mark, ast.Call) and _is_mark(mark.func, "parametrize")
+
+
+def _has_soak(node: ast.AST) -> bool:
+    return any(_is_mark(child, "soak") for child in ast.walk(node))
 
 
 def _parts(id_: str) -> tuple[str, int]:
@@ -127,10 +171,10 @@ def main() -> int:
     by_file = statements(options.root / "docs/spec")
     known = set().union(*by_file.values())
     reasons, problems = later(options.root / "docs/spec", known)
-    places, wrong_marks = marks(options.root)
+    places, outside_the_soak, wrong_marks = marks(options.root)
     problems += wrong_marks
     problems += [f"{place}: {id_} is no statement" for id_ in sorted(set(places) - known) for place in places[id_]]
-    tested = known & set(places)
+    tested = known & outside_the_soak
     missing = known - tested - set(reasons)
 
     print(
@@ -141,6 +185,8 @@ def main() -> int:
     if not options.brief:
         due = [f"{file}: {compact(ids & missing)}" for file, ids in by_file.items() if ids & missing]
         show("Without a test", due)
+        if only := missing & set(places):
+            show("Only in the soak", [compact(only)])
         by_reason = defaultdict(set)
         for id_ in set(reasons) - tested:
             by_reason[reasons[id_]].add(id_)

@@ -77,6 +77,49 @@ def test_wrong_marks_fail(tree: Path, text: str, complaint: str) -> None:
     assert complaint in out
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '@pytest.mark.soak\n@pytest.mark.req("J1")\ndef test_it() -> None: ...',
+        '@pytest.mark.soak\nclass TestIt:\n    @pytest.mark.req("J1")\n    def test_it(self) -> None: ...',
+        '@pytest.mark.req("J1")\nclass TestIt:\n    @pytest.mark.soak\n    def test_it(self) -> None: ...',
+        'pytestmark = [pytest.mark.soak]\n\n@pytest.mark.req("J1")\ndef test_it() -> None: ...',
+        'ALL = [1, pytest.param(2, marks=[pytest.mark.soak, pytest.mark.req("J1")])]',
+        '@pytest.mark.soak(reason="long")\n@pytest.mark.req("J1")\ndef test_it() -> None: ...',
+    ],
+)
+def test_a_statement_that_only_the_soak_tests_has_no_test(tree: Path, text: str) -> None:
+    write_test(tree, text)
+    code, out = conformance(tree, "--strict")
+    assert code == 1
+    assert "0 of 5 statements have a test, 4 that are due have none" in out
+    assert "Only in the soak\n  J1" in out
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        (
+            '@pytest.mark.soak\n@pytest.mark.req("J1")\ndef test_a() -> None: ...\n'
+            '@pytest.mark.req("J1")\ndef test_b() -> None: ...'
+        ),
+        (
+            '@pytest.mark.req("J1")\n@pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.soak)])\n'
+            "def test_it(n: int) -> None: ..."
+        ),
+        (
+            '@pytest.mark.req("J1")\nclass TestIt:\n    @pytest.mark.soak\n    def test_a(self) -> None: ...\n'
+            "    def test_b(self) -> None: ..."
+        ),
+    ],
+)
+def test_one_test_outside_of_the_soak_is_enough(tree: Path, text: str) -> None:
+    write_test(tree, text)
+    _, out = conformance(tree)
+    assert "1 of 5 statements have a test" in out
+    assert "Only in the soak" not in out
+
+
 def test_a_row_of_later_that_names_nothing_fails(tree: Path) -> None:
     (tree / "docs/spec/later.toml").write_text('[later]\n"J7-J8" = "gone"\n')
     code, out = conformance(tree)
