@@ -2,6 +2,7 @@
 PYTHON ?= python3
 NAME ?= append
 ON ?= sqlite
+LANES ?= 2
 BIN := .venv/bin
 STAMP := .venv/.stamp
 
@@ -10,7 +11,7 @@ STAMP := .venv/.stamp
 help:
 	@echo "make demo            a tour: record, carry, read (ON=postgres, ON=kafka: on real servers)"
 	@echo "make setup           the environment in .venv, and nothing else"
-	@echo "make test            every statement's tests (ARGS='-k name' for some)"
+	@echo "make test            every statement's tests, in two lanes (ARGS='-k name' for some, LANES=0 for one)"
 	@echo "make soak            what only repeats: many kills, many seeds, large numbers"
 	@echo "make check           style, types, imports, conformance marks"
 	@echo "make bench NAME=...  one benchmark, for example append (ARGS='--on postgres' for some back-ends)"
@@ -33,7 +34,7 @@ demo: $(STAMP)
 	@$(BIN)/strandline demo --on $(ON)
 
 test: $(STAMP)
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest -n $(LANES) --dist loadgroup --no-loadscope-reorder --durations 20 $(ARGS)
 
 soak: $(STAMP)
 	@$(BIN)/pytest -m soak $(ARGS)

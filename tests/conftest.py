@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,7 +11,8 @@ from hypothesis import HealthCheck, settings
 # The shipped suites show what they compared, like any test; whoever imports them first.
 pytest.register_assert_rewrite("strandline.testing.store_contract", "strandline.testing.log_contract")
 
-from tests.servers.fixtures import cassandra, fetch_for, kafka, postgres, reasons_table, spark_cluster  # noqa: E402
+from tests import lanes  # noqa: E402
+from tests.servers.fixtures import REASONS, cassandra, fetch_for, kafka, postgres, reasons_table, spark_cluster  # noqa: E402
 from tests.store.keyspaces import cassandra_keyspace, empty_stores  # noqa: E402
 
 __all__ = ["cassandra", "cassandra_keyspace", "empty_stores", "kafka", "postgres", "spark_cluster"]
@@ -26,9 +28,25 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        lanes.deal(items)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     if not session.config.option.collectonly:
         fetch_for(session.items)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand over what the lanes could not have to the process that says it."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["reasons"] = REASONS
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    REASONS.update(getattr(node, "workeroutput", {}).get("reasons", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

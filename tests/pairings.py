@@ -11,9 +11,15 @@ from uuid import uuid4
 import pytest
 
 import strandline
+from tests.lanes import needs_servers
 from strandline.connect import Strandline
 
-PAIRINGS = ("sqlite-sqlite", "postgres-postgres", "kafka-postgres", "kafka-cassandra")
+PAIRINGS = (
+    "sqlite-sqlite",
+    "postgres-postgres",
+    pytest.param("kafka-postgres", marks=needs_servers),
+    pytest.param("kafka-cassandra", marks=needs_servers),
+)
 LEASE_S = 3.0
 
 

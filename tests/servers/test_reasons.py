@@ -13,7 +13,7 @@ from strandline.servers.jars import CACHE, IVY_SETTINGS
 
 ROOT = Path(__file__).parents[2]
 CONFTEST = """
-from tests.conftest import pytest_terminal_summary
+from tests.conftest import pytest_sessionfinish, pytest_terminal_summary, pytest_testnodedown
 from tests.servers.fixtures import kafka
 """
 TESTS = """
@@ -24,14 +24,15 @@ def test_without(): pass
 
 
 @pytest.mark.parametrize(
-    ("variables", "outcome"),
+    ("variables", "lanes", "outcome"),
     [
-        ({}, "1 passed, 2 skipped"),
-        ({"CI": "true"}, "1 passed, 2 errors"),
-        ({"STRANDLINE_SERVERS": "required"}, "1 passed, 2 errors"),
+        ({}, 0, "1 passed, 2 skipped"),
+        ({}, 2, "1 passed, 2 skipped"),
+        ({"CI": "true"}, 0, "1 passed, 2 errors"),
+        ({"STRANDLINE_SERVERS": "required"}, 0, "1 passed, 2 errors"),
     ],
 )
-def test_a_server_that_cannot_be_had(tmp_path: Path, variables: dict[str, str], outcome: str) -> None:
+def test_a_server_that_cannot_be_had(tmp_path: Path, variables: dict[str, str], lanes: int, outcome: str) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(TESTS)
     nowhere = tmp_path / "nowhere.xml"
@@ -43,7 +44,7 @@ def test_a_server_that_cannot_be_had(tmp_path: Path, variables: dict[str, str], 
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = kept | {CACHE: str(tmp_path / "cache"), IVY_SETTINGS: str(nowhere), "PYTHONPATH": path} | variables
     answer = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", tmp_path],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", f"-n{lanes}", tmp_path],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
