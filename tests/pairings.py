@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 
 import strandline
-from tests.lanes import needs_servers
 from strandline.connect import Strandline
+from tests.lanes import needs_servers
 
 PAIRINGS = (
     "sqlite-sqlite",
@@ -64,7 +64,7 @@ def pairing_of(name: str, request: pytest.FixtureRequest, folder: Path) -> Pairi
         elif kind == "kafka":
             places[part] = f"{request.getfixturevalue('kafka').url}/t{uuid4().hex}"
         else:
-            places[part] = f"{request.getfixturevalue('cassandra').url}/k{uuid4().hex}?replication=1"
+            places[part] = request.getfixturevalue("unused_keyspace")()
     return Pairing(name, places["log"], places["store"], settings)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,7 +14,6 @@ from tests.acceptance.cli_call import appended, call
 import strandline
 from strandline.cli import doctor, extras
 from strandline.errors import Unsupported
-from strandline.servers.cassandra import CassandraServer
 from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
 
@@ -98,8 +98,8 @@ def test_a_server_that_is_well(postgres: PostgresServer) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
-def test_log_and_store_have_a_row_each(kafka: KafkaServer, cassandra: CassandraServer) -> None:
-    log, store = f"{kafka.url}/{uuid4().hex}", f"{cassandra.url}/k{uuid4().hex}?replication=1"
+def test_log_and_store_have_a_row_each(kafka: KafkaServer, unused_keyspace: Callable[[], str]) -> None:
+    log, store = f"{kafka.url}/{uuid4().hex}", unused_keyspace()
     strandline.connect(log=log, store=store, accept_power_loss=True).close()
     words = ("--log", log, "--store", store)
     found = findings(*words, code=7)

@@ -1,7 +1,4 @@
-"""TLS to real servers: those that can be trusted are used like any other, the rest is told apart and what to do said.
-
-The servers' certificate is for localhost, so that 127.0.0.1 is a name that it does not have.
-"""
+"""TLS to real servers: those that can be trusted are used like any other, others are told apart, with what to do."""
 
 from __future__ import annotations
 
@@ -11,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers.authority import Authority
 from tests.servers.fixtures import started
 from tests.servers.front import Front
+from tests.servers.spares import SpareCassandra, SpareKafka
 
 import strandline
 from strandline import Event, InvalidInput, Unavailable
 from strandline.log import kafka_topic
-from strandline.servers.cassandra import CassandraServer
-from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import HOST, free_port
 from strandline.testing import carry
@@ -27,17 +22,6 @@ from strandline.testing import carry
 pytestmark = pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
 Words = Mapping[str, Any]
 """What the URLs of this module are filled with: files, and ports of servers."""
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Words:
-    ours, others = (started(Authority(tmp_path_factory.mktemp(name))) for name in ("ours", "others"))
-    client, stranger = ours.signed("client"), others.signed("stranger")
-    return {
-        "ca": ours.certificate, "other_ca": others.certificate, "server": ours.signed("server", "DNS:localhost").both,
-        "cert": client.certificate, "key": client.key, "strange_cert": stranger.certificate,
-        "strange_key": stranger.key,
-    }  # fmt: skip
 
 
 def check_use(**places: Any) -> None:
@@ -61,17 +45,17 @@ def check_refused(why: str, hint: str, **places: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def postgres_words(files: Words) -> Iterator[Words]:
+def postgres_words(certificates: Words) -> Iterator[Words]:
     """A server that takes nobody by its port, where it speaks no TLS, and everybody behind a front that does."""
     port = free_port()
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files["ca"])
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates["ca"])
     tls.verify_mode = ssl.CERT_REQUIRED
-    tls.load_cert_chain(files["server"])
+    tls.load_cert_chain(certificates["server"])
     with started(PostgresServer(settings={"listen_addresses": HOST, "port": str(port)})) as server:
         (server.folder / "data" / "pg_hba.conf").write_text("local all all trust\n")
         server.restart()
         with Front(server.folder / f".s.PGSQL.{port}", tls) as front:
-            yield {**files, "tls": front.port, "plain": port}
+            yield {**certificates, "tls": front.port, "plain": port}
 
 
 POSTGRES = "postgresql://postgres@localhost:{tls}/postgres?sslmode=verify-full&sslrootcert={ca}"
@@ -108,27 +92,8 @@ def test_postgres_refused(postgres_words: Words, url: str, why: str, hint: str) 
 
 
 @pytest.fixture(scope="module")
-def kafka_words(files: Words) -> Iterator[Words]:
-    """A broker with four listeners: TLS, TLS that wants to know its clients, TLS under another name, and none."""
-    names = {"TLS": "localhost", "MUTUAL": "localhost", "ELSEWHERE": HOST, "PLAINTEXT": HOST}
-    ports = {name: free_port() for name in (*names, "CONTROLLER")}
-    settings = {
-        "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items()),
-        "advertised.listeners": ",".join(f"{name}://{host}:{ports[name]}" for name, host in names.items()),
-        "controller.quorum.voters": f"1@{HOST}:{ports['CONTROLLER']}",
-        "listener.security.protocol.map": ",".join(
-            f"{name}:{'PLAINTEXT' if name in ('PLAINTEXT', 'CONTROLLER') else 'SSL'}" for name in ports
-        ),
-        "inter.broker.listener.name": "PLAINTEXT",
-        "listener.name.mutual.ssl.client.auth": "required",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(files["server"]),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(files["ca"]),
-    }
-    with started(KafkaServer(settings=settings)) as server:
-        yield {**files, **{name.lower(): port for name, port in ports.items()}}
-        server.kill()  # in order it would take seconds
+def kafka_words(certificates: Words, spare_kafka: SpareKafka) -> Words:
+    return {**certificates, **{name.lower(): port for name, port in spare_kafka.ports.items()}}
 
 
 KAFKA = "kafka://localhost:{tls}/orders?security_protocol=ssl&ssl_ca_location={ca}"
@@ -176,21 +141,7 @@ def test_kafka_refused(
 # ---------------------------------------------------------------- Cassandra
 
 
-@pytest.fixture(scope="module")
-def cassandra_words(files: Words) -> Iterator[Words]:
-    """A node that wants to know its clients."""
-    options = {
-        "enabled": True,
-        "require_client_auth": True,
-        "ssl_context_factory": {"class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory"},
-        "keystore": str(files["server"]),
-        "truststore": str(files["ca"]),
-    }
-    with started(CassandraServer(settings={"client_encryption_options": options})) as server:
-        yield {**files, "tls": server.port}
-
-
-CASSANDRA = "cassandra://localhost:{tls}/orders?replication=1&tls=on&cafile={ca}"
+CASSANDRA = "cassandra://cassandra:cassandra@localhost:{port}/orders?replication=1&tls=on&cafile={ca}"
 CASSANDRA_MUTUAL = CASSANDRA + "&certfile={cert}&keyfile={key}"
 CASSANDRA_REFUSED = {
     "another authority": (
@@ -204,18 +155,18 @@ CASSANDRA_REFUSED = {
         CASSANDRA + "&certfile={strange_cert}&keyfile={strange_key}", "nobody without a certificate",
         "give ?certfile=FILE",
     ),
-    "no TLS here": ("cassandra://localhost:{tls}/orders", "it closes every connection", "give ?tls=on&cafile=FILE"),
+    "no TLS here": ("cassandra://localhost:{port}/orders", "it closes every connection", "give ?tls=on&cafile=FILE"),
 }  # fmt: skip
 
 
-def test_cassandra(cassandra_words: Words) -> None:
-    check_use(log="memory:", store=CASSANDRA_MUTUAL.format_map(cassandra_words))
+def test_cassandra(spare_cassandra: SpareCassandra) -> None:
+    check_use(log="memory:", store=CASSANDRA_MUTUAL.format_map(spare_cassandra.words))
 
 
 @pytest.mark.req("D4")
 @pytest.mark.parametrize(("store", "why", "hint"), CASSANDRA_REFUSED.values(), ids=CASSANDRA_REFUSED)
-def test_cassandra_refused(cassandra_words: Words, store: str, why: str, hint: str) -> None:
-    check_refused(why, hint, log="memory:", store=store.format_map(cassandra_words))
+def test_cassandra_refused(spare_cassandra: SpareCassandra, store: str, why: str, hint: str) -> None:
+    check_refused(why, hint, log="memory:", store=store.format_map(spare_cassandra.words))
 
 
 # ---------------------------------------------------------------- files
@@ -232,7 +183,7 @@ def check_unusable(file: str, parameter: str, **places: Any) -> None:
 
 @pytest.mark.parametrize("file", ["/no/such/file", __file__], ids=["missing", "no certificate"])
 def test_a_file_that_cannot_be_used(file: str, postgres_words: Words, tmp_path: Path) -> None:
-    given = {**postgres_words, "ca": file}
+    given = {**postgres_words, "ca": file, "port": 1}
     check_unusable(file, "sslrootcert", url=POSTGRES.format_map(given))
     check_unusable(file, "ssl_ca_location", log=KAFKA.format_map(given), store=f"sqlite:{tmp_path}/store.db")
     check_unusable(file, "cafile", log="memory:", store=CASSANDRA.format_map(given))

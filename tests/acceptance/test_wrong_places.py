@@ -6,7 +6,7 @@ import inspect
 import socket
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,13 @@ from uuid import uuid4
 import psycopg
 import pytest
 from tests.log.topics import admin, new_name
-from tests.servers.fixtures import started
+from tests.servers.spares import SpareKafka
 
 import strandline
 from strandline import StrandlineError, Unavailable, Unsupported
 from strandline.servers.cassandra import CassandraServer
 from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
-from strandline.servers.server import free_port
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
 
@@ -150,17 +149,11 @@ def test_one_broker_of_two_is_enough(kafka: KafkaServer, closed_port: int, tmp_p
     strandline.connect(log=log, store=f"sqlite:{tmp_path}/store.db", accept_power_loss=True).close()
 
 
-def test_a_broker_that_gives_an_address_where_it_is_not(closed_port: int, tmp_path: Path) -> None:
-    port, controller_port = free_port(), free_port()
-    settings = {
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{closed_port}",
-    }
-    with started(KafkaServer(settings=settings)):
-        error = refused(log=f"kafka://127.0.0.1:{port}/orders", store=f"sqlite:{tmp_path}/store.db")
+def test_a_broker_that_gives_an_address_where_it_is_not(spare_kafka: SpareKafka, tmp_path: Path) -> None:
+    log = f"kafka://127.0.0.1:{spare_kafka.ports['NOWHERE']}/orders"
+    error = refused(log=log, store=f"sqlite:{tmp_path}/store.db")
     assert (error.name, error.hint) == ("Unavailable.away", "mend advertised.listeners of the broker")
-    assert f"gives 127.0.0.1:{closed_port} as its address: the connection is refused" in error.message
+    assert f"gives 127.0.0.1:{spare_kafka.nowhere} as its address: the connection is refused" in error.message
 
 
 def test_a_user_where_kafka_knows_none(kafka: KafkaServer, tmp_path: Path) -> None:
@@ -218,11 +211,11 @@ def test_one_broker_is_one(kafka: KafkaServer, tmp_path: Path) -> None:
 @pytest.mark.req("RS11")
 @pytest.mark.parametrize("scheme", ["sqlite", "kafka", "cassandra"])
 def test_a_warning_names_the_callers_line_once(
-    scheme: str, kafka: KafkaServer, cassandra: CassandraServer, tmp_path: Path
+    scheme: str, kafka: KafkaServer, unused_keyspace: Callable[[], str], tmp_path: Path
 ) -> None:
     places: dict[str, Any] = {"log": "memory:", "store": f"sqlite:{tmp_path}/store.db"}
     if scheme == "cassandra":
-        places["store"] = f"{cassandra.url}/{_keyspace()}?replication=1"
+        places["store"] = unused_keyspace()
     else:
         places["log"] = {"sqlite": f"sqlite:{tmp_path}/log.db", "kafka": f"{kafka.url}/{new_name()}"}[scheme]
     with warnings.catch_warnings(record=True) as warned:

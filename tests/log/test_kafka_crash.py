@@ -23,20 +23,21 @@ from strandline.servers.kafka import KafkaCluster, KafkaServer
 from strandline.testing import carry
 from strandline.testing.log_contract.made import mark_in
 from tests.log.topics import RELAXED, new_name, opened
+from tests.repeats import repeats
 from tests.servers.fixtures import started
+from tests.servers.spares import SpareKafka
 
 pytestmark = [pytest.mark.filterwarnings(RELAXED), pytest.mark.timeout(600)]
-KILLS = 5
 BETWEEN = 60
 """Appends acknowledged between two kills."""
 DEADLINE_S = 120.0
 
 
 @pytest.fixture
-def broker() -> Iterator[KafkaServer]:
-    """One of the test's own: it dies."""
-    with started(KafkaServer()) as server:
-        yield server
+def broker(spare_kafka: SpareKafka) -> Iterator[KafkaServer]:
+    """One that may die."""
+    yield spare_kafka
+    spare_kafka.start()
 
 
 @pytest.fixture
@@ -90,7 +91,9 @@ def until_more(writers: list[Writer], more: int) -> None:
 
 
 @pytest.mark.req("RA1", "RA2", "RA3", "RA4", "RA8", "RJ1", "RS8")
-def test_broker_killed(broker: KafkaServer, tmp_path: Path) -> None:
+@repeats(1, 50)
+@pytest.mark.timeout(1800)
+def test_broker_killed(broker: KafkaServer, tmp_path: Path, times: int) -> None:
     urls = {"log": f"{broker.url}/{new_name()}", "store": f"sqlite:{tmp_path}/store.db"}
     s = strandline.connect(
         log=urls["log"], store=urls["store"], partitions=2, accept_power_loss=True, append_timeout_s=3
@@ -98,7 +101,7 @@ def test_broker_killed(broker: KafkaServer, tmp_path: Path) -> None:
     writers = [Writer(s, str(number), careful=number % 2 == 0) for number in range(4)]
     for writer in writers:
         writer.start()
-    for _ in range(KILLS):
+    for _ in range(times):
         until_more(writers, BETWEEN)
         broker.kill()
         with pytest.raises(StrandlineError) as away:
@@ -108,12 +111,12 @@ def test_broker_killed(broker: KafkaServer, tmp_path: Path) -> None:
         until_more(writers, 1)
         carry(s, limit=BETWEEN)
     end_of(writers)
-    assert _check(s, writers, least=KILLS * BETWEEN)  # else nothing was tested
+    assert _check(s, writers, least=times * BETWEEN)  # else nothing was tested
     s.close()
     with strandline.connect(log=urls["log"], store=urls["store"], accept_power_loss=True) as again:
-        _check(again, writers, least=KILLS * BETWEEN)
+        _check(again, writers, least=times * BETWEEN)
         carry(again)
-        _check(again, writers, least=KILLS * BETWEEN)
+        _check(again, writers, least=times * BETWEEN)
 
 
 @pytest.mark.req("RS8")
@@ -146,6 +149,7 @@ def test_a_broker_that_restarts_has_lost_no_topic(broker: KafkaServer) -> None:
     assert set(outcomes) <= {"read", "Unavailable.away", "Unavailable.timeout"}
 
 
+@pytest.mark.soak
 @pytest.mark.req("RA1", "RA2", "RA4", "RA8", "RJ1", "RS8", "RS11")
 def test_one_of_three_brokers_killed(cluster: KafkaCluster, tmp_path: Path) -> None:
     """As in production: three replicas, nothing accepted. Appends and reads go on without it, and without an error."""

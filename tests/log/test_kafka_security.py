@@ -3,55 +3,43 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 import strandline
 from strandline import Event, Unavailable
 from strandline.errors import StrandlineError
-from strandline.servers.kafka import KafkaServer
 from tests.log.topics import RELAXED, new_name
-from tests.servers.fixtures import started
+from tests.servers.spares import KAFKA_PASSWORD, KAFKA_USER, SpareKafka
 
 pytestmark = pytest.mark.filterwarnings(RELAXED)
-MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-PASSWORD = "p@ss/w:rd"
 WRONG = "-".join(("wrong", "secret"))  # so that no line of a traceback shows it
-SETTINGS = {
-    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-    "inter.broker.listener.name": "PLAINTEXT",
-    "sasl.enabled.mechanisms": "PLAIN",
-    "sasl.mechanism.inter.broker.protocol": "PLAIN",
-    "listener.name.plaintext.plain.sasl.jaas.config": (
-        f'{MODULE} username="broker" password="inside" user_broker="inside" user_shop="{PASSWORD}";'
-    ),
-}
 
 
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[KafkaServer]:
-    with started(KafkaServer(settings=SETTINGS)) as server:
-        yield server
+@pytest.fixture
+def guarded(spare_kafka: SpareKafka) -> str:
+    """A listener that asks for user and password."""
+    return f"127.0.0.1:{spare_kafka.ports['USERS']}"
 
 
-def connected(server: KafkaServer, user_info: str, folder: Path, **settings: Any) -> strandline.Strandline:
-    log = f"kafka://{user_info}@{server.bootstrap}/{new_name()}?sasl_mechanism=PLAIN"
+def connected(server: str, user_info: str, folder: Path, **settings: Any) -> strandline.Strandline:
+    log = f"kafka://{user_info}@{server}/{new_name()}?sasl_mechanism=PLAIN"
     return strandline.connect(log=log, store=f"sqlite:{folder}/store.db", accept_power_loss=True, **settings)
 
 
 @pytest.mark.req("RS10")
-def test_who_is_known_may_enter_and_nobody_else(guarded: KafkaServer, tmp_path: Path) -> None:
-    with connected(guarded, "shop:p%40ss%2Fw%3Ard", tmp_path) as s:
+def test_who_is_known_may_enter_and_nobody_else(guarded: str, tmp_path: Path) -> None:
+    with connected(guarded, f"{KAFKA_USER}:{quote(KAFKA_PASSWORD, safe='')}", tmp_path) as s:
         assert s.journal.append("order|1", [Event("Placed", 1)], expected=0).first == 1
         assert [event.payload for event in s.journal.read("order|1")] == [1]
-        assert PASSWORD not in repr(s) + str(s.status())
+        assert KAFKA_PASSWORD not in repr(s) + str(s.status())
     other = tmp_path / "other"
     other.mkdir()
     with pytest.raises(Unavailable) as refused:
-        connected(guarded, f"shop:{WRONG}", other, append_timeout_s=3)
+        connected(guarded, f"{KAFKA_USER}:{WRONG}", other, append_timeout_s=3)
     error: StrandlineError = refused.value
     assert (error.code, error.applied) == ("away", "no")
     told = "".join(traceback.format_exception(error)) + error.hint + repr(error.facts)
@@ -61,16 +49,16 @@ def test_who_is_known_may_enter_and_nobody_else(guarded: KafkaServer, tmp_path: 
     assert list(other.iterdir()) == []
 
 
-def test_another_mechanism_than_the_brokers(guarded: KafkaServer, tmp_path: Path) -> None:
-    log = f"kafka://shop:{WRONG}@{guarded.bootstrap}/{new_name()}"
+def test_another_mechanism_than_the_brokers(guarded: str, tmp_path: Path) -> None:
+    log = f"kafka://{KAFKA_USER}:{WRONG}@{guarded}/{new_name()}"
     with pytest.raises(Unavailable) as refused:
         strandline.connect(log=log, store=f"sqlite:{tmp_path}/store.db")
     assert (refused.value.code, refused.value.hint) == ("away", "give ?sasl_mechanism=PLAIN in the URL")
 
 
-def test_nobody_where_a_user_is_asked_for(guarded: KafkaServer, tmp_path: Path) -> None:
+def test_nobody_where_a_user_is_asked_for(guarded: str, tmp_path: Path) -> None:
     with pytest.raises(Unavailable) as refused:
-        strandline.connect(log=f"{guarded.url}/{new_name()}", store=f"sqlite:{tmp_path}/store.db")
+        strandline.connect(log=f"kafka://{guarded}/{new_name()}", store=f"sqlite:{tmp_path}/store.db")
     assert refused.value.code == "away"
     assert refused.value.message.endswith("it closes every connection")
     assert "kafka://USER:PASSWORD@HOST" in refused.value.hint

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import apsw
 import pytest
@@ -14,7 +14,6 @@ from tests.store.keyspaces import RELAXED
 import strandline
 from strandline import Event
 from strandline.pipeline.replicate import run
-from strandline.servers.cassandra import CassandraServer
 from strandline.testing import FakeClock, carry
 
 if TYPE_CHECKING:
@@ -25,10 +24,9 @@ KEYS = [f"order|{number}" for number in range(40)]  # over all 8 partitions
 
 
 @pytest.fixture
-def places(cassandra: CassandraServer, tmp_path: Path) -> dict[str, Any]:
+def places(unused_keyspace: Callable[[], str], tmp_path: Path) -> dict[str, Any]:
     """Where log and store are, and how they are opened."""
-    store = f"{cassandra.url}/k{uuid4().hex[:12]}?replication=1"
-    return {"log": f"sqlite:{tmp_path}/log.db", "store": store, "accept_power_loss": True, "lease_s": 5}
+    return {"log": f"sqlite:{tmp_path}/log.db", "store": unused_keyspace(), "accept_power_loss": True, "lease_s": 5}
 
 
 @pytest.mark.spark

@@ -17,9 +17,10 @@ REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
 
 
 @pytest.fixture
-def own() -> Iterator[CassandraServer]:
-    with CassandraServer() as server:
-        yield server
+def own(cassandra: CassandraServer) -> Iterator[CassandraServer]:
+    """The one of all tests: who uses it finds it again."""
+    yield cassandra
+    cassandra.start()
 
 
 @contextmanager

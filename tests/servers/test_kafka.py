@@ -11,14 +11,16 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from strandline.servers.kafka import KafkaServer
+from tests.servers.spares import SpareKafka
 
 QUIET = {"log_level": 0}
 
 
 @pytest.fixture
-def own() -> Iterator[KafkaServer]:
-    with KafkaServer() as server:
-        yield server
+def own(spare_kafka: SpareKafka) -> Iterator[KafkaServer]:
+    """One that may die."""
+    yield spare_kafka
+    spare_kafka.start()
 
 
 def make_topic(server: KafkaServer, name: str) -> None:

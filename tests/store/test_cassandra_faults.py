@@ -21,20 +21,20 @@ from strandline.store.memory import MemoryStore
 from strandline.testing.store_contract import contents, random_tape, settings_of
 from strandline.testing.store_contract.made import batch_of
 from strandline.testing.tape import Tape
-from tests.servers.fixtures import started
+from tests.repeats import repeats
 from tests.store.keyspaces import RELAXED, open_store, url_of
 from tests.store.reading import expected, read
 
 pytestmark = RELAXED
-KILLS, PARTITIONS = 5, 2
+PARTITIONS = 2
 HOLDER_LEASE_S = 2.0
 
 
 @pytest.fixture
-def own() -> Iterator[CassandraServer]:
-    """A node that may be killed."""
-    with started(CassandraServer()) as server:
-        yield server
+def own(cassandra: CassandraServer) -> Iterator[CassandraServer]:
+    """The node of all tests, which may be killed: who uses it finds it again."""
+    yield cassandra
+    cassandra.start()
 
 
 class Load:
@@ -83,14 +83,15 @@ class Load:
 
 
 @pytest.mark.req("RR1", "RJ3", "RJ5", "RS8")
-@pytest.mark.timeout(600)
-def test_the_node_is_killed_under_load(own: CassandraServer) -> None:
+@repeats(1, 20)
+@pytest.mark.timeout(1800)
+def test_the_node_is_killed_under_load(own: CassandraServer, times: int) -> None:
     """Each time work resumes by itself; no acknowledged batch is lost, none is there twice."""
-    tape = random_tape(7, actions=12_000, keys=60, partitions=PARTITIONS)
+    tape = random_tape(7, actions=3_000 * times, keys=60, partitions=PARTITIONS)
     store = open_store(url_of(own, "killed"), partitions=PARTITIONS, append_timeout_s=5)
     load = Load(store, tape)
     try:
-        for kill in range(KILLS):
+        for kill in range(times):
             _until(lambda: load.batches >= 10 * (kill + 1) or not load._thread.is_alive(), 120)  # noqa: B023
             failures, batches = load.failures, load.batches
             own.kill()
@@ -112,7 +113,7 @@ def test_the_node_is_killed_under_load(own: CassandraServer) -> None:
     for shown in (found, wanted):
         shown["pointers"] = [pointer._replace(revision=0) for pointer in shown["pointers"]]
     assert found == wanted
-    assert load.reads >= KILLS, "it read, too"
+    assert load.reads >= times, "it read, too"
     store.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from threading import Timer
@@ -29,7 +29,7 @@ from strandline.store.fixed import to_fix
 from strandline.testing import carry
 from strandline.testing.faults import Crash, Faults, crash
 from strandline.urls import Url, urls_of
-from tests.servers.fixtures import started
+from tests.servers.spares import CASSANDRA, SpareCassandra
 from tests.store.keyspaces import RELAXED, by_hand, open_store, settings_for, url_of
 
 pytestmark = RELAXED
@@ -42,19 +42,6 @@ def made(cassandra: CassandraServer) -> Url:
     url = url_of(cassandra, "made")
     open_store(url).close()
     return url
-
-
-@pytest.fixture(scope="module")
-def careless() -> Iterator[CassandraServer]:
-    """A node that acknowledges before the disk has it, and asks for a password."""
-    settings = {
-        "commitlog_sync": "periodic",
-        "commitlog_sync_period": "10s",
-        "authenticator": "PasswordAuthenticator",
-        "authorizer": "CassandraAuthorizer",
-    }
-    with started(CassandraServer(settings=settings)) as server:
-        yield server
 
 
 def asked(url: Url, *queries: str) -> list[Any]:
@@ -196,15 +183,13 @@ def test_a_creation_that_was_killed_is_completed(cassandra: CassandraServer, poi
 
 @pytest.mark.req("J125")
 @pytest.mark.timeout(300)
-def test_two_tenants(cassandra: CassandraServer) -> None:
+def test_two_tenants(unused_keyspace: Callable[[], str]) -> None:
     """Two stores on one server, with one key each of the same name: neither sees the other, each has its own lease."""
+    stores = unused_keyspace(), unused_keyspace()
     opened = [
-        strandline.connect(
-            log="memory:", store=f"{cassandra.url}/tenant_{name}?replication=1", accept_power_loss=True,
-            partitions=partitions, lease_s=1,
-        )
-        for name, partitions in (("a", 1), ("b", 2))
-    ]  # fmt: skip
+        strandline.connect(log="memory:", store=store, accept_power_loss=True, partitions=partitions, lease_s=1)
+        for store, partitions in zip(stores, (1, 2), strict=True)
+    ]
     first, second = opened
     try:
         first.journal.append("order|1", [strandline.Event("made", {"by": "a"})])
@@ -221,9 +206,7 @@ def test_two_tenants(cassandra: CassandraServer) -> None:
         carry(first)
         assert [event.payload for event in second.journal.read("order|1")] == [{"by": "b"}]
         with pytest.raises(SchemaMismatch) as refused:
-            strandline.connect(
-                log="memory:", store=f"{cassandra.url}/tenant_a?replication=1", accept_power_loss=True, partitions=1
-            )
+            strandline.connect(log="memory:", store=stores[0], accept_power_loss=True, partitions=1)
         assert refused.value.name == "SchemaMismatch.log_replaced"
     finally:
         for s in opened:
@@ -298,30 +281,17 @@ def test_replicas_are_counted_in_this_data_centre() -> None:
 
 @pytest.mark.req("U10", "RS10")
 @pytest.mark.timeout(300)
-def test_a_careless_node_and_wrong_passwords(careless: CassandraServer) -> None:
-    def url(user: str, parameters: str = "replication=1") -> Url:
-        return urls_of(log="memory:", store=careless.url.replace("//", f"//{user}@") + f"/mine?{parameters}").store
-
-    deadline = time.monotonic() + 60
-    while True:  # its first user is made a moment after it is up
-        try:
-            open_store(url("cassandra:cassandra")).close()
-            break
-        except Unavailable:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+def test_a_careless_node_and_wrong_passwords(spare_cassandra: SpareCassandra) -> None:
+    known = CASSANDRA.format_map({**spare_cassandra.words, "name": "mine"})
     with pytest.raises(Unsupported) as refused:
-        open_store(url("cassandra:cassandra"), accept_power_loss=False)
+        open_store(urls_of(log="memory:", store=known).store, accept_power_loss=False)
     assert refused.value.name == "Unsupported.cassandra_unsafe"
     assert refused.value.found == "periodic"
     assert "commitlog_sync: group" in refused.value.hint
-    for user in (f"cassandra:{PASSWORD}", f"nobody:{PASSWORD}"):
+    for user in (f"cassandra:{PASSWORD}@", f"nobody:{PASSWORD}@", ""):
         with pytest.raises(Unavailable) as away:
-            open_store(url(user))
+            open_store(urls_of(log="memory:", store=known.replace("cassandra:cassandra@", user)).store)
         _check_refused_user(away.value)
-    with pytest.raises(Unavailable) as away:
-        open_store(url_of(careless, "mine"))
-    _check_refused_user(away.value)
 
 
 def _check_refused_user(error: StrandlineError) -> None:
