@@ -1,4 +1,7 @@
-"""Each benchmark runs, prints its lines and keeps its rounds. Nothing here asserts a speed."""
+"""Each benchmark runs, prints its lines and keeps its rounds. Nothing here asserts a speed.
+
+Each starts Spark where it needs it, at nine seconds a time: pipelines on servers are left to the soak.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +49,9 @@ def _names(output: str) -> list[str]:
     return [match[1] if match else "" for match in matches]
 
 
-def _marked(*names: str) -> list[object]:
-    spark = {"replicate", "freshness"}
-    return [pytest.param(name, marks=[pytest.mark.spark] * (name in spark)) for name in names]
+def _marked(*names: str, soak: bool = False) -> list[object]:
+    marks = {name: [pytest.mark.spark, *[pytest.mark.soak] * soak] for name in ("replicate", "freshness")}
+    return [pytest.param(name, marks=marks.get(name, [])) for name in names]
 
 
 def _runs(name: str, on: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *servers: Server) -> None:
@@ -88,7 +91,7 @@ def test_a_benchmark_runs_and_ends_with_its_lines(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", _marked("append", "read", "replicate"))
+@pytest.mark.parametrize("name", _marked("append", "read", "replicate", soak=True))
 def test_on_postgres(name: str, postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _runs(name, "postgres", tmp_path, capsys, postgres)
 
@@ -98,6 +101,7 @@ def test_on_kafka(kafka: KafkaServer, tmp_path: Path, capsys: pytest.CaptureFixt
     _runs("append", "kafka", tmp_path, capsys, kafka)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_from_kafka_to_postgres(
@@ -106,6 +110,7 @@ def test_from_kafka_to_postgres(
     _runs("replicate", "kafka-postgres", tmp_path, capsys, kafka, postgres)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_from_kafka_to_cassandra(
@@ -114,6 +119,7 @@ def test_from_kafka_to_cassandra(
     _runs("replicate", "kafka-cassandra", tmp_path, capsys, kafka, cassandra)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_what_runs_on_demand_runs_when_it_is_named(

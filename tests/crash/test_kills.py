@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.lanes import needs_servers
 from tests.pairings import pairing_of
+from tests.repeats import repeats
 
 from strandline.connect import Strandline
 from strandline.demo.checker import Report, Seen, check
@@ -25,7 +27,6 @@ from strandline.errors import Unavailable
 from strandline.pipeline.target import Target
 from strandline.testing import carry
 
-KILLS = 20
 WRITERS = 3
 SHOPS = 2
 REST_S = 0.5
@@ -87,12 +88,13 @@ def assert_sound(report: Report) -> None:
 
 
 @pytest.mark.req("RA1", "RA2", "RA3", "RA4", "RA8", "RJ1", "RJ2")
-@pytest.mark.timeout(300)
-def test_writers_are_killed_twenty_times_each_and_nothing_is_lost(tmp_path: Path) -> None:
+@repeats(17, 100)
+@pytest.mark.timeout(900)
+def test_writers_are_killed_again_and_again_and_nothing_is_lost(tmp_path: Path, times: int) -> None:
     chosen = random.Random(SEED)
     with Children(tmp_path) as children:
-        shop = Shop(tmp_path, children, orders=3000, rate_per_s=30)  # so many that nobody is done before its kills
-        for _ in range(KILLS):
+        shop = Shop(tmp_path, children, orders=9000, rate_per_s=30)  # so many that nobody is done before its kills
+        for _ in range(times):
             for number in range(WRITERS):
                 before = shop.calls(number)
                 wanted = before + chosen.randrange(1, 4)
@@ -129,15 +131,16 @@ def _moves(s: Strandline) -> Callable[[], bool]:
 
 
 @pytest.mark.req("RR1", "RR2", "RJ5", "RJ7", "RJ8", "RA1", "J83")
-@pytest.mark.timeout(900)
-def test_the_pipeline_is_killed_twenty_times_and_the_store_ends_as_the_log_says(tmp_path: Path) -> None:
+@repeats(4, 60)
+@pytest.mark.timeout(1800)
+def test_the_pipeline_is_killed_and_the_store_ends_as_the_log_says(tmp_path: Path, times: int) -> None:
     """Killed while it starts, while it carries, and while it is idle; each successor goes on from the pointers.
 
     Of two shops side by side, because most of the time a JVM starts.
     """
     folders = [tmp_path / str(shop) for shop in range(SHOPS)]
     with ThreadPoolExecutor(SHOPS) as pool:
-        for killed in [pool.submit(_kill_pipelines, folder, KILLS // SHOPS) for folder in folders]:
+        for killed in [pool.submit(_kill_pipelines, folder, times // SHOPS) for folder in folders]:
             killed.result()
 
 
@@ -146,7 +149,7 @@ def _kill_pipelines(folder: Path, kills: int) -> None:
     chosen = random.Random(SEED)
     lines: list[int] = []
     with Children(folder) as children:
-        shop = Shop(folder, children, orders=3000, rate_per_s=60)
+        shop = Shop(folder, children, orders=9000, rate_per_s=60)
         with shop.target.connect() as s:
             for kill in range(kills):
                 pipeline = children.command(f"pipeline {kill}", "pipeline", "run", *words_of(shop.target))
@@ -174,7 +177,14 @@ def _kill_pipelines(folder: Path, kills: int) -> None:
 
 
 @pytest.mark.req("RA1", "RA2", "RA3", "RA8", "RR1", "RJ1", "RJ5", "RJ7", "J62")
-@pytest.mark.parametrize(("name", "kills"), [("postgres-postgres", 3), ("kafka-cassandra", 2)])
+@pytest.mark.parametrize(
+    ("name", "kills"),
+    [
+        ("postgres-postgres", 1),
+        pytest.param("postgres-postgres", 10, marks=pytest.mark.soak),
+        pytest.param("kafka-cassandra", 4, marks=[pytest.mark.soak, needs_servers]),
+    ],
+)
 @pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
 @pytest.mark.timeout(900)
 def test_servers_are_killed_under_writers_and_pipeline(

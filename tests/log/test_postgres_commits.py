@@ -34,6 +34,7 @@ from strandline.values.actions import Append, Place
 from strandline.values.heads import Head, State
 from strandline.values.keys import key_digest
 from tests.log.postgres_logs import compete, cross, deal, in_processes, new_url, opened, parsed, prepared
+from tests.repeats import repeats
 from tests.servers.proxy import Mischief, Proxy
 
 ID = "7" * 32
@@ -470,9 +471,10 @@ def test_plans_are_thrown_away_within_transactions(postgres: PostgresServer, mon
 
 
 @pytest.mark.req("RA1", "RA2", "RA3", "RA4", "RA5", "RA6", "RS8")
-@pytest.mark.timeout(240)
-def test_a_server_that_is_killed_under_load_loses_repeats_and_reorders_nothing() -> None:
-    kills, writers = 6, 4
+@repeats(6, 100)
+@pytest.mark.timeout(1200)
+def test_a_server_that_is_killed_under_load_loses_repeats_and_reorders_nothing(times: int) -> None:
+    writers = 4
     done = threading.Event()
     sent: list[dict[str, str]] = [{} for _ in range(writers)]
 
@@ -499,7 +501,7 @@ def test_a_server_that_is_killed_under_load_loses_repeats_and_reorders_nothing()
             threads = [threading.Thread(target=write, args=(log, writer)) for writer in range(writers)]
             for thread in threads:
                 thread.start()
-            for _ in range(kills):
+            for _ in range(times):
                 _until_more(lambda: sum(len(each) for each in sent), 40)
                 server.kill()
                 server.restart()

