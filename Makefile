@@ -37,7 +37,7 @@ test: $(STAMP)
 	@$(BIN)/pytest -n $(LANES) --dist loadgroup --no-loadscope-reorder --durations 20 $(ARGS)
 
 soak: $(STAMP)
-	@$(BIN)/pytest -m soak $(ARGS)
+	@STRANDLINE_SOAK=1 $(BIN)/pytest -m "soak or hypothesis" -o timeout=3600 $(ARGS)
 
 check: $(STAMP)
 	@$(BIN)/ruff check --quiet

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 pytest.register_assert_rewrite("strandline.testing.store_contract", "strandline.testing.log_contract")
 
 from tests import lanes  # noqa: E402
+from tests.repeats import examples  # noqa: E402
 from tests.servers.fixtures import REASONS, cassandra, fetch_for, kafka, postgres, reasons_table, spark_cluster  # noqa: E402
 from tests.servers.spares import certificates, spare_cassandra, spare_kafka  # noqa: E402
 from tests.store.keyspaces import cassandra_keyspace, cassandra_pool, empty_stores, unused_keyspace  # noqa: E402
@@ -22,7 +23,9 @@ __all__ = [
 ]  # fmt: skip
 
 # A busy machine is slow at making examples too; how long anything takes is measured elsewhere.
-settings.register_profile("strandline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "strandline", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("strandline")
 
 

@@ -30,6 +30,7 @@ from strandline.values.events import (
 )
 from strandline.values.keys import Key
 from strandline.values.payloads import BYTES, JSON
+from tests.repeats import examples
 
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 PLACE = Place(4, 77, 1_700_000_000_000_000)
@@ -209,7 +210,7 @@ def test_what_goes_in_comes_out(changed: dict[str, Any]) -> None:
 
 
 @pytest.mark.req("J76", "RA12")
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(CHANGES, st.sampled_from(Cells._fields), st.data())
 def test_a_row_with_any_other_value_in_a_column_is_damaged(
     changed: dict[str, Any], name: str, data: st.DataObject

@@ -23,6 +23,7 @@ from strandline.rows import head_columns, head_of
 from strandline.values.actions import Action, Append, Delete, Mark, Place, Purge
 from strandline.values.heads import SEQ_NR_MAX, Ended, Head, State
 from tests.core.naive import NaiveKey
+from tests.repeats import examples
 
 KEYS = ("order|42", "user|a|b")
 SEGMENT_SIZES = (2, 3, 10)
@@ -185,7 +186,7 @@ def check(folded: Folded, run: Run) -> None:
 
 @pytest.mark.req("J10", "J11", "J13", "J14", "J15", "J16", "J17", "J18", "J20", "J21", "J22", "J24")
 @pytest.mark.req("J36", "J39", "J40", "J45", "J46", "J101")
-@settings(max_examples=2_500, deadline=None)
+@settings(max_examples=examples(700), deadline=None)
 @given(SCRIPTS)
 @example(LONG)
 def test_the_fold_agrees_with_the_naive_model(script: bytes) -> None:
@@ -197,7 +198,7 @@ def test_the_fold_agrees_with_the_naive_model(script: bytes) -> None:
 
 
 @pytest.mark.req("J19")
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(SCRIPTS, st.lists(st.integers(1, 12), min_size=1, max_size=8), st.integers(0, 9))
 def test_it_does_not_matter_how_a_run_is_cut(script: bytes, cuts: list[int], back: int) -> None:
     """In batches of any size, each of which may begin with records that the one before has done."""
@@ -214,7 +215,7 @@ def test_it_does_not_matter_how_a_run_is_cut(script: bytes, cuts: list[int], bac
 
 
 @pytest.mark.req("J12")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(SCRIPTS)
 def test_the_same_actions_give_the_same_states(script: bytes) -> None:
     run = written(script)

@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 
 from strandline.errors import InvalidInput
 from strandline.values.payloads import BYTES, DEPTH_MAX, JSON, decode_json, encode, encode_json, parse_json
+from tests.repeats import examples
 
 LARGEST, SMALLEST = 2**63 - 1, -(2**63)
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 SCALARS = (
     st.none() | st.booleans() | st.integers(SMALLEST, LARGEST) | st.floats(allow_nan=False, allow_infinity=False) | TEXT
 )
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner), max_leaves=30)
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner), max_leaves=8)
 
 
 def exactly(value: Any) -> Any:
@@ -49,7 +50,7 @@ def nested(levels: int, inner: Any = 1) -> Any:
 
 
 @pytest.mark.req("J7")
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(VALUES)
 @example({"b": 1, "a": 1.0, "é😀": [-0.0, 0.0, 5e-324, 1.7976931348623157e308, 1e16, 1e15, 123456789012345680.0]})
 @example([LARGEST, SMALLEST, 2**53 + 1, 0.1, 1e22, 1e23, -1e-7, True, False, None, "", "\x7f\u2028\ufeff"])
@@ -242,11 +243,12 @@ def keepable(value: Any, depth: int = 0) -> bool:
     return math.isfinite(value) if type(value) is float else value is None or type(value) is bool
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.recursive(
         SCALARS | st.floats() | st.integers() | st.text() | st.sets(st.integers()) | st.binary() | st.decimals(),
         lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner) | st.tuples(inner),
+        max_leaves=8,
     )
 )
 def test_a_value_is_refused_only_if_it_cannot_be_kept(value: Any) -> None:
@@ -376,7 +378,7 @@ def read_naively(text: str | bytes) -> Any:
     return value
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.text()
     | st.binary()

@@ -42,6 +42,7 @@ from strandline.values.actions import (
 )
 from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.payloads import BYTES, JSON
+from tests.repeats import examples
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NAME = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
@@ -106,7 +107,7 @@ def refused(header: bytes | None) -> str:
 
 
 @pytest.mark.req("J25", "J126")
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(ACTIONS)
 def test_a_header_says_all_of_its_action(action: Action) -> None:
     header = encode_header(action)
@@ -146,7 +147,7 @@ def test_a_header_is_readable_by_people() -> None:
 
 
 @pytest.mark.req("J126")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(ACTIONS, ACTIONS)
 def test_headers_alone_decide(before: Action, action: Action) -> None:
     """Who folds what was read from headers comes to the same state as who folds the actions themselves."""
@@ -171,7 +172,7 @@ def test_every_flipped_bit_of_a_header_is_found(action: Action) -> None:
 
 
 @pytest.mark.req("RA12")
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(ACTIONS, st.data())
 def test_every_changed_header_is_found(action: Action, data: st.DataObject) -> None:
     header = bytearray(encode_header(action))
@@ -331,7 +332,7 @@ FIELDS = st.sampled_from([*SAID, "to", "life", "if_offset", "at_least"])
 
 
 @pytest.mark.req("RA12")
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(ACTIONS, st.dictionaries(FIELDS, JSONS, max_size=3))
 def test_a_right_checksum_proves_no_form(action: Action, changed: dict[str, Any]) -> None:
     """Any field may say anything: what comes is an action within its limits, or one of two errors."""
@@ -355,7 +356,7 @@ def _read(header: bytes) -> object:
 
 
 @pytest.mark.req("RA12")
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(APPENDS, st.dictionaries(st.sampled_from(["key", "events", "id", "digest"]), JSONS | TEXT | HEX, max_size=2))
 def test_a_plain_append_is_read_as_any_other(action: Append, changed: dict[str, Any]) -> None:
     plain = action._replace(id_given=False, first=None, expected=None, expire_after_us=KEEP_EXPIRY, headers=None)
@@ -371,7 +372,7 @@ def test_a_plain_append_is_read_as_any_other(action: Append, changed: dict[str, 
 
 
 @pytest.mark.req("RA12")
-@settings(max_examples=5_000, deadline=None)
+@settings(max_examples=examples(1_000), deadline=None)
 @given(st.binary() | st.binary().map(signed) | st.binary().map(b'{"crc":"'.__add__), st.integers(1, 4))
 @example(b'{"crc":"', 1)
 @example(signed(b"[" * 5_000), 1)
@@ -402,7 +403,7 @@ def recorded(contents: list[Content], **changed: Any) -> tuple[Append, bytes]:
 
 
 @pytest.mark.req("J7")
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(CONTENTS)
 @example([Content(BYTES, b"", None)])
 @example([Content(JSON, b"null", b""), Content(BYTES, b"", b"{}")])

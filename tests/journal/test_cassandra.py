@@ -14,7 +14,15 @@ from tests.store.keyspaces import RELAXED, EmptyStores
 pytestmark = RELAXED
 
 
-@pytest.mark.parametrize("name", ["long-mix", "purge-append", "delete-append", "gap", "reset"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "long-mix",
+        "gap",
+        "reset",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("purge-append", "delete-append")),
+    ],
+)
 @pytest.mark.req("J50", "J63", "RJ1", "RJ2", "RJ3")
 def test_every_lag(name: str, empty_stores: EmptyStores) -> None:
     log = MemoryLog(partitions=1, segment_size=3)

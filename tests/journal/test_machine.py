@@ -23,6 +23,7 @@ from strandline.testing.faults import Crash
 from tests.journal.model import Model
 from tests.journal.test_lags import AfterWrites
 from tests.journal.worlds import events, inexact, last_write_wins, numbered, paired
+from tests.repeats import examples
 
 KEYS = [Key("order", "1"), Key("order", "2"), Key("user", "1")]
 whose = st.sampled_from(KEYS)
@@ -209,14 +210,16 @@ class WorkWithoutTransactions(Work):
 
 
 quick = settings(
-    max_examples=1500, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    max_examples=examples(1_000),
+    stateful_step_count=12,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    database=None,
 )
 pytestmark = pytest.mark.req("J50", "J57", "J63", "J114", "RJ1", "RJ2", "RJ3")
-TestWork = pytest.mark.timeout(240)(Work.TestCase)
+TestWork = Work.TestCase
 TestWork.settings = quick
-TestOnAnInexactLog = pytest.mark.timeout(240)(
-    pytest.mark.req("J37", "J38", "J39", "J51", "J65", "J66")(WorkOnAnInexactLog.TestCase)
-)
-TestOnAnInexactLog.settings = settings(quick, max_examples=60)
-TestWithoutTransactions = pytest.mark.timeout(240)(WorkWithoutTransactions.TestCase)
-TestWithoutTransactions.settings = settings(quick, max_examples=700)
+TestOnAnInexactLog = pytest.mark.req("J37", "J38", "J39", "J51", "J65", "J66")(WorkOnAnInexactLog.TestCase)
+TestOnAnInexactLog.settings = settings(quick, max_examples=examples(60))
+TestWithoutTransactions = WorkWithoutTransactions.TestCase
+TestWithoutTransactions.settings = settings(quick, max_examples=examples(640))

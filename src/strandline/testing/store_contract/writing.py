@@ -46,9 +46,9 @@ class WritingContract(MadeStore):
         assert {**contents(store, tape.all_keys()), "pointers": before["pointers"]} == before
 
     @pytest.mark.req("J19")
-    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("seed", range(2))
     def test_cut_anyhow(self, make: Make, seed: int) -> None:
-        tape = random_tape(seed, actions=250, keys=8, partitions=2)
+        tape = random_tape(seed, actions=150, keys=8, partitions=2)
         shown = []
         for size in (seed + 1, 10 * seed + 7, None):
             store = make(settings_of(partitions=2))
