@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from strandline.clock import now_us
-from strandline.errors import SchemaMismatch, Unsupported, invalid
+from strandline.errors import NO_JOURNAL, SchemaMismatch, Unsupported, invalid
 from strandline.log.api import Log
 from strandline.settings import BUCKET_SIZE_DEFAULT, PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
 from strandline.store.api import Store, StoreSettings
@@ -106,7 +106,7 @@ class _Memory:
         from strandline.store.memory import MemoryStore
 
         if log is None:
-            raise SchemaMismatch("a new memory store is empty", code="no_schema", hint='start with schema="create"')
+            raise SchemaMismatch("a new memory store is empty", code="no_schema", hint=NO_JOURNAL)
         fixed = StoreSettings(
             log_id=log.log_id,
             partitions=log.partitions,

@@ -1,10 +1,34 @@
-"""The wall clock, as timestamps count it."""
+"""The wall clock, as timestamps count it, and as people read it."""
 
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 
 
 def now_us() -> int:
     """Microseconds since 1970."""
     return time.time_ns() // 1000
+
+
+def time_text(timestamp: int | None, *, digits: int = 6) -> str:
+    """Microseconds as a date and time, UTC, with so many digits of a second."""
+    if not timestamp:
+        return "-"
+    try:
+        moment = datetime.fromtimestamp(timestamp // 10**6, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp} µs"
+    fraction = f".{timestamp % 10**6:06d}"[: digits + 1] if digits else ""
+    return f"{moment:%Y-%m-%d %H:%M:%S}{fraction}Z"
+
+
+def seconds_text(seconds: float) -> str:
+    """A duration, as precise as somebody who looks at it needs."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} d"

@@ -231,6 +231,10 @@ def unreachable(product: str, where: str, why: str, hint: str = "") -> Unavailab
     )
 
 
+NO_JOURNAL = 'is the URL right? strandline.connect(…) makes a new journal, unless schema="check" is given'
+"""The hint where there is none. A Spark job gives no schema, so it cannot be told to give another."""
+
+
 def no_answer(timeout_s: float) -> str:
     """Why a server that never said a word is `unreachable`."""
     return f"no answer within {timeout_s:g} s"

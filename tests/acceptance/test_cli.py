@@ -157,7 +157,9 @@ def test_delete_purge_mark_keys(url: str) -> None:
     assert sorted(both) == [KEY, "order|7"]
     assert call("keys", "order", "--after", both[0], "--url", url).out == f"{both[1]}\n"
     assert call("keys", "order", "--limit", "1", "--url", url).out == f"{both[0]}\n"
-    assert call("purge", KEY, "--url", url, "--yes").code == 0
+    assert call("purge", KEY, "--url", url, "--yes").out == f"{KEY}: purged\n"
+    assert call("purge", KEY, "--url", url, "--yes").out == f"{KEY}: no journal, nothing to purge\n"
+    assert call("purge", "order|never", "--url", url, "--yes", "--json").lines[0]["life"] is None
     assert call("head", KEY, "--url", url, "--json").lines == [None]
     assert call("read", KEY, "--url", url).out == ""
     assert call("delete", KEY, "--to", "5", "--url", url, "--yes", "--json").lines == [None]

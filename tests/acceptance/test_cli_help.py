@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,9 @@ import typer
 from tests.acceptance.cli_call import appended, call
 
 from strandline.cli.app import app
+from strandline.cli.later import LATER
+
+ROOT = Path(__file__).parents[2]
 
 ON_SPARK_OR_LONG = (
     "pipeline run",
@@ -45,6 +50,43 @@ def test_commands_are_those_of_the_specification() -> None:
     )
 
 
+def specified() -> set[str]:
+    """The commands that the specification names."""
+    text = (ROOT / "docs/spec/README.md").read_text(encoding="utf-8").partition("## Public names: CLI")[2]
+    found: set[str] = set()
+    for line in text.partition("```\n")[2].partition("```")[0].splitlines():
+        listed = line[:43].rstrip()  # then what it is for
+        group, _, rest = listed.partition(" ")
+        if group in ("pipeline", "schema"):
+            found |= {f"{group} {name}" for part in rest.split(", ") for name in part.split()[0].split("|")}
+        elif group in ("group", "work"):
+            found.add(group)
+        else:
+            found |= {part.split()[0] for part in listed.split(", ")}
+    return found
+
+
+def test_every_command_of_the_specification_is_there_or_said_to_come() -> None:
+    assert {"by-tag", "backup", "token", "pipeline sweep", "pipeline run", "schema repartition"} <= specified()
+    assert specified() - set(commands()) == set(LATER)
+
+
+def test_no_hint_names_a_command_that_is_not_there() -> None:
+    texts = [ROOT / "README.md", *(ROOT / "src").rglob("*.py")]
+    said = {
+        match["name"]
+        for path in texts
+        for match in re.finditer(r"`strandline (?P<name>(?:(?:pipeline|schema) )?[a-z][a-z-]+)", path.read_text())
+    }
+    assert "pipeline run" in said
+    assert said - set(commands()) - {"pipeline", "schema"} == set()
+
+
+@pytest.mark.parametrize("name", ["", *commands(), "pipeline", "schema"])
+def test_flags_have_no_value(name: str) -> None:
+    assert "<bool>" not in call(*name.split(), "--help").out
+
+
 @pytest.mark.parametrize("name", commands())
 def test_help(name: str) -> None:
     answer = call(*name.split(), "--help")
@@ -54,7 +96,9 @@ def test_help(name: str) -> None:
     assert len(first) <= 66  # one line of the overview
     assert example_of(name)[: len(name.split())] == name.split()
     options = {option for parameter in commands()[name].params for option in parameter.opts}
-    if name not in ("bench", "demo", "servers"):
+    if name == "pipeline prepare":
+        assert options == {"--json"}
+    elif name not in ("bench", "demo", "servers"):
         assert {"--url", "--log", "--store", "--config", "--set", "--json"} <= options
     assert {part for part in example_of(name) if part.startswith("--")} <= options
 

@@ -33,7 +33,9 @@ def test_second_pipeline_is_refused(url: str) -> None:
         answer = call("pipeline", "run", "--once", "--url", url, "--json")
         lease.release()
     assert (answer.code, answer.name) == (4, "LeaseHeld.lease_held")
-    assert "the first" in answer.problem["detail"]
+    said = r"the first carries this store since \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ, \d+\.\d s ago"
+    assert re.fullmatch(said, answer.problem["detail"])
+    assert answer.problem["facts"]["since"] > 0
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,54 @@ def test_bad_argument(argv: list[str], name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (["read", KEY, "--from", "-2"], "--from: not a seq_nr"),
+        (["read", KEY, "--from", "4", "--to", "3"], "--from: above --to"),
+        (["read", KEY, "--to", "0"], "--to: not a seq_nr"),
+        (["read", "order"], "KEY: not a key"),
+        (["append", KEY, "--event", GOOD, "--expected", "-1"], "--expected: not a seq_nr"),
+        (["append", KEY, "--event", GOOD, "--first", "0"], "--first: not a seq_nr"),
+        (["append", KEY, "--event", GOOD, "--append-id", "42"], "--append-id: not a UUID; allowed a UUID;"),
+        (["append", KEY, "--event", GOOD, "--expire-after", "36501d"], "--expire-after: out of range; allowed up to"),
+        (["delete", KEY, "--to", "0", "--yes"], "--to: not a seq_nr"),
+        (["mark", KEY, "--id", ""], "--id: "),
+        (["keys", "order", "--after", "nope"], "--after: not a key"),
+        (["keys", "order", "--limit", "0"], "--limit: out of range"),
+        (["pipeline", "quarantine", "--limit", "0"], "--limit: out of range"),
+        (["pipeline", "replay", "--out", "new", "--slices", "9-3"], "--slices: not a run of slices"),
+        (["pipeline", "replay", "--out", "new", "--from", "yesterday"], "--from: not a time"),
+    ],
+)
+@pytest.mark.req("J122")
+def test_a_bad_argument_is_named_as_it_was_typed(argv: list[str], named: str, tmp_path: Path) -> None:
+    env = {"STRANDLINE_URL": f"sqlite:{tmp_path}/none"}
+    assert call(*argv, env=env).err.startswith(f"error: {named}")
+    problem = call(*argv, "--json", env=env).problem
+    assert problem["detail"].startswith(named)
+    assert problem["facts"]["field"] == named.partition(":")[0]
+
+
+@pytest.mark.parametrize("argv", [["--url", "sqlite:x", "status"], ["--once", "pipeline", "run"], ["--watch"]])
+def test_an_option_before_the_command(argv: list[str]) -> None:
+    answer = call(*argv)
+    assert answer.code == 2
+    said, hint = answer.err.splitlines()
+    assert said.startswith(f"error: {argv[0]}: ")
+    assert hint == f"hint: options follow the command: `strandline COMMAND {argv[0]} …`"
+    assert call("pipeline", *argv).err.splitlines()[1].startswith("hint: ")
+
+
+@pytest.mark.parametrize("name", ["by-tag", "serve", "pipeline rebuild", "schema repartition"])
+def test_a_command_that_is_still_to_come(name: str) -> None:
+    answer = call(*name.split(), "--url", "sqlite:x")
+    assert answer.code == 2
+    said, hint = answer.err.splitlines()
+    assert said.startswith(f"error: strandline {name}: comes with a later version")
+    assert "--help`" in hint
+
+
+@pytest.mark.parametrize(
     ("text", "name"),
     [
         (b"", "empty_append"),

@@ -214,6 +214,7 @@ def test_purge_twice_is_harmless(s: Strandline) -> None:
     s.journal.append(KEY, events(1))
     first, second = s.journal.purge(KEY), s.journal.purge(KEY)
     assert second.offset > first.offset
+    assert (first.life, second.life) == (1, None)
     assert s.journal.append(KEY, events(1)).first == 1
     carry(s)
     head = s.journal.head(KEY)

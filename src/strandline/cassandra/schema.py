@@ -20,7 +20,7 @@ from strandline.cassandra.address import replicas_given
 from strandline.cassandra.checks import check_nodes, check_replicas, check_room, replicas_of
 from strandline.cassandra.session import Session
 from strandline.cassandra.statements import named, parts, script, statement
-from strandline.errors import SchemaMismatch, Unavailable
+from strandline.errors import NO_JOURNAL, SchemaMismatch, Unavailable
 from strandline.settings import Settings
 from strandline.steps import Columns, Description, Step, StepDone, check_schema, missing_steps, steps_in
 
@@ -258,6 +258,6 @@ def _declared() -> Columns:
 
 def _no_schema(session: Session) -> SchemaMismatch:
     return SchemaMismatch(
-        f"keyspace {session.keyspace} has no store", code="no_schema", hint='start with schema="create"',
+        f"keyspace {session.keyspace} has no store", code="no_schema", hint=NO_JOURNAL,
         keyspace=session.keyspace,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from strandline import __version__
 from strandline.cli import bench, demo, doctor, look, pipeline, record, schema, servers, status
@@ -25,6 +25,7 @@ from strandline.cli.failure import (
     unknown,
     usage_error,
 )
+from strandline.cli.later import to_come
 from strandline.cli.masking import forget, refuse_tokens, remember
 from strandline.cli.options import URL_VARIABLE, with_options
 from strandline.cli.output import note, say
@@ -36,13 +37,32 @@ COMPLETE_VARIABLE = "_STRANDLINE_COMPLETE"
 _USAGE_ERROR: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
 
 
+class Command(TyperCommand):
+    """A command whose help shows no value for flags: they take none."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return _flags_without_value(super().get_params(ctx))
+
+
 class Commands(TyperGroup):
-    """A group that names the nearest command when it does not know one."""
+    """A group that names the nearest command when it does not know one, or says that one is still to come."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return _flags_without_value(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            if (later := to_come(ctx.command_path, args[0])) is not None:
+                raise later
             raise unknown("command", args[0], self.list_commands(ctx), seen=f"see `{ctx.command_path} --help`")
         return super().resolve_command(ctx, args)
+
+
+def _flags_without_value(parameters: list[Any]) -> list[Any]:
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
 
 
 def _group(help_: str) -> typer.Typer:
@@ -54,7 +74,7 @@ def _group(help_: str) -> typer.Typer:
 def _add(to: typer.Typer, panel: str, *functions: Callable[..., int | None], common: bool = True) -> None:
     for function in functions:
         name = function.__name__.strip("_").replace("_", "-")
-        to.command(name, rich_help_panel=panel)(with_options(function) if common else function)
+        to.command(name, cls=Command, rich_help_panel=panel)(with_options(function) if common else function)
 
 
 @cache
@@ -65,7 +85,8 @@ def app() -> typer.Typer:
     _add(top, "Record", record.append, look.read, look.head, record.mark, record.delete, record.purge)
     carrying = _group("Carry the log into the store, on Spark; resolve what failed.")
     _add(carrying, "Carry", pipeline.run, pipeline.replay)
-    _add(carrying, "Look after", pipeline.quarantine, pipeline.resolve, pipeline.purge_expired, pipeline.prepare)
+    _add(carrying, "Look after", pipeline.quarantine, pipeline.resolve, pipeline.purge_expired)
+    _add(carrying, "Look after", pipeline.prepare, common=False)
     top.add_typer(carrying, name="pipeline", rich_help_panel="Carry")
     _add(top, "Carry", status.status)
     _add(top, "Look after", look.keys)

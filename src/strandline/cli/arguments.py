@@ -7,6 +7,7 @@ import sys
 from datetime import timedelta
 
 from strandline.errors import InvalidInput, invalid, shown
+from strandline.journal.checks import EXPIRE_AFTER_MAX
 from strandline.values.answers import KEEP, Keep
 from strandline.values.keys import Key
 
@@ -15,12 +16,12 @@ _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([dhms])")
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
-def key_of(text: str) -> Key:
+def key_of(text: str, field: str = "KEY") -> Key:
     """A key as the shell gives it; most who get it wrong forgot the quotes."""
     if "|" not in text:
         raise invalid(
             "key_type",
-            "KEY",
+            field,
             "not a key",
             allowed='text "type|id"',
             got=text,
@@ -57,12 +58,15 @@ def expiry(text: str | None) -> timedelta | Keep | None:
     if text == "none":
         return None
     match = _DURATION.fullmatch(text)
+    if not match:
+        raise invalid("expire_after", "--expire-after", "no duration", allowed="30d, 12h, 15m, 45s or none", got=text)
     try:
-        if match:
-            return timedelta(**{_UNITS[match[2]]: float(match[1])})
+        after = timedelta(**{_UNITS[match[2]]: float(match[1])})
     except OverflowError:
-        pass
-    raise invalid("expire_after", "--expire-after", "no duration", allowed="30d, 12h, 15m, 45s or none", got=text)
+        after = timedelta.max
+    if not timedelta(0) < after <= EXPIRE_AFTER_MAX:
+        raise invalid("expire_after", "--expire-after", "out of range", allowed="up to 36500d, above 0", got=text)
+    return after
 
 
 def pairs(texts: list[str] | None, field: str, *, code: str) -> dict[str, str]:

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from strandline.cli.output import emit, printable, say, seconds_text
+from strandline.cli.output import emit, printable, say
+from strandline.clock import seconds_text
 from strandline.errors import counted
 from strandline.pipeline.progress import Progress
 

@@ -23,7 +23,8 @@ from strandline.cli import extras
 from strandline.cli.failure import spoken
 from strandline.cli.masking import masked
 from strandline.cli.options import Options
-from strandline.cli.output import bytes_text, console, emit, say, table, time_text
+from strandline.cli.output import bytes_text, console, emit, say, table
+from strandline.clock import time_text
 from strandline.errors import MissingEvent, StrandlineError, counted
 from strandline.log.refusals import trimmed_away
 from strandline.settings import Settings, cores

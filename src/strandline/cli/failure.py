@@ -41,13 +41,30 @@ def usage_error(error: Any) -> InvalidInput:
     see = f"see `{path} --help`"
     kind = type(error).__name__
     if kind == "NoSuchOption" and ctx is not None:
-        known = [name for parameter in ctx.command.get_params(ctx) for name in parameter.opts if name.startswith("-")]
+        known = _options(ctx.command, ctx)
+        if error.option_name not in known and error.option_name in _options_of_commands(ctx.command, ctx):
+            return InvalidInput(
+                f"{error.option_name}: stands before a command",
+                code="option",
+                hint=f"options follow the command: `{path} COMMAND {error.option_name} …`",
+                field=error.option_name,
+            )
         return unknown("option", error.option_name, known, seen=see)
     if kind == "MissingParameter" and error.param is not None:
         name = error.param.opts[0] if error.param.opts[0].startswith("-") else error.param.metavar or error.param.name
         return InvalidInput(f"{name}: missing", code="option", hint=see, field=name)
     message = error.format_message().strip().rstrip(".")
     return InvalidInput(f"{path}: {message[:1].lower()}{message[1:]}", code="option", hint=see)
+
+
+def _options(command: Any, ctx: Any) -> list[str]:
+    return [name for parameter in command.get_params(ctx) for name in parameter.opts if name.startswith("-")]
+
+
+def _options_of_commands(group: Any, ctx: Any) -> set[str]:
+    """The options that the commands of a group take, and those of the groups in it."""
+    inner = getattr(group, "commands", {}).values()
+    return {name for command in inner for name in (*_options(command, ctx), *_options_of_commands(command, ctx))}
 
 
 class Spoken(NamedTuple):
@@ -65,8 +82,10 @@ def spoken(error: StrandlineError) -> Spoken:
         hint = "is the URL right? `strandline append` makes a new one, or `strandline pipeline run --create`"
     for words, said in _ARGUMENTS:
         message, hint = words.sub(said, message), words.sub(said, hint)
-    if facts.get("field") in ("url", "log", "store"):
-        message, facts = f"--{message}", {**facts, "field": f"--{facts['field']}"}
+    field = facts.get("field")
+    if field in _FIELDS and message.startswith(f"{field}:"):
+        option = "--" + field.strip("_").replace("_", "-")
+        message, facts = option + message.removeprefix(field), {**facts, "field": option}
     return Spoken(message, _ACCEPT.sub("--set accept_power_loss=true", hint), facts)
 
 
@@ -74,7 +93,11 @@ _ARGUMENTS = (
     (re.compile(r"(?<![\w?&-])(url|log|store)=URL\b"), r"--\1 URL"),
     (re.compile(r"(?<![\w?&-])(url|log|store|work)=(?=[ ;,]|$)"), r"--\1"),
     (re.compile(r'(?<![\w?&-])schema="(\w+)"'), r"--set schema=\1"),
+    (re.compile(r"\babove to;"), "above --to;"),
+    (re.compile(r"\ba UUID, or its text\b"), "a UUID"),
 )
+_FIELDS = frozenset("url log store from_ from to expected first append_id limit id slices".split())
+"""Arguments of Python that are options here."""
 _ACCEPT = re.compile(r"\baccept_power_loss(=[Tt]rue)?\b")
 
 

@@ -12,8 +12,9 @@ import typer
 from strandline.cli.arguments import key_of, seq_nr, whole_number
 from strandline.cli.events import Contents, contents_of, event_fields
 from strandline.cli.options import Options
-from strandline.cli.output import emit, note, printable, say, time_text
+from strandline.cli.output import emit, note, printable, say
 from strandline.cli.record import KeyArgument
+from strandline.clock import time_text
 from strandline.errors import Corrupt
 from strandline.journal import checks
 from strandline.values.events import RecordedEvent
@@ -83,7 +84,7 @@ def keys(
     Example: strandline keys order --limit 100 --url sqlite:orders
     """
     most = checks.limit(whole_number(limit, "--limit", code="limit_range", allowed="1..1000"))
-    following = None if after is None else key_of(after)
+    following = None if after is None else key_of(after, "--after")
     if entity_type is not None:
         checks.entity_type(entity_type)
     with options.connect() as s:

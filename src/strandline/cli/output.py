@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -67,28 +67,6 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def time_text(timestamp: int | None) -> str:
-    """Microseconds as a date and time, UTC."""
-    if not timestamp:
-        return "-"
-    try:
-        moment = datetime.fromtimestamp(timestamp // 10**6, UTC)
-    except (OverflowError, ValueError, OSError):
-        return f"{timestamp} µs"
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{timestamp % 10**6:06d}Z"
-
-
-def seconds_text(seconds: float) -> str:
-    """A duration, as precise as somebody who looks at it needs."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} d"
 
 
 def bytes_text(size: float) -> str:

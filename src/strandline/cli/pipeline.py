@@ -23,11 +23,10 @@ from strandline.cli.output import (
     note,
     printable,
     say,
-    seconds_text,
     table,
-    time_text,
 )
 from strandline.cli.record import Yes
+from strandline.clock import seconds_text, time_text
 from strandline.errors import Unavailable, counted, invalid, shown
 from strandline.pipeline.progress import Progress
 from strandline.rows import QuarantineRow
@@ -226,22 +225,25 @@ def purge_expired(
         note(f"{len(keys)} {'would be ' if dry_run else ''}purged")
 
 
-def prepare(options: Options) -> None:
+def prepare(
+    json: Annotated[bool, typer.Option("--json", help="Answer with a JSON line.")] = False,
+) -> None:
     """Let Spark start in half the time here, from now on.
 
-    Reads and checks its classes once for all: half a minute, 180 MB in the user's cache. It is never needed, and fits
-    the Java and the Spark of now.
+    Reads and checks its classes once for all: half a minute, 180 MB in
+    the user's cache. It is never needed, and fits the Java and the Spark
+    of now.
 
     Example: strandline pipeline prepare
     """
     from strandline.pipeline import session
 
-    if not options.json:
+    if not json:
         note("preparing Spark's classes: about half a minute …")
     started = time.monotonic()
     size = session.prepare()
     took_s = time.monotonic() - started
-    if options.json:
+    if json:
         emit({"bytes": size, "took_s": round(took_s, 3)})
     else:
         say(f"prepared in {seconds_text(took_s)}: {bytes_text(size)} of classes")

@@ -131,6 +131,8 @@ def purge(options: Options, key: KeyArgument, yes: Yes = False) -> None:
         done = s.journal.purge(whose)
     if options.json:
         emit(done)
+    elif done.life is None:
+        say(f"{whose}: no journal, nothing to purge")
     else:
         say(f"{whose}: purged")
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from strandline.cli.options import Options
-from strandline.cli.output import console, emit, printable, seconds_text, table, time_text
+from strandline.cli.output import console, emit, printable, table
+from strandline.clock import seconds_text, time_text
 from strandline.journal.status import Status
 
 if TYPE_CHECKING:

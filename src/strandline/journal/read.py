@@ -305,7 +305,7 @@ def _missing(key: str, seq_nr: int) -> MissingEvent:
     return MissingEvent(
         f"event {seq_nr} of {key} must be in the store and is not",
         code="store",
-        hint="run `strandline pipeline reconcile --repair`; if that finds no source, restore a backup",
+        hint="restore log and store from one backup",
         key=key,
         seq_nr=seq_nr,
     )

@@ -9,7 +9,7 @@ it is accepted whoever else writes. Of anything else nobody can say then.
 from __future__ import annotations
 
 from strandline.errors import InvalidInput, SeqNrConflict, StrandlineError, Unavailable
-from strandline.fold import Duplicate, EventsAppended, EventsDeleted, Refused
+from strandline.fold import Duplicate, EventsAppended, EventsDeleted, LifePurged, Refused
 from strandline.log.api import Draft, Recorded
 from strandline.values.actions import Append, Delete, Place
 from strandline.values.answers import Appended, Deleted, Marked, Purged
@@ -45,7 +45,8 @@ def deleted(draft: Draft, recorded: Recorded) -> Deleted | None:
 def purged(draft: Draft, recorded: Recorded) -> Purged:
     """The answer to a purge."""
     place = _place(draft, recorded)
-    return Purged(place.partition, place.offset)
+    effect = recorded.effect
+    return Purged(place.partition, place.offset, effect.life if isinstance(effect, LifePurged) else None)
 
 
 def marked(id_: str, draft: Draft, recorded: Recorded) -> Marked:

@@ -31,7 +31,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from strandline import forks
 from strandline.cautions import caution
-from strandline.errors import SchemaMismatch, StrandlineError, Unavailable
+from strandline.errors import NO_JOURNAL, SchemaMismatch, StrandlineError, Unavailable
 from strandline.log.api import Answered, Draft, Page, Recorded
 from strandline.log.kafka_client import (
     HEADER,
@@ -127,7 +127,7 @@ class KafkaLog:
             raise SchemaMismatch(
                 f"there is no topic {self._topic}",
                 code="no_schema",
-                hint='start once with schema="create", or make the topic',
+                hint=NO_JOURNAL,
                 topic=self._topic,
             )
         self._admin.create(self._settings.partitions or PARTITIONS_DEFAULT, self._settings)

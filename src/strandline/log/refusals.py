@@ -69,7 +69,7 @@ def hole(partition: int, first: int, last: int) -> MissingEvent:
     return MissingEvent(
         f"partition {partition} lacks offsets {first}..{last}",
         code="log_trimmed",
-        hint="run `strandline verify`, and restore a backup",
+        hint="restore log and store from one backup",
         partition=partition,
         first=first,
         last=last,

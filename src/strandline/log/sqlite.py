@@ -317,7 +317,7 @@ class SqliteLog:
             raise Corrupt(
                 f"the head of {key} is behind offset {offset} of partition {partition}",
                 code="fold",
-                hint="run `strandline verify`, and restore a backup",
+                hint="restore log and store from one backup",
                 partition=partition,
                 offset=offset,
             )

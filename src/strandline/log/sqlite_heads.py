@@ -203,7 +203,7 @@ def _head_in(key: str, row: Sequence[Any]) -> Head:
         raise Corrupt(
             f"the head of {key} cannot be read: offset {offset} of partition {partition} is damaged",
             code="digest",
-            hint="run `strandline verify`, and restore a backup",
+            hint="restore log and store from one backup",
             key=key,
             partition=partition,
             offset=offset,

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import psycopg
 from psycopg.pq.abc import PGresult
 
-from strandline.errors import SchemaMismatch, Unavailable, invalid
+from strandline.errors import NO_JOURNAL, SchemaMismatch, Unavailable, invalid
 from strandline.postgres import schema as schemas
 from strandline.postgres.binary import COPY_END, COPY_HEADER, Binary, texts
 from strandline.postgres.checks import SETTINGS, Server, check_server
@@ -364,7 +364,7 @@ def _no_schema(where: str, schema: Schema) -> SchemaMismatch:
     return SchemaMismatch(
         f"{where} has no {schema.kind} in schema {schema.name}",
         code="no_schema",
-        hint='start with schema="create"',
+        hint=NO_JOURNAL,
         schema=schema.name,
         table=f"{PREFIXES[schema.kind]}schema_step",
     )

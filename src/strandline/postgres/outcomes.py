@@ -71,7 +71,12 @@ def outcome_of(error: psycopg.Error, where: str, doing: Doing, secret: str | Non
     if state in {"XX001", "XX002"}:
         return Corrupt(message, code="digest", hint="check the server's disk, and restore a backup", **facts)
     if state.startswith("23"):
-        return Corrupt(message, code="conflict", hint="nothing was written; run `strandline verify`", **facts)
+        return Corrupt(
+            message,
+            code="conflict",
+            hint="nothing was written; if it stays so, restore log and store from one backup",
+            **facts,
+        )
     if state in _SCHEMA:
         hint = "the schema was changed under this process: connect again"
         return SchemaMismatch(message, code="version", hint=hint, **facts)

@@ -15,7 +15,15 @@ from threading import Lock
 import apsw
 
 from strandline import forks
-from strandline.errors import Corrupt, InvalidInput, SchemaMismatch, StrandlineError, Unavailable, Unsupported
+from strandline.errors import (
+    NO_JOURNAL,
+    Corrupt,
+    InvalidInput,
+    SchemaMismatch,
+    StrandlineError,
+    Unavailable,
+    Unsupported,
+)
 from strandline.settings import Settings
 from strandline.sqlite import files, schema
 from strandline.sqlite.checks import check_clock, check_file_system, check_library
@@ -432,7 +440,7 @@ def _half_copied(path: Path, found: int, needed: int) -> Corrupt:
     return Corrupt(
         f"{path} has {found} bytes, but needs {needed}",
         code="half_copied",
-        hint="copy it again while nothing has it open, or use `strandline backup`",
+        hint="copy it again while nothing has it open",
         found=found,
         needed=needed,
     )
@@ -455,7 +463,7 @@ def _no_schema(path: Path) -> SchemaMismatch:
     return SchemaMismatch(
         f"{path} has no schema yet" if path.exists() else f"there is no {path}",
         code="no_schema",
-        hint='start with schema="create"',
+        hint=NO_JOURNAL,
         path=str(path),
     )
 

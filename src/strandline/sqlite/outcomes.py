@@ -51,12 +51,12 @@ def outcome_of(error: apsw.Error, path: object, doing: Doing, *, errno_: int = 0
         hint = "check that the file is there and that this user may write it and its folder"
         return Unavailable(f"cannot use {path}: {error}", code="away", hint=hint, **facts)
     if isinstance(error, apsw.CorruptError):
-        hint = "run `strandline verify`, and restore a backup"
+        hint = "restore log and store from one backup"
         return Corrupt(f"{path} is damaged: {error}", code="digest", hint=hint, **facts)
     if isinstance(error, apsw.NotADBError):
         return SchemaMismatch(f"{path} is no SQLite database", code="foreign_file", hint="give another path", **facts)
     if isinstance(error, apsw.ConstraintError):
-        hint = "nothing was written; run `strandline verify`"
+        hint = "nothing was written; if it stays so, restore log and store from one backup"
         return Corrupt(f"another row stands at a place in {path}: {error}", code="conflict", hint=hint, **facts)
     if isinstance(error, apsw.SchemaChangeError):
         hint = "the schema was changed under this process: connect again"

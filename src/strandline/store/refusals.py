@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from strandline.clock import now_us, seconds_text, time_text
 from strandline.errors import Conflict, Corrupt, InvalidInput, LeaseHeld, LeaseLost, Unavailable, Unsupported
 from strandline.rows import Pointer
 
@@ -43,9 +44,11 @@ def check_correcting(found: int, mine: int | None) -> None:
 
 
 def lease_held(holder: str, since: int) -> LeaseHeld:
-    """Somebody else carries."""
+    """Somebody else carries: since when, unless that is not known yet."""
+    ago = seconds_text(max(0, now_us() - since) / 10**6)
+    known = f" since {time_text(since, digits=0)}, {ago} ago" if since else ""
     return LeaseHeld(
-        f"{holder} carries this store since {since} µs",
+        f"{holder} carries this store{known}",
         hint="one pipeline per store: stop that one, or wait until it ends",
         holder=holder,
         since=since,
@@ -57,7 +60,7 @@ def other_event(key: str, life: int, seq_nr: int) -> Corrupt:
     return Corrupt(
         f"event {seq_nr} of {key}, life {life}, is in the store with another content",
         code="conflict",
-        hint="run `strandline pipeline reconcile`; nothing was written",
+        hint="nothing was written; if it stays so, restore log and store from one backup",
         key=key,
         life=life,
         seq_nr=seq_nr,
@@ -80,7 +83,7 @@ def bad_row(table: str, place: str) -> Corrupt:
     return Corrupt(
         f"{table} {place} is not what was written",
         code="digest",
-        hint="run `strandline verify`; restore a backup, or `strandline pipeline reconcile --repair`",
+        hint="restore log and store from one backup",
         table=table,
         place=place,
     )

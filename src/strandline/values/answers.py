@@ -48,6 +48,8 @@ class Purged:
 
     partition: int
     offset: int
+    life: int | None
+    """Which of the key's lives it ended; None if there was no journal."""
 
 
 @dataclass(frozen=True, slots=True)
