@@ -18,7 +18,7 @@ import strandline
 from strandline import Event, Key, LeaseHeld, LeaseLost, SchemaMismatch, Unavailable, Unsupported
 from strandline.journal.read import Making
 from strandline.postgres import Transaction
-from strandline.postgres.exchange import PLANS_S, Sent
+from strandline.postgres.exchange import PLANS_S, Connection, Sent
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
@@ -66,8 +66,8 @@ class TestPooledPostgresStore(StoreContract):
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 1000])
 def test_a_batch_of_several_pieces(url: str, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    """However many rows are packed together for COPY."""
-    monkeypatch.setattr("strandline.store.postgres.COPIED_AT_ONCE", at_once)
+    """However many rows are sent together."""
+    monkeypatch.setattr("strandline.store.postgres.ROWS_AT_ONCE", at_once)
     tape = Tape()
     for count in (1, 2, 4):
         tape.append(KEY, ["a"] * count)
@@ -248,6 +248,71 @@ def test_a_holder_that_slept_through_its_lease_cannot_write(url: str, monkeypatc
         assert numbers(events(other, KEY)) == [1]
 
 
+def _write_asleep(url: str, told: Any, in_message: bool) -> None:
+    """A pipeline that is stopped while it writes a batch: by others, or in the middle of sending it."""
+    tape = Tape()
+    tape.append(KEY, ["x" * 2**20] * 3)
+    store = opened(url, lease_s=1)
+    store.take_lease("sleeper")
+    batch, seen = batch_of(tape, store)
+    wait = Connection._until
+
+    def stop(connection: Connection, poll: Any, deadline: float) -> None:
+        if connection.pgconn.flush():  # half of a message is sent
+            Connection._until = wait  # type: ignore[method-assign]
+            os.kill(os.getpid(), signal.SIGSTOP)
+        wait(connection, poll, deadline)
+
+    if in_message:
+        Connection._until = stop  # type: ignore[method-assign,assignment]
+    told.put("ready")
+    try:
+        store.write(batch, seen)
+    except strandline.StrandlineError as error:
+        told.put(error.name)
+    else:
+        told.put("written")
+    store.close()
+
+
+@pytest.mark.req("RR3", "J83")
+@pytest.mark.parametrize("in_message", [False, True], ids=["at the server", "on the way"])
+def test_a_pipeline_that_is_stopped_while_it_writes_keeps_no_locks(url: str, in_message: bool) -> None:
+    """Wherever its batch is at that moment: another takes over, and snapshots are saved, within the lease."""
+    context = multiprocessing.get_context("spawn")
+    told = context.Queue()
+    with closing(opened(url, lease_s=1)) as store, psycopg.connect(url.partition("&schema")[0]) as admin:
+        sleeper = context.Process(target=_write_asleep, args=(url, told, in_message))
+        if not in_message:
+            admin.execute(f"LOCK TABLE {url.rpartition('=')[2]}.journal IN SHARE MODE")
+        sleeper.start()
+        assert sleeper.pid is not None
+        assert told.get(timeout=60) == "ready"
+        if not in_message:
+            _until_waiting(admin)
+            os.kill(sleeper.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WNOWAIT)
+        admin.rollback()
+        started = time.monotonic()
+        store.save_snapshot(snapshot(1), 0)
+        lease = store.take_lease("the next")
+        assert time.monotonic() - started < 10
+        os.kill(sleeper.pid, signal.SIGCONT)
+        assert told.get(timeout=60) in ("Unavailable.timeout", "Unavailable.away")
+        sleeper.join(60)
+        assert [(pointer.offset, pointer.fence) for pointer in store.pointers()] == [(-1, lease.fence)]
+        assert events(store, KEY) == []
+
+
+def _until_waiting(admin: psycopg.Connection[Any]) -> None:
+    """Until somebody waits for a lock that `admin` has."""
+    deadline = time.monotonic() + 60
+    waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+    while not admin.execute(waiting).fetchone():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def test_a_lease_outlasts_a_server_that_comes_back() -> None:
     with PostgresServer() as server, closing(opened(new_url(server), lease_s=30)) as store:
         lease = store.take_lease("holder")
@@ -384,13 +449,14 @@ def test_a_batch_may_take_longer_than_an_append(url: str, monkeypatch: pytest.Mo
     tape = Tape()
     tape.append(KEY, ["a"])
     with closing(opened(url, append_timeout_s=0.3)) as store:
-        copy = Transaction.copy
+        execute = Transaction.execute
 
-        def slow(self: Transaction, name: str, rows: Any) -> None:
-            self._connection.execute("SELECT pg_sleep(1)")
-            copy(self, name, rows)
+        def slow(self: Transaction, name: str, parameters: Any) -> int:
+            if name == "insert_events":
+                self._connection.execute("SELECT pg_sleep(1)")
+            return execute(self, name, parameters)
 
-        monkeypatch.setattr(Transaction, "copy", slow)
+        monkeypatch.setattr(Transaction, "execute", slow)
         batch, seen = batch_of(tape, store)
         store.write(batch, seen)
         assert numbers(events(store, KEY)) == [1]

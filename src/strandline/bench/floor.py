@@ -2,8 +2,8 @@
 
 They have read, decoded and folded what they write before a clock starts; the batches are those of the pipeline, made by
 the same functions. On SQLite and PostgreSQL it is one process, and a batch one transaction, the pointer last:
-`executemany` there, binary COPY here. On Cassandra it is two, each with half of the partitions: unlogged batches by
-partition key, many in flight, without the order that a store has to keep.
+`executemany` there, arrays of columns here. On Cassandra it is two, each with half of the partitions: unlogged batches
+by partition key, many in flight, without the order that a store has to keep.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _sqlite(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
 def _postgres(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
     from strandline.postgres import open_database
     from strandline.store.change import change_of
-    from strandline.store.postgres import copied, set_heads
+    from strandline.store.postgres import insert_events, set_heads
     from strandline.store.stored import pointer_row
 
     database = open_database(url, kind="store", package="strandline.store", settings=s.settings)
@@ -152,7 +152,7 @@ def _postgres(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
 
         def write() -> None:
             with database.write() as transaction:
-                transaction.copy("insert_events", copied(events))
+                insert_events(transaction, events)
                 set_heads(transaction, heads)
                 transaction.execute("set_pointer", pointer)
 

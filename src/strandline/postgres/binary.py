@@ -1,4 +1,4 @@
-"""Values in PostgreSQL's binary form: parameters, arrays for statements that take many rows, and rows for COPY.
+"""Values in PostgreSQL's binary form: parameters, and arrays for statements that take many rows.
 
 Arrays are made with one call of `struct` where possible: a batch has tens of thousands of values, and psycopg's own
 dumpers, which look at each of them, take five times as long.
@@ -14,8 +14,6 @@ import psycopg
 from psycopg.adapt import Buffer, Dumper
 from psycopg.pq import Format
 
-COPY_HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-COPY_END: Final = b"\xff\xff"
 _ARRAY: Final = struct.Struct("!iiIii")
 _LENGTH: Final = struct.Struct("!i")
 _NULL: Final = _LENGTH.pack(-1)
@@ -131,9 +129,17 @@ def boolean(value: bool) -> Boolean:
     return Boolean(b"\1" if value else b"\0")
 
 
-def field(value: bytes) -> bytes:
-    """One field of a row for COPY."""
-    return _LENGTH.pack(len(value)) + value
+def typed(value: object) -> Binary | None:
+    """A number, a text, bytes or nothing as a parameter; what is one already stays so."""
+    if value is None or isinstance(value, Binary):
+        return value
+    if isinstance(value, int):
+        return bigint(value)
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, bytes):
+        return blob(value)
+    raise TypeError(type(value))
 
 
 def _of_bytes(kind: type[Binary], values: Sequence[bytes | None]) -> bytes:

@@ -15,7 +15,7 @@ from psycopg.pq.abc import PGresult
 
 from strandline.errors import NO_JOURNAL, SchemaMismatch, Unavailable, invalid
 from strandline.postgres import schema as schemas
-from strandline.postgres.binary import COPY_END, COPY_HEADER, Binary, texts
+from strandline.postgres.binary import Binary, texts, typed
 from strandline.postgres.checks import SETTINGS, Server, check_server
 from strandline.postgres.exchange import Connection, Sent, TimedOut
 from strandline.postgres.outcomes import Doing, lost
@@ -29,7 +29,6 @@ from strandline.urls import Url
 SCHEMA_DEFAULT: Final = "strandline"
 SCHEMA_BYTES_MAX: Final = 63
 SYSTEM_PREFIX: Final = "pg_"
-COPY_CHUNK_BYTES: Final = 2**20
 LONG_S: Final = 600.0
 """For statements that may touch a whole journal."""
 BEGIN: Final = Sent(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", often=False)
@@ -139,7 +138,7 @@ class Database:
         self.fixed = fixed
         self.schema = schema
         self._pool = pool
-        self.idle_timeout = texts([str(int(settings.append_timeout_s * 500))])
+        self.idle_timeout = texts([str(_idle_ms(schema.kind, settings))])
         """For how long a transaction may stop and keep its locks (ms)."""
         self._idle_timeout = Sent(schema.own("idle_timeout").encode(), (self.idle_timeout,))
 
@@ -297,30 +296,18 @@ class Transaction:
 
     def rows(self, name: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """What a named statement gives: tuples."""
-        return self._connection.execute(self._sql(name), parameters, binary=True).fetchall()
+        return self._connection.rows_of(self._connection.send(self._sent(name, parameters)))
 
     def execute(self, name: str, parameters: Sequence[Any] = ()) -> int:
         """Execute a named statement; how many rows it changed."""
-        return self._connection.execute(self._sql(name), parameters).rowcount
+        return self._connection.send(self._sent(name, parameters)).command_tuples or 0
 
     def each(self, name: str, many: Iterable[Sequence[Any]]) -> None:
         """Execute a named statement with each of these parameters."""
-        with self._connection.cursor() as cursor:
-            cursor.executemany(self._sql(name), many)
+        self._connection.send_each(self._sent(name, parameters) for parameters in many)
 
-    def copy(self, name: str, rows: Iterable[bytes]) -> None:
-        """Send rows, each in COPY's binary form, to a named COPY statement."""
-        with self._connection.cursor() as cursor, cursor.copy(self._sql(name)) as copy:
-            parts = [COPY_HEADER]
-            size = 0
-            for row in rows:
-                parts.append(row)
-                size += len(row)
-                if size >= COPY_CHUNK_BYTES:
-                    copy.write(b"".join(parts))
-                    parts, size = [], 0
-            parts.append(COPY_END)
-            copy.write(b"".join(parts))
+    def _sent(self, name: str, parameters: Sequence[Any]) -> Sent:
+        return Sent(self._sql(name).encode(), tuple(map(typed, parameters)), often=False)
 
     def commit(self, *last: Sent) -> None:
         """Execute these statements and make the transaction durable, in one round trip; on an error it is undone.
@@ -346,6 +333,12 @@ class Transaction:
         if not self._over:
             self._over = True
             self._database.end(self._connection)
+
+
+def _idle_ms(kind: Kind, settings: Settings) -> int:
+    """Half of what a caller waits for; in a store, less than the lease, so that who takes over finds no locks."""
+    idle_s = settings.append_timeout_s / 2
+    return int(1000 * (min(idle_s, settings.lease_s * 2 / 3) if kind == "store" else idle_s))
 
 
 def _broke_idle(error: psycopg.Error) -> bool:

@@ -8,13 +8,18 @@ are prepared, where the session that answers is the one that was opened: behind 
 transaction. Plans rest on how large tables are, so they are made anew every second.
 
 Many rows are taken in parts: while the server makes the next ones, those that came are worked on.
+
+Who is stopped must not keep its locks. A server ends a transaction that is idle for too long, and only that: no
+time-out of its counts in the middle of a COPY, or between the messages of one exchange. So within a transaction what is
+sent either leaves this process in one call of the system (`AT_ONCE_BYTES`), or its first message is the large one, for
+which the server waits as one waits for an idle client (`send`).
 """
 
 from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
@@ -23,7 +28,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import capabilities, errors
 from psycopg.adapt import Transformer
-from psycopg.pq import ConnStatus, ExecStatus, Format
+from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from strandline.postgres.binary import Binary
@@ -31,6 +36,10 @@ from strandline.statements import statement
 
 PLANS_S: Final = 1.0
 PART_ROWS: Final = 100
+AT_ONCE_BYTES: Final = 16_000
+"""So much is sent with one call of the system, also under TLS, whose records have 16 KiB."""
+MESSAGE_BYTES: Final = 100
+"""What comes on top of a statement and its parameters."""
 IN_PARTS: Final = capabilities.has_stream_chunked()
 """Whether libpq is new enough for that."""
 _READ: Final = select.POLLIN | select.POLLPRI | select.POLLHUP | select.POLLERR
@@ -51,9 +60,14 @@ class Sent(NamedTuple):
     """A statement with its parameters, all in binary form."""
 
     text: bytes
-    parameters: Sequence[Binary] = ()
+    parameters: Sequence[Binary | None] = ()
     often: bool = True
     """Worth preparing."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes are sent."""
+        return MESSAGE_BYTES + len(self.text) + sum(len(value) + 4 for value in self.parameters if value is not None)
 
 
 DISCARD_PLANS: Final = Sent(b"DISCARD PLANS", often=False)
@@ -151,6 +165,36 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
 
         return answers
 
+    def send(self, statement: Sent) -> PGresult:
+        """Execute one statement of a transaction that may hold locks, however large its parameters are."""
+        text, parameters, _ = statement
+        formats = [Format.BINARY] * len(parameters)
+        try:
+            if statement.size <= AT_ONCE_BYTES:
+                self.pgconn.send_query_params(text, parameters, _types(parameters), formats, Format.BINARY)
+            else:
+                self._round_trip(lambda pgconn: pgconn.send_prepare(b"", text, _types(parameters)))
+                self.pgconn.send_query_prepared(b"", parameters, formats, Format.BINARY)
+        except psycopg.OperationalError as error:
+            raise self._lost(error) from None
+        return self._end()[-1]
+
+    def send_each(self, statements: Iterable[Sent]) -> None:
+        """Execute statements one after the other, in as few round trips as that allows."""
+        group: list[Sent] = []
+        size = 0
+        for sent in statements:
+            if group and size + sent.size > AT_ONCE_BYTES:
+                self._round_trip(partial(self._send, group, False))
+                group, size = [], 0
+            if sent.size > AT_ONCE_BYTES:
+                self.send(sent)
+            else:
+                group.append(sent)
+                size += sent.size
+        if group:
+            self._round_trip(partial(self._send, group, False))
+
     def ask(self, statement: Sent, coming: Callable[[list[Any]], None] | None = None) -> list[Any]:
         """The rows that one statement gives, as psycopg makes them. `coming` is given them part by part."""
         if coming is None:
@@ -158,7 +202,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         found: list[Any] = []
 
         def part(answer: PGresult) -> None:
-            rows = self._rows(answer)
+            rows = self.rows_of(answer)
             found.extend(rows)
             coming(rows)
 
@@ -170,9 +214,10 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
     def start_ask(self, statement: Sent) -> Callable[[], list[Any]]:
         """The same in two steps."""
         answers = self.start((statement,))
-        return lambda: self._rows(answers()[0])
+        return lambda: self.rows_of(answers()[0])
 
-    def _rows(self, answer: PGresult) -> list[Any]:
+    def rows_of(self, answer: PGresult) -> list[Any]:
+        """What is in an answer, as psycopg makes it."""
         self._transformer.set_pgresult(answer)
         return self._transformer.load_rows(0, answer.ntuples, tuple)
 
@@ -257,6 +302,8 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
             if answer is None:  # the end of one statement's answers, or of the connection
                 if pgconn.status == ConnStatus.BAD:
                     raise psycopg.OperationalError(pgconn.get_error_message())
+                if pgconn.pipeline_status == PipelineStatus.OFF:
+                    return answers
             elif answer.status == ExecStatus.PIPELINE_SYNC:
                 return answers
             elif answer.status == ExecStatus.TUPLES_CHUNK and part is not None:
@@ -276,5 +323,5 @@ def name_of(text: bytes) -> bytes:
     return b"strandline_" + blake2b(text, digest_size=16).hexdigest().encode()
 
 
-def _types(parameters: Sequence[Binary]) -> list[int]:
-    return [parameter.oid for parameter in parameters]
+def _types(parameters: Sequence[Binary | None]) -> list[int]:
+    return [0 if parameter is None else parameter.oid for parameter in parameters]

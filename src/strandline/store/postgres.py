@@ -1,23 +1,22 @@
 """A journal store in a PostgreSQL database. What a task commits, the pointer included, is one transaction.
 
-Whoever writes a partition's rows holds its pointer's row until the commit, and proves its fence there. Events come by
-binary COPY straight into their table: nothing stands at their places, but for a conflict, which is then looked into.
-Every read is one statement, and so of one moment.
+Whoever writes a partition's rows holds its pointer's row until the commit, and proves its fence there. Events come as
+arrays of columns: nothing stands at their places, but for a conflict, which is then looked into. COPY would take the
+same time, and who is stopped in it keeps its locks (`postgres.exchange`). Every read is one statement, and so of one
+moment.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
-from itertools import chain, repeat, takewhile
+from itertools import repeat, takewhile
 from typing import Any, Final
 
 from strandline.errors import Corrupt, Unavailable
 from strandline.fold import segment_of
 from strandline.postgres import Database, Transaction, open_database
-from strandline.postgres.binary import bigint, bigints, blob, blobs, field, integer, integers, text, texts
+from strandline.postgres.binary import bigint, bigints, blob, blobs, integer, integers, text, texts
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
 from strandline.store.api import CarryMark, Coming, SnapshotRow, StoreSettings, snapshot_digest
@@ -48,11 +47,9 @@ from strandline.values.tuples import make
 PACKAGE: Final = "strandline.store"
 TAKE_TRIES: Final = 10
 _POINTER_COLUMNS: Final = 7
-_FIELDS: Final = struct.pack("!h", len(EventRow._fields))
-# What stands between texts and body: life, segment, seq_nr, prev_seq_nr, slice, partition, timestamp, digest, each with
-# its length, and the length of the body.
-_NUMBERS: Final = struct.Struct("!iqiqiqiqiiiiiqiqi")
-COPIED_AT_ONCE: Final = 1000
+ROWS_AT_ONCE: Final = 1000
+"""So many rows are sent with a statement, if their bodies are no larger than that."""
+BYTES_AT_ONCE: Final = 2**20
 
 
 class PostgresStore:
@@ -199,7 +196,7 @@ class PostgresStore:
             transaction.take_long()
             _remove(transaction, change)
             events = _absent(transaction, change.events) if carefully else change.events
-            transaction.copy("insert_events", copied(events))
+            insert_events(transaction, events)
             set_heads(transaction, change.heads)
             if change.quarantine:
                 transaction.each("list_record", map(listed_row, change.quarantine))
@@ -341,19 +338,25 @@ def _places(keys: Iterable[str]) -> tuple[Any, ...]:
     return texts(types), integers(slices), texts(written), blobs(digests)
 
 
+def insert_events(transaction: Transaction, events: Sequence[EventRow]) -> None:
+    """Add events; another one at the place of one of them is a unique violation."""
+    for part in _parts(events):
+        transaction.execute("insert_events", _event_columns(part))
+
+
 def set_heads(transaction: Transaction, heads: Sequence[tuple[str, Head]]) -> None:
-    """Write heads, all of them with one statement."""
-    if not heads:
-        return
-    types, slices, keys, *numbers, remembered, digests = zip(*[head_row(*head) for head in heads], strict=True)
-    seq_nrs, delete_tos, lives, partitions, *rest = numbers
-    transaction.execute(
-        "set_heads",
-        (
-            texts(types), integers(slices), texts(keys), bigints(seq_nrs), bigints(delete_tos), bigints(lives),
-            integers(partitions), *map(bigints, rest), texts(remembered), bigints(digests),
-        ),
-    )  # fmt: skip
+    """Write heads."""
+    for at in range(0, len(heads), ROWS_AT_ONCE):
+        rows = [head_row(*head) for head in heads[at : at + ROWS_AT_ONCE]]
+        types, slices, keys, *numbers, remembered, digests = zip(*rows, strict=True)
+        seq_nrs, delete_tos, lives, partitions, *rest = numbers
+        transaction.execute(
+            "set_heads",
+            (
+                texts(types), integers(slices), texts(keys), bigints(seq_nrs), bigints(delete_tos), bigints(lives),
+                integers(partitions), *map(bigints, rest), texts(remembered), bigints(digests),
+            ),
+        )  # fmt: skip
 
 
 def _remove(transaction: Transaction, change: Change) -> None:
@@ -375,30 +378,33 @@ def _remove(transaction: Transaction, change: Change) -> None:
 
 def _absent(transaction: Transaction, events: Sequence[EventRow]) -> list[EventRow]:
     """Those that are not there yet; another one at the place of one of them is `Corrupt.conflict`."""
-    keys, lives, segments, seq_nrs = zip(*[row[:4] for row in events], strict=True)
-    places = _event_places(keys, lives, segments, seq_nrs)
-    standing = {row[:4]: row for row in transaction.rows("standing_events", places)}
-    for row in events:
-        if standing.get(row[:4], row) != row:
-            raise other_event(row.key, row.life, row.seq_nr)
-    return [row for row in events if row[:4] not in standing]
+    absent: list[EventRow] = []
+    for part in _parts(events):
+        standing = dict(transaction.rows("standing", _event_columns(part)))
+        for number, row in enumerate(part, 1):
+            if number not in standing:
+                absent.append(row)
+            elif not standing[number]:
+                raise other_event(row.key, row.life, row.seq_nr)
+    return absent
 
 
-def copied(rows: Sequence[EventRow]) -> Iterator[bytes]:
-    """Events as COPY takes them, many at a time: by columns, because a call for each takes twice as long."""
-    four, eight = repeat(4), repeat(8)
-    for at in range(0, len(rows), COPIED_AT_ONCE):
-        part = rows[at : at + COPIED_AT_ONCE]
-        keys, lives, segments, seq_nrs, prevs, types, slices, partitions, timestamps, bodies, digests = zip(
-            *part, strict=True
-        )
-        numbers = map(
-            _NUMBERS.pack, eight, lives, eight, segments, eight, seq_nrs, eight, prevs, four, slices, four, partitions,
-            eight, timestamps, eight, digests, map(len, bodies),
-        )  # fmt: skip
-        yield b"".join(chain.from_iterable(zip(map(_texts, keys, types), numbers, bodies, strict=True)))
+def _parts(events: Sequence[EventRow]) -> Iterator[list[EventRow]]:
+    """Events as they are sent, many at a time."""
+    for at in range(0, len(events), ROWS_AT_ONCE):
+        rows = list(events[at : at + ROWS_AT_ONCE])
+        while rows:
+            part = up_to(rows, BYTES_AT_ONCE, lambda row: len(row.body))
+            yield part
+            rows = rows[len(part) :]
 
 
-@lru_cache(maxsize=8192)
-def _texts(key: str, entity_type: str) -> bytes:
-    return _FIELDS + field(key.encode()) + field(entity_type.encode())
+def _event_columns(events: Sequence[EventRow]) -> tuple[Any, ...]:
+    """Events as arrays, one for each column."""
+    keys, lives, segments, seq_nrs, prevs, types, slices, partitions, timestamps, bodies, digests = zip(
+        *events, strict=True
+    )
+    return (
+        texts(keys), bigints(lives), bigints(segments), bigints(seq_nrs), bigints(prevs), texts(types),
+        integers(slices), integers(partitions), bigints(timestamps), blobs(bodies), bigints(digests),
+    )  # fmt: skip
