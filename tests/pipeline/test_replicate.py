@@ -335,3 +335,15 @@ def test_a_pipeline_whose_lease_was_taken_ends(url: str, s: Strandline, spark: A
     until(lambda: running.error is not None)
     running.end()
     assert getattr(running.error, "name", "") == "LeaseLost.lease_lost"
+
+
+@pytest.mark.req("RA16")
+def test_a_pipeline_whose_log_went_says_so_and_ends(url: str, s: Strandline, spark: Any, tmp_path: Path) -> None:
+    s.journal.append(KEYS[0], [Event("Placed", 1)])
+    running = Pipeline(url, spark, mark_idle_s=0.2)
+    until(lambda: lag(s) == 0)
+    (tmp_path / "shop" / "log.db").unlink()
+    until(lambda: running.error is not None)
+    running.end()
+    assert getattr(running.error, "name", "") == "Unavailable.away"
+    assert "log.db was removed or replaced" in str(running.error)

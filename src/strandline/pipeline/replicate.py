@@ -247,7 +247,7 @@ class Replicator:
 
     def _broke(self, error: Exception, broken: int, *, patient: bool) -> int:
         """What follows when a query broke: an error that would come again is raised, others are waited for."""
-        if isinstance(error, StrandlineError) and not error.retryable:
+        if isinstance(error, StrandlineError) and (not error.retryable or _moved(error)):
             raise error
         if patient and isinstance(error, Unavailable):
             _logger.warning("the pipeline waits: %s", error)
@@ -302,7 +302,7 @@ class Replicator:
             self._reported = errors
 
     def _failed(self, partition: int, error: Exception) -> None:
-        if isinstance(error, LeaseLost):
+        if isinstance(error, LeaseLost) or _moved(error):
             self.fatal = error
             self._ending.set()
             return
@@ -355,6 +355,10 @@ class Replicator:
                 self._ending.set()
                 return
             except StrandlineError as error:
+                if _moved(error):
+                    self.fatal = error
+                    self._ending.set()
+                    return
                 _logger.warning("marks and trimming wait: %s", error)
 
 
@@ -377,3 +381,8 @@ def _last_words(error: object) -> str:
 
 
 _SAID = re.compile(r"[\w.]+(Error|Exception|Failed)\b.*")
+
+
+def _moved(error: Exception) -> bool:
+    """Whether a file of the log or the store is not where it was: what comes back there is not what was carried."""
+    return isinstance(error, StrandlineError) and bool(error.facts.get("moved"))

@@ -3,10 +3,15 @@
 What is committed is durable: `synchronous` is FULL unless the caller accepts power loss. After an I/O error of a write
 the file can only be read, until it is opened again. The WAL is written back after commits, and stays under
 `wal_bytes_max` as long as no reader keeps a transaction open.
+
+A file may be removed, or another one put in its place, while it is open: what is committed then goes where no name
+leads to, and the system says nothing. So every transaction looks whether the names of file and WAL still lead to what
+was opened ("no"). A commit looks again before it is acknowledged ("unknown": a file that was only moved has it).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +22,7 @@ import apsw
 from strandline import forks
 from strandline.errors import (
     NO_JOURNAL,
+    Applied,
     Corrupt,
     InvalidInput,
     SchemaMismatch,
@@ -156,6 +162,9 @@ class Database:
         self._waiting_pages = settings.wal_bytes_max // WAITING_SHARE // page_bytes
         self._version = -1
         self._inode = OPEN_FILES.add(path, self)
+        self._place = _Place(str(path), *self._inode)
+        wal = os.path.realpath(path) + "-wal"  # beside the file itself, whatever link it was opened through
+        self._wal_place = _Place(wal, *files.inode_of(wal))
 
     # ------------------------------------------------------------ writing
 
@@ -176,6 +185,7 @@ class Database:
     def begin(self) -> apsw.Connection:
         """Take the write lock, here and in the file; `Unavailable.timeout` after `append_timeout_s`."""
         self.check()
+        self._wal_place.check()
         if not self._lock.acquire(blocking=False) and not self._lock.acquire(timeout=self._settings.append_timeout_s):
             raise Unavailable(
                 f"{self.path} is busy in this process", code="timeout", hint="call again", path=str(self.path)
@@ -197,6 +207,8 @@ class Database:
         """Make the transaction durable and let go of the lock; on an error it is undone."""
         try:
             self.cursor.execute("COMMIT")
+            self._place.check("unknown")
+            self._wal_place.check("unknown")
             self._version = self.writer.data_version()
             if self.writer.status(_PAGES_WRITTEN)[0] >= self._passive_pages:
                 self._checkpoint()
@@ -273,6 +285,7 @@ class Database:
         try:
             connection = _connect(self.path, self._settings, self._vfs)
             connection.pragma("query_only", True)
+            self._place.check()  # it was opened by its name
             return connection
         except apsw.Error as error:
             raise _opened_badly(error, self.path) from error
@@ -293,11 +306,12 @@ class Database:
     # ------------------------------------------------------------ state
 
     def check(self) -> None:
-        """Refuse a call after `close`, or in a forked child."""
+        """Refuse a call after `close`, in a forked child, or where the file is not what its name leads to any more."""
         if forks.generation != self._generation:
             raise files.used_after_fork(self.path)
         if self._closed:
             raise InvalidInput(f"{self.path} is closed", code="closed", hint="connect again")
+        self._place.check()
 
     def check_writable(self) -> None:
         """Refuse to write after an I/O error: what reached the disk is known only after opening it again."""
@@ -338,6 +352,22 @@ class Database:
         if kills(error, outcome):
             self._failed = outcome
         return outcome or error
+
+
+class _Place:
+    """A name, and the file that it led to when it was opened."""
+
+    def __init__(self, name: str, device: int, number: int) -> None:
+        self._name, self._device, self._number = name, device, number
+
+    def check(self, applied: Applied = "no") -> None:
+        """`Unavailable.away` if the name leads nowhere by now, or to another file."""
+        try:
+            found = os.stat(self._name)  # noqa: PTH116 - at every call: a Path would take as long again
+        except OSError as error:
+            raise files.moved(self._name, error.strerror, applied) from None
+        if found.st_ino != self._number or found.st_dev != self._device:
+            raise files.moved(self._name, "another file stands there", applied)
 
 
 # ---------------------------------------------------------------- opening

@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 import apsw
 
-from strandline.errors import InvalidInput, Unavailable, Unsupported, invalid
+from strandline.errors import Applied, InvalidInput, Unavailable, Unsupported, invalid
 
 LOCK_WAIT_S = 60.0
 _MAGIC = b"SQLite format 3\0"
@@ -105,6 +105,18 @@ def unusable(path: Path, why: object) -> Unavailable:
     return Unavailable(f"cannot use {path}: {why}", code="away", hint=hint, path=str(path))
 
 
+def moved(name: str, why: object, applied: Applied) -> Unavailable:
+    """A file that its name does not lead to any more, while it is open here."""
+    return Unavailable(
+        f"{name} was removed or replaced while it was open here: {why}",
+        code="away",
+        hint="put back what was there, with its -wal and -shm, or connect again to go on with what is there now",
+        applied=applied,
+        path=name,
+        moved=True,
+    )
+
+
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
     """One process at a time. The lock is on the folder itself, so nothing is left behind, and death frees it."""
@@ -166,7 +178,7 @@ class OpenFiles:
                 sys.addaudithook(self._refuse_second_library)
                 os.register_at_fork(after_in_child=self._leave_to_parent)
                 self._hooked = True
-            inode = _inode(path)
+            inode = inode_of(path)
             self._open[inode] += 1
             self._owners.add(owner)
         return inode
@@ -184,7 +196,7 @@ class OpenFiles:
 
         The library's picture of the locks was copied with the parent's memory, and is wrong in this process.
         """
-        if self._inherited and path.exists() and _inode(path) in self._inherited:
+        if self._inherited and path.exists() and inode_of(path) in self._inherited:
             raise used_after_fork(path)
 
     def _refuse_second_library(self, event: str, args: tuple[Any, ...]) -> None:
@@ -192,7 +204,7 @@ class OpenFiles:
             return
         try:
             name = os.fsdecode(args[0])
-            inode = _inode(Path(unquote(urlsplit(name).path) if name.startswith("file:") else name))
+            inode = inode_of(Path(unquote(urlsplit(name).path) if name.startswith("file:") else name))
         except (OSError, TypeError, ValueError, IndexError):
             return
         if inode in self._open:
@@ -217,6 +229,7 @@ class OpenFiles:
 OPEN_FILES = OpenFiles()
 
 
-def _inode(path: Path) -> tuple[int, int]:
-    found = path.stat()
+def inode_of(path: Path | str) -> tuple[int, int]:
+    """What tells a file from every other one, whatever its name."""
+    found = os.stat(path)  # noqa: PTH116
     return found.st_dev, found.st_ino

@@ -1,0 +1,137 @@
+"""A file that is removed, or replaced by another one, while it is open: nobody goes on as if nothing were."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import strandline
+from strandline import Event, Key, Unavailable
+from strandline.connect import Strandline
+from strandline.store.sqlite import SqliteStore
+from strandline.testing import carry
+
+KEY = Key("order", "42")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "orders"
+
+
+@pytest.fixture
+def s(folder: Path) -> Iterator[Strandline]:
+    with strandline.connect(f"sqlite:{folder}") as opened:
+        opened.journal.append(KEY, [Event("Placed", 1)])
+        carry(opened)
+        opened.journal.append(KEY, [Event("Placed", 2)])
+        yield opened
+
+
+def removed(file: Path) -> None:
+    file.unlink()
+
+
+def replaced(file: Path) -> None:
+    copy = file.with_name("copy")
+    shutil.copy(file, copy)
+    copy.replace(file)
+
+
+def folder_renamed(file: Path) -> None:
+    file.parent.rename(file.parent.with_name("away"))
+
+
+def folder_replaced(file: Path) -> None:
+    folder_renamed(file)
+    strandline.connect(f"sqlite:{file.parent}").close()
+
+
+HOW: list[Callable[[Path], None]] = [removed, replaced, folder_renamed, folder_replaced]
+
+
+def away(call: Callable[[], Any]) -> Unavailable:
+    with pytest.raises(Unavailable) as refused:
+        call()
+    assert refused.value.code == "away"
+    assert refused.value.moved
+    assert refused.value.hint
+    return refused.value
+
+
+@pytest.mark.req("RA16", "RA1")
+@pytest.mark.parametrize("how", HOW)
+def test_a_log_that_went_is_away(s: Strandline, folder: Path, how: Callable[[Path], None]) -> None:
+    how(folder / "log.db")
+    calls: list[Callable[[], Any]] = [
+        lambda: s.journal.append(KEY, [Event("Placed", 3)]),
+        lambda: s.journal.append_future(KEY, [Event("Placed", 3)]).result(10),
+        lambda: s.journal.purge(KEY),
+        lambda: list(s.journal.read(KEY)),
+        lambda: s.journal.head(KEY),
+        lambda: carry(s),
+        s.status,
+    ]
+    assert {away(call).applied for call in calls} == {"no"}
+
+
+@pytest.mark.req("RA16")
+@pytest.mark.parametrize("how", HOW)
+def test_a_store_that_went_is_away(s: Strandline, folder: Path, how: Callable[[Path], None]) -> None:
+    how(folder / "store.db")
+    calls: list[Callable[[], Any]] = [
+        lambda: carry(s),
+        lambda: list(s.journal.read(KEY)),
+        lambda: s.journal.save_snapshot(KEY, 1, {}),
+        lambda: s.journal.keys("order"),
+        s.strandline,
+        lambda: s.store.take_lease("me"),
+    ]
+    assert {away(call).applied for call in calls} == {"no"}
+    assert isinstance(s.store, SqliteStore)
+
+
+@pytest.mark.req("RA16")
+def test_without_its_write_ahead_log_nothing_is_written(s: Strandline, folder: Path) -> None:
+    (folder / "log.db-wal").unlink()
+    assert away(lambda: s.journal.append(KEY, [Event("Placed", 3)])).applied == "no"
+    assert [event.payload for event in s.journal.read(KEY)] == [1, 2]
+
+
+@pytest.mark.req("RA16", "RA3")
+@pytest.mark.parametrize("name", ["log.db", "log.db-wal"])
+def test_what_goes_under_a_commit_is_unknown(s: Strandline, folder: Path, name: str) -> None:
+    def go() -> bool:
+        (folder / name).unlink()
+        return False
+
+    s.log._database.writer.set_commit_hook(go)  # type: ignore[attr-defined]
+    assert away(lambda: s.journal.append(KEY, [Event("Placed", 3)])).applied == "unknown"
+    s.log._database.writer.set_commit_hook(None)  # type: ignore[attr-defined]
+    assert away(lambda: s.journal.append(KEY, [Event("Placed", 4)])).applied == "no"
+
+
+@pytest.mark.req("RA16")
+def test_what_comes_back_is_gone_on_with(s: Strandline, folder: Path) -> None:
+    aside = folder.with_name("aside")
+    folder.rename(aside)
+    away(lambda: s.journal.append(KEY, [Event("Placed", 3)]))
+    aside.rename(folder)
+    assert s.journal.append(KEY, [Event("Placed", 3)]).first == 3
+
+
+@pytest.mark.req("RA16")
+def test_who_closes_what_went_leaves_alone_what_came(s: Strandline, folder: Path) -> None:
+    """The library removes a write-ahead log by its name when it closes: not that of somebody else."""
+    folder.rename(folder.with_name("aside"))
+    with strandline.connect(f"sqlite:{folder}") as new:
+        new.journal.append(KEY, [Event("Placed", "new")])
+        s.close()
+        assert (folder / "log.db-wal").exists()
+        new.journal.append(KEY, [Event("Placed", "newer")])
+    with strandline.connect(f"sqlite:{folder}") as new:
+        assert [event.payload for event in new.journal.read(KEY)] == ["new", "newer"]
