@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from strandline.errors import Corrupt, NotFound, SchemaMismatch, Unavailable
-from strandline.fold import Duplicate, Effect, EventsAppended, EventsDeleted, LifePurged, Refused, fold
+from strandline.errors import NotFound, SchemaMismatch, Unavailable
+from strandline.fold import EventsAppended, EventsDeleted, LifePurged, fold
 from strandline.log.api import Log
 from strandline.log.cursor import PAGE_BYTES
 from strandline.log.refusals import trimmed_away
+from strandline.numbering import action_left, check_numbers
 from strandline.plain import NOTHING, Plain, add_plain, plain_of
 from strandline.record import (
     VALUE_BYTES_MAX,
@@ -63,7 +64,7 @@ class Carriage(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """A record and its action, or the reason why it has none."""
+    """A record and its action; or the reason why it cannot be read, and what is left of it, if anything is."""
 
     record: Record
     action: Action | None
@@ -171,18 +172,25 @@ def decode(records: Iterable[Record], partitions: int) -> tuple[list[Decoded], t
         try:
             action = decode_header(header)
         except BadHeader as bad:
-            decoded.append(Decoded(record, None, bad.reason))
+            decoded.append(_unreadable(record, bad.reason, partitions))
             continue
         except SchemaMismatch as error:
             return decoded, (offset, error)
         key = action.key
         if key != written:
-            decoded.append(Decoded(record, None, "key"))
+            decoded.append(_unreadable(record, "key", partitions))
         elif key is not None and key_partition(key, partitions) != partition:
             decoded.append(Decoded(record, None, "partition"))
         else:
             decoded.append(make(Decoded, (record, action, "")))
     return decoded, None
+
+
+def _unreadable(record: Record, reason: str, partitions: int) -> Decoded:
+    left = action_left(record)
+    if left is not None and key_partition(left.key, partitions) != record.partition:
+        left = None
+    return Decoded(record, left, reason)
 
 
 def prepare(
@@ -226,7 +234,7 @@ def prepare(
         before = states.get(key)
         state, effect = fold(before, action, place, segment_size)
         if life is not None:
-            _agree(record, effect)
+            check_numbers(record, before, state, effect)
         if state is before:
             continue
         states[key] = batch.states[key] = state
@@ -236,8 +244,11 @@ def prepare(
             batch.cuts.append(cut)
         cut.state, cut.timestamp = state, timestamp
         if isinstance(effect, EventsAppended) and isinstance(action, Append) and isinstance(state, Head):
-            _add_events(batch, cut, record, action, place, effect, state.segment_size)
-        elif isinstance(effect, (EventsDeleted, LifePurged)):
+            _add_events(batch, cut, record, action, place, effect, state.segment_size, reason)
+            continue
+        if reason:
+            batch.quarantine.append(_listed(record, timestamp, reason))
+        if isinstance(effect, (EventsDeleted, LifePurged)):
             cut.ended_by, cut.before = effect, before
             del open_cuts[key]
     last = times[-1] if times and range_.records[-1].offset > done else seen.timestamp
@@ -259,13 +270,21 @@ def _times(range_: Range, seen: Pointer) -> list[int]:
 
 
 def _add_events(
-    batch: Batch, cut: Cut, record: Record, action: Append, place: Place, effect: EventsAppended, segment_size: int
+    batch: Batch,
+    cut: Cut,
+    record: Record,
+    action: Append,
+    place: Place,
+    effect: EventsAppended,
+    segment_size: int,
+    reason: str,
 ) -> None:
+    """Add the rows of an append; of one that cannot be read, for this `reason` or its value's, damaged ones."""
     try:
         contents: Sequence[Content] = read_contents(action, record.value)
     except BadValue as bad:
         contents = damaged_contents(len(action.events), DAMAGED_FORMS[bad.reason])
-        batch.quarantine.append(_listed(record, place.timestamp, bad.reason, effect))
+        batch.quarantine.append(_listed(record, place.timestamp, reason or bad.reason, effect))
     cut.events += event_rows(action, place, effect, segment_size, contents)
     batch.events += len(action.events)
 
@@ -274,21 +293,3 @@ def _listed(record: Record, timestamp: int, reason: str, effect: EventsAppended 
     value = record.value if record.value is None else record.value[:VALUE_BYTES_MAX]
     numbers = (effect.life, effect.first, effect.last) if effect else (None, None, None)
     return QuarantineRow(record.partition, record.offset, timestamp, record.key, reason, record.header, value, *numbers)
-
-
-def _agree(record: Record, effect: Effect) -> None:
-    """A log that folds by itself wrote down the numbers that it gave: they must be the same here."""
-    numbered = (effect.life, effect.first, effect.last) if isinstance(effect, EventsAppended) else None
-    if numbered == (record.life, record.first, record.last) or not isinstance(
-        effect, (EventsAppended, Duplicate, Refused)
-    ):
-        return
-    raise Corrupt(
-        f"partition {record.partition}, offset {record.offset}: the log numbered {record.key} "
-        f"{record.first}..{record.last} in life {record.life}, the store's fold says {effect}",
-        code="fold",
-        hint="log and store do not belong together, or one was changed by hand; restore both from one backup",
-        partition=record.partition,
-        offset=record.offset,
-        key=record.key,
-    )

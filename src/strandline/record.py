@@ -53,7 +53,7 @@ _PLAIN: Final = re.compile(
 
 
 class Record(NamedTuple):
-    """A record as it stands in the log. life, first and last are those that a log wrote which folds by itself."""
+    """A record as it stands in the log. life, first and last: what a log that folds wrote beside it (`numbering`)."""
 
     partition: int
     offset: int

@@ -1,8 +1,8 @@
 """Resolve a quarantined record: skip it, or read it again.
 
 A damaged append keeps its numbers. `skip` turns its events into gaps: their rows go, and the chain is mended at the
-next event, or at the head where there is none yet. `retry` reads the value again and fills the rows in place. A record
-without effect can only be skipped, which takes it off the list.
+next event, or at the head where there is none yet. `retry` reads the record again and fills the rows in place. One that
+is not ours, or a delete or purge whose header is damaged, can only be skipped, which takes it off the list.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _resolve(store: Store, listed: QuarantineRow, how: str) -> None:
     if listed.life is None or listed.key is None:
         if how == "retry":
             raise InvalidInput(
-                f"offset {offset} of partition {partition} has no effect that could be tried again ({listed.reason})",
+                f"offset {offset} of partition {partition} has no events that could be read again ({listed.reason})",
                 code="how",
                 hint="take it off the list with skip",
                 field="how",
@@ -114,7 +114,7 @@ def _retry(store: Store, listed: QuarantineRow, seen: Pointer, head: Head) -> No
     key, first, last = _numbers(listed)
     try:
         action = decode_header(listed.header)
-        if not isinstance(action, Append):
+        if not isinstance(action, Append) or (action.key, len(action.events)) != (key, last - first + 1):
             raise BadValue("undecodable")
         contents = read_contents(action, listed.value)
     except (BadHeader, BadValue) as bad:

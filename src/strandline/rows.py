@@ -37,7 +37,7 @@ class Pointer(NamedTuple):
 
 
 class QuarantineRow(NamedTuple):
-    """A record that is not ours, or whose value is damaged, with the reason and its bytes."""
+    """A record that is not ours, or whose header or value is damaged, with the reason and its bytes."""
 
     partition: int
     offset: int
@@ -47,7 +47,7 @@ class QuarantineRow(NamedTuple):
     header: bytes | None
     value: bytes | None
     life: int | None = None
-    """Of damaged events: their life, first and last number. Nothing for records without effect."""
+    """Of damaged events: their life, first and last number. Nothing for records without events."""
     first: int | None = None
     last: int | None = None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.journal.damage import rot
 
 import strandline.pipeline
 from strandline import Event
@@ -173,14 +174,18 @@ def test_a_stream_from_latest_leaves_out_what_is_there(url: str, s: Strandline, 
     assert got == []
 
 
-@pytest.mark.req("J97")
+@pytest.mark.req("J97", "J95")
 def test_damaged_events_come_without_payload_and_say_so(url: str, s: Strandline, spark: Any) -> None:
     events = (("Placed", ()),)
     value = encode_value([Content(1, b"1", b'{"a":1}')])
     header = encode_header(Append("order|42", events, "a" * 32, False, content_digest(events, None, value)))
     raw_append(s, 1, key="order|42", header=header, value=value[:-1])
-    (row,) = spark.read.format("strandline").option("url", url).load().collect()
+    appended = s.journal.append("user|1", [Event("Joined", 1, tags=["new"])])
+    rot(s, appended.offset, partition=appended.partition)
+    row, headless = sorted(spark.read.format("strandline").option("url", url).load().collect(), key=lambda r: r.key)
     assert (row.key, row.seq_nr, row.damaged, row.payload, row.metadata) == ("order|42", 1, True, None, None)
+    assert (headless.key, headless.seq_nr, headless.damaged) == ("user|1", 1, True)
+    assert (headless.type, list(headless.tags), headless.payload, headless.metadata) == ("", [], None, None)
 
 
 @pytest.mark.parametrize(

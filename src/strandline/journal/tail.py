@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from strandline.errors import Corrupt
 from strandline.fold import Effect, EventsAppended, LifePurged, fold
+from strandline.numbering import action_left, check_numbers
 from strandline.record import BadHeader, BadValue, Content, Record, decode_header, read_contents
 from strandline.rows import DAMAGED_FORMS, damaged_contents, event_cells, life_of
-from strandline.values.actions import Append, Place
+from strandline.values.actions import Action, Append, Place
 from strandline.values.events import Life, RecordedEvent
 from strandline.values.heads import SEQ_NR_MAX, State
 from strandline.values.payloads import BYTES, JSON
@@ -106,30 +106,33 @@ class Tail:
         self.resume: tuple[int, int, State] | None = None
 
     def add(self, records: Iterable[Record]) -> None:
-        """Fold the key's own records. Those of other keys, foreign and broken ones are passed over.
+        """Fold the key's own records. Those of other keys and foreign ones are passed over.
 
+        Of one whose header is broken, what the log wrote beside it is folded.
         `SchemaMismatch.version` for one of a newer version: nobody here can say what it means.
         """
         key, state, segment_size = self._key, self.state, self._segment_size
         for record in records:
-            partition, offset, timestamp, whose, header, value, life, first, _ = record
+            partition, offset, timestamp, whose, header, value, life, _, _ = record
             if whose != key:
                 continue
             try:
                 # A tail is read again and again until it is carried: its headers are decoded once.
                 small = header is not None and len(header) <= HEADER_REMEMBERED_BYTES_MAX
-                action = _remembered_header(header) if small else decode_header(header)
+                action: Action | None = _remembered_header(header) if small else decode_header(header)
             except BadHeader:
-                continue
-            if action.key != key:
-                continue
+                action = None
+            if action is None or action.key != key:
+                action = action_left(record)
+                if action is None:
+                    continue
             place = self.place = make(Place, (partition, offset, timestamp))
             before = state
             state, effect = fold(before, action, place, segment_size)
             self.effect = effect
+            if life is not None:
+                check_numbers(record, before, state, effect)
             if type(effect) is EventsAppended and type(action) is Append:
-                if life is not None and (first != effect.first or life != effect.life):
-                    raise _disagreement(record, effect)
                 if self.resume is None and effect.last >= self._from and effect.first <= self._to:
                     self._keep(action, place, effect, value, before)
             elif type(effect) is LifePurged:
@@ -147,16 +150,3 @@ class Tail:
         start, stop = max(0, self._from - effect.first), min(count, self._to - effect.first + 1)
         for index in range(start, stop):
             self.events.append(TailEvent(life, piece, index))
-
-
-def _disagreement(record: Record, effect: Effect) -> Corrupt:
-    """A log that folds by itself wrote down the numbers that it gave: they must be the same here."""
-    return Corrupt(
-        f"partition {record.partition}, offset {record.offset}: the log numbered {record.key} from {record.first} in "
-        f"life {record.life}, the fold on the store's head says {effect}",
-        code="fold",
-        hint="log and store do not belong together, or one was changed by hand; restore both from one backup",
-        partition=record.partition,
-        offset=record.offset,
-        key=record.key,
-    )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import NamedTuple
 
-from strandline.fold import Duplicate, EventsAppended, Refused, fold
+from strandline.fold import Duplicate, Refused, fold
 from strandline.log.api import Draft, Recorded
+from strandline.numbering import numbers_of
 from strandline.record import Record
 from strandline.values.actions import Mark, Place
 from strandline.values.heads import State
@@ -52,11 +53,10 @@ def fold_drafts(
         if key is not None:
             before = changed[key] if key in changed else state_of(key)
             state, effect = fold(before, action, place, segment_size)
-            if type(effect) is EventsAppended:
-                first, last, _, life = effect
-            elif isinstance(effect, (Refused, Duplicate)):
+            if isinstance(effect, (Refused, Duplicate)):
                 answers.append(Recorded(None, True, effect, state))
                 continue
+            life, first, last = numbers_of(before, state, effect)
             if state is not before:
                 changed[key] = state
         records.append(make(Record, (partition, offset, timestamp, key, header, value, life, first, last)))

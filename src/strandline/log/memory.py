@@ -11,9 +11,10 @@ from uuid import uuid4
 
 from strandline import forks
 from strandline.clock import now_us
-from strandline.fold import Duplicate, EventsAppended, Refused, fold
+from strandline.fold import Duplicate, Refused, fold
 from strandline.log.api import Draft, Page, Recorded
 from strandline.log.refusals import check_trim, closed, trimmed, used_after_fork
+from strandline.numbering import numbers_of
 from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT
 from strandline.values.actions import Mark, Place
@@ -66,12 +67,11 @@ class MemoryLog:
         if key is None:
             self._store(Record(*place, None, header, value))
             return Recorded(place, True)
-        state = self._heads.get(key) or self._ended.get(key_digest(key))
-        state, effect = fold(state, action, place, self.segment_size)
+        before = self._heads.get(key) or self._ended.get(key_digest(key))
+        state, effect = fold(before, action, place, self.segment_size)
         if isinstance(effect, (Refused, Duplicate)):
             return Recorded(None, True, effect, state)
-        numbers = (effect.life, effect.first, effect.last) if isinstance(effect, EventsAppended) else ()
-        self._store(Record(*place, key, header, value, *numbers))
+        self._store(Record(*place, key, header, value, *numbers_of(before, state, effect)))
         if isinstance(state, Ended):
             self._heads.pop(key, None)
             self._ended[key_digest(key)] = state

@@ -23,7 +23,7 @@ import apsw
 from strandline.cautions import caution
 from strandline.clock import now_us
 from strandline.errors import Corrupt
-from strandline.fold import FOLD_VERSION, Duplicate, Effect, EventsAppended, Refused, fold
+from strandline.fold import FOLD_VERSION, Duplicate, Effect, Refused, fold
 from strandline.log.api import Draft, Page, Recorded
 from strandline.log.refusals import check_fold_version, check_holes, check_trim, last_older, trimmed
 from strandline.log.sqlite_heads import (
@@ -38,6 +38,7 @@ from strandline.log.sqlite_heads import (
     state_text,
 )
 from strandline.log.waiting import Arrivals
+from strandline.numbering import numbers_of
 from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
 from strandline.sqlite import open_database, upgrade_database
@@ -167,11 +168,10 @@ class SqliteLog:
                 entry = known[key]
                 hash_ = entry.hash
                 state, effect = fold(entry.state, action, place, segment_size)
-                if type(effect) is EventsAppended:
-                    first, last, _, life = effect
-                elif isinstance(effect, (Refused, Duplicate)):
+                if isinstance(effect, (Refused, Duplicate)):
                     answers.append(Recorded(None, True, effect, state))
                     continue
+                life, first, last = numbers_of(entry.state, state, effect)
                 if state is not entry.state:
                     entry.state = state
                     changed[key] = seq + 1

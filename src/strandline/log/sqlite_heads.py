@@ -17,6 +17,7 @@ ones are taken for new, too, and not looked up: adding their rows fails if they 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from itertools import chain
@@ -26,6 +27,7 @@ import apsw
 import orjson
 
 from strandline.errors import Corrupt
+from strandline.numbering import append_left
 from strandline.record import BadHeader, decode_header
 from strandline.rows import head_columns, head_of
 from strandline.statements import statement
@@ -198,8 +200,7 @@ def _head_in(key: str, row: Sequence[Any]) -> Head:
          generated) = orjson.loads(text)  # fmt: skip
         given = tuple([Remembered(*answer) for answer in rest])
         generated = generated and Remembered(*generated)
-        action = None if first is None else decode_header(header)
-    except (ValueError, TypeError, BadHeader):
+    except (ValueError, TypeError):
         raise Corrupt(
             f"the head of {key} cannot be read: offset {offset} of partition {partition} is damaged",
             code="digest",
@@ -208,13 +209,23 @@ def _head_in(key: str, row: Sequence[Any]) -> Head:
             partition=partition,
             offset=offset,
         ) from None
-    if isinstance(action, Append):
+    action = None if first is None else _appended(key, partition, offset, first, last, header)
+    if action is not None:
         own = Remembered(action.append_id, action.digest, first, last, offset, timestamp)
         given, generated = ((*given, own), generated) if action.id_given else (given, own)
     return Head(
         seq_nr, delete_to, life, partition, offset, created, timestamp, expire_after_us, expire_at, segment_size,
         archive_to, prev, removed_to, given, generated,
     )  # fmt: skip
+
+
+def _appended(key: str, partition: int, offset: int, first: int, last: int, header: bytes | None) -> Append | None:
+    """The append that a head comes from; what is left of it, if its header cannot be read."""
+    with suppress(BadHeader):
+        action = decode_header(header)
+        if isinstance(action, Append) and action.key == key:
+            return action
+    return append_left(key, partition, offset, first, last)
 
 
 def rows(on: On, name: str, bindings: Any = ()) -> list[Any]:

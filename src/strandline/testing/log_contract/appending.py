@@ -69,7 +69,9 @@ class AppendingContract:
         assert kinds(records) == ["Append", "Mark", "Mark", "Delete", "Delete", "Purge", "Purge", "Purge"]
         assert [answer.place for answer in answers] == [record[:3] for record in records]
         assert [record.value for record in records[1:]] == [None] * 7
-        assert [record.life for record in records] == [1] + [None] * 7
+        nothing = (None, None, None)
+        beside = [(1, 1, 1), nothing, nothing, nothing, (1, None, 1), nothing, (1, None, None), nothing]
+        assert [record[6:] for record in records] == beside
         effects = [answer.effect for answer in answers[1:]]
         assert effects == [None, None, None, EventsDeleted(1, 1, 1), None, LifePurged(1, 1), None]
 

@@ -2,7 +2,7 @@
 -- trace of each ended life, and how far each partition was trimmed.
 
 -- All partitions share one table that only grows at its end: a commit then writes few pages, whatever it has in it.
--- life, first and last are what the fold gave to an accepted append; state is what it made of the key's head, but for
+-- life, first and last say what the fold made of the action; state is what it made of the key's head, but for
 -- what the rest of the row tells; key_hash is 64 bits of a digest of the key.
 CREATE TABLE action (
     seq INTEGER PRIMARY KEY,

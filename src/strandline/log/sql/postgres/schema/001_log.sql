@@ -9,7 +9,7 @@ CREATE TABLE IF NOT EXISTS {schema}.log_partition (
     trimmed bigint NOT NULL
 ) WITH (fillfactor = 10);
 
--- life, first and last are what the fold gave to an accepted append; key_hash is the first half of the key's digest.
+-- life, first and last say what the fold made of the action; key_hash is the first half of the key's digest.
 CREATE TABLE IF NOT EXISTS {schema}.log_action (
     partition integer NOT NULL,
     log_offset bigint NOT NULL,
