@@ -13,7 +13,7 @@ import strandline
 from strandline.bench import fresh
 from strandline.bench.cases import Plan
 from strandline.bench.fill import fill_in_child
-from strandline.bench.floor import bare_in_child, two_in_child
+from strandline.bench.floor import one_in_child, two_in_child
 from strandline.servers.cassandra import CassandraServer
 from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
@@ -57,19 +57,19 @@ def test_sqlite(tmp_path: Path) -> None:
     carried, bare = tmp_path / "carried", tmp_path / "bare"
     fill_in_child({"url": f"sqlite:{carried}"}, keys=20, appends=300, events=2)
     shutil.copytree(carried, bare)
-    _fills_alike(bare_in_child, {"url": f"sqlite:{carried}"}, {"url": f"sqlite:{bare}"})
+    _fills_alike(one_in_child, {"url": f"sqlite:{carried}"}, {"url": f"sqlite:{bare}"})
 
 
 @pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
 def test_postgres(tmp_path: Path, postgres: PostgresServer) -> None:
-    _on_servers("postgres", "postgres", bare_in_child, tmp_path, postgres)
+    _on_servers("postgres", "postgres", two_in_child, tmp_path, postgres)
 
 
 @pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
 def test_kafka_and_postgres(tmp_path: Path, kafka: KafkaServer, postgres: PostgresServer) -> None:
-    _on_servers("kafka", "postgres", bare_in_child, tmp_path, kafka, postgres)
+    _on_servers("kafka", "postgres", two_in_child, tmp_path, kafka, postgres)
 
 
 @pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
-def test_two_processes_on_cassandra(tmp_path: Path, kafka: KafkaServer, cassandra: CassandraServer) -> None:
+def test_kafka_and_cassandra(tmp_path: Path, kafka: KafkaServer, cassandra: CassandraServer) -> None:
     _on_servers("kafka", "cassandra", two_in_child, tmp_path, kafka, cassandra)

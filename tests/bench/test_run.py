@@ -40,7 +40,7 @@ LINES = {
 }
 ON_DEMAND = {
     "append/1-writer-new-keys", "append/16-writers-new-keys", "append/64-writers-new-keys",
-    "memory/replicate-ten-million", "replicate/scale-rows",
+    "freshness/p50-without-checkpoint", "memory/replicate-ten-million", "replicate/scale-rows",
 }  # fmt: skip
 
 

@@ -50,7 +50,7 @@ class Case:
     """The back-end, or log and store: "kafka-postgres"."""
     prepare: Callable[[Plan], None] | None = None
     """Fills the shared folder, once, before the rounds."""
-    rounds: int = 5
+    rounds: int = 3
     rate: bool = True
     """Whether more is better; else (durations, bytes) less is."""
     on_demand: bool = False

@@ -1,9 +1,11 @@
 """The floor under a pipeline: bare processes that write the same rows into the same tables, as durable.
 
 They have read, decoded and folded what they write before a clock starts; the batches are those of the pipeline, made by
-the same functions. On SQLite and PostgreSQL it is one process, and a batch one transaction, the pointer last:
-`executemany` there, arrays of columns here. On Cassandra it is two, each with half of the partitions: unlogged batches
-by partition key, many in flight, without the order that a store has to keep.
+the same functions. On servers there are two processes, as the pipeline has two tasks, each with half of the partitions.
+On SQLite there is one: a file has one writer at a time, and a second process would only wait for its lock.
+
+On SQLite and PostgreSQL a batch is one transaction, the pointer last: `executemany` there, arrays of columns here. On
+Cassandra it is unlogged batches by partition key, many in flight, without the order that a store has to keep.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ PROCESSES = 2
 READY_WAIT_S, LOOK_S = 600.0, 0.05
 PATIENCE_S = 60.0
 """For one request: a bare process has nobody to try again for it."""
-Prepared = Callable[[Batch], Callable[[], None]]
-"""A batch, made ready to be written."""
+Prepared = Callable[[Batch, Pointer], Callable[[], None]]
+"""A batch, and the pointer before it, made ready to be written."""
 
 
 class Batches:
@@ -80,10 +82,10 @@ class Batches:
         carry(self, store.settings, range_, seen.fence)
 
 
-# ---------------------------------------------------------------- one process, transactions
+# ---------------------------------------------------------------- one process
 
 
-def bare_in_child(where: dict[str, Any]) -> dict[str, Any]:
+def one_in_child(where: dict[str, Any]) -> dict[str, Any]:
     """Write batch by batch, each made while no clock runs."""
     import strandline
 
@@ -91,9 +93,9 @@ def bare_in_child(where: dict[str, Any]) -> dict[str, Any]:
     seconds: defaultdict[int, float] = defaultdict(float)
     events: defaultdict[int, int] = defaultdict(int)
     with strandline.connect(**where) as s, ExitStack() as stack:
-        prepared = {"sqlite": _sqlite, "postgresql": _postgres}[url.scheme](url, s, stack)
-        for micro_batch, batch, _ in Batches(s).all(range(s.log.partitions)):
-            write = prepared(batch)
+        prepared = _sqlite(url, s, stack)
+        for micro_batch, batch, seen in Batches(s).all(range(s.log.partitions)):
+            write = prepared(batch, seen)
             from_s = time.perf_counter()
             write()
             seconds[micro_batch] += time.perf_counter() - from_s
@@ -121,7 +123,7 @@ def _sqlite(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
     database = open_database(path, kind="store", package="strandline.store", settings=s.settings)
     stack.callback(database.close)
 
-    def prepared(batch: Batch) -> Callable[[], None]:
+    def prepared(batch: Batch, seen: Pointer) -> Callable[[], None]:
         change = change_of(batch)
         events, heads = list(change.events), [head_row(key, head) for key, head in change.heads]
         pointer = pointer_row(batch.pointer)
@@ -137,31 +139,7 @@ def _sqlite(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
     return prepared
 
 
-def _postgres(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
-    from strandline.postgres import open_database
-    from strandline.store.change import change_of
-    from strandline.store.postgres import insert_events, set_heads
-    from strandline.store.stored import pointer_row
-
-    database = open_database(url, kind="store", package="strandline.store", settings=s.settings)
-    stack.callback(database.close)
-
-    def prepared(batch: Batch) -> Callable[[], None]:
-        change = change_of(batch)
-        events, heads, pointer = list(change.events), change.heads, pointer_row(batch.pointer)
-
-        def write() -> None:
-            with database.write() as transaction:
-                insert_events(transaction, events)
-                set_heads(transaction, heads)
-                transaction.execute("set_pointer", pointer)
-
-        return write
-
-    return prepared
-
-
-# ---------------------------------------------------------------- two processes, no transactions
+# ---------------------------------------------------------------- two processes
 
 
 def two_in_child(where: dict[str, Any]) -> dict[str, Any]:
@@ -195,36 +173,72 @@ def two_in_child(where: dict[str, Any]) -> dict[str, Any]:
         "events": events,
         "seconds": seconds,
         "seconds_of_each": [answer["ended_s"] - from_s for answer in answers],
-        "requests": sum(answer["requests"] for answer in answers),
     }
 
 
 def half_in_child(where: dict[str, Any], process: int, ready: str) -> dict[str, Any]:
     """Prepare everything, wait until standard input ends, write."""
     import strandline
+
+    url = urls_of(where.get("url"), where.get("log"), where.get("store")).store
+    with strandline.connect(**where) as s, ExitStack() as stack:
+        prepared = {"postgresql": _postgres, "cassandra": _cassandra}[url.scheme](url, s, stack)
+        events = 0
+        writes: list[Callable[[], None]] = []
+        for _, batch, seen in Batches(s).all(range(process, s.log.partitions, PROCESSES)):
+            writes.append(prepared(batch, seen))
+            events += batch.events
+        Path(ready).touch()
+        sys.stdin.read()
+        for write in writes:
+            write()
+        ended_s = time.monotonic()
+    return {"ended_s": ended_s, "events": events}
+
+
+def _postgres(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
+    from strandline.postgres import open_database
+    from strandline.store.change import change_of
+    from strandline.store.postgres import insert_events, set_heads
+    from strandline.store.stored import pointer_row
+
+    database = open_database(url, kind="store", package="strandline.store", settings=s.settings)
+    stack.callback(database.close)
+
+    def prepared(batch: Batch, seen: Pointer) -> Callable[[], None]:
+        change = change_of(batch)
+        events, heads, pointer = list(change.events), change.heads, pointer_row(batch.pointer)
+
+        def write() -> None:
+            with database.write() as transaction:
+                insert_events(transaction, events)
+                set_heads(transaction, heads)
+                transaction.execute("set_pointer", pointer)
+
+        return write
+
+    return prepared
+
+
+def _cassandra(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
     from strandline.cassandra import Session
     from strandline.store.cassandra_writing import Writing
 
-    with strandline.connect(**where) as s:
-        url = urls_of(where.get("url"), where.get("log"), where.get("store")).store
-        partitions = range(process, s.log.partitions, PROCESSES)
-        events = 0
-        batches: list[tuple[list[Request], tuple[Any, ...]]] = []
-        for _, batch, seen in Batches(s).all(partitions):
-            kept = _Kept()
-            Writing(kept, s.store.settings.bucket_size).write_cuts(batch.cuts, seen.partition)  # type: ignore[arg-type]
-            batches.append((kept.requests, _pointer_values(batch.pointer, seen)))
-            events += batch.events
-        with closing(Session(url, PATIENCE_S)) as session:
-            session.rows("pointer", (0,))  # connects
-            Path(ready).touch()
-            sys.stdin.read()
-            for requests, pointer in batches:
-                session.write(requests)
-                if not session.conditional("set_pointer", pointer):
-                    raise RuntimeError(f"the pointer was not as it was seen: {pointer}")
-            ended_s = time.monotonic()
-    return {"ended_s": ended_s, "events": events, "requests": sum(len(requests) for requests, _ in batches)}
+    session = stack.enter_context(closing(Session(url, PATIENCE_S)))
+    session.rows("pointer", (0,))  # connects
+
+    def prepared(batch: Batch, seen: Pointer) -> Callable[[], None]:
+        kept, pointer = _Kept(), _pointer_values(batch.pointer, seen)
+        Writing(kept, s.store.settings.bucket_size).write_cuts(batch.cuts, seen.partition)  # type: ignore[arg-type]
+
+        def write() -> None:
+            session.write(kept.requests)
+            if not session.conditional("set_pointer", pointer):
+                raise RuntimeError(f"the pointer was not as it was seen: {pointer}")
+
+        return write
+
+    return prepared
 
 
 class _Kept:

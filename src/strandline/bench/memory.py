@@ -115,7 +115,7 @@ def _carry(plan: Plan) -> Sample:
 
 CASES = [
     Case(
-        "memory/read-a-million", "limit", "MB", 1.0, _read, LIMIT_MB, prepare=_prepare_read, rounds=3, rate=False,
+        "memory/read-a-million", "limit", "MB", 1.0, _read, LIMIT_MB, prepare=_prepare_read, rate=False,
         settings={"events": READ_EVENTS, "events_a_call": READ_EVENTS_A_CALL, "carried": "half"},
     ),
     Case(

@@ -24,7 +24,7 @@ from strandline.bench.cases import Case, Plan, Sample
 from strandline.bench.child import in_child
 
 MASTER = "local[2]"
-ACTIONS, KEYS, ROUNDS = 960_000, 10_000, 3
+ACTIONS, KEYS = 960_000, 10_000
 CASSANDRA_ACTIONS, CASSANDRA_BATCH = 240_000, 10_000
 QUICK_ACTIONS, QUICK_KEYS, QUICK_BATCH = 1600, 100, 100
 ROWS_FEW, ROWS_MANY, ROWS_MORE = 100_000, 10_000_000, 640_000
@@ -122,13 +122,11 @@ def _cost(master: str, plan: Plan) -> Sample:
     return Sample(sample.details["cpu_us_per_event"], sample.details)
 
 
-def _case(
-    name: str, on: str, peer: str, target: float, *, floor: str = "bare_in_child", actions: int = ACTIONS
-) -> Case:
+def _case(name: str, on: str, peer: str, target: float, *, floor: str = "two_in_child", actions: int = ACTIONS) -> Case:
     return Case(
         f"replicate/{name}", peer, "events/s", target,
         partial(_side, "replicate:pipeline_in_child", on, {}), partial(_side, f"floor:{floor}", on, {}),
-        on=on, prepare=partial(_prepare, on), rounds=ROUNDS,
+        on=on, prepare=partial(_prepare, on),
         settings={"actions": actions, "events_a_call": 1, "keys": KEYS, "master": MASTER},
     )  # fmt: skip
 
@@ -179,20 +177,18 @@ def _add(url: str, plan: Plan) -> Sample:
 
 
 CASES = [
-    _case("sqlite", "sqlite", "bare-insert", 0.75),
-    _case("postgres-postgres", "postgres", "bare-copy", 0.6),
-    _case("kafka-postgres", "kafka-postgres", "bare-copy", 0.6),
-    _case(
-        "kafka-cassandra", "kafka-cassandra", "two-bare", 0.6, floor="two_in_child", actions=CASSANDRA_ACTIONS
-    ),
+    _case("sqlite", "sqlite", "bare-insert", 0.75, floor="one_in_child"),
+    _case("postgres-postgres", "postgres", "two-bare", 0.6),
+    _case("kafka-postgres", "kafka-postgres", "two-bare", 0.6),
+    _case("kafka-cassandra", "kafka-cassandra", "two-bare", 0.6, actions=CASSANDRA_ACTIONS),
     Case(
         "replicate/scale-cores", "one-core", "µs/event", 0.9, partial(_cost, "local[2]"), partial(_cost, "local[1]"),
-        on="postgres", prepare=partial(_prepare, "postgres"), rounds=ROUNDS, rate=False,
+        on="postgres", prepare=partial(_prepare, "postgres"), rate=False,
         settings={"actions": ACTIONS, "events_a_call": 1, "keys": KEYS, "masters": ["local[1]", "local[2]"]},
     ),
     Case(
         "replicate/scale-rows", "few-rows", "µs/event", 0.8, _into_many, _into_few,
-        on="postgres", prepare=_prepare_many, rounds=ROUNDS, rate=False, on_demand=True,
+        on="postgres", prepare=_prepare_many, rate=False, on_demand=True,
         settings={
             "many": ROWS_MANY, "few": ROWS_FEW, "actions": ROWS_MORE, "events_a_call": 1, "keys": KEYS,
             "master": MASTER,
