@@ -34,7 +34,7 @@ demo: $(STAMP)
 	@$(BIN)/strandline demo --on $(ON)
 
 test: $(STAMP)
-	@$(BIN)/pytest -n $(LANES) --dist loadgroup --no-loadscope-reorder --durations 20 $(ARGS)
+	@$(BIN)/pytest -n $(LANES) --durations 20 $(ARGS)
 
 soak: $(STAMP)
 	@STRANDLINE_SOAK=1 $(BIN)/pytest -m "soak or hypothesis" -o timeout=3600 $(ARGS)

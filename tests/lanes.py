@@ -2,44 +2,83 @@
 
 Kafka, Cassandra and a Spark cluster take long to start and much memory, so all tests that use one of them go together
 into one lane. What takes longest goes first, and what takes no time goes last, so that the lanes end together.
+
+pytest-xdist deals out the tests. Its own groups are part of a test's name, which pytest 9.2 does not let it change, and
+which nobody wants to read; so the lanes write down the groups, and the process that deals reads them.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
 from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 SERVERS = "servers"
 """The group of all tests that use Kafka or Cassandra. Many use both, and many use Spark, too."""
-LANES = {
+GROUPS = {
     "kafka": SERVERS, "cassandra": SERVERS, "spare_kafka": SERVERS, "spare_cassandra": SERVERS,
     "spark_cluster": "cluster", "spark": "spark",
 }  # fmt: skip
 """Group by fixture; of those that a test has, the first one counts."""
 ORDER = [SERVERS, "spark", "cluster"]
-needs_servers = pytest.mark.xdist_group(SERVERS)
+PLACE = pytest.StashKey[Path]()
+needs_servers = pytest.mark.lane(SERVERS)
 """For a test that asks for its servers when it runs."""
 
 
-def deal(items: list[pytest.Item]) -> None:
-    """Give each test its group, and put the groups that take longest first."""
-    for item in items:
-        if group := _group(item):
-            item.add_marker(pytest.mark.xdist_group(group))
+class Dealer(LoadScopeScheduling):
+    """Gives a lane all tests of a group, or one that has none, in the order in which they were collected."""
+
+    def __init__(self, config: pytest.Config, log: Producer) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False  # those with the most tests would come first
+        self._place = place_of(config)
+
+    @cached_property
+    def _groups(self) -> dict[str, str]:
+        found: dict[str, str] = json.loads(self._place.read_text())
+        self._place.unlink()
+        self._place.parent.rmdir()
+        return found
+
+    def _split_scope(self, nodeid: str) -> str:
+        return self._groups.get(nodeid, nodeid)
+
+
+def place_of(config: pytest.Config) -> Path:
+    """The file where the lanes write down the groups."""
+    if PLACE not in config.stash:
+        config.stash[PLACE] = Path(tempfile.mkdtemp(prefix="strandline-lanes-")) / "groups.json"
+    return config.stash[PLACE]
+
+
+def deal(items: list[pytest.Item], place: Path) -> None:
+    """Put the groups that take longest first, and write down which test is in which."""
     items.sort(key=_turn)
+    aside = place.with_name(f"{os.getpid()}.json")  # the lanes write the same
+    aside.write_text(json.dumps({item.nodeid: group for item in items if (group := group_of(item))}))
+    aside.rename(place)
 
 
-def _group(item: pytest.Item) -> str | None:
-    if item.get_closest_marker("xdist_group"):
-        return None
+def group_of(item: pytest.Item) -> str | None:
+    """The group of a test, if it uses anything that is to be started once."""
+    said = item.get_closest_marker("lane")
+    if said is not None:
+        return str(said.args[0])
     names: Sequence[str] = getattr(item, "fixturenames", ())
-    return next((group for name, group in LANES.items() if name in names), None)
+    return next((group for name, group in GROUPS.items() if name in names), None)
 
 
 def _turn(item: pytest.Item) -> int:
-    group = item.get_closest_marker("xdist_group")
+    group = group_of(item)
     if group is not None:
-        return ORDER.index(group.args[0])
+        return ORDER.index(group)
     takes_long = item.get_closest_marker("spark") or item.get_closest_marker("timeout")
     return len(ORDER) if takes_long else len(ORDER) + 1

@@ -88,7 +88,7 @@ def assert_sound(report: Report) -> None:
 
 
 @pytest.mark.req("RA1", "RA2", "RA3", "RA4", "RA8", "RJ1", "RJ2")
-@repeats(17, 100)
+@repeats(8, 100)
 @pytest.mark.timeout(900)
 def test_writers_are_killed_again_and_again_and_nothing_is_lost(tmp_path: Path, times: int) -> None:
     chosen = random.Random(SEED)

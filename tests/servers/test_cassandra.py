@@ -1,4 +1,7 @@
-"""Cassandra as tests have it: a row that was acknowledged survives a kill, because the commit log is synced."""
+"""Cassandra as tests have it: a row that was acknowledged survives a kill, because the commit log is synced.
+
+The tests of the store kill it, too, under load.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,7 @@ def session(server: CassandraServer) -> Iterator[Any]:
         cluster.shutdown()
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_row_survives_kill_and_stop(own: CassandraServer) -> None:
     address = own.url

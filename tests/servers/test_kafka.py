@@ -1,4 +1,4 @@
-"""Kafka as tests have it: a record that was acknowledged survives a kill."""
+"""Kafka as tests have it: a record that was acknowledged survives a kill. The tests of the log kill it, too."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ def consume(server: KafkaServer, topic: str, count: int) -> list[bytes]:
     return found
 
 
+@pytest.mark.soak
 def test_a_record_survives_kill_and_stop(own: KafkaServer) -> None:
     address = own.bootstrap
     make_topic(own, "kept")
