@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from strandline.clock import now_us
 from strandline.errors import NO_JOURNAL, SchemaMismatch, Unsupported, invalid
+from strandline.extras import install
 from strandline.log.api import Log
 from strandline.settings import BUCKET_SIZE_DEFAULT, PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
 from strandline.store.api import Store, StoreSettings
@@ -67,26 +68,25 @@ def backend_of(url: Url) -> Backend:
         except ImportError as error:
             raise Unsupported(
                 f"{url.scheme} needs the package {library.package}, which cannot be imported: {error}",
-                code=library.code,
-                hint=f"pip install 'strandline[{library.extra}]'",
+                code="not_installed",
+                hint=install(library.extra),
                 package=library.package,
             ) from error
     return _BACKENDS[url.scheme]
 
 
 class Library(NamedTuple):
-    """The client library of a scheme, the extra that brings it, and the error's code where it is missing."""
+    """The client library of a scheme, and the extra that brings it."""
 
     module: str
     package: str
     extra: str
-    code: str
 
 
 LIBRARIES: Final = {
-    "postgresql": Library("psycopg", "psycopg", "postgres", "postgres_unsafe"),
-    "kafka": Library("confluent_kafka", "confluent-kafka", "kafka", "kafka_client"),
-    "cassandra": Library("cassandra", "cassandra-driver", "cassandra", "cassandra_unsafe"),
+    "postgresql": Library("psycopg", "psycopg", "postgres"),
+    "kafka": Library("confluent_kafka", "confluent-kafka", "kafka"),
+    "cassandra": Library("cassandra", "cassandra-driver", "cassandra"),
 }
 
 

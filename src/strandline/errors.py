@@ -180,7 +180,7 @@ class Unsupported(StrandlineError):
     codes = frozenset(
         """
         sqlite_version sqlite_pragma file_system postgres_unsafe kafka_client kafka_topic cassandra_unsafe spark_setup
-        clock open_server secret_mode not_shared used_after_fork second_library archive standbys work_url
+        clock open_server secret_mode not_shared used_after_fork second_library archive standbys work_url not_installed
         """.split()
     )
 

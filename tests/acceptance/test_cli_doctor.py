@@ -12,7 +12,8 @@ import pytest
 from tests.acceptance.cli_call import appended, call
 
 import strandline
-from strandline.cli import doctor, extras
+from strandline import extras
+from strandline.cli import doctor
 from strandline.errors import Unsupported
 from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
@@ -46,9 +47,9 @@ def test_missing_extras_are_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     core = {"orjson", "typer", "rich"}
     monkeypatch.setattr(extras, "installed", lambda package: "1.0" if package in core else None)
     found = findings(code=0)
-    assert (found["spark"]["state"], found["spark"]["remedy"]) == ("missing", "pip install 'strandline[spark]'")
+    assert (found["spark"]["state"], found["spark"]["remedy"]) == ("missing", extras.install("spark"))
     for extra in extras.EXTRAS:
-        assert found[f"extra {extra}"]["remedy"] == f"pip install 'strandline[{extra}]'"
+        assert found[f"extra {extra}"]["remedy"] == extras.install(extra)
     assert "not installed: spark" in call("doctor").out
 
 
@@ -137,7 +138,7 @@ def test_a_client_library_that_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(extras, "installed", lambda name: None if name == "confluent-kafka" else installed(name))
     words = ("--log", "kafka://127.0.0.1:1/orders", "--store", f"sqlite:{tmp_path}/s.db")
     found = findings(*words, "--set", "append_timeout_s=1", code=7)["confluent-kafka"]
-    assert (found["state"], found["remedy"]) == ("wrong", "pip install 'strandline[kafka]'")
+    assert (found["state"], found["remedy"]) == ("wrong", extras.install("kafka"))
 
 
 def test_a_server_that_is_away_is_told_once_and_without_its_password(tmp_path: Path) -> None:

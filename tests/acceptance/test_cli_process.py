@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from tests.acceptance.cli_call import COMMAND, appended, call, lines, placed, process_env, run
 
 import strandline
+from strandline.extras import install
 
 KEY = "order|42"
 DEADLINE_S = 30
@@ -185,4 +187,45 @@ def test_works_without_extras_and_loads_little(url: str) -> None:
         assert without_extras(*command, "--url", url)[0] == 0
     code, said, _ = without_extras("pipeline", "run", "--once", "--url", url)
     assert code == 7
-    assert "pip install 'strandline[spark]'" in said
+    assert f"[Unsupported.not_installed]\nhint: {install('spark')}" in said
+
+
+@pytest.mark.parametrize(
+    ("call", "package", "extra"),
+    [
+        ("strandline.pipeline.run('sqlite:x')", "pyspark", "spark"),
+        ("strandline.pipeline.replay(None, 'sqlite:x')", "pyarrow", "spark"),
+        ("strandline.bench.run('append', quick=True)", "eventsourcing, psutil", "bench"),
+        ("strandline.demo.run()", "pyspark, pyarrow, pandas, matplotlib", "demo"),
+    ],
+)
+def test_python_names_what_is_missing_as_the_command_line_does(call: str, package: str, extra: str) -> None:
+    code = f"import strandline.pipeline, strandline.bench, strandline.demo; {call}"
+    script = WITHOUT_EXTRAS.format(absent=EXTRAS, watched=set())
+    script = script[: script.index("from strandline.cli")] + code
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=process_env(), capture_output=True, text=True, check=False
+    )
+    *_, said, hint = done.stderr.splitlines()
+    assert re.fullmatch(rf"strandline.errors.Unsupported: {package} (is|are) not installed; needed for .*", said)
+    assert hint == f"hint: {install(extra)}"
+
+
+@pytest.mark.parametrize(
+    ("source", "command"),
+    [
+        ({}, "pip install 'strandline[spark]'"),
+        ({"url": "file:///my%20code/s", "dir_info": {}}, "pip install '/my code/s[spark]'"),
+        ({"url": "file:///s", "dir_info": {"editable": True}}, "pip install -e '/s[spark]'"),
+        (
+            {"url": "https://h/s.git", "vcs_info": {"vcs": "git"}},
+            "pip install 'strandline[spark] @ git+https://h/s.git'",
+        ),
+    ],
+)
+def test_extras_come_from_where_the_package_came(
+    source: dict[str, Any], command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is sent to an index that does not have it."""
+    monkeypatch.setattr("strandline.extras._source", lambda: source)
+    assert install("spark") == command

@@ -32,6 +32,7 @@ from strandline.demo.stage import Stage
 from strandline.demo.story import Plan
 from strandline.demo.writer import Gate, Writer
 from strandline.errors import InvalidInput, Unsupported
+from strandline.extras import install
 
 SEED, ORDERS = 3, 120
 Shown = dict[str, list[Seen]]
@@ -368,7 +369,7 @@ def test_missing_packages_are_told_before_anything_starts(tmp_path: Path, monkey
     with pytest.raises(Unsupported) as caught:
         tour.run(folder=tmp_path / "out")
     assert "no_such_package" in str(caught.value)
-    assert caught.value.hint == "pip install 'strandline[demo]'"
+    assert (caught.value.name, caught.value.hint) == ("Unsupported.not_installed", install("demo"))
     assert caught.value.exit_code == 7
     assert not (tmp_path / "out").exists()
 

@@ -15,6 +15,7 @@ import pytest
 
 import strandline
 from strandline import Event, InvalidInput, Key, SchemaMismatch, Unavailable, Unsupported
+from strandline.extras import install
 from strandline.postgres import schema as schemas
 from strandline.postgres.checks import SETTINGS, Server, check_server
 from strandline.postgres.outcomes import outcome_of
@@ -449,6 +450,6 @@ def test_without_the_client_library_the_hint_says_how_to_get_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     name, message, hint = done.stdout.strip().split(" | ")
-    assert (name, hint) == ("Unsupported.postgres_unsafe", "pip install 'strandline[postgres]'")
+    assert (name, hint) == ("Unsupported.not_installed", install("postgres"))
     assert "psycopg" in message
     assert "hunter22" not in done.stdout

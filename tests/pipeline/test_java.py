@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from strandline.errors import Unsupported
+from strandline.extras import install
 from strandline.pipeline.java import SHIM, find_java, shim_home, version_of
 from strandline.pipeline.scripts import kept
 
@@ -91,7 +92,7 @@ def test_without_a_java_that_fits_the_error_lists_what_was_found(
     with pytest.raises(Unsupported, match="found none") as nothing:
         find_java()
     assert nothing.value.name == "Unsupported.spark_setup"
-    assert "pip install 'strandline[spark]'" in nothing.value.hint
+    assert install("spark") in nothing.value.hint
     old = java_that_says(tmp_path / "old", 'openjdk version "11.0.2"')
     monkeypatch.setenv("JAVA_HOME", str(old))
     (no_java / "java").symlink_to(java_that_says(tmp_path / "mute", "hello") / "bin" / "java")

@@ -16,12 +16,15 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from strandline import extras
 from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Result, Sample, Side
 from strandline.bench.machine import machine, versions
 from strandline.bench.servers import Running, running
 from strandline.errors import InvalidInput, Unavailable
 
 NAMES = ("append", "read", "replicate", "freshness", "memory")
+NEEDED = ("eventsourcing", "psutil")
+ON_SPARK = ("replicate", "freshness", "memory")
 BACKENDS = ("sqlite", "postgres", "kafka", "kafka-postgres", "kafka-cassandra")
 
 
@@ -45,6 +48,9 @@ def run(
     One that cannot be had is `Unavailable` if `on` or `cases` asks for it; else its cases are left out.
     """
     chosen = _choose(name, on, cases)
+    extras.check("bench", *NEEDED)
+    if name in ON_SPARK:
+        extras.check("spark", "pyspark", "pyarrow")
     if rounds is not None and rounds < 1:
         raise _refused("rounds", "1 or more", rounds)
     started = time.time()

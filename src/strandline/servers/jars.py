@@ -28,6 +28,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from strandline.errors import Corrupt, Unavailable
+from strandline.extras import install
 from strandline.pipeline.java import find_java
 from strandline.pipeline.scripts import cache_folder
 
@@ -167,7 +168,7 @@ def ivy() -> Path:
     spec = find_spec("pyspark")
     found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
     if not found:
-        raise Unavailable("PySpark is not installed", code="away", hint="pip install 'strandline[servers]'")
+        raise Unavailable("PySpark is not installed", code="away", hint=install("servers"))
     return found[-1]
 
 

@@ -25,6 +25,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from strandline.errors import Unavailable
+from strandline.extras import install
 from strandline.servers.process import Process, as_user
 from strandline.servers.server import Server, plain_environment
 
@@ -181,9 +182,7 @@ def _failed(program: str, why: str) -> Unavailable:
 def _installed_programs() -> Path:
     spec = find_spec(PACKAGE)  # not imported: that would make a lock file and look at other servers
     if spec is None or spec.origin is None:
-        raise Unavailable(
-            "PostgreSQL's programs are not installed", code="away", hint="pip install 'strandline[servers]'"
-        )
+        raise Unavailable("PostgreSQL's programs are not installed", code="away", hint=install("servers"))
     return Path(spec.origin).parent / f"pginstall{VERSION}" / "bin"
 
 

