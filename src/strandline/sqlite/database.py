@@ -431,6 +431,7 @@ def _prepare(connection: apsw.Connection, path: Path, settings: Settings) -> Non
     else:
         set_pragma(connection, path, "synchronous", "full", 2)
     set_pragma(connection, path, "mmap_size", 0, 0)
+    set_pragma(connection, path, "secure_delete", 1, 1)  # what was purged must not stay in free pages
     set_pragma(connection, path, "journal_size_limit", settings.wal_bytes_max // WAITING_SHARE, None)
     set_pragma(connection, path, "cache_size", -CACHE_KIB, None)
     connection.wal_autocheckpoint(0)
