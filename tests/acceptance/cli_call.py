@@ -43,10 +43,11 @@ class Answer:
         return f"{self.problem['title']}.{self.problem['code']}"
 
 
-def call(*argv: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Answer:
+def call(*argv: str, stdin: bytes | io.RawIOBase = b"", env: Mapping[str, str] | None = None) -> Answer:
     """A command in this process, without a terminal."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
-    given = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
+    raw = io.BytesIO(stdin) if isinstance(stdin, bytes) else io.BufferedReader(stdin)
+    given = io.TextIOWrapper(raw, encoding="utf-8")
     clean = {name: value for name, value in os.environ.items() if name != "STRANDLINE_URL"}
     with (
         patch.dict(os.environ, {**clean, **(env or {})}, clear=True),

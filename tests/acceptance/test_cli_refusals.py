@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from tests.acceptance.cli_call import Answer, call, lines, placed, run
 
+from strandline.cli.events import INPUT_FACTOR
 from strandline.servers.kafka import KafkaServer
+from strandline.settings import Settings
 
 KEY = "order|42"
 GOOD = '{"type": "placed", "payload": {}}'
@@ -208,11 +212,36 @@ def test_unknown_field_gets_the_allowed_ones() -> None:
     assert hint == "hint: did you mean payload?"
 
 
+class Endless(io.RawIOBase):
+    """The same again and again; somebody who takes a gigabyte of it would take it all."""
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__()
+        self._text, self.taken = text, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        assert self.taken < 2**30, "it is read without a limit"
+        at = self.taken % len(self._text)
+        part = self._text[at : at + len(into)]
+        into[: len(part)] = part
+        self.taken += len(part)
+        return len(part)
+
+
 @pytest.mark.req("RS3")
 def test_endless_input_is_refused_before_memory_is_gone(tmp_path: Path) -> None:
-    line = b'{"type": "a", "payload": "' + b"x" * 900_000 + b'"}\n'
-    answer = call("append", KEY, "--url", f"sqlite:{tmp_path}/none", "--json", stdin=line * 100)
-    refused(answer, "InvalidInput.append_too_large")
+    for line, code in (
+        (b'{"type": "a", "payload": "' + b"x" * 900_000 + b'"}\n', "append_too_large"),
+        (b"x" * 1_000_000, "append_too_large"),  # and never an end of it
+        (b"\n" * 1_000, "too_many_events"),
+    ):
+        given = Endless(line)
+        answer = call("append", KEY, "--url", f"sqlite:{tmp_path}/none", "--json", stdin=given)
+        refused(answer, f"InvalidInput.{code}")
+        assert given.taken < 2 * INPUT_FACTOR * Settings().append_bytes_max
 
 
 @pytest.mark.parametrize("entity_type", ["group", "group_stream", "group_inbox"])

@@ -111,7 +111,7 @@ def absent(scheme: str, host: str, folder: Path, **settings: Any) -> StrandlineE
         )
         began = time.monotonic()
         error = refused(**places, **settings)
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 5
         assert "hunter22" not in repr((error, error.message, error.hint, error.facts, error.__cause__))
         told.append((error.name, error.hint, error.message.rpartition(": ")[2]))
     assert told[0] == told[1]

@@ -370,7 +370,7 @@ def test_segment_gap(s: Strandline, tmp_path: Path) -> None:
             carry(small)
 
 
-@pytest.mark.req("J56", "RJ14")
+@pytest.mark.req("J56", "RJ14", "RS3")
 def test_paused_readers_keep_no_transaction_open(tmp_path: Path) -> None:
     """One is paused in the store, one in the tail. With a transaction open, no WAL could start anew."""
     limit = 4 * 2**20

@@ -10,7 +10,7 @@ import pytest
 
 from strandline import Event, InvalidInput, Key
 from strandline.connect import Strandline
-from strandline.errors import StrandlineError
+from strandline.errors import MissingEvent
 from strandline.journal.retention import trim
 from strandline.rows import Pointer
 from strandline.testing import FakeClock, carry, raw_append
@@ -115,8 +115,9 @@ def test_at_half_of_the_retention_status_warns(s: Strandline, clock: FakeClock) 
 
 @pytest.mark.req("RS11")
 def test_durability(tmp_path: Path) -> None:
-    with world("memory", tmp_path, accept_power_loss=True) as s:
-        assert s.status().durability == "relaxed"
+    for accepted, durability in ((True, "relaxed"), (False, "full")):
+        with world("memory", tmp_path, accept_power_loss=accepted) as s:
+            assert s.status().durability == durability
 
 
 @pytest.mark.req("J33", "RA14")
@@ -201,5 +202,6 @@ def test_a_lost_tail_is_no_head(s: Strandline) -> None:
     s.journal.append(key_of(0), events(1))
     s.journal.append(key_of(0), events(2))
     s.log.trim(0, to=0, pointer=0, keep_after=2**62)
-    with pytest.raises(StrandlineError):
+    with pytest.raises(MissingEvent) as caught:
         s.journal.head(key_of(0))
+    assert (caught.value.name, caught.value.first, caught.value.last) == ("MissingEvent.log_trimmed", 0, 0)

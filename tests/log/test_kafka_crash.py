@@ -107,7 +107,14 @@ def test_broker_killed(broker: KafkaServer, tmp_path: Path, times: int) -> None:
         with pytest.raises(StrandlineError) as away:
             list(s.journal.read("order|0"))
         assert isinstance(away.value, Unavailable)
+        done = sum(writer.done for writer in writers)
         broker.start()
+        with closing(opened(broker, partitions=1)) as other:
+            other.append([mark_in(0)])
+        back = time.monotonic()  # for whoever comes new
+        while sum(writer.done for writer in writers) == done:
+            assert time.monotonic() - back < 5
+            time.sleep(0.01)
         until_more(writers, 1)
         carry(s, limit=BETWEEN)
     end_of(writers)
