@@ -12,7 +12,7 @@ help:
 	@echo "make demo            a tour: record, carry, read (ON=postgres, ON=kafka: on real servers)"
 	@echo "make setup           the environment in .venv, and nothing else"
 	@echo "make test            every statement's tests, in two lanes (ARGS='-k name' for some, LANES=0 for one)"
-	@echo "make soak            what only repeats: many kills, many seeds, large numbers"
+	@echo "make soak            what only repeats: many kills, many seeds, large numbers; hours"
 	@echo "make check           style, types, imports, conformance marks"
 	@echo "make bench NAME=...  one benchmark, for example append (ARGS='--on postgres' for some back-ends)"
 	@echo "make servers         real servers on loopback until Ctrl-C (ARGS='postgres kafka' for some)"
@@ -37,7 +37,7 @@ test: $(STAMP)
 	@$(BIN)/pytest -n $(LANES) --durations 20 $(ARGS)
 
 soak: $(STAMP)
-	@STRANDLINE_SOAK=1 $(BIN)/pytest -m "soak or hypothesis" -o timeout=3600 $(ARGS)
+	@STRANDLINE_SOAK=1 $(BIN)/pytest -n $(LANES) -m "soak or hypothesis" -o timeout=3600 $(ARGS)
 
 check: $(STAMP)
 	@$(BIN)/ruff check --quiet

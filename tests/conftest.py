@@ -36,6 +36,10 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    lanes.forget(config)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     node.workerinput["groups"] = str(lanes.place_of(node.config))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Sequence
 from functools import cached_property
@@ -44,8 +45,6 @@ class Dealer(LoadScopeScheduling):
     @cached_property
     def _groups(self) -> dict[str, str]:
         found: dict[str, str] = json.loads(self._place.read_text())
-        self._place.unlink()
-        self._place.parent.rmdir()
         return found
 
     def _split_scope(self, nodeid: str) -> str:
@@ -57,6 +56,12 @@ def place_of(config: pytest.Config) -> Path:
     if PLACE not in config.stash:
         config.stash[PLACE] = Path(tempfile.mkdtemp(prefix="strandline-lanes-")) / "groups.json"
     return config.stash[PLACE]
+
+
+def forget(config: pytest.Config) -> None:
+    """Remove that file."""
+    if PLACE in config.stash:
+        shutil.rmtree(config.stash[PLACE].parent)
 
 
 def deal(items: list[pytest.Item], place: Path) -> None:

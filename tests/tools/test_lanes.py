@@ -11,7 +11,9 @@ ROOT = Path(__file__).parents[2]
 CONFTEST = """
 import os
 import pytest
-from tests.conftest import pytest_collection_modifyitems, pytest_configure_node, pytest_xdist_make_scheduler
+from tests.conftest import (
+    pytest_collection_modifyitems, pytest_configure_node, pytest_unconfigure, pytest_xdist_make_scheduler,
+)
 
 @pytest.fixture(autouse=True)
 def note(request):
