@@ -55,8 +55,11 @@ class StrandlineError(Exception):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same call may simply be made again (with its append id, if `applied` is "unknown")."""
-        return self.retry == "yes"
+        """Whether the same call may simply be made again (with its append id, if `applied` is "unknown").
+
+        Not where a server does not let this user in (the fact `denied`): it would not let it in again.
+        """
+        return self.retry == "yes" and not self.facts.get("denied")
 
     @property
     def name(self) -> str:
@@ -222,12 +225,13 @@ def unusable_files(files: Mapping[str, str], why: str) -> InvalidInput:
     )
 
 
-def unreachable(product: str, where: str, why: str, hint: str = "") -> Unavailable:
+def unreachable(product: str, where: str, why: str, hint: str = "", **facts: Any) -> Unavailable:
     """The error for a server that could not be reached to begin with, in the form that all back-ends share."""
     return Unavailable(
         f"{where}: {product} cannot be reached: {why}",
         code="away",
         hint=hint or f"start {product} there, or mend host and port in the URL",
+        **facts,
     )
 
 

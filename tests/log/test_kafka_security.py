@@ -41,7 +41,7 @@ def test_who_is_known_may_enter_and_nobody_else(guarded: str, tmp_path: Path) ->
     with pytest.raises(Unavailable) as refused:
         connected(guarded, f"{KAFKA_USER}:{WRONG}", other, append_timeout_s=3)
     error: StrandlineError = refused.value
-    assert (error.code, error.applied) == ("away", "no")
+    assert (error.code, error.applied, error.retryable) == ("away", "no", False)
     told = "".join(traceback.format_exception(error)) + error.hint + repr(error.facts)
     assert error.hint == "check user and password in the URL"
     assert error.message.endswith("Kafka cannot be reached: it refuses this user")

@@ -260,6 +260,8 @@ STATES: list[tuple[str, str, str, str]] = [
     ("57P03", "connect", "Unavailable.away", "no"),
     ("25006", "write", "Unavailable.away", "no"),
     ("28P01", "connect", "Unavailable.away", "no"),
+    ("28000", "connect", "Unavailable.away", "no"),
+    ("42501", "write", "Unavailable.away", "no"),
     ("XX001", "read", "Corrupt.digest", "no"),
     ("23505", "write", "Corrupt.conflict", "no"),
     ("42P01", "read", "SchemaMismatch.version", "no"),
@@ -267,13 +269,18 @@ STATES: list[tuple[str, str, str, str]] = [
 ]
 
 
-@pytest.mark.req("RA2", "RA3", "RS7")
+DENIED = ("28P01", "28000", "42501")
+"""Who is refused with these is refused again."""
+
+
+@pytest.mark.req("RA2", "RA3", "RS7", "RS8")
 @pytest.mark.parametrize(("state", "doing", "name", "applied"), STATES)
 def test_what_an_error_of_the_server_means(state: str, doing: Any, name: str, applied: str) -> None:
     error = psycopg.errors.lookup(state)("it says secret things")
     outcome = outcome_of(error, "here", doing, "secret")
     assert outcome is not None
     assert (outcome.name, outcome.applied) == (name, applied)
+    assert outcome.retryable == (isinstance(outcome, Unavailable) and state not in DENIED)
     assert outcome.hint
     assert "secret" not in outcome.message
 

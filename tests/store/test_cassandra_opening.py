@@ -295,7 +295,7 @@ def test_a_careless_node_and_wrong_passwords(spare_cassandra: SpareCassandra) ->
 
 
 def _check_refused_user(error: StrandlineError) -> None:
-    assert error.name == "Unavailable.away"
+    assert (error.name, error.retryable) == ("Unavailable.away", False)
     assert "user and password" in error.hint
     assert PASSWORD not in repr(error) + repr(error.__cause__) + repr(error.__context__) + str(error.facts)
 

@@ -142,6 +142,7 @@ def refused(url: Url) -> Unavailable:
         code="away",
         hint="check user and password in the URL, and what was granted to the user on the keyspace",
         keyspace=url.name,
+        denied=True,
     )
 
 

@@ -218,11 +218,13 @@ class Said:
         named = re.match(r"(?:\w+://)?([^/\s]+)/\d+: ", self.text)  # with a broker's number: a host that the URL lacks
         if named and hint in _ADVERTISED:
             why, hint = f"its broker gives {named[1]} as its address: {why}", _ADVERTISED[hint]
-        return unreachable("Kafka", self.where, why or no_answer(timeout_s), hint)
+        denied = {"denied": True} if hint == _USER else {}
+        return unreachable("Kafka", self.where, why or no_answer(timeout_s), hint, **denied)
 
 
 _KNOWN: Final = "|".join(SASL_MECHANISMS)
 _HERE: Final = ""  # start it there, or mend host and port
+_USER: Final = "check user and password in the URL"
 _CERTIFICATE: Final = (
     "give ?ssl_ca_location=FILE with the authority that signed it, and each host by a name that it has"
 )
@@ -242,7 +244,7 @@ _REASONS: Final = [
         r"it takes \1 alone",
         "let the broker take SCRAM-SHA-512 too",
     ),
-    (r"(?i)authentication (failed|error)", "it refuses this user", "check user and password in the URL"),
+    (r"(?i)authentication (failed|error)", "it refuses this user", _USER),
     (r"certificate verify failed", "its certificate cannot be verified", _CERTIFICATE),
     (
         r"alert .*(certificate|unknown ca)",
@@ -333,7 +335,9 @@ def translated(
         )
     if code in _REFUSED_ENTRY or (code in TIMEOUT and heard.code in _REFUSED_ENTRY):
         hint = "check user, password, certificates and access rights"
-        return Unavailable(f"{doing}: Kafka refused us: {told}", code="away", hint=hint, applied=applied, topic=topic)
+        denied = {} if KafkaError._SSL in (code, heard.code) else {"denied": True}
+        message = f"{doing}: Kafka refused us: {told}"
+        return Unavailable(message, code="away", hint=hint, applied=applied, topic=topic, **denied)
     if code in _NO_TOPIC:
         return SchemaMismatch(
             f"{doing}: topic {topic} is gone",

@@ -247,7 +247,7 @@ class Replicator:
 
     def _broke(self, error: Exception, broken: int, *, patient: bool) -> int:
         """What follows when a query broke: an error that would come again is raised, others are waited for."""
-        if isinstance(error, StrandlineError) and (not error.retryable or _moved(error)):
+        if isinstance(error, StrandlineError) and (error.retry != "yes" or _moved(error)):
             raise error
         if patient and isinstance(error, Unavailable):
             _logger.warning("the pipeline waits: %s", error)

@@ -34,7 +34,7 @@ RETRY_UNKNOWN: Final = "retry with an append id, or read the head, to learn the 
 _TIMEOUT: Final = {"57014", "55P03", "25P03", "25P04"}
 _ENDED_BEFORE_COMMIT: Final = {"25P03", "25P04", "55P03"}
 _SERIALIZATION: Final = {"40001", "40P01"}
-_REFUSED: Final = {"28000", "28P01", "42501", "3D000"}
+_DENIED: Final = {"28000", "28P01", "42501"}
 _SCHEMA: Final = {"42P01", "42703", "3F000"}
 _HINTS: Final = {
     "28000": "check the user of the URL, and the server's pg_hba.conf; does that ask for TLS? give "
@@ -66,6 +66,8 @@ def outcome_of(error: psycopg.Error, where: str, doing: Doing, secret: str | Non
     if state.startswith("58"):
         hint = f"check the server's disk and its log; {retry}"
         return Unavailable(message, code="log_failed", hint=hint, applied=applied, **facts)
+    if state in _DENIED:
+        facts["denied"] = True
     if state in _HINTS:
         return Unavailable(message, code="away", hint=_HINTS[state], **facts)
     if state in {"XX001", "XX002"}:
