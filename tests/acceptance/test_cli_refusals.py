@@ -356,6 +356,19 @@ def test_password_in_a_url_is_never_printed(url: str, how: str, tmp_path: Path) 
             assert "hunter2" not in answer.out + answer.err
 
 
+@pytest.mark.parametrize("password", ["postgres", "away", "start", "Unavailable", "mend", "password", "error", "hint"])
+@pytest.mark.req("RS10")
+def test_a_password_that_is_a_word_of_ours_leaves_our_words_alone(password: str) -> None:
+    """It is masked where it stands as a password, and an error can still be read, by people and programs."""
+    argv = ["status", "--set", "append_timeout_s=1", "--url"]
+    plain = call(*argv, "postgresql://me:hunter22@127.0.0.1:1/db")
+    masked = call(*argv, f"postgresql://me:{password}@127.0.0.1:1/db")
+    assert masked.err == plain.err
+    assert "postgresql://me:***@127.0.0.1:1/db" in masked.err
+    problem = call(*argv, f"postgresql://me:{password}@127.0.0.1:1/db", "--json").problem
+    assert (problem["title"], problem["code"]) == ("Unavailable", "away")
+
+
 # ------------------------------------------------------------ in the words of the command line
 
 

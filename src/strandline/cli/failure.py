@@ -108,19 +108,19 @@ def report(error: StrandlineError, *, as_json: bool) -> int:
         problem = {
             "title": type(error).__name__,
             "code": error.code,
-            "detail": message,
-            "hint": hint,
+            "detail": masked(message),
+            "hint": masked(hint, ours=True),
             "applied": error.applied,
             "retryable": error.retryable,
             "exit_code": error.exit_code,
-            "facts": plain(facts),
+            "facts": _told(plain(facts)),
         }
-        _write(json.dumps(_told(problem)))
+        _write(json.dumps(problem))
         return error.exit_code
     outcome = "; the outcome is unknown" if error.applied == "unknown" else ""
-    _write(masked(f"error: {printable(message)} [{error.name}{outcome}]"))
+    _write(f"error: {masked(printable(message))} [{error.name}{outcome}]")
     if hint:
-        _write(masked(f"hint: {printable(hint)}"))
+        _write(f"hint: {masked(printable(hint), ours=True)}")
     return error.exit_code
 
 

@@ -34,10 +34,17 @@ def forget() -> None:
     _known.clear()
 
 
-def masked(text: str) -> str:
-    """Text without secrets: those known, and whatever stands where a URL has one."""
+def masked(text: str, *, ours: bool = False) -> str:
+    """Text without secrets: those known, and whatever stands where a URL has one.
+
+    A secret that is a plain word is masked only where it stands as a word. Where all words are `ours`, as in a hint,
+    it is left: there it says nothing, and who has `start` for a password would not learn what to start.
+    """
     for secret in sorted(_known, key=len, reverse=True):
-        text = text.replace(secret, MASK)
+        if not secret.isalpha():
+            text = text.replace(secret, MASK)
+        elif not ours:
+            text = re.sub(rf"(?<!\w){secret}(?!\w)", MASK, text)
     text = _USER_INFO.sub(rf"\g<before>{MASK}\g<end>", text)
     return _PARAMETER.sub(rf"\g<before>{MASK}", text)
 
