@@ -225,6 +225,12 @@ def unusable_files(files: Mapping[str, str], why: str) -> InvalidInput:
     )
 
 
+def unusable(path: object, why: object) -> Unavailable:
+    """The error for a file or folder that cannot be opened or made."""
+    hint = "check that it is there and that this user may read and write it and its folder"
+    return Unavailable(f"cannot use {path}: {why}", code="away", hint=hint, path=str(path))
+
+
 def unreachable(product: str, where: str, why: str, hint: str = "", **facts: Any) -> Unavailable:
     """The error for a server that could not be reached to begin with, in the form that all back-ends share."""
     return Unavailable(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -27,6 +29,7 @@ from strandline.log.memory import MemoryLog
 from strandline.log.postgres import PostgresLog
 from strandline.log.sqlite import SqliteLog
 from strandline.settings import Settings
+from strandline.sqlite import database
 from strandline.store.api import StoreSettings
 from strandline.store.memory import MemoryStore
 from strandline.testing import carry
@@ -492,6 +495,63 @@ def _in_child(s: Strandline, reading: Iterator[Any]) -> int:
             return number
     s.close()
     return 0
+
+
+def in_child(call: Callable[[], object]) -> int:
+    """How a forked child ends that makes a call: 0 if that came back in time."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            call()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    deadline = time.monotonic() + 10
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.005)
+    return os.waitstatus_to_exitcode(ended[1])
+
+
+@pytest.mark.req("RA15")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_may_close_what_another_thread_was_using() -> None:
+    s = strandline.connect("memory:")
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with s.log._lock, s.store._lock:  # type: ignore[attr-defined]
+            held.set()
+            go_on.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(30)
+    assert in_child(s.close) == 0
+    go_on.set()
+    thread.join()
+    s.close()
+
+
+@pytest.mark.req("RA15")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("backend", ["memory", "postgresql", "sqlite"])
+def test_a_forked_child_may_connect_for_itself(backend: str, tmp_path: Path) -> None:
+    """To the same, but for a SQLite file; while a thread of the parent's opens something, too."""
+
+    def append() -> None:
+        with world(backend, tmp_path / ("other" if backend == "sqlite" else "same")) as own:
+            own.journal.append(KEY, events(2))
+
+    with world(backend, tmp_path / "same") as s, database._turns.opening:
+        s.journal.append(KEY, events(1))
+        assert in_child(append) == 0
+        if backend == "postgresql":
+            assert seq_nrs(s.journal.read(KEY)) == [1, 2]
 
 
 # ---------------------------------------------------------------- the end

@@ -6,21 +6,25 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
-from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError, Unavailable
+import strandline
+from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError
 from strandline.log.sqlite import SqliteLog, upgrade
 from strandline.settings import Settings
-from strandline.sqlite import checks, database, open_database, schema
+from strandline.sqlite import checks, database, describe_database, open_database, schema
 from strandline.steps import Step
 from strandline.testing.log_contract import draft_of, everything
 
 KEY = "order|42"
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -276,14 +280,81 @@ def test_places_that_cannot_be_used(tmp_path: Path) -> None:
         assert (type(error), error.code) == (InvalidInput, code)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_is_away(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    try:
-        error = refusal(lambda: SqliteLog(tmp_path / "orders" / "log.db"))
-    finally:
-        tmp_path.chmod(0o700)
-    assert (type(error), error.code) == (Unavailable, "away")
+def as_another_user(call: Callable[[], Any]) -> str:
+    """What a call raises in a child that is not root, and its hint. It must not need to import anything."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "nothing was raised"
+        try:
+            if os.geteuid() == 0:
+                os.setuid(NOBODY)
+            call()
+        except StrandlineError as error:
+            said = f"{error.name} {error.applied}: {error.message}; {error.hint}"
+        except BaseException as error:
+            said = repr(error)
+        finally:
+            os.write(writing, said.encode())
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with os.fdopen(reading) as answer:
+        return answer.read()
+
+
+@pytest.fixture
+def everybodys() -> Iterator[Path]:
+    """A folder that another user may look into: pytest's own are this one's alone."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("closed", ["around", "around/orders"])
+def test_a_folder_that_may_not_be_looked_into_is_away(everybodys: Path, closed: str) -> None:
+    folder = everybodys / "around" / "orders"
+    folder.parent.mkdir()
+    strandline.connect(f"sqlite:{folder}").close()
+    (everybodys / closed).chmod(0)
+    calls: list[Callable[[], Any]] = [
+        lambda: strandline.connect(f"sqlite:{folder}"),
+        lambda: strandline.connect(log=f"sqlite:{folder}/log.db", store=f"sqlite:{folder}/store.db"),
+        lambda: SqliteLog(folder / "log.db"),
+        lambda: describe_database(folder / "log.db", kind="log", package="strandline.log", settings=Settings()),
+        lambda: upgrade(folder / "log.db"),
+    ]
+    for call in calls:
+        said = as_another_user(call)
+        assert said.startswith("Unavailable.away no: cannot use "), said
+        assert said.endswith("; check that it is there and that this user may read and write it and its folder")
+    (everybodys / closed).chmod(0o700)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_folder_that_may_not_be_written_is_away(everybodys: Path) -> None:
+    everybodys.chmod(0o555)
+    for path in (everybodys / "log.db", everybodys / "orders" / "log.db"):
+        assert as_another_user(partial(SqliteLog, path)).startswith("Unavailable.away no: cannot use ")
+    everybodys.chmod(0o755)
+
+
+@pytest.mark.req("RJ12")
+def test_who_makes_the_folder_first_does_not_matter(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process makes it right after it was looked for."""
+    looked = Path.is_dir
+
+    def is_dir(self: Path) -> bool:
+        found = looked(self)
+        if self == path.parent and not found:
+            os.mkdir(self)  # noqa: PTH102 - Path.mkdir looks, too
+        return found
+
+    monkeypatch.setattr(Path, "is_dir", is_dir)
+    SqliteLog(path).close()
+    assert path.exists()
 
 
 # ---------------------------------------------------------------- schema

@@ -364,7 +364,7 @@ class Journal:
             raise Unsupported(
                 "this Journal was opened before a fork, by the parent of this process",
                 code="used_after_fork",
-                hint="connect after the fork, in each process, or start processes with spawn",
+                hint="start processes with spawn, or connect in each process; a SQLite file that was open needs spawn",
             )
         if self._closed:
             raise InvalidInput("this Journal is closed", code="closed", hint="connect again")

@@ -165,6 +165,8 @@ class MemoryLog:
             return count
 
     def close(self) -> None:
+        if forks.generation != self._generation:
+            return  # a thread of the parent's may have held the lock
         with self._lock:
             self._closed = True
             self._changed.notify_all()

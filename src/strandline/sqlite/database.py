@@ -29,6 +29,7 @@ from strandline.errors import (
     StrandlineError,
     Unavailable,
     Unsupported,
+    unusable,
 )
 from strandline.settings import Settings
 from strandline.sqlite import files, schema
@@ -45,7 +46,20 @@ PASSIVE_SHARE, WAITING_SHARE = 16, 2
 WAITING_CHECKPOINT_MS = 100
 
 _PAGES_WRITTEN = apsw.SQLITE_DBSTATUS_CACHE_WRITE
-_opening = Lock()
+
+
+class _Turns:
+    """One opens a file at a time; in a forked child nobody does, whoever did in its parent."""
+
+    def __init__(self) -> None:
+        self.opening = Lock()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.opening = Lock()
+
+
+_turns = _Turns()
 
 
 def open_database(
@@ -66,71 +80,68 @@ def open_database(
     """
     path = Path(path).absolute()
     known = schema_of(kind, package)
-    check_library()
     if clock is not None:
         check_clock(clock)
-    check_file_system(path)
-    OPEN_FILES.refuse_inherited(path)
     create = settings.schema == "create" if create is None else create
-    with _opening:
+    with _at(path):
+        if not _has_schema(path, known, settings, vfs):
+            if kind == "store" and settings.schema == "create":
+                files.check_folder(path)  # also where only its log is to be made first
+            if not create:
+                raise _no_schema(path)
+            _create(path, known, settings, fixed or {}, vfs)
+        connection = _connect(path, settings, vfs)
         try:
-            if not _has_schema(path, known, settings, vfs):
-                if kind == "store" and settings.schema == "create":
-                    files.check_folder(path)  # also where only its log is to be made first
-                if not create:
-                    raise _no_schema(path)
-                _create(path, known, settings, fixed or {}, vfs)
-            connection = _connect(path, settings, vfs)
-            try:
-                _check_length(connection, path)
-                schema.check(connection, known)
-                found = schema.fixed_settings(connection)
-            except BaseException:
-                connection.close()
-                raise
-        except apsw.Error as error:
-            raise _opened_badly(error, path) from error
-        return Database(path, connection, settings, found, vfs)
+            _check_length(connection, path)
+            schema.check(connection, known)
+            found = schema.fixed_settings(connection)
+            return Database(path, connection, settings, found, vfs)
+        except BaseException:
+            connection.close()
+            raise
 
 
 def upgrade_database(path: str | Path, *, kind: Kind, package: str, settings: Settings) -> list[str]:
     """Do the steps of the schema that the file lacks; their names. The only way to change a schema."""
     path = Path(path).absolute()
     known = schema_of(kind, package)
-    check_library()
-    check_file_system(path)
-    OPEN_FILES.refuse_inherited(path)
-    with _opening, files.folder_lock(path.parent):
+    with _at(path), files.folder_lock(path.parent):
+        if not _has_schema(path, known, settings, None):
+            raise _no_schema(path)
+        connection = _connect(path, settings, None)
         try:
-            if not _has_schema(path, known, settings, None):
-                raise _no_schema(path)
-            connection = _connect(path, settings, None)
-            try:
-                return schema.upgrade(connection, known)
-            finally:
-                connection.close()
-        except apsw.Error as error:
-            raise _opened_badly(error, path) from error
+            return schema.upgrade(connection, known)
+        finally:
+            connection.close()
 
 
 def describe_database(path: str | Path, *, kind: Kind, package: str, settings: Settings) -> Description:
     """What a file says of itself, also where its schema is older or newer than this program's. Changes nothing."""
     path = Path(path).absolute()
     known = schema_of(kind, package)
+    with _at(path):
+        if not _has_schema(path, known, settings, None):
+            raise _no_schema(path)
+        connection = _connect(path, settings, None)
+        try:
+            return schema.describe(connection, known)
+        finally:
+            connection.close()
+
+
+@contextmanager
+def _at(path: Path) -> Iterator[None]:
+    """Refuse a place that is not safe, take turns in this process, and say in our words what cannot be opened."""
     check_library()
     check_file_system(path)
-    OPEN_FILES.refuse_inherited(path)
-    with _opening:
-        try:
-            if not _has_schema(path, known, settings, None):
-                raise _no_schema(path)
-            connection = _connect(path, settings, None)
-            try:
-                return schema.describe(connection, known)
-            finally:
-                connection.close()
-        except apsw.Error as error:
-            raise _opened_badly(error, path) from error
+    try:
+        OPEN_FILES.refuse_inherited(path)
+        with _turns.opening:
+            yield
+    except apsw.Error as error:
+        raise _opened_badly(error, path) from error
+    except PermissionError as error:
+        raise unusable(error.filename or path, error.strerror) from error
 
 
 class Database:

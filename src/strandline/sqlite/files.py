@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 import apsw
 
-from strandline.errors import Applied, InvalidInput, Unavailable, Unsupported, invalid
+from strandline.errors import Applied, InvalidInput, Unavailable, Unsupported, invalid, unusable
 
 LOCK_WAIT_S = 60.0
 _MAGIC = b"SQLite format 3\0"
@@ -63,12 +63,12 @@ def read_header(path: Path, vfs: str | None) -> Header | None:
 def prepare_folder(path: Path) -> None:
     """Make the folder of a database file, for its owner alone; its parent must be there."""
     folder = path.parent
-    if folder.is_dir():
-        return
-    if folder.exists():
-        raise invalid("url_incomplete", "path", f"{folder} is no folder", allowed="a path in a folder", got=str(path))
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)  # first of all: who looks before may find what another one makes then
+    except FileExistsError:
+        raise invalid(
+            "url_incomplete", "path", f"{folder} is no folder", allowed="a path in a folder", got=str(path)
+        ) from None
     except FileNotFoundError:
         raise InvalidInput(
             f"path: no folder {folder.parent}; allowed a path whose parent exists; got {path}",
@@ -97,12 +97,6 @@ def create_file(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise unusable(path, error.strerror) from None
-
-
-def unusable(path: Path, why: object) -> Unavailable:
-    """A file or folder that cannot be opened or made."""
-    hint = "check that it is there and that this user may read and write it and its folder"
-    return Unavailable(f"cannot use {path}: {why}", code="away", hint=hint, path=str(path))
 
 
 def moved(name: str, why: object, applied: Applied) -> Unavailable:
@@ -149,7 +143,7 @@ def used_after_fork(path: Path) -> Unsupported:
     return Unsupported(
         f"{path} was opened before a fork, by the parent of this process",
         code="used_after_fork",
-        hint="connect after the fork, in each process, or start processes with spawn",
+        hint='start processes with spawn (multiprocessing.get_context("spawn")), or close it before the fork',
         path=str(path),
     )
 

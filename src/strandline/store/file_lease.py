@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from strandline.sqlite import files
+from strandline.errors import unusable
 from strandline.store.refusals import check_fence
 
 # Who only asks for the holder has the lock for a moment; who wants to have it waits that long.
@@ -76,7 +76,7 @@ class FileLock:
         try:
             return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise files.unusable(self._path, error.strerror) from None
+            raise unusable(self._path, error.strerror) from None
 
 
 class FileLease:

@@ -133,6 +133,8 @@ class MemoryStore:
         return expired_heads(heads, at, after, limit)
 
     def close(self) -> None:
+        if os.getpid() != self._process:
+            return
         with self._lock:
             self._closed = True
 
