@@ -1,13 +1,15 @@
 """URLs: what they name, parsed and checked before anything is opened.
 
-    sqlite:FOLDER, sqlite:FILE                            files
+    sqlite:FOLDER, sqlite:FILE                            files; sqlite:/FOLDER from the root
     memory:                                               this process alone
-    postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME
+    postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME           postgres:// is the same
     kafka://USER:PASSWORD@HOST:PORT,HOST:PORT/TOPIC       a log
     cassandra://USER:PASSWORD@HOST:PORT,HOST/KEYSPACE?replication=3     a store
 
 What stands before the last @ is user and password, even where somebody forgot to quote a / in a password. A password
 is never printed: not by `masked`, not by the `repr` of a `Url`, not by an error.
+
+`sqlite:///shop` is refused: to some it is a folder in the root, to others (SQLAlchemy) one in the folder they are in.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from strandline.errors import InvalidInput, Unsupported, invalid, shown
+from strandline.errors import InvalidInput, Unsupported, invalid, shown, unusable
 
 ALONE: Final = ("sqlite", "memory", "postgresql")
 """Schemes that may be given as one URL for log and store."""
 LOGS: Final = ("sqlite", "memory", "postgresql", "kafka")
 STORES: Final = ("sqlite", "memory", "postgresql", "cassandra")
+OTHER_NAMES: Final = {"postgres": "postgresql"}
 SCHEMES: Final = ("sqlite", "memory", "postgresql", "kafka", "cassandra")
 NAMES: Final = {"postgresql": "DATABASE", "kafka": "TOPIC", "cassandra": "KEYSPACE"}
 """What the path of a server's URL names."""
@@ -81,7 +84,14 @@ class Urls(NamedTuple):
 
 
 def urls_of(url: str | None = None, log: str | None = None, store: str | None = None, work: str | None = None) -> Urls:
-    """Where log and store are; `InvalidInput` for a URL that cannot be meant."""
+    """Where log and store are; `InvalidInput` for a URL that cannot be meant, `Unavailable.away` for hidden places."""
+    try:
+        return _urls_of(url, log, store, work)
+    except PermissionError as error:
+        raise unusable(error.filename, error.strerror) from None
+
+
+def _urls_of(url: str | None, log: str | None, store: str | None, work: str | None) -> Urls:
     if work is not None:
         raise Unsupported(
             f"work: {masked(work)} cannot be opened by this version",
@@ -137,7 +147,7 @@ def _parse(field_: str, url: object, schemes: tuple[str, ...]) -> Url:
     if not isinstance(url, str):
         raise invalid("url_scheme", field_, "not text", allowed=_known(field_), got=url)
     scheme, colon, rest = url.partition(":")
-    scheme = scheme.lower()
+    scheme = OTHER_NAMES.get(scheme.lower(), scheme.lower())
     if not colon or scheme not in SCHEMES:
         near = difflib.get_close_matches(scheme, SCHEMES, n=1)
         hint = f"did you mean {near[0]}:…?" if near else ""
@@ -167,7 +177,17 @@ def _parse_file(field_: str, url: str, scheme: str, rest: str) -> Url:
         raise _incomplete(field_, "no path", "sqlite:PATH", url)
     if path.startswith("//") and not path.startswith("///"):
         raise _incomplete(field_, "a host where a path is meant", "sqlite:PATH", url)
-    return Url(scheme, Path(path.removeprefix("//")), text=url)
+    if path.startswith("///") and not path.startswith("////"):
+        here = path.lstrip("/")
+        raise invalid(
+            "url_incomplete",
+            field_,
+            "/// can be read in two ways",
+            allowed="sqlite:PATH",
+            got=url,
+            hint=f"write sqlite:{here} for one in the folder you are in, sqlite:/{here} for one from the root",
+        )
+    return Url(scheme, Path(path.removeprefix("///")), text=url)
 
 
 def _parse_server(field_: str, url: str, scheme: str, rest: str) -> Url:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from strandline.errors import InvalidInput
@@ -29,11 +31,30 @@ def test_a_folder_stands_for_a_host() -> None:
     assert (url.hosts, url.parameters["host"], url.user) == ((), "/tmp/socket", "me")
 
 
-@pytest.mark.parametrize(("url", "near"), [("postgres://host/db", "postgresql"), ("sqllite:shop", "sqlite")])
+@pytest.mark.parametrize(("url", "near"), [("postgress://host/db", "postgresql"), ("sqllite:shop", "sqlite")])
 def test_a_scheme_that_is_nearly_right_is_named(url: str, near: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         urls_of(url)
     assert caught.value.hint == f"did you mean {near}:…?"
+
+
+def test_postgres_is_postgresql() -> None:
+    url = urls_of("postgres://me:hunter22@host:5433/db?schema=s").log
+    assert (url.scheme, url.hosts, url.name) == ("postgresql", (Host("host", 5433),), "db")
+    assert str(url) == "postgres://me:***@host:5433/db?schema=s"
+
+
+def test_three_slashes_are_refused_and_four_are_the_root() -> None:
+    """SQLAlchemy means the folder one is in, file: URLs the root."""
+    for given in ({"url": "sqlite:///shop"}, {"log": "sqlite:///shop/log.db", "store": "memory:"}):
+        with pytest.raises(InvalidInput) as caught:
+            urls_of(**given)
+        assert caught.value.code == "url_incomplete"
+        here = given.get("url", given.get("log", "")).removeprefix("sqlite:///")
+        assert f"sqlite:{here} " in caught.value.hint
+        assert f"sqlite:/{here} " in caught.value.hint
+    assert urls_of("sqlite:////tmp/shop").log.path == Path("/tmp/shop/log.db")
+    assert urls_of("sqlite:/tmp/shop").log.path == Path("/tmp/shop/log.db")
 
 
 @pytest.mark.req("RS10")
