@@ -220,6 +220,27 @@ def test_text_in_an_option_is_data(s: Strandline, url: str, spark: Any) -> None:
     assert [row.entity_type for row in rows] == [nasty]
 
 
+@pytest.mark.req("D6")
+@pytest.mark.parametrize("way", ["read", "readStream"])
+def test_a_password_is_no_option(spark: Any, way: str) -> None:
+    """Spark prints options with its plans, in whoever's session that is."""
+    places = {"log": "kafka://me:hunter22@there/topic", "store": "cassandra://me:hunter22@there/keyspace"}
+    with pytest.raises(Exception, match="has a password") as caught:
+        getattr(spark, way).format("strandline").options(**places).load()
+    assert "file:" in str(caught.value)
+    assert "hunter22" not in str(caught.value)
+
+
+@pytest.mark.req("D6")
+def test_a_plan_names_the_file_that_has_it(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "place").write_text("postgresql://me:hunter22@there/shop")
+    place = f"file:{tmp_path}/place"
+    spark.readStream.format("strandline").options(log=place, store=place).load().explain(True)
+    plan = capsys.readouterr().out
+    assert f"store={place}" in plan
+    assert "hunter22" not in plan
+
+
 def test_another_schema_is_refused(url: str, s: Strandline, spark: Any) -> None:
     with pytest.raises(Exception, match="not that of strandline events"):
         spark.read.format("strandline").schema("key string").option("url", url).load().collect()

@@ -11,6 +11,7 @@ import pytest
 from tests.log.postgres_logs import new_url
 
 import strandline
+import strandline.pipeline
 from strandline import Event, LeaseHeld
 from strandline.pipeline.replicate import BROKEN_QUERIES_MAX, run
 from strandline.pipeline.target import Target
@@ -51,19 +52,37 @@ def test_once(postgres: PostgresServer, spark: SparkSession, tmp_path: Path, pai
 
 @pytest.mark.req("D6")
 def test_a_password_reaches_tasks_and_never_spark(
-    postgres: PostgresServer, spark: SparkSession, tmp_path: Path
+    postgres: PostgresServer, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
     url = new_url(postgres).replace("postgres@", "postgres:hunter22@")  # this server asks nobody for it
     open_ = Target(url=new_url(postgres))
-    assert open_.by_reference(tmp_path) is open_
+    assert open_.by_reference(tmp_path) == open_
     closed = Target(url=url, settings={"lease_s": 3.0}).by_reference(tmp_path)
     assert "hunter22" not in closed.to_json()
     (kept,) = tmp_path.iterdir()
     assert kept.stat().st_mode & 0o077 == 0
-    with closed.connect() as s:
+    set_option, options = DataStreamReader.option, {}
+
+    def option(reader: DataStreamReader, name: str, value: Any) -> DataStreamReader:
+        options[name] = value
+        return set_option(reader, name, value)
+
+    monkeypatch.setattr(DataStreamReader, "option", option)
+    with closed.connect(schema="create") as s:
         s.journal.append(KEYS[0], [Event("Placed", 1)])
         assert run(url, once=True, spark=spark).events == 1
         assert s.store.pointers()[s.journal.mark(KEYS[0]).partition].offset >= 0
+    assert "file:" in options["target"]
+    assert "hunter22" not in str(options)
+    frames = [
+        strandline.pipeline.replay(spark, url),
+        spark.read.format("strandline").option("url", f"file:{kept}").load(),
+        spark.read.format("strandline").options(log=f"file:{kept}", store=f"file:{kept}").load(),
+    ]
+    for frame in frames:
+        assert [row.key for row in frame.collect()] == [KEYS[0]]
 
 
 @pytest.mark.req("RS8", "RR1", "RR3")

@@ -109,7 +109,7 @@ def replay(
     from pyspark.errors import PySparkException
 
     from strandline.pipeline import session
-    from strandline.pipeline.events import BATCH_OPTIONS, EventsSource, Selection
+    from strandline.pipeline.events import BATCH_OPTIONS, Selection, load
 
     Selection.of(chosen, BATCH_OPTIONS)
     options.connect().close()
@@ -117,8 +117,7 @@ def replay(
         note("starting Spark …")
     spark = session.start(short=True)
     try:
-        spark.dataSource.register(EventsSource)
-        spark.read.format(EventsSource.name()).options(**chosen).load().write.parquet(out)
+        load(spark, chosen).write.parquet(out)
         events = spark.read.parquet(out).count()
     except BaseException as error:
         shutil.rmtree(out, ignore_errors=True)  # half of it would look like all of it

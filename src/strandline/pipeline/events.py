@@ -7,11 +7,14 @@ offset is a timestamp per partition, so a restart goes on there.
 Options: `url`, or `log` and `store`; `entity_type`; `slices` ("0-1023"); `from`, `to` (times with a zone, inclusive and
 exclusive); batch: `tail` ("false": the store alone), `tasks` (per partition of the log); stream: `start` ("earliest" or
 "latest"), `rows_max` (per batch); `set.NAME`: a setting of `connect`.
+
+Spark prints options with its plans. So a URL with a password is refused: the option is then `file:PATH`, a file with
+the URL, or `env:NAME`, a variable that has it, on each machine that runs tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -31,9 +34,11 @@ from pyspark.sql.types import StructType
 
 from strandline.errors import InvalidInput, invalid, shown
 from strandline.journal.replay import replay_partition
-from strandline.pipeline.target import Target
+from strandline.pipeline import jvm, session
+from strandline.pipeline.target import PLACES, Target, has_password
 from strandline.rows import life_of
 from strandline.settings import SETTING_NAMES, parse_setting
+from strandline.urls import masked
 from strandline.values.events import RecordedEvent
 from strandline.values.keys import SLICES, partition_of
 
@@ -67,6 +72,12 @@ LAST = 2**63 - 1
 class EventsSource(DataSource):
     """Format `strandline`."""
 
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        for name, place in options.items():
+            if name.lower() in PLACES and has_password(place):
+                raise _option(name, "has a password, and Spark prints options", "file:PATH, env:NAME", masked(place))
+
     @classmethod
     def name(cls) -> str:
         return "strandline"
@@ -84,13 +95,25 @@ class EventsSource(DataSource):
 
 
 def replay(spark: SparkSession, url: str | None = None, **options: Any) -> DataFrame:
-    """Journals as a DataFrame; options are those of the format, `from` written `from_`, and settings of `connect`."""
-    spark.dataSource.register(EventsSource)
+    """Journals as a DataFrame; options are those of the format, `from` written `from_`, and settings of `connect`.
+
+    A URL with a password is kept in a file that only this user can read, until this process ends.
+    """
     given = {"url": url}
     for name, value in options.items():
         given[f"set.{name}" if name in SETTING_NAMES else name.rstrip("_")] = value
-    texts = {name: str(value) for name, value in given.items() if value is not None}
-    return spark.read.format(EventsSource.name()).options(**texts).load()
+    return load(spark, {name: str(value) for name, value in given.items() if value is not None})
+
+
+def load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """What the format gives for these options, in which passwords may be: Spark is told where they are."""
+    if any(has_password(options.get(name, "")) for name in PLACES):
+        given = Target(options.get("url"), options.get("log"), options.get("store"))
+        target = given.by_reference(jvm.temporary_folder())
+        session.send_files(spark, target.files)
+        options = {**options, **{name: getattr(target, name) for name in PLACES if name in options}}
+    spark.dataSource.register(EventsSource)
+    return spark.read.format(EventsSource.name()).options(**options).load()
 
 
 @dataclass(frozen=True)

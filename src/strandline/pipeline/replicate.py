@@ -155,8 +155,7 @@ class Replicator:
         self.s, self.lease = s, lease
         self._place = jvm.temporary_folder()
         self.target = target.by_reference(self._place)
-        if self.target.kept_in is not None and not session.is_local(spark.sparkContext.master):
-            spark.sparkContext.addFile(self.target.kept_in)
+        session.send_files(spark, self.target.files)
         self.spark = spark.newSession()  # settings of ours are nobody else's
         self.progress, self.stop = progress, stop
         self.actions = self.events = self.batches = 0

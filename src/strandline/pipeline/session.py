@@ -14,7 +14,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,13 @@ def runs() -> bool:
 def is_local(master: str) -> bool:
     """Whether a master keeps everything in this machine's one JVM."""
     return re.fullmatch(r"local(\[[^\]]*\])?", master) is not None
+
+
+def send_files(spark: SparkSession, files: Sequence[str]) -> None:
+    """Let tasks find these files of this machine, wherever they run."""
+    for file in files:
+        if not is_local(spark.sparkContext.master):
+            spark.sparkContext.addFile(file)
 
 
 def _pyspark() -> Any:

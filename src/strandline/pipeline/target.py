@@ -1,24 +1,40 @@
 """A target names the back-ends that a Spark task works on, and opens them where the task runs.
 
-Connections are opened in the process that uses them, after its fork, and kept from batch to batch. Options and plans of
-Spark are no place for a password: a target that has one travels as the name of a file.
+Connections are opened in the process that uses them, after its fork, and kept from batch to batch. A worker outlasts
+many jobs: what has not been used for `UNUSED_S` is closed when another target is opened.
+
+Options and plans of Spark are no place for a password: Spark prints them. So a URL that has one travels as a reference,
+`file:PATH` or `env:NAME`, and is looked up where it is used. A file may be one that Spark has taken along.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+import time
 import warnings
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from strandline.connect import Strandline, connect
+from strandline.errors import InvalidInput, invalid
 from strandline.urls import masked
 
-_OPEN: dict[tuple[int, str], Strandline] = {}
+PLACES = ("url", "log", "store")
+UNUSED_S = 60.0
+
+
+@dataclass(slots=True)
+class _Opened:
+    strandline: Strandline
+    used: float
+
+
+_OPEN: dict[tuple[int, str], _Opened] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,38 +45,49 @@ class Target:
     log: str | None = None
     store: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
-    kept_in: str | None = None
-    """The file that has all of it."""
 
     def by_reference(self, folder: Path) -> Target:
-        """The same without passwords: itself if it has none, else one that is kept in a file of this folder."""
-        if not any(place and masked(place) != place for place in (self.url, self.log, self.store)):
-            return self
-        handle, path = tempfile.mkstemp(prefix="target-", suffix=".json", dir=folder)  # for this user alone
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(self.to_json())
-        return Target(kept_in=path)
+        """The same without passwords: a URL that has one is kept in a file of this folder."""
+        url, log, store = (_kept(place, folder) if place and has_password(place) else place for place in self._places())
+        return replace(self, url=url, log=log, store=store)
+
+    @property
+    def files(self) -> list[str]:
+        """The files that it refers to."""
+        return [place.removeprefix("file:") for place in self._places() if place and place.startswith("file:")]
 
     def connect(self, **more: Any) -> Strandline:
         """A connection of the caller's own."""
-        if self.kept_in is not None:
-            return Target.from_json(_kept(Path(self.kept_in))).connect(**more)
-        return connect(self.url, log=self.log, store=self.store, **{**self.settings, **more})
+        found = self._resolved()
+        return connect(found.url, log=found.log, store=found.store, **{**self.settings, **more})
 
     def open(self) -> Strandline:
-        """The connection of this process, opened at the first call."""
-        name = os.getpid(), self.to_json()
-        if name not in _OPEN:
+        """The connection of this process to what is named, opened at the first call."""
+        found = self._resolved()
+        name, now = (os.getpid(), found.to_json()), time.monotonic()
+        opened = _OPEN.get(name)
+        if opened is None:
+            _close_unused(now)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # the driver has said what can be lost, once
-                _OPEN[name] = self.connect(schema="check")
-        return _OPEN[name]
+                opened = _OPEN[name] = _Opened(found.connect(schema="check"), now)
+        opened.used = now
+        return opened.strandline
 
     def drop(self) -> None:
         """Forget this process's connection: after an error the next call opens a new one."""
-        opened = _OPEN.pop((os.getpid(), self.to_json()), None)
-        if opened is not None:
-            opened.close()
+        with suppress(InvalidInput):  # what cannot be found was not opened
+            opened = _OPEN.pop((os.getpid(), self._resolved().to_json()), None)
+            if opened is not None:
+                opened.strandline.close()
+
+    def _resolved(self) -> Target:
+        """The same with what its references refer to."""
+        url, log, store = map(_resolved, PLACES, self._places())
+        return replace(self, url=url, log=log, store=store)
+
+    def _places(self) -> tuple[str | None, ...]:
+        return self.url, self.log, self.store
 
     def to_json(self) -> str:
         return orjson.dumps(asdict(self)).decode()
@@ -70,10 +97,52 @@ class Target:
         return cls(**orjson.loads(text))
 
 
-def _kept(path: Path) -> str:
-    """What is in a file of the driver's: on its own machine, or where Spark has put it on another."""
+def has_password(place: str) -> bool:
+    """Whether it is a URL that must not be seen."""
+    return masked(place) != place
+
+
+def _kept(place: str, folder: Path) -> str:
+    """A reference to a new file with this URL, for this user alone."""
+    handle, path = tempfile.mkstemp(prefix="url-", dir=folder)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(place)
+    return f"file:{path}"
+
+
+def _resolved(name: str, place: str | None) -> str | None:
+    """The URL that a reference refers to, here; a URL is itself."""
+    kind, _, where = (place or "").partition(":")
+    if kind == "env":
+        if where not in os.environ:
+            raise _nothing(name, place, f"set the environment variable {where} wherever Spark runs Python")
+        return os.environ[where]
+    if kind == "file":
+        try:
+            return _found(Path(where)).read_text(encoding="utf-8").strip()
+        except OSError:
+            raise _nothing(name, place, "name a file that can be read wherever Spark runs Python") from None
+    return place
+
+
+def _found(path: Path) -> Path:
+    """A file: on this machine, or where Spark has put it."""
     if not path.exists():
         from pyspark import SparkFiles
 
-        path = Path(SparkFiles.get(path.name))
-    return path.read_text(encoding="utf-8")
+        with suppress(Exception):  # Spark has put nothing anywhere
+            return Path(SparkFiles.get(path.name))
+    return path
+
+
+def _nothing(name: str, place: str | None, hint: str) -> InvalidInput:
+    allowed = "a URL, file:PATH or env:NAME"
+    return invalid("url_incomplete", name, "refers to nothing that is here", allowed=allowed, got=place, hint=hint)
+
+
+def _close_unused(now: float) -> None:
+    process = os.getpid()
+    for name, opened in list(_OPEN.items()):
+        if name[0] == process and now - opened.used >= UNUSED_S:
+            del _OPEN[name]
+            opened.strandline.close()
