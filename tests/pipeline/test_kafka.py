@@ -17,6 +17,7 @@ import strandline
 from strandline import Event, Key
 from strandline.connect import Strandline
 from strandline.pipeline.expiry import purge_expired
+from strandline.pipeline.progress import Progress
 from strandline.pipeline.replicate import run
 from strandline.servers.kafka import KafkaServer
 from strandline.testing import carry, raw_append
@@ -73,10 +74,11 @@ def test_once(s: Strandline, target: dict[str, Any], spark: SparkSession) -> Non
 def test_continuous(s: Strandline, target: dict[str, Any], spark: SparkSession) -> None:
     stop = threading.Event()
     errors: list[BaseException] = []
+    told: list[Progress] = []
 
     def pipeline() -> None:
         try:
-            run(**target, spark=spark, stop=stop, mark_idle_s=0.2)
+            run(**target, spark=spark, stop=stop, mark_idle_s=0.2, progress=told.append)
         except BaseException as error:
             errors.append(error)
 
@@ -87,13 +89,15 @@ def test_continuous(s: Strandline, target: dict[str, Any], spark: SparkSession) 
             done = s.journal.append(KEYS[0], [Event("Placed", number)], expected=number)
             s.journal.wait_replicated(done, timeout_s=DEADLINE_S)
         deadline = time.monotonic() + DEADLINE_S
-        while s.strandline() < (done.timestamp or 0):
+        while not told or told[-1].strandline < (done.timestamp or 0):
             assert time.monotonic() < deadline
             time.sleep(0.05)
     finally:
         stop.set()
         thread.join(60)
     assert errors == []
+    carried = next(n for n, progress in enumerate(told) if progress.partitions[done.partition].pointer >= done.offset)
+    assert max(progress.strandline for progress in told[carried : carried + 2]) >= (done.timestamp or 0)
     assert [event.payload for event in s.journal.read(KEYS[0])] == list(range(10))
 
 

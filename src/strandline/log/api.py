@@ -106,6 +106,12 @@ class Log(Protocol):
 class ExactLog(Log, Protocol):
     """A log that knows where it ends."""
 
+    def ends(self) -> list[Place]:
+        """Where each partition ends: its newest offset and that record's timestamp; -1 and 0 where there was none."""
+
+    def now(self) -> int:
+        """What its own clock says (µs): the one that timestamps come from, which need not be this machine's."""
+
     def ending(self, partition: int) -> AbstractContextManager[Callable[[], int]]:
         """Ask for the newest offset of a partition. Within, what is given waits for the answer, and must be called."""
 

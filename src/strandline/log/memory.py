@@ -133,6 +133,15 @@ class MemoryLog:
         with self._lock:
             return list(self._newest)
 
+    def ends(self) -> list[Place]:
+        self._check()
+        with self._lock:
+            return list(map(Place, range(self.partitions), self._newest, self._timestamps))
+
+    def now(self) -> int:
+        self._check()
+        return self._clock()
+
     @contextmanager
     def ending(self, partition: int) -> Iterator[Callable[[], int]]:
         newest = self.newest()[partition]

@@ -293,7 +293,18 @@ class PostgresLog:
         return int(newest)
 
     def newest(self) -> list[int]:
-        return [newest for _, newest in self._database.ask("bounds")]
+        return [newest for _, newest, _ in self._database.ask("bounds")]
+
+    def ends(self) -> list[Place]:
+        bounds = self._database.ask("bounds")
+        return [Place(partition, newest, timestamp) for partition, (_, newest, timestamp) in enumerate(bounds)]
+
+    def now(self) -> int:
+        if self._clock:
+            self._database.check()
+            return self._clock()
+        ((told,),) = self._database.rows("now")
+        return int(told)
 
     @contextmanager
     def ending(self, partition: int) -> Iterator[Callable[[], int]]:
@@ -301,7 +312,7 @@ class PostgresLog:
             yield lambda: int(bound()[0][1])
 
     def oldest(self) -> list[int]:
-        return [last_trimmed + 1 for last_trimmed, _ in self._database.ask("bounds")]
+        return [last_trimmed + 1 for last_trimmed, _, _ in self._database.ask("bounds")]
 
     def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
         self._database.check()

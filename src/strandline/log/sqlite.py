@@ -254,6 +254,15 @@ class SqliteLog:
         with self._database.read() as connection:
             return [newest for _, newest, _ in self._bounds(connection)]
 
+    def ends(self) -> list[Place]:
+        with self._database.read() as connection:
+            bounds = self._bounds(connection)
+        return [Place(partition, newest, timestamp) for partition, (_, newest, timestamp) in enumerate(bounds)]
+
+    def now(self) -> int:
+        self._database.check()
+        return self._clock()
+
     @contextmanager
     def ending(self, partition: int) -> Iterator[Callable[[], int]]:
         with self._database.read() as connection:

@@ -7,13 +7,14 @@ has one range if it is long, several if they are short, or if more tasks would o
 Each batch is planned from the store's pointers, which are asked for once, whatever Spark remembers: what failed is
 planned again from where it stands, once the driver no longer holds it back. So an offset is no position. It is the
 number of a batch and the ranges that were planned for it, as JSON in order of partition; where nothing is planned it
-stays the same. Nothing is kept between calls but the end that an available-now run froze.
+stays the same. Marks that are due are written first (`marks`), so that the batch carries them, too. Nothing is kept
+between calls but the end that an available-now run froze, and since when partitions need a Mark.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Container, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,9 @@ from pyspark.sql.streaming.datasource import (
 
 from strandline.pipeline.failures import crossing
 from strandline.pipeline.held import Held
+from strandline.pipeline.marks import Marker
 from strandline.pipeline.target import Target
+from strandline.rows import Pointer
 
 NAME = "strandline_log"
 SCHEMA = "partition int, start long, position long"
@@ -39,7 +42,8 @@ TASK_RECORDS = 500
 """Ranges are put into one task up to so many records."""
 
 Offset = dict[str, Any]
-"""`batch`, a number that grows; `ranges`, a list of (partition, start, position)."""
+"""`batch`, a number that grows; `ranges`, a list of (partition, start, position); `marks`, those partitions that have
+nothing but a Mark that was just written."""
 
 
 class LogSource(DataSource):
@@ -93,9 +97,10 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.ends: list[int] | None = orjson.loads(options.get("ends", "null"))
         self.slots: int | None = orjson.loads(options.get("slots", "null"))
         self.frozen: list[int] | None = None
+        self._marker: Marker | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        return {"batch": 0, "ranges": []}
+        return {"batch": 0, "ranges": [], "marks": []}
 
     @crossing
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -111,20 +116,27 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         s = self.target.open()
         now = time.monotonic()
         held = self.held.get(now)
-        positions = {
-            pointer.partition: pointer.offset + 1 for pointer in s.store.pointers() if pointer.partition not in held
-        }
-        ranges = self._planned(positions, limit)
+        pointers = s.store.pointers()
+        newest, marks = self._look(pointers)
+        ranges = self._planned(pointers, held, newest, limit)
         if not ranges and self.frozen is None:
-            after = {partition: position - 1 for partition, position in positions.items()}
-            if s.log.wait(after, min([IDLE_WAIT_S, *[until - now for until in held.values()]])):
-                ranges = self._planned(positions, limit)
+            after = {pointer.partition: pointer.offset for pointer in pointers if pointer.partition not in held}
+            until = min([now + IDLE_WAIT_S, self.marker.next_at, *held.values()])
+            if s.log.wait(after, max(0.0, until - now)):
+                newest, marks = self._look(pointers)
+                ranges = self._planned(pointers, held, newest, limit)
         if not ranges:
             return start
-        return {"batch": start["batch"] + 1, "ranges": [[r.partition, r.start, r.position] for r in ranges]}
+        places = [[range_.partition, range_.start, range_.position] for range_ in ranges]
+        return {"batch": start["batch"] + 1, "ranges": places, "marks": marks}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[LogRanges]:
-        return tasks_of([LogRange(*range_) for range_ in end["ranges"]], self.slots) if end != start else []
+        if end == start:
+            return []
+        tasks = tasks_of([LogRange(*range_) for range_ in end["ranges"]], self.slots)
+        for task in tasks:
+            task.ranges.sort(key=lambda range_: range_.partition in end["marks"])  # nobody waits for those
+        return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, LogRanges):
@@ -138,10 +150,26 @@ class LogReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self) -> list[int]:
         return [offset + 1 for offset in self.target.open().log.newest()]
 
-    def _planned(self, positions: dict[int, int], limit: ReadLimit) -> list[LogRange]:
-        """The next ranges of these partitions."""
-        newest = self.frozen or self._ends()
-        ends = {partition: newest[partition] for partition in positions}
+    @property
+    def marker(self) -> Marker:
+        s = self.target.open()
+        if self._marker is None:
+            self._marker = Marker(s.log, s.settings.mark_idle_s)
+        return self._marker
+
+    def _look(self, pointers: Sequence[Pointer]) -> tuple[list[int], list[int]]:
+        """Where each partition ends, and those that have nothing but a Mark that was just written."""
+        if self.frozen is not None:
+            return [position - 1 for position in self.frozen], []
+        seen, marks = self.marker.look(pointers)
+        return seen.newest, marks
+
+    def _planned(
+        self, pointers: Sequence[Pointer], held: Container[int], newest: Sequence[int], limit: ReadLimit
+    ) -> list[LogRange]:
+        """The next ranges of those partitions that are not held."""
+        positions = {pointer.partition: pointer.offset + 1 for pointer in pointers if pointer.partition not in held}
+        ends = {partition: newest[partition] + 1 for partition in positions}
         if not isinstance(limit, ReadAllAvailable):
             rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
             ends = _limited(positions, ends, rows, self.target.open().settings.batch_actions_max)

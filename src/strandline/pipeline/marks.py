@@ -1,20 +1,37 @@
-"""Idle marks: what keeps a partition without traffic from holding the strandline back.
+"""Marks: what keeps a partition that is idle, or whose clock is behind, from holding the strandline back.
 
-A partition gets a Mark when it has nothing unreplicated, was still for a while, and its pointer's timestamp is below
-that of the newest append, delete or purge anywhere. Marks are no movement, so a still log stops growing after one Mark
-a partition.
+A partition gets a Mark when it is below the timestamp of the newest append, delete or purge anywhere, and
+
+- has nothing unreplicated and was still for `mark_idle_s`, or
+- is more than `mark_idle_s` behind, or still below what was the newest `mark_idle_s` ago, however busy it is: after a
+  clock that was ahead, timestamps of its partition only count on, one microsecond a record.
+
+Marks are no movement, so a still log stops growing after one Mark a partition. They are written when a batch is
+planned, before its ends are looked at for good, so that they travel with what they are for. An exact log says where it
+ends and at which time. Of another the pointers tell the newest only, so its Marks come one batch later.
 """
 
 from __future__ import annotations
 
-import time
 import uuid
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, wait
+from functools import partial
+from time import monotonic
+from typing import Final, NamedTuple, cast
 
-from strandline.log.api import Draft, Log
+from strandline.errors import StrandlineError
+from strandline.log.api import Draft, ExactLog, InexactLog, Log, Recorded
 from strandline.record import encode_header
 from strandline.rows import Pointer
 from strandline.values.actions import Mark
+
+SENT_WAIT_S: Final = 1.0
+"""For as long a batch waits for the answer to Marks that a log takes in the background: others need not wait for a
+partition that takes none."""
+NEVER: Final = float("inf")
 
 
 def behind(pointers: Sequence[Pointer]) -> dict[int, int]:
@@ -23,32 +40,124 @@ def behind(pointers: Sequence[Pointer]) -> dict[int, int]:
     return {pointer.partition: moved for pointer in pointers if pointer.timestamp < moved}
 
 
-def carried(pointers: Sequence[Pointer], newest: Sequence[int]) -> set[int]:
-    """Partitions with nothing unreplicated."""
-    return {pointer.partition for pointer, end in zip(pointers, newest, strict=True) if pointer.offset >= end}
-
-
 def write(log: Log, wanted: dict[int, int]) -> None:
     """Write a Mark without key into each of these partitions."""
+    if wanted:
+        log.append(_drafts(wanted))
+
+
+def _drafts(wanted: dict[int, int]) -> list[Draft]:
     drafts = []
     for partition, at_least in sorted(wanted.items()):
         mark = Mark(None, uuid.uuid4().hex, at_least)
         drafts.append(Draft(partition, mark, encode_header(mark)))
-    if drafts:
-        log.append(drafts)
+    return drafts
 
 
-class Stillness:
-    """Which partitions have been still, and for how long: seen from outside, by their newest offsets."""
+class Seen(NamedTuple):
+    """A log as it was seen, beside the pointers: by partition its newest offset and the timestamp that it has reached,
+    and the timestamp of the newest action anywhere that was no Mark."""
 
-    def __init__(self, idle_s: float) -> None:
-        self.idle_s = idle_s
-        self._seen: dict[int, tuple[int, float]] = {}
+    newest: list[int]
+    reached: list[int]
+    moved: int
 
-    def still(self, newest: Sequence[int], now: float | None = None) -> set[int]:
-        """Partitions whose newest offset has not moved for `idle_s`."""
-        now = time.monotonic() if now is None else now
-        for partition, offset in enumerate(newest):
-            if self._seen.get(partition, (None, 0.0))[0] != offset:
-                self._seen[partition] = offset, now
-        return {partition for partition, (_, since) in self._seen.items() if now - since >= self.idle_s}
+
+def look(log: Log, pointers: Sequence[Pointer]) -> Seen:
+    if not log.exact:
+        return Seen(log.newest(), [pointer.timestamp for pointer in pointers], max(p.moved for p in pointers))
+    ends = cast(ExactLog, log).ends()
+    # What the newest record of a partition is does not show, but once it is carried; until then it counts.
+    moved = [
+        end.timestamp if end.offset > pointer.offset else pointer.moved
+        for end, pointer in zip(ends, pointers, strict=True)
+    ]
+    return Seen([end.offset for end in ends], [end.timestamp for end in ends], max(moved))
+
+
+class Marker:
+    """Looks at a log whenever a batch is planned, and writes the Marks that are due."""
+
+    def __init__(self, log: Log, idle_s: float) -> None:
+        self._log, self.idle_s = log, idle_s
+        self._still: dict[int, tuple[int, float]] = {}  # newest offset, and since when it is that
+        self._newest: deque[tuple[int, float]] = deque()  # the newest action's timestamp, and when it was first seen
+        self._sent: dict[int, Future[int | None]] = {}  # the offset of the last Mark, or None if it was not written
+        self._not_before = 0.0
+        self.next_at = NEVER
+        """When the next Mark is due, if nothing moves until then."""
+
+    def look(self, pointers: Sequence[Pointer]) -> tuple[Seen, list[int]]:
+        """The log with the Marks that were due, and the partitions of which there is nothing else to carry."""
+        seen = look(self._log, pointers)
+        now = monotonic()
+        wanted = self.due(pointers, seen, now)
+        if not wanted:
+            return seen, []
+        self._write(wanted, now)
+        alone = [partition for partition in wanted if pointers[partition].offset >= seen.newest[partition]]
+        seen = look(self._log, pointers)
+        self._remember(seen, now)
+        return seen, alone
+
+    def due(self, pointers: Sequence[Pointer], seen: Seen, now: float) -> dict[int, int]:
+        """Partitions that get a Mark now, and the timestamp that it must have."""
+        self._remember(seen, now)
+        wanted: dict[int, int] = {}
+        self.next_at = NEVER
+        if now < self._not_before:
+            return wanted
+        for partition, offset, *_ in pointers:
+            reached = seen.reached[partition]
+            if reached >= seen.moved or self._on_its_way(partition, offset):
+                continue
+            since = self._newest[bisect_right(self._newest, reached, key=lambda item: item[0])][1]
+            if offset >= seen.newest[partition]:
+                since = min(since, self._still[partition][1])
+            if now - since >= self.idle_s or seen.moved - reached > self.idle_s * 1_000_000:
+                wanted[partition] = seen.moved
+            else:
+                self.next_at = min(self.next_at, since + self.idle_s)
+        return wanted
+
+    def _remember(self, seen: Seen, now: float) -> None:
+        for partition, offset in enumerate(seen.newest):
+            if self._still.get(partition, (None, now))[0] != offset:
+                self._still[partition] = offset, now
+        if not self._newest or seen.moved > self._newest[-1][0]:
+            self._newest.append((seen.moved, now))
+        while len(self._newest) > 1 and now - self._newest[1][1] >= self.idle_s:
+            self._newest.popleft()
+
+    def _on_its_way(self, partition: int, offset: int) -> bool:
+        """Whether the last Mark of a partition is not carried yet: a further one would not come sooner."""
+        sent = self._sent.get(partition)
+        if sent is None or (sent.done() and sent.result() is None):
+            return False
+        return not sent.done() or cast(int, sent.result()) > offset
+
+    def _write(self, wanted: dict[int, int], now: float) -> None:
+        """What cannot be written now is tried again later: what can be carried is carried meanwhile."""
+        drafts = _drafts(wanted)
+        sent: dict[int, Future[int | None]] = {draft.partition: Future() for draft in drafts}
+        self._sent.update(sent)
+        if self._log.exact:
+            try:
+                answers: Sequence[Recorded | None] = self._log.append(drafts)
+            except StrandlineError:
+                answers = [None] * len(drafts)
+            for draft, answer in zip(drafts, answers, strict=True):
+                _told(sent[draft.partition], answer)
+        else:
+            for draft in drafts:
+                try:
+                    cast(InexactLog, self._log).send(draft, partial(_told, sent[draft.partition]))
+                except StrandlineError:
+                    _told(sent[draft.partition], None)
+        wait(sent.values(), SENT_WAIT_S)
+        if any(future.done() and future.result() is None for future in sent.values()):
+            self._not_before = now + self.idle_s
+
+
+def _told(sent: Future[int | None], answer: Recorded | None, _error: StrandlineError | None = None) -> None:
+    sent.set_result(answer.place.offset if answer is not None and answer.place is not None else None)

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -104,9 +104,13 @@ def run(
             with _session(spark, master) as running:
                 replicator = Replicator(s, target, running, lease, progress, stop or threading.Event())
                 replicator.run_once() if once else replicator.run()
-                return Summary(replicator.actions, replicator.events, s.strandline())
-        finally:
-            lease.release()
+                summary = Summary(replicator.actions, replicator.events, s.strandline())
+        except BaseException:
+            with suppress(StrandlineError):  # why it ended is what counts
+                lease.release()
+            raise
+        lease.release()
+        return summary
 
 
 @contextmanager
@@ -336,16 +340,11 @@ class Replicator:
     # ------------------------------------------------------------ beside the batches
 
     def _keep(self) -> None:
-        """Idle marks, trimming, and a look at the lease, while the query runs."""
-        stillness = marks.Stillness(self.s.settings.mark_idle_s)
+        """Trimming, and a look at the lease, while the query runs."""
         trimmed = time.monotonic()
         while not self.stop.wait(self.s.settings.mark_idle_s / 4):
             try:
                 self.lease.check()
-                newest = self.s.log.newest()
-                pointers = self.s.store.pointers()
-                idle = stillness.still(newest) & marks.carried(pointers, newest)
-                marks.write(self.s.log, {p: time_ for p, time_ in marks.behind(pointers).items() if p in idle})
                 if time.monotonic() - trimmed >= TRIM_EVERY_S:
                     trim(self.s.log, self.s.store, self.s.settings)
                     trimmed = time.monotonic()
@@ -358,7 +357,7 @@ class Replicator:
                     self.fatal = error
                     self._ending.set()
                     return
-                _logger.warning("marks and trimming wait: %s", error)
+                _logger.warning("trimming waits: %s", error)
 
 
 def _ended(error: Exception) -> Exception:

@@ -16,6 +16,7 @@ from strandline.log.api import ExactLog, Log
 from strandline.record import decode_header, decode_value
 from strandline.testing.clock import FakeClock
 from strandline.testing.log_contract.made import (
+    HOUR_US,
     KEY,
     PARTITIONS,
     Opened,
@@ -282,6 +283,34 @@ class ExactContract:
         log.close()
         with pytest.raises(InvalidInput) as refused, log.ending(0):
             pass
+        assert refused.value.code == "closed"
+
+    @pytest.mark.req("J92")
+    def test_it_says_at_which_time_its_partitions_end(self, opened: Opened) -> None:
+        clock = FakeClock()
+        log = cast(ExactLog, opened(partitions=PARTITIONS, clock=clock))
+        assert log.ends() == [(partition, -1, 0) for partition in range(PARTITIONS)]
+        first, last = log.append([mark_in(1), mark_in(2, at_least=clock.now + HOUR_US)])
+        clock.advance(-60)
+        for trim in (False, True):
+            if trim:
+                log.trim(2, to=0, pointer=0, keep_after=2**62)
+            assert log.ends() == [(0, -1, 0), first.place, last.place, (3, -1, 0)]
+        log.close()
+        with pytest.raises(InvalidInput) as refused:
+            log.ends()
+        assert refused.value.code == "closed"
+
+    @pytest.mark.req("J33", "RA14")
+    def test_it_tells_the_time_of_its_own_clock(self, opened: Opened) -> None:
+        clock = FakeClock()
+        log = cast(ExactLog, opened(partitions=PARTITIONS, clock=clock))
+        for _ in range(2):
+            assert log.now() == clock.now
+            clock.advance(60)
+        log.close()
+        with pytest.raises(InvalidInput) as refused:
+            log.now()
         assert refused.value.code == "closed"
 
     @pytest.mark.req("RA14", "J33")

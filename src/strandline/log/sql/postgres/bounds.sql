@@ -1,2 +1,2 @@
--- The last offset that was trimmed and the newest, of each partition.
-SELECT trimmed, newest FROM {schema}.log_partition ORDER BY partition;
+-- The last offset that was trimmed, the newest, and its timestamp, of each partition.
+SELECT trimmed, newest, timestamp FROM {schema}.log_partition ORDER BY partition;
