@@ -88,6 +88,14 @@ def test_postgres_refused(postgres_words: Words, url: str, why: str, hint: str) 
     check_refused(why, hint, url=url.format_map(postgres_words))
 
 
+@pytest.mark.req("D4")
+def test_postgres_elsewhere_is_checked_unasked(postgres_words: Words, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host elsewhere, for which the environment of libpq gives an address here."""
+    monkeypatch.setenv("PGHOSTADDR", HOST)
+    url = "postgresql://postgres@db.example:{tls}/postgres?sslrootcert={ca}&sslcert={cert}&sslkey={key}"
+    check_refused('its certificate is for "localhost", not for "db.example"', "", url=url.format_map(postgres_words))
+
+
 # ---------------------------------------------------------------- Kafka
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from confluent_kafka import TopicCollection
+from confluent_kafka import Producer, TopicCollection
 
 import strandline
 from strandline import Event, Unavailable
@@ -22,7 +22,7 @@ from strandline.log.kafka import KafkaLog
 from strandline.servers.kafka import KafkaCluster, KafkaServer
 from strandline.testing import carry
 from strandline.testing.log_contract.made import mark_in
-from tests.log.topics import RELAXED, new_name, opened
+from tests.log.topics import RELAXED, make, new_name, opened
 from tests.repeats import repeats
 from tests.servers.fixtures import started
 from tests.servers.spares import SpareKafka
@@ -101,6 +101,7 @@ def test_broker_killed(broker: KafkaServer, tmp_path: Path, times: int) -> None:
     writers = [Writer(s, str(number), careful=number % 2 == 0) for number in range(4)]
     for writer in writers:
         writer.start()
+    make(broker, beside := new_name(), {}, partitions=1)
     for _ in range(times):
         until_more(writers, BETWEEN)
         broker.kill()
@@ -109,9 +110,10 @@ def test_broker_killed(broker: KafkaServer, tmp_path: Path, times: int) -> None:
         assert isinstance(away.value, Unavailable)
         done = sum(writer.done for writer in writers)
         broker.start()
-        with closing(opened(broker, partitions=1)) as other:
-            other.append([mark_in(0)])
-        back = time.monotonic()  # for whoever comes new
+        other = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        other.produce(beside, b"it is back, for whoever comes new")
+        assert other.flush(60) == 0
+        back = time.monotonic()
         while sum(writer.done for writer in writers) == done:
             assert time.monotonic() - back < 5
             time.sleep(0.01)

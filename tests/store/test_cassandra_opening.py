@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from cassandra.protocol import ServerError
 
 import strandline
 from strandline.cassandra import Session, describe_keyspace, upgrade_keyspace
+from strandline.cassandra.address import tls_of
 from strandline.cassandra.checks import check_version, replicas_of
 from strandline.cassandra.outcomes import outcome_of
 from strandline.cassandra.schema import open_keyspace
@@ -328,6 +330,26 @@ def test_a_node_that_does_not_speak_tls(cassandra: CassandraServer) -> None:
     assert refused.value.name == "Unavailable.away"
     assert refused.value.message.endswith("this port does not speak TLS")
     assert "?tls=off" in refused.value.hint
+
+
+@pytest.mark.req("D4")
+@pytest.mark.parametrize(
+    ("place", "checked"),
+    [
+        ("localhost,127.0.0.2,[::1]/mine", False),
+        ("localhost/mine?tls=on", True),
+        ("db.example/mine", True),
+        ("localhost,db.example/mine", True),
+        ("db.example/mine?tls=off", False),
+    ],
+)
+def test_what_a_url_says_of_tls(place: str, checked: bool) -> None:
+    """Away from this machine TLS with names checked, unless the URL says otherwise."""
+    tls = tls_of(urls_of(log="memory:", store=f"cassandra://{place}").store)
+    assert (tls is not None) == checked
+    if tls is not None:
+        assert (tls.check_hostname, tls.verify_mode) == (True, ssl.CERT_REQUIRED)
+        assert tls.minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
 @pytest.mark.req("D4")
