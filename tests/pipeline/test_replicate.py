@@ -278,7 +278,7 @@ def test_what_fails_while_batches_are_planned_keeps_its_class(
     make = tempfile.mkdtemp
 
     def mkdtemp(*args: Any, **options: Any) -> str:
-        if (tmp_path / "shop").exists():
+        if options.get("prefix") == "checkpoint-" and (tmp_path / "shop").exists():
             (tmp_path / "shop").rename(tmp_path / "elsewhere")
         return make(*args, **options)
 
