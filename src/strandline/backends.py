@@ -23,7 +23,13 @@ from strandline.clock import now_us
 from strandline.errors import NO_JOURNAL, SchemaMismatch, Unsupported, invalid
 from strandline.extras import install
 from strandline.log.api import Log
-from strandline.settings import BUCKET_SIZE_DEFAULT, PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
+from strandline.settings import (
+    APPEND_IDS_KEPT_DEFAULT,
+    BUCKET_SIZE_DEFAULT,
+    PARTITIONS_DEFAULT,
+    SEGMENT_SIZE_DEFAULT,
+    Settings,
+)
 from strandline.store.api import Store, StoreSettings
 from strandline.urls import Url
 
@@ -99,6 +105,7 @@ class _Memory:
         return MemoryLog(
             partitions=settings.partitions or PARTITIONS_DEFAULT,
             segment_size=settings.segment_size or SEGMENT_SIZE_DEFAULT,
+            append_ids_kept=settings.append_ids_kept or APPEND_IDS_KEPT_DEFAULT,
             clock=clock or now_us,
         )
 
@@ -107,10 +114,12 @@ class _Memory:
 
         if log is None:
             raise SchemaMismatch("a new memory store is empty", code="no_schema", hint=NO_JOURNAL)
+        settings = _by_rules_of(log, settings)
         fixed = StoreSettings(
             log_id=log.log_id,
             partitions=log.partitions,
-            segment_size=_segment_size(settings, log) or SEGMENT_SIZE_DEFAULT,
+            segment_size=settings.segment_size or SEGMENT_SIZE_DEFAULT,
+            append_ids_kept=settings.append_ids_kept or APPEND_IDS_KEPT_DEFAULT,
             bucket_size=settings.bucket_size or BUCKET_SIZE_DEFAULT,
         )
         return MemoryStore(fixed, clock=clock or now_us)
@@ -135,7 +144,7 @@ class _Sqlite:
 
         if log is None:
             return SqliteStore.open(_path(url), settings, None, None, clock=clock or now_us)
-        settings = replace(settings, segment_size=_segment_size(settings, log))
+        settings = _by_rules_of(log, settings)
         return SqliteStore.open(_path(url), settings, log.log_id, log.partitions, clock=clock or now_us)
 
     def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
@@ -162,7 +171,7 @@ class _Postgres:
 
         if log is None:
             return PostgresStore.open(url, settings, None, None, clock=clock)
-        settings = replace(settings, segment_size=_segment_size(settings, log))
+        settings = _by_rules_of(log, settings)
         return PostgresStore.open(url, settings, log.log_id, log.partitions, clock=clock)
 
     def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
@@ -213,7 +222,7 @@ class _Cassandra:
 
         if log is None:
             return CassandraStore.open(url, settings, None, None, clock=clock or now_us)
-        settings = replace(settings, segment_size=_segment_size(settings, log))
+        settings = _by_rules_of(log, settings)
         return CassandraStore.open(url, settings, log.log_id, log.partitions, clock=clock or now_us)
 
     def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
@@ -238,10 +247,9 @@ _BACKENDS: Final[dict[str, Backend]] = {
 }
 
 
-def _segment_size(settings: Settings, log: Log) -> int | None:
-    # Where the log folds by itself both must count segments alike.
-    size: int | None = getattr(log, "segment_size", settings.segment_size)
-    return size
+def _by_rules_of(log: Log, settings: Settings) -> Settings:
+    """Settings for a store: where the log folds by itself both go by the same rules."""
+    return settings if log.rules is None else replace(settings, **log.rules._asdict())
 
 
 def _path(url: Url) -> Path:

@@ -205,13 +205,13 @@ def prepare(
     """The batch of a range, folded on these states. Pure."""
     batch = Batch(pointer=seen)
     states = dict(states)
-    times, done, segment_size = _times(range_, seen), seen.offset, settings.segment_size
+    times, done, rules = _times(range_, seen), seen.offset, settings.rules
     moved = seen.moved
     if plain.runs:
         if range_.records[0].offset <= done:  # some of them are there: look at each
             left = plain.records
         else:
-            left = add_plain(batch, plain, times, states, segment_size)
+            left = add_plain(batch, plain, times, states, rules)
             moved = max([moved, *[cut.timestamp for cut in batch.cuts]])
         if left:
             decoded = sorted([*decoded, *decode(left, settings.partitions)[0]], key=lambda item: item.record.offset)
@@ -232,7 +232,7 @@ def prepare(
         moved, key = max(moved, timestamp), action.key
         place = make(Place, (partition, offset, timestamp))
         before = states.get(key)
-        state, effect = fold(before, action, place, segment_size)
+        state, effect = fold(before, action, place, rules)
         if life is not None:
             check_numbers(record, before, state, effect)
         if state is before:

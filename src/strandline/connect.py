@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 from strandline.backends import backend_of
 from strandline.clock import now_us
 from strandline.errors import SchemaMismatch, Unsupported
+from strandline.fold import Rules
 from strandline.journal.journal import Journal
 from strandline.journal.status import Status, status_of, strandline_of
 from strandline.log.api import Log
@@ -164,16 +165,16 @@ def _check_pair(log: Log, store: Store, urls: Urls | None) -> None:
             stored=stored.partitions,
             given=log.partitions,
         )
-    segment_size = getattr(log, "segment_size", stored.segment_size)
-    if stored.segment_size != segment_size:
-        raise SchemaMismatch(
-            f"segment_size: the store has {stored.segment_size}, the log {segment_size}",
-            code="setting",
-            hint="give the store's own log",
-            setting="segment_size",
-            stored=stored.segment_size,
-            given=segment_size,
-        )
+    for name, kept, given in zip(Rules._fields, stored.rules, log.rules or stored.rules, strict=True):
+        if kept != given:
+            raise SchemaMismatch(
+                f"{name}: the store has {kept}, the log {given}",
+                code="setting",
+                hint="give the store's own log",
+                setting=name,
+                stored=kept,
+                given=given,
+            )
     for pointer, newest in zip(store.pointers(), log.newest(), strict=True):
         if newest < pointer.offset:
             raise SchemaMismatch(

@@ -29,8 +29,16 @@ from strandline.values.heads import SEQ_NR_MAX, Ended, Head, Remembered, State
 from strandline.values.tuples import make
 
 FOLD_VERSION: Final = 1
-GIVEN_IDS_MAX: Final = 32
 EMPTY_SEGMENTS_MAX: Final = 100
+
+
+class Rules(NamedTuple):
+    """What creation fixed of the fold: the same for everyone who folds the actions of a log."""
+
+    segment_size: int
+    """That of new heads; existing ones keep their own."""
+    append_ids_kept: int
+    """How many ids that callers gave a head remembers."""
 
 
 class PassedOver(NamedTuple):
@@ -79,20 +87,20 @@ PASSED_OVER: Final = PassedOver()
 Effect = PassedOver | EventsAppended | Duplicate | Refused | EventsDeleted | LifePurged | None
 
 
-def fold(state: State, action: Action, place: Place, segment_size: int) -> tuple[State, Effect]:
-    """Apply one action. `segment_size` is that of new heads; existing ones keep their own."""
+def fold(state: State, action: Action, place: Place, rules: Rules) -> tuple[State, Effect]:
+    """Apply one action."""
     if state is not None and place.offset <= state.offset:
         return state, PASSED_OVER
     if isinstance(action, Append):
-        return _append(state, action, place, segment_size)
+        return _append(state, action, place, rules)
     if isinstance(action, Mark):
         return state, None
     if isinstance(action, Delete):
-        return _delete(state, action, place, segment_size)
+        return _delete(state, action, place, rules)
     return _purge(state, action, place)
 
 
-def _append(state: State, action: Append, place: Place, segment_size: int) -> tuple[State, Effect]:
+def _append(state: State, action: Append, place: Place, rules: Rules) -> tuple[State, Effect]:
     # Taken apart at once: asking a named tuple for each of its fields takes longer than all the rest.
     _, events, append_id, id_given, digest, first, expected, new_expiry_us, _ = action
     partition, offset, timestamp = place
@@ -103,7 +111,7 @@ def _append(state: State, action: Append, place: Place, segment_size: int) -> tu
             same = answer.digest == digest
             return state, Duplicate(answer, life) if same else Refused("append_id_reused", seq_nr)
     else:
-        life = state.life + 1 if state else 1
+        life, segment_size = state.life + 1 if state else 1, rules.segment_size
         seq_nr, delete_to, prev, created, archive_to, given, generated = 0, 0, 0, timestamp, 0, (), None
         expire_after_us = None
     if expected is not None and expected != seq_nr:
@@ -122,7 +130,7 @@ def _append(state: State, action: Append, place: Place, segment_size: int) -> tu
         return state, Refused("seq_nr_range", seq_nr)
     accepted = make(Remembered, (append_id, digest, first, end, offset, timestamp))
     if id_given:
-        given = (*given, accepted)[-GIVEN_IDS_MAX:]
+        given = (*given, accepted)[-rules.append_ids_kept :]
     else:
         generated = accepted
     if new_expiry_us != KEEP_EXPIRY:
@@ -154,13 +162,14 @@ def extended(head: Head, ids: tuple[bytes, ...], digest: str, place: Place) -> H
     ))  # fmt: skip
 
 
-def _delete(state: State, action: Delete, place: Place, segment_size: int) -> tuple[State, Effect]:
+def _delete(state: State, action: Delete, place: Place, rules: Rules) -> tuple[State, Effect]:
     head = state if isinstance(state, Head) else None
     if action.life is not None and (head is None or head.life != action.life):
         return state, None
     if head is None:
         life = state.life + 1 if state else 1
-        return _new_head(place, life=life, seq_nr=action.to, delete_to=action.to, segment_size=segment_size), None
+        new = _new_head(place, life=life, seq_nr=action.to, delete_to=action.to, segment_size=rules.segment_size)
+        return new, None
     delete_to = max(head.delete_to, min(action.to, head.seq_nr))
     moved = head._replace(
         delete_to=delete_to, removed_to=delete_to, partition=place.partition, offset=place.offset,

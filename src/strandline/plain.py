@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from strandline.errors import SchemaMismatch
-from strandline.fold import EventsAppended, extended, fold, segment_of
+from strandline.fold import EventsAppended, Rules, extended, fold, segment_of
 from strandline.record import (
     HEADER_OPENED,
     HEADER_SIGNED_AT,
@@ -220,7 +220,7 @@ _said = lru_cache(maxsize=8)(_Said)
 
 
 def add_plain(
-    batch: Batch, plain: Plain, times: Sequence[int], states: dict[str, State], segment_size: int
+    batch: Batch, plain: Plain, times: Sequence[int], states: dict[str, State], rules: Rules
 ) -> Sequence[Record]:
     """Add the cuts of plain appends to a batch, and bring states up to date; the records that must go one by one.
 
@@ -232,7 +232,7 @@ def add_plain(
     rows: list[int] = []
     cuts: list[tuple[Cut, int]] = []
     for key, start, end in plain.runs:
-        folded = _folded(plain, key, start, end, clock, states.get(key), segment_size)
+        folded = _folded(plain, key, start, end, clock, states.get(key), rules)
         if folded is None:
             left += plain.records[start:end]
             continue
@@ -318,13 +318,13 @@ def _segments(first: int, count: int, size: int) -> list[int]:
 
 
 def _folded(
-    plain: Plain, key: str, start: int, end: int, clock: Sequence[int], state: State, segment_size: int
+    plain: Plain, key: str, start: int, end: int, clock: Sequence[int], state: State, rules: Rules
 ) -> tuple[Head, EventsAppended] | None:
     """The head after a run, and what came of its first append; None if it must go one by one."""
     partition, offset, _, _, header, _, _, _, _ = plain.records[start]
     events, digest = (plain.events[start],), _digest(header).decode()
     action = make(Append, (key, events, plain.ids[start].hex(), False, digest, None, None, KEEP_EXPIRY, None))
-    head, effect = fold(state, action, make(Place, (partition, offset, clock[start])), segment_size)
+    head, effect = fold(state, action, make(Place, (partition, offset, clock[start])), rules)
     if not (isinstance(effect, EventsAppended) and isinstance(head, Head)):
         return None
     if end - start > 1:

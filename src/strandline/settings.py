@@ -13,7 +13,7 @@ from strandline.errors import InvalidInput, shown
 
 MIB = 2**20
 # What creation fixes where nothing is given.
-PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, BUCKET_SIZE_DEFAULT = 8, 10_000, "hour"
+PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, APPEND_IDS_KEPT_DEFAULT, BUCKET_SIZE_DEFAULT = 8, 10_000, 32, "hour"
 SECONDS_MAX = 9_000_000_000_000
 """More microseconds would not fit into 64 bits."""
 
@@ -39,6 +39,8 @@ class Settings:
     """Fixed at creation; 8 where nothing is given."""
     segment_size: int | None = _within(None, 2, 1_000_000, kind=int)
     """Fixed at creation; 10000 where nothing is given."""
+    append_ids_kept: int | None = _within(None, 1, 256, kind=int)
+    """Fixed at creation; 32 where nothing is given. So many of a key's last appends with an id are remembered."""
     bucket_size: str | None = field(default=None, metadata={"allowed": ("minute", "hour", "day")})
     """Fixed at creation; hour where nothing is given."""
     schema: str = _one_of("create", "create", "check")

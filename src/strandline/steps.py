@@ -17,6 +17,8 @@ from importlib.resources import files
 from typing import Literal, NamedTuple
 
 from strandline.errors import SchemaMismatch
+from strandline.fold import FOLD_VERSION, Rules
+from strandline.settings import APPEND_IDS_KEPT_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
 
 Kind = Literal["log", "store", "work"]
 REMEDY_UPGRADE = "strandline schema upgrade"
@@ -105,6 +107,33 @@ def _mismatch(kind: Kind, wrong: str, done: Sequence[StepDone], known: Sequence[
         known=list(known),
         remedy=remedy,
     )
+
+
+def rules_to_fix(settings: Settings) -> dict[str, str]:
+    """What a new log or store keeps of the fold."""
+    return {
+        "segment_size": str(settings.segment_size or SEGMENT_SIZE_DEFAULT),
+        "append_ids_kept": str(settings.append_ids_kept or APPEND_IDS_KEPT_DEFAULT),
+        "fold_version": str(FOLD_VERSION),
+    }
+
+
+def rules_in(texts: Mapping[str, str], settings: Settings) -> Rules:
+    """What it keeps. `SchemaMismatch` for another fold, or other settings than these."""
+    version = int(texts["fold_version"])
+    if version != FOLD_VERSION:
+        raise SchemaMismatch(
+            f"it was written with fold {version}; this program has fold {FOLD_VERSION}",
+            code="fold_version",
+            hint="use the strandline that wrote it",
+            stored=version,
+            given=FOLD_VERSION,
+        )
+    # One that was made before this could be set keeps so many as then.
+    rules = Rules(int(texts["segment_size"]), int(texts.get("append_ids_kept", APPEND_IDS_KEPT_DEFAULT)))
+    check_fixed("segment_size", rules.segment_size, settings.segment_size)
+    check_fixed("append_ids_kept", rules.append_ids_kept, settings.append_ids_kept)
+    return rules
 
 
 def check_fixed(name: str, stored: object, given: object) -> None:

@@ -10,7 +10,6 @@ import pytest
 from strandline import fold as fold_module
 from strandline.fold import (
     EMPTY_SEGMENTS_MAX,
-    GIVEN_IDS_MAX,
     PASSED_OVER,
     Duplicate,
     Effect,
@@ -18,6 +17,7 @@ from strandline.fold import (
     EventsDeleted,
     LifePurged,
     Refused,
+    Rules,
     fold,
     segment_of,
 )
@@ -26,9 +26,10 @@ from strandline.values.heads import SEQ_NR_MAX, Ended, Head, Remembered, State
 
 OFFSET = 50
 NOW = Place(partition=3, offset=60, timestamp=6_000)
-SIZE = 10
+SIZE, KEPT = 10, 32
 OTHER_SIZE = 4
 """The segment size that the store has by now: heads keep the one they were made with."""
+RULES = Rules(SIZE, KEPT)
 
 LAST_GIVEN = Remembered("id-5", "content", 4, 5, OFFSET, 5_000)
 LAST_GENERATED = Remembered("made-3", "content", 3, 3, 30, 3_000)
@@ -272,7 +273,7 @@ TABLE = {
 @pytest.mark.req("J36", "J39", "J40", "J45", "J46", "J47", "J101")
 @pytest.mark.parametrize("row", TABLE.values(), ids=TABLE.keys())
 def test_the_table(row: Row) -> None:
-    state, effect = fold(row.state, row.action, NOW, OTHER_SIZE)
+    state, effect = fold(row.state, row.action, NOW, Rules(OTHER_SIZE, KEPT))
     assert effect == row.effect
     assert type(effect) is type(row.effect)
     if isinstance(row.changes, Ended):
@@ -311,41 +312,42 @@ ACTIONS = {
 @pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS.keys())
 @pytest.mark.parametrize("state", [s for s in STATES.values() if s], ids=[n for n, s in STATES.items() if s])
 def test_what_a_state_has_in_it_is_passed_over(state: State, action: Action, offset: int) -> None:
-    assert fold(state, action, Place(3, offset, 9_000), SIZE) == (state, PASSED_OVER)
-    assert fold(state, action, Place(3, OFFSET + 1, 9_000), SIZE)[1] != PASSED_OVER
+    assert fold(state, action, Place(3, offset, 9_000), RULES) == (state, PASSED_OVER)
+    assert fold(state, action, Place(3, OFFSET + 1, 9_000), RULES)[1] != PASSED_OVER
 
 
-def applied(*actions: Action, size: int = SIZE) -> tuple[State, list[Effect]]:
+def applied(*actions: Action, size: int = SIZE, kept: int = KEPT) -> tuple[State, list[Effect]]:
     """The state after these actions on a new key, and their effects."""
     state: State = None
     effects = []
     for offset, action in enumerate(actions):
-        state, effect = fold(state, action, Place(0, offset, 1_000 + offset), size)
+        state, effect = fold(state, action, Place(0, offset, 1_000 + offset), Rules(size, kept))
         effects.append(effect)
     return state, effects
 
 
 @pytest.mark.req("J22", "J39")
-def test_a_head_remembers_32_given_ids_and_one_generated() -> None:
-    given = [append(append_id=f"given-{n}") for n in range(GIVEN_IDS_MAX + 1)]
+@pytest.mark.parametrize("kept", [1, 2, 32, 256])
+def test_a_head_remembers_so_many_given_ids_and_one_generated(kept: int) -> None:
+    given = [append(append_id=f"given-{n}") for n in range(kept + 1)]
     made = [append(append_id=f"made-{n}", id_given=False) for n in range(3)]
-    state, _ = applied(*given, *made)
-    assert GIVEN_IDS_MAX == 32
+    state, _ = applied(*given, *made, kept=kept)
+    last = kept + 4
     assert isinstance(state, Head)
-    assert [answer.append_id for answer in state.given] == [f"given-{n}" for n in range(1, 33)]
+    assert [answer.append_id for answer in state.given] == [f"given-{n}" for n in range(1, kept + 1)]
     assert state.generated is not None
-    assert state.generated == Remembered("made-2", "content", 36, 36, 35, 1_035)
+    assert state.generated == Remembered("made-2", "content", last, last, last - 1, 1_000 + last - 1)
 
-    later = Place(0, 1_000, 9_000)
+    later, rules = Place(0, 1_000, 9_000), Rules(SIZE, kept)
     for action in (*given[1:], made[-1]):
-        assert isinstance(fold(state, action, later, SIZE)[1], Duplicate)
+        assert isinstance(fold(state, action, later, rules)[1], Duplicate)
     for forgotten in (given[0], *made[:-1]):  # judged anew
-        assert fold(state, forgotten, later, SIZE)[1] == EventsAppended(37, 37, 36, 1)
-        assert fold(state, forgotten._replace(expected=35), later, SIZE)[1] == Refused("expected", 36)
+        assert fold(state, forgotten, later, rules)[1] == EventsAppended(last + 1, last + 1, last, 1)
+        assert fold(state, forgotten._replace(expected=last - 1), later, rules)[1] == Refused("expected", last)
     # What was forgotten and came again is the youngest now.
-    again, _ = fold(state, given[0], later, SIZE)
+    again, _ = fold(state, given[0], later, rules)
     assert isinstance(again, Head)
-    assert [answer.append_id for answer in again.given] == [*(f"given-{n}" for n in range(2, 33)), "given-0"]
+    assert [answer.append_id for answer in again.given] == [*(f"given-{n}" for n in range(2, kept + 1)), "given-0"]
 
 
 @pytest.mark.req("J39")
@@ -402,8 +404,8 @@ def test_a_gap_is_measured_by_the_heads_own_segments() -> None:
     large, _ = applied(append(), size=1_000)
     far = append(append_id="far", first=250)
     for size in (2, 1_000):  # what the store says by now does not matter
-        assert fold(small, far, NOW, size)[1] == Refused("seq_nr_range", 1)
-        assert fold(large, far, NOW, size)[1] == EventsAppended(250, 250, 1, 1)
+        assert fold(small, far, NOW, Rules(size, KEPT))[1] == Refused("seq_nr_range", 1)
+        assert fold(large, far, NOW, Rules(size, KEPT))[1] == EventsAppended(250, 250, 1, 1)
 
 
 @pytest.mark.req("J12")

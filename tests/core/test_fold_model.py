@@ -17,6 +17,7 @@ from strandline.fold import (
     LifePurged,
     PassedOver,
     Refused,
+    Rules,
     fold,
 )
 from strandline.rows import head_columns, head_of
@@ -144,10 +145,10 @@ class Folded:
     def apply(self, step: Step) -> Effect:
         key = step.action.key
         if key is None:  # concerns no key
-            state, effect = fold(None, step.action, step.place, self.size)
+            state, effect = fold(None, step.action, step.place, Rules(self.size, 32))
             assert state is None
             return effect
-        self.states[key], effect = fold(self.states[key], step.action, step.place, self.size)
+        self.states[key], effect = fold(self.states[key], step.action, step.place, Rules(self.size, 32))
         rows = self.rows[key]
         if isinstance(effect, EventsAppended):
             before = effect.prev
@@ -225,7 +226,10 @@ def test_the_same_actions_give_the_same_states(script: bytes) -> None:
         assert one.apply(step) == other.apply(step)
         assert one.states == other.states
         if step.action.key is not None:  # the state that went in was not touched
-            assert fold(before[step.action.key], step.action, step.place, run.size)[0] == one.states[step.action.key]
+            assert (
+                fold(before[step.action.key], step.action, step.place, Rules(run.size, 32))[0]
+                == one.states[step.action.key]
+            )
 
 
 def test_the_scripts_reach_every_answer() -> None:

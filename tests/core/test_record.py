@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from strandline.errors import SchemaMismatch
-from strandline.fold import fold
+from strandline.fold import Rules, fold
 from strandline.record import (
     VALUE_BYTES_MAX,
     BadHeader,
@@ -44,6 +44,7 @@ from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.payloads import BYTES, JSON
 from tests.repeats import examples
 
+RULES = Rules(10, 32)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NAME = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
 KEYS = st.builds("{}|{}".format, NAME.filter(lambda text: "|" not in text), NAME)
@@ -154,8 +155,8 @@ def test_headers_alone_decide(before: Action, action: Action) -> None:
     places = [Place(0, 1, 1_000), Place(0, 2, 2_000)]
     told, read = None, None
     for one, place in zip([before, action], places, strict=True):
-        told, effect = fold(told, one, place, 10)
-        read, same = fold(read, decode_header(encode_header(one)), place, 10)
+        told, effect = fold(told, one, place, RULES)
+        read, same = fold(read, decode_header(encode_header(one)), place, RULES)
         assert same == effect
     assert read == told
 
@@ -343,7 +344,7 @@ def test_a_right_checksum_proves_no_form(action: Action, changed: dict[str, Any]
     except (BadHeader, SchemaMismatch):
         return
     assert decode_header(encode_header(found)) == found
-    fold(None, found, Place(0, 1, 1_000), 10)
+    fold(None, found, Place(0, 1, 1_000), RULES)
 
 
 def _read(header: bytes) -> object:

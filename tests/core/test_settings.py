@@ -24,6 +24,7 @@ KIB, GIB = 2**10, 2**30
 WHOLE = {
     "partitions": (None, 1, 1024),
     "segment_size": (None, 2, 1_000_000),
+    "append_ids_kept": (None, 1, 256),
     "group_actions_max": (1000, 1, 10_000),
     "group_bytes_max": (16 * MIB, 1, 64 * MIB),
     "read_page": (2000, 1, 10_000),
@@ -53,7 +54,7 @@ SWITCHES = {"accept_power_loss": False, "heads_cache": True}
 KNOWN = {**WHOLE, **SECONDS, **CHOICES, **SWITCHES}
 LATER = set(
     """
-    append_ids_kept handler_timeout_s allow_adhoc_groups tag_batch_rows_max tag_batch_bytes_max tag_flush_interval_s
+    handler_timeout_s allow_adhoc_groups tag_batch_rows_max tag_batch_bytes_max tag_flush_interval_s
     """.split()
 )
 
@@ -109,11 +110,8 @@ def test_the_defaults_are_those_of_the_specification() -> None:
             default = getattr(defaults, name)
             assert default == KNOWN[name][0]  # type: ignore[index]
             assert default is None or default == number(written)
-    assert (specified()["partitions"], specified()["segment_size"], specified()["bucket_size"]) == (
-        "8",
-        "10000",
-        "hour",
-    )
+    fixed = [specified()[name] for name in ("partitions", "segment_size", "append_ids_kept", "bucket_size")]
+    assert fixed == ["8", "10000", "32", "hour"]
     assert (defaults.schema, defaults.accept_power_loss) == ("create", False)
     assert Settings.of({}) == defaults
 
@@ -124,7 +122,7 @@ def test_the_bounds_are_those_of_the_specification() -> None:
     size = r"(\d+(?: [KMG]iB)?)"
     listed = re.findall(rf"`(\w+)`[^|]*\|[^|]*\| {size}\.\.{size} \|", text)
     bounds = {name: (number(least), number(most)) for name, least, most in listed if name not in LATER}
-    of_journal = [*list(WHOLE)[:10], "heads_cache_wait_s", "heads_cache_idle_s"]
+    of_journal = [*list(WHOLE)[:11], "heads_cache_wait_s", "heads_cache_idle_s"]
     assert bounds == {name: {**WHOLE, **SECONDS}[name][1:] for name in of_journal}
 
 

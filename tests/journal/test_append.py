@@ -20,7 +20,18 @@ from uuid import uuid4
 import pytest
 
 import strandline
-from strandline import KEEP, Appended, Event, InvalidInput, Key, Marked, SeqNrConflict, Unavailable, Unsupported
+from strandline import (
+    KEEP,
+    Appended,
+    Event,
+    InvalidInput,
+    Key,
+    Marked,
+    SchemaMismatch,
+    SeqNrConflict,
+    Unavailable,
+    Unsupported,
+)
 from strandline.connect import Strandline
 from strandline.journal import verdict
 from strandline.journal.checks import append_draft
@@ -35,6 +46,7 @@ from strandline.store.memory import MemoryStore
 from strandline.testing import carry
 from strandline.testing.faults import Faults, fail
 from strandline.values.actions import Place
+from strandline.values.heads import Head
 from tests.journal.worlds import BACKENDS, KEY, events, needs_exact, numbered, paired, seq_nrs, world
 
 spawned = multiprocessing.get_context("spawn")
@@ -251,6 +263,55 @@ def test_mark_and_wait_replicated(s: Strandline) -> None:
         with pytest.raises(InvalidInput) as refused:
             s.journal.wait_replicated(foreign, timeout_s=0)  # type: ignore[arg-type]
         assert refused.value.name == "InvalidInput.offset_foreign"
+
+
+@pytest.mark.req("J22", "J39", "J36")
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kept", [1, 3, 40])
+def test_so_many_append_ids_are_remembered(backend: str, kept: int, tmp_path: Path) -> None:
+    """Before and after they are carried; an older one is judged anew, and `expected` guards it."""
+    with world(backend, tmp_path, partitions=1, append_ids_kept=kept) as s:
+        ids = [uuid4() for _ in range(kept + 1)]
+        for number, append_id in enumerate(ids, 1):
+            assert s.journal.append(KEY, events(number), append_id=append_id).first == number
+            s.journal.append("order|7", events(number))
+        for _ in range(2):
+            for number, append_id in [*enumerate(ids, 1)][1:]:
+                again = s.journal.append(KEY, events(number), append_id=append_id, expected=0)
+                assert (again.duplicate, again.first) == (True, number)
+            with pytest.raises(SeqNrConflict):
+                s.journal.append(KEY, events(1), append_id=ids[0], expected=0)
+            carry(s)
+        forgotten = s.journal.append(KEY, events(1), append_id=ids[0])
+        assert (forgotten.duplicate, forgotten.first) == (False, kept + 2)
+        carry(s)
+        _, state = s.store.look(str(KEY), 0)
+        assert isinstance(state, Head)
+        assert [answer.append_id for answer in state.given] == [given.hex for given in [*ids[2:], ids[0]]]
+        assert seq_nrs(s.journal.read(KEY)) == [*range(1, kept + 3)]
+
+
+@pytest.mark.req("J111", "J22", "U5")
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_how_many_append_ids_are_remembered_is_fixed_at_creation(backend: str, tmp_path: Path) -> None:
+    with world(backend, tmp_path, append_ids_kept=2) as s:
+        first = s.journal.append(KEY, events(1), append_id=uuid4())
+    with pytest.raises(SchemaMismatch) as refused, world(backend, tmp_path, append_ids_kept=3):
+        pass
+    assert refused.value.name == "SchemaMismatch.setting"
+    assert (refused.value.setting, refused.value.stored, refused.value.given) == ("append_ids_kept", 2, 3)
+    with world(backend, tmp_path) as s:
+        assert s.store.settings.append_ids_kept == 2
+        assert s.journal.append(KEY, events(2), expected=first.last).first == 2
+
+
+@pytest.mark.req("J111", "J27")
+def test_a_log_and_a_store_that_fold_by_other_rules_are_no_pair() -> None:
+    log = MemoryLog(partitions=1, append_ids_kept=5)
+    with pytest.raises(SchemaMismatch) as refused:
+        paired(log, MemoryStore(StoreSettings(log.log_id, 1, 10_000, append_ids_kept=6)))
+    assert refused.value.name == "SchemaMismatch.setting"
+    assert (refused.value.setting, refused.value.stored, refused.value.given) == ("append_ids_kept", 6, 5)
 
 
 # ---------------------------------------------------------------- the group commit

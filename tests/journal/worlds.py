@@ -57,11 +57,17 @@ def last_write_wins(*, partitions: int = 1, segment_size: int = 10_000, **settin
 
 
 def inexact(
-    *, partitions: int = 1, segment_size: int = 10_000, clock: Callable[[], int] = now_us, **settings: Any
+    *,
+    partitions: int = 1,
+    segment_size: int = 10_000,
+    append_ids_kept: int = 32,
+    clock: Callable[[], int] = now_us,
+    **settings: Any,
 ) -> Strandline:
     """A log that does not fold, as Kafka, with a store in memory."""
-    log = InexactMemoryLog(partitions=partitions, segment_size=segment_size, clock=clock)
-    store: Store = MemoryStore(StoreSettings(log.log_id, partitions, segment_size), clock=clock)
+    log = InexactMemoryLog(partitions=partitions, clock=clock)
+    fixed = StoreSettings(log.log_id, partitions, segment_size, append_ids_kept)
+    store: Store = MemoryStore(fixed, clock=clock)
     return Strandline(log, store, Settings.of(settings), clock=clock)
 
 

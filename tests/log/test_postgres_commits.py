@@ -149,7 +149,7 @@ def test_groups_of_many_processes_are_what_the_fold_makes_of_the_log(url: str, l
         assert [record.timestamp for record in records] == sorted({record.timestamp for record in records})
         for record in records:
             key, action = record.key or "", decode_header(record.header)
-            state, effect = fold(states.get(key), action, Place(*record[:3]), log.segment_size)
+            state, effect = fold(states.get(key), action, Place(*record[:3]), log.rules)
             assert isinstance(effect, EventsAppended)
             assert (effect.first, effect.last) == (record.first, record.last)
             states[key] = state

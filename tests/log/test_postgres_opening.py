@@ -434,7 +434,8 @@ def test_somebody_elses_tables_are_left_alone(url: str) -> None:
 
 @pytest.mark.req("J111", "U5")
 @pytest.mark.parametrize(
-    ("setting", "stored", "given"), [("partitions", 4, 8), ("segment_size", 100, 10), ("bucket_size", "day", "hour")]
+    ("setting", "stored", "given"),
+    [("partitions", 4, 8), ("segment_size", 100, 10), ("append_ids_kept", 256, 32), ("bucket_size", "day", "hour")],
 )
 def test_what_creation_fixed(url: str, setting: str, stored: Any, given: Any) -> None:
     settings: dict[str, Any] = {setting: stored}

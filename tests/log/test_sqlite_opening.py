@@ -392,6 +392,7 @@ def test_steps_are_recorded_by_name_and_the_version_with_them(path: Path) -> Non
     [
         ({"partitions": 4}, "setting", {"setting": "partitions", "stored": 8, "given": 4}),
         ({"segment_size": 5}, "setting", {"setting": "segment_size", "stored": 10_000, "given": 5}),
+        ({"append_ids_kept": 31}, "setting", {"setting": "append_ids_kept", "stored": 32, "given": 31}),
     ],
 )
 def test_other_settings_than_those_of_creation_are_refused(path: Path, given: Any, code: str, facts: Any) -> None:
@@ -400,7 +401,7 @@ def test_other_settings_than_those_of_creation_are_refused(path: Path, given: An
     error = refusal(lambda: SqliteLog(path, settings=Settings(**given)))
     assert (type(error), error.code, error.facts) == (SchemaMismatch, code, facts)
     assert path.read_bytes() == before
-    SqliteLog(path, settings=Settings(partitions=8, segment_size=10_000)).close()
+    SqliteLog(path, settings=Settings(partitions=8, segment_size=10_000, append_ids_kept=32)).close()
 
 
 @pytest.mark.req("J23")

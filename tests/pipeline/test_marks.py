@@ -45,7 +45,7 @@ class World:
     def __init__(self, kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.wall, self.time = FakeClock(), 1000.0
         self.log = (MemoryLog if kind == "exact" else InexactMemoryLog)(partitions=PARTITIONS, clock=self.wall)
-        fixed = StoreSettings(self.log.log_id, PARTITIONS, self.log.segment_size)
+        fixed = StoreSettings(self.log.log_id, PARTITIONS, 10_000)
         self.s = Strandline(self.log, MemoryStore(fixed, clock=self.wall), Settings(mark_idle_s=IDLE_S))
         self.lease = self.s.store.take_lease("test")
         self.reader = LogReader({"target": "{}", "held": Held.create(folder, PARTITIONS).path})

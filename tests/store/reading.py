@@ -6,7 +6,7 @@ Written from the text, on `look` and `page` alone, so that a store can be judged
 from __future__ import annotations
 
 from strandline.carry import decode
-from strandline.fold import EventsAppended, fold
+from strandline.fold import EventsAppended, Rules, fold
 from strandline.store.api import Store
 from strandline.testing.tape import Tape
 from strandline.values.actions import Place
@@ -51,7 +51,8 @@ def _fold(
     for record, action, _reason in decoded:
         if action is None:
             continue
-        state, effect = fold(state, action, Place(record.partition, record.offset, record.timestamp), segment_size)
+        place = Place(record.partition, record.offset, record.timestamp)
+        state, effect = fold(state, action, place, Rules(segment_size, 32))
         if isinstance(effect, EventsAppended):
             prev = effect.prev
             for seq_nr in range(effect.first, effect.last + 1):

@@ -67,6 +67,7 @@ def keyspaces(url: Url) -> dict[str, str]:
     [
         ({"partitions": 4}, "setting", {"setting": "partitions", "stored": 1, "given": 4}),
         ({"segment_size": 4}, "setting", {"setting": "segment_size", "stored": 3, "given": 4}),
+        ({"append_ids_kept": 4}, "setting", {"setting": "append_ids_kept", "stored": 32, "given": 4}),
         ({"bucket_size": "day"}, "setting", {"setting": "bucket_size", "stored": "hour", "given": "day"}),
         ({"log_id": "other"}, "log_replaced", {"stored": "tape", "given": "other"}),
     ],

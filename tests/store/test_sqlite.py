@@ -13,6 +13,7 @@ import pytest
 from strandline.errors import Corrupt, SchemaMismatch
 from strandline.settings import Settings
 from strandline.store import sqlite
+from strandline.store.api import StoreSettings
 from strandline.store.memory import MemoryStore
 from strandline.store.sqlite import SqliteStore
 from strandline.testing.store_contract import settings_of
@@ -47,6 +48,7 @@ def store(path: Path) -> Iterator[SqliteStore]:
     [
         ({"partitions": 4}, "setting", {"setting": "partitions", "stored": 1, "given": 4}),
         ({"segment_size": 4}, "setting", {"setting": "segment_size", "stored": 3, "given": 4}),
+        ({"append_ids_kept": 4}, "setting", {"setting": "append_ids_kept", "stored": 32, "given": 4}),
         ({"bucket_size": "day"}, "setting", {"setting": "bucket_size", "stored": "hour", "given": "day"}),
         ({"log_id": "other"}, "log_replaced", {"stored": "tape", "given": "other"}),
     ],
@@ -78,7 +80,7 @@ def test_what_is_left_out_is_as_it_was_created(path: Path) -> None:
     made = SqliteStore.open(path, Settings(segment_size=7, bucket_size="day"), "tape", 5)
     made.close()
     again = SqliteStore.open(path, Settings(), None, None)
-    assert again.settings == made.settings == settings_of(5, 7).__class__("tape", 5, 7, 1024, "day", 1)
+    assert again.settings == made.settings == StoreSettings("tape", 5, 7, bucket_size="day")
     assert len(again.pointers()) == 5
     again.close()
 

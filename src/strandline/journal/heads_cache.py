@@ -25,7 +25,7 @@ from threading import Event, Lock, Thread
 from typing import Final, NamedTuple
 
 from strandline.errors import SchemaMismatch, StrandlineError
-from strandline.fold import Effect, fold
+from strandline.fold import Effect, Rules, fold
 from strandline.log.api import Follower, InexactLog, Page
 from strandline.log.refusals import trimmed
 from strandline.record import BadHeader, Record, decode_header, is_mark, time_of
@@ -184,10 +184,8 @@ class _Following:
         try:
             pointers = self._store.pointers()
             after = [pointer.offset for pointer in pointers]
-            keys_max, segment_size = self._settings.heads_cache_keys_max, self._store.settings.segment_size
-            self._partitions = [
-                _Partition(pointer, after, self._wanted, keys_max, segment_size) for pointer in pointers
-            ]
+            keys_max, rules = self._settings.heads_cache_keys_max, self._store.settings.rules
+            self._partitions = [_Partition(pointer, after, self._wanted, keys_max, rules) for pointer in pointers]
             follower = self._log.follow(after, self._own)
             try:
                 self._started.set()
@@ -270,7 +268,7 @@ class _Actions:
             del column[:count]
         return size
 
-    def fold(self, key: str, partition: int, state: State, count: int, segment_size: int) -> bool:
+    def fold(self, key: str, partition: int, state: State, count: int, rules: Rules) -> bool:
         """Fold the first `count`; whether that could be done."""
         if state is not self.base and state != self.base:
             # Equal states stand for equal pasts: what was folded on one holds for the other, wherever the pointer is.
@@ -282,7 +280,7 @@ class _Actions:
                 action = decode_header(self.headers[index])
                 if action.key == key:
                     place = Place(partition, self.offsets[index], self.timestamps[index])
-                    after, effect = fold(before, action, place, segment_size)
+                    after, effect = fold(before, action, place, rules)
             except BadHeader:
                 pass
             except SchemaMismatch:
@@ -298,14 +296,14 @@ class _Partition:
     `after` has, for each partition, the last offset that was looked at; `wanted` is set while somebody waits.
     """
 
-    def __init__(self, pointer: Pointer, after: list[int], wanted: Event, keys_max: int, segment_size: int) -> None:
+    def __init__(self, pointer: Pointer, after: list[int], wanted: Event, keys_max: int, rules: Rules) -> None:
         self.lock = Lock()
         self.keys: dict[str, _Actions] = {}  # by their last action, oldest first
         self.held: Counter[int] = Counter()
         self._number, self._after, self._wanted = pointer.partition, after, wanted
         self._position, self._timestamp = pointer.offset + 1, pointer.timestamp
         self._absent_after = pointer.offset
-        self._keys_max, self._free, self._segment_size = keys_max, keys_max * BYTES_A_KEY, segment_size
+        self._keys_max, self._free, self._rules = keys_max, keys_max * BYTES_A_KEY, rules
         self._own: dict[int, Record] = {}
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._ended = False
@@ -420,7 +418,7 @@ class _Partition:
         first, count = bisect_right(actions.offsets, after), bisect_right(actions.offsets, to)
         if first == count:
             return Known(None, None, None, state)
-        if not actions.fold(key, self._number, state, count, self._segment_size):
+        if not actions.fold(key, self._number, state, count, self._rules):
             return None
         return Known(
             Place(self._number, actions.offsets[first], actions.timestamps[first]),

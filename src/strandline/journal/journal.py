@@ -70,9 +70,10 @@ class Journal:
 
         `expected`: only if the head's seq_nr is this (0: no journal yet), else `SeqNrConflict.expected`. `first`: the
         number of the first event, above all given so far. `append_id`: a UUID; the same append again gets the first
-        answer. `expire_after`: the journal is purged so long after its last append (None: never; left out: as before).
-        `headers`: text to text, for the whole append. `numbers`: whether to wait for the numbers where the log does not
-        give them itself.
+        answer, as long as it is one of the key's last `append_ids_kept` appends with an id (32, fixed at creation). An
+        older one is taken for a new append: give `expected` too, which guards however late it comes. `expire_after`:
+        the journal is purged so long after its last append (None: never; left out: as before). `headers`: text to text,
+        for the whole append. `numbers`: whether to wait for the numbers where the log does not give them itself.
 
             journal.append("order|42", [Event("Placed", {"total": 12})], expected=0)
         """

@@ -251,7 +251,7 @@ class Judge:
     def _read(self, key: str, seen: Seen, recorded: Recorded, deadline: float) -> Recorded:
         pointer, state = seen
         to = recorded.place.offset if recorded.place is not None else -1
-        tail = Tail(key, state, self._store.settings.segment_size, to=0, bytes_max=0)
+        tail = Tail(key, state, self._store.settings.rules, to=0, bytes_max=0)
         cursor = Cursor(self._log, pointer.partition, pointer.offset, pointer.timestamp)
         while cursor.offset < to and time.monotonic() < deadline:
             tail.add(cursor.read(to=to, limit=self._settings.read_page, bytes_max=PAGE_BYTES, key=key, values=False))

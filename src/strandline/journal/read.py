@@ -93,7 +93,7 @@ class Reader:
 
     def __init__(self, log: Log, store: Readable, settings: Settings, heads: HeadsCache | None = None) -> None:
         self.log, self.store, self.settings = log, store, settings
-        self.segment_size = store.settings.segment_size
+        self.rules = store.settings.rules
         self._heads = heads
 
     def _ending(self, key: str, partition: int) -> AbstractContextManager[Callable[[], int]]:
@@ -146,7 +146,7 @@ class Reader:
         raise journal_changed(key)
 
     def _tail(self, key: str, state: State, from_: int, to: int) -> Tail:
-        return Tail(key, state, self.segment_size, from_=from_, to=to, bytes_max=self.settings.tail_buffer_bytes)
+        return Tail(key, state, self.rules, from_=from_, to=to, bytes_max=self.settings.tail_buffer_bytes)
 
     def _search(self, key: str, state: State, cursor: Cursor, mark: int, from_: int, to: int) -> Tail:
         tail = self._tail(key, state, from_, to)
@@ -263,7 +263,7 @@ class Reading:
                 if error.code != "trimmed":
                     raise
                 break
-            tail = Tail(key, state, reader.segment_size, from_=self._wanted, to=end, bytes_max=SEQ_NR_MAX)
+            tail = Tail(key, state, reader.rules, from_=self._wanted, to=end, bytes_max=SEQ_NR_MAX)
             tail.add(records)
             state = tail.state
             yield self._wanted_of(tail)

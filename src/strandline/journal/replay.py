@@ -84,7 +84,7 @@ class Tails:
         if self.full and key in self._records:
             return self._reader.plan(key, mark=self._mark)
         _, state = self._reader.store.look(key, self._partition)
-        tail = Tail(key, state, self._reader.segment_size, bytes_max=SEQ_NR_MAX)
+        tail = Tail(key, state, self._reader.rules, bytes_max=SEQ_NR_MAX)
         tail.add(self._records.pop(key, ()))
         return plan(key, self._partition, self._mark, state, tail)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from strandline.fold import Effect, EventsAppended, LifePurged, fold
+from strandline.fold import Effect, EventsAppended, LifePurged, Rules, fold
 from strandline.numbering import action_left, check_numbers
 from strandline.record import BadHeader, BadValue, Content, Record, decode_header, read_contents
 from strandline.rows import DAMAGED_FORMS, damaged_contents, event_cells, life_of
@@ -90,13 +90,13 @@ class Tail:
     """
 
     __slots__ = (
-        "_bytes_max", "_free", "_from", "_key", "_segment_size", "_to", "effect", "events", "place", "resume", "state",
+        "_bytes_max", "_free", "_from", "_key", "_rules", "_to", "effect", "events", "place", "resume", "state",
     )  # fmt: skip
 
     def __init__(
-        self, key: str, state: State, segment_size: int, *, from_: int = 1, to: int = SEQ_NR_MAX, bytes_max: int
+        self, key: str, state: State, rules: Rules, *, from_: int = 1, to: int = SEQ_NR_MAX, bytes_max: int
     ) -> None:
-        self._key, self._segment_size = key, segment_size
+        self._key, self._rules = key, rules
         self._from, self._to = from_, to
         self._bytes_max = self._free = bytes_max
         self.state = state
@@ -111,7 +111,7 @@ class Tail:
         Of one whose header is broken, what the log wrote beside it is folded.
         `SchemaMismatch.version` for one of a newer version: nobody here can say what it means.
         """
-        key, state, segment_size = self._key, self.state, self._segment_size
+        key, state, rules = self._key, self.state, self._rules
         for record in records:
             partition, offset, timestamp, whose, header, value, life, _, _ = record
             if whose != key:
@@ -128,7 +128,7 @@ class Tail:
                     continue
             place = self.place = make(Place, (partition, offset, timestamp))
             before = state
-            state, effect = fold(before, action, place, segment_size)
+            state, effect = fold(before, action, place, rules)
             self.effect = effect
             if life is not None:
                 check_numbers(record, before, state, effect)

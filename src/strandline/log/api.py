@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from strandline.errors import StrandlineError
-from strandline.fold import Effect
+from strandline.fold import Effect, Rules
 from strandline.record import Record
 from strandline.values.actions import Action, Place
 from strandline.values.heads import State
@@ -58,6 +58,10 @@ class Log(Protocol):
     partitions: int
     exact: bool
     """Whether `newest` can stand for a Mark, drafts are folded, and timestamps of records are final."""
+
+    @property
+    def rules(self) -> Rules | None:
+        """What it folds drafts by, fixed at its creation; None if it does not fold."""
 
     def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
         """Record drafts, of any partitions, in their order, in one commit; one answer each, in the same order.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import NamedTuple
 
-from strandline.fold import Duplicate, Refused, fold
+from strandline.fold import Duplicate, Refused, Rules, fold
 from strandline.log.api import Draft, Recorded
 from strandline.numbering import numbers_of
 from strandline.record import Record
@@ -35,7 +35,7 @@ def fold_drafts(
     state_of: Callable[[str], State],
     ends: MutableMapping[int, End],
     clock: Callable[[], int],
-    segment_size: int,
+    rules: Rules,
 ) -> Folded:
     """Fold drafts in their order. The ends of their partitions move on in `ends`."""
     answers: list[Recorded] = []
@@ -52,7 +52,7 @@ def fold_drafts(
         life = first = last = None
         if key is not None:
             before = changed[key] if key in changed else state_of(key)
-            state, effect = fold(before, action, place, segment_size)
+            state, effect = fold(before, action, place, rules)
             if isinstance(effect, (Refused, Duplicate)):
                 answers.append(Recorded(None, True, effect, state))
                 continue

@@ -69,6 +69,7 @@ class KafkaLog:
     """A partitioned log of actions in a topic. Any number of threads and processes may use it."""
 
     exact = False
+    rules = None
 
     def __init__(
         self,

@@ -11,12 +11,12 @@ from uuid import uuid4
 
 from strandline import forks
 from strandline.clock import now_us
-from strandline.fold import Duplicate, Refused, fold
+from strandline.fold import Duplicate, Refused, Rules, fold
 from strandline.log.api import Draft, Page, Recorded
 from strandline.log.refusals import check_trim, closed, trimmed, used_after_fork
 from strandline.numbering import numbers_of
 from strandline.record import Record
-from strandline.settings import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT
+from strandline.settings import APPEND_IDS_KEPT_DEFAULT, PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT
 from strandline.values.actions import Mark, Place
 from strandline.values.heads import Ended, State
 from strandline.values.keys import key_digest
@@ -34,12 +34,13 @@ class MemoryLog:
         *,
         partitions: int = PARTITIONS_DEFAULT,
         segment_size: int = SEGMENT_SIZE_DEFAULT,
+        append_ids_kept: int = APPEND_IDS_KEPT_DEFAULT,
         clock: Callable[[], int] = now_us,
         log_id: str | None = None,
     ) -> None:
         self.log_id = log_id or uuid4().hex
         self.partitions = partitions
-        self.segment_size = segment_size
+        self._rules = Rules(segment_size, append_ids_kept)
         self._clock = clock
         self._generation = forks.generation
         self._closed = False
@@ -51,6 +52,10 @@ class MemoryLog:
         self._timestamps = [0] * partitions
         self._heads: dict[str, State] = {}
         self._ended: dict[bytes, Ended] = {}
+
+    @property
+    def rules(self) -> Rules | None:
+        return self._rules
 
     def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
         self._check()
@@ -68,7 +73,7 @@ class MemoryLog:
             self._store(Record(*place, None, header, value))
             return Recorded(place, True)
         before = self._heads.get(key) or self._ended.get(key_digest(key))
-        state, effect = fold(before, action, place, self.segment_size)
+        state, effect = fold(before, action, place, self._rules)
         if isinstance(effect, (Refused, Duplicate)):
             return Recorded(None, True, effect, state)
         self._store(Record(*place, key, header, value, *numbers_of(before, state, effect)))

@@ -23,19 +23,18 @@ from typing import Final
 from uuid import uuid4
 
 from strandline.errors import Corrupt, Unavailable
-from strandline.fold import FOLD_VERSION
 from strandline.log.api import Draft, Page, Recorded
 from strandline.log.folding import End, fold_drafts
 from strandline.log.recent import Left, Recent
-from strandline.log.refusals import check_fold_version, check_holes, check_trim, hole, last_older, trimmed
+from strandline.log.refusals import check_holes, check_trim, hole, last_older, trimmed
 from strandline.log.states import state_in, state_text
 from strandline.log.waiting import Arrivals
 from strandline.postgres import Transaction, open_database
 from strandline.postgres.bell import Bell
 from strandline.postgres.binary import Binary, bigint, bigints, blobs, boolean, integer, integers, text, texts
 from strandline.record import Record
-from strandline.settings import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
-from strandline.steps import check_fixed
+from strandline.settings import PARTITIONS_DEFAULT, Settings
+from strandline.steps import check_fixed, rules_in, rules_to_fix
 from strandline.urls import Url
 from strandline.values.actions import Place
 from strandline.values.heads import State
@@ -72,8 +71,7 @@ class PostgresLog:
         fixed = {
             "log_id": uuid4().hex,
             "partitions": str(partitions),
-            "segment_size": str(settings.segment_size or SEGMENT_SIZE_DEFAULT),
-            "fold_version": str(FOLD_VERSION),
+            **rules_to_fix(settings),
         }
         self._database = open_database(
             url, kind="log", package=PACKAGE, settings=settings, fixed=fixed, create=create, advisory=advisory,
@@ -86,10 +84,8 @@ class PostgresLog:
             fixed = self._database.fixed
             self.log_id = fixed["log_id"]
             self.partitions = int(fixed["partitions"])
-            self.segment_size = int(fixed["segment_size"])
             check_fixed("partitions", self.partitions, settings.partitions)
-            check_fixed("segment_size", self.segment_size, settings.segment_size)
-            check_fold_version(int(fixed["fold_version"]))
+            self.rules = rules_in(fixed, settings)
         except BaseException:
             self._database.close()
             raise
@@ -126,7 +122,7 @@ class PostgresLog:
             starts = dict(ends)
             states = {**known, **_states(transaction, digests)}
             clock = self._clock or (lambda: now)
-            answers, records, changed = fold_drafts(drafts, states.get, ends, clock, self.segment_size)
+            answers, records, changed = fold_drafts(drafts, states.get, ends, clock, self.rules)
         except BaseException:
             transaction.undo()
             raise
@@ -149,7 +145,7 @@ class PostgresLog:
         ends = dict(starts)
         now = self._recent.now_us()
         clock = self._clock or (lambda: now)
-        answers, records, changed = fold_drafts(drafts, known.get, ends, clock, self.segment_size)
+        answers, records, changed = fold_drafts(drafts, known.get, ends, clock, self.rules)
         if not records:
             return None  # a refusal must rest on what is there, not on what was
         # A Mark may ask for a time that is far ahead; what the clock said counts.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from strandline.errors import InvalidInput, MissingEvent, NotFound, SchemaMismatch, Unsupported, invalid
-from strandline.fold import FOLD_VERSION
+from strandline.errors import InvalidInput, MissingEvent, NotFound, Unsupported, invalid
 from strandline.record import Record
 
 
@@ -74,18 +73,6 @@ def hole(partition: int, first: int, last: int) -> MissingEvent:
         first=first,
         last=last,
     )
-
-
-def check_fold_version(stored: int) -> None:
-    """A log that folds by itself is used only by programs with the same fold."""
-    if stored != FOLD_VERSION:
-        raise SchemaMismatch(
-            f"this log was folded by version {stored}; this program has version {FOLD_VERSION}",
-            code="fold_version",
-            hint="use the strandline that wrote it, or a newer one",
-            stored=stored,
-            known=FOLD_VERSION,
-        )
 
 
 def last_older(timestamp_at: Callable[[int], int], low: int, high: int, keep_after: int) -> int:

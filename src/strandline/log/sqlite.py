@@ -23,9 +23,9 @@ import apsw
 from strandline.cautions import caution
 from strandline.clock import now_us
 from strandline.errors import Corrupt
-from strandline.fold import FOLD_VERSION, Duplicate, Effect, Refused, fold
+from strandline.fold import Duplicate, Effect, Refused, fold
 from strandline.log.api import Draft, Page, Recorded
-from strandline.log.refusals import check_fold_version, check_holes, check_trim, last_older, trimmed
+from strandline.log.refusals import check_holes, check_trim, last_older, trimmed
 from strandline.log.sqlite_heads import (
     ROWS_A_STATEMENT,
     On,
@@ -40,9 +40,9 @@ from strandline.log.sqlite_heads import (
 from strandline.log.waiting import Arrivals
 from strandline.numbering import numbers_of
 from strandline.record import Record
-from strandline.settings import PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
+from strandline.settings import PARTITIONS_DEFAULT, Settings
 from strandline.sqlite import open_database, upgrade_database
-from strandline.steps import check_fixed
+from strandline.steps import check_fixed, rules_in, rules_to_fix
 from strandline.values.actions import Mark, Place
 from strandline.values.heads import Head, State
 from strandline.values.tuples import make
@@ -73,8 +73,7 @@ class SqliteLog:
         fixed = {
             "log_id": uuid4().hex,
             "partitions": str(settings.partitions or PARTITIONS_DEFAULT),
-            "segment_size": str(settings.segment_size or SEGMENT_SIZE_DEFAULT),
-            "fold_version": str(FOLD_VERSION),
+            **rules_to_fix(settings),
         }
         self._database = open_database(
             path, kind="log", package=_PACKAGE, settings=settings, fixed=fixed, clock=clock, create=create, vfs=vfs
@@ -88,10 +87,8 @@ class SqliteLog:
             fixed = self._database.fixed
             self.log_id = fixed["log_id"]
             self.partitions = int(fixed["partitions"])
-            self.segment_size = int(fixed["segment_size"])
             check_fixed("partitions", self.partitions, settings.partitions)
-            check_fixed("segment_size", self.segment_size, settings.segment_size)
-            check_fold_version(int(fixed["fold_version"]))
+            self.rules = rules_in(fixed, settings)
             self._verify_tail()
             if settings.accept_power_loss:
                 _warn_power_loss(self._database.path)
@@ -149,7 +146,7 @@ class SqliteLog:
 
     def _fold(self, drafts: Sequence[Draft]) -> tuple[list[Recorded], list[tuple[Any, ...]], dict[str, int]]:
         """Answers, rows to insert, and the keys that changed, each with the seq of the last action that did it."""
-        known, ends, clock, segment_size, seq = self._heads.known, self._ends, self._clock, self.segment_size, self._seq
+        known, ends, clock, rules, seq = self._heads.known, self._ends, self._clock, self.rules, self._seq
         answers: list[Recorded] = []
         rows_: list[tuple[Any, ...]] = []
         changed: dict[str, int] = {}
@@ -167,7 +164,7 @@ class SqliteLog:
             if key is not None:
                 entry = known[key]
                 hash_ = entry.hash
-                state, effect = fold(entry.state, action, place, segment_size)
+                state, effect = fold(entry.state, action, place, rules)
                 if isinstance(effect, (Refused, Duplicate)):
                     answers.append(Recorded(None, True, effect, state))
                     continue

@@ -12,7 +12,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from strandline.fold import Rules
 from strandline.rows import Batch, Pointer, QuarantineRow
+from strandline.settings import APPEND_IDS_KEPT_DEFAULT
 from strandline.values.events import EventRow
 from strandline.values.heads import Head, State
 
@@ -29,9 +31,14 @@ class StoreSettings:
     log_id: str
     partitions: int
     segment_size: int
+    append_ids_kept: int = APPEND_IDS_KEPT_DEFAULT
     slices: int = 1024
     bucket_size: str = "hour"
-    fold_version: int = 1
+
+    @property
+    def rules(self) -> Rules:
+        """What the fold goes by."""
+        return Rules(self.segment_size, self.append_ids_kept)
 
 
 class SnapshotRow(NamedTuple):

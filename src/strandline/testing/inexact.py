@@ -21,6 +21,10 @@ class InexactMemoryLog(MemoryLog):
     exact = False
     _told: tuple[Callable[[Record], None], ...] = ()
 
+    @property
+    def rules(self) -> None:
+        return None
+
     def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
         return [self._recorded(draft) for draft in drafts]
 

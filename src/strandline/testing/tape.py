@@ -10,9 +10,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from strandline.carry import Range, carry, decode
-from strandline.fold import fold
+from strandline.fold import Rules, fold
 from strandline.record import Content, Record, content_digest, encode_header, encode_value
 from strandline.resolve import resolve_marked
+from strandline.settings import APPEND_IDS_KEPT_DEFAULT
 from strandline.store.api import CarryMark, Store, StoreSettings
 from strandline.values.actions import KEEP_EXPIRY, Action, Append, Delete, Mark, Place, Purge
 from strandline.values.heads import State
@@ -95,11 +96,12 @@ class Tape:
 
     def state(self, key: str, segment_size: int, *, on: State = None, after: int = -1) -> State:
         """What the fold makes of the key's actions after an offset."""
+        rules = Rules(segment_size, APPEND_IDS_KEPT_DEFAULT)
         past = self.records[key_partition(key, self.partitions)]
         decoded, _ = decode([record for record in past if record.key == key], self.partitions)
         for record, action, _reason in decoded:
             if action is not None and record.offset > after:
-                on, _effect = fold(on, action, Place(record.partition, record.offset, record.timestamp), segment_size)
+                on, _effect = fold(on, action, Place(record.partition, record.offset, record.timestamp), rules)
         return on
 
     def carry(

@@ -79,6 +79,7 @@ class AppendingContract:
     def test_states_are_those_of_the_fold(self, opened: Opened) -> None:
         """Random actions: every answer, and what is recorded, is what a plain fold over the records gives."""
         log = opened(partitions=PARTITIONS, segment_size=3)
+        assert log.rules is not None
         chance = random.Random(7)
         keys = [f"order|{index}" for index in range(6)]
         answers: list[tuple[str, Recorded]] = []
@@ -102,7 +103,7 @@ class AppendingContract:
             for record in everything(log, partition):
                 action = decode_header(record.header)
                 key = str(action.key)
-                states[key], effect = fold(states.get(key), action, Place(*record[:3]), 3)
+                states[key], effect = fold(states.get(key), action, Place(*record[:3]), log.rules)
                 assert not isinstance(effect, (Refused, Duplicate))
                 if isinstance(effect, EventsAppended):
                     assert (record.life, record.first, record.last) == (effect.life, effect.first, effect.last)
