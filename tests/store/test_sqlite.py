@@ -99,7 +99,7 @@ def test_an_empty_place_is_refused_where_nothing_may_be_created(path: Path) -> N
     "statement",
     [
         "DELETE FROM schema_step WHERE name = '006_ended'",
-        "INSERT INTO schema_step (name) VALUES ('999_of_a_newer_program')",
+        "INSERT INTO schema_step (name, additive) VALUES ('999_of_a_newer_program', 0)",
         "ALTER TABLE snapshot DROP COLUMN form",
         "ALTER TABLE journal ADD COLUMN more TEXT",
         "DROP TABLE ended",
