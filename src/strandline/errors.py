@@ -199,6 +199,14 @@ def shown(value: object, limit: int = 100) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def text_of(error: BaseException) -> str:
+    """What an error says; nothing if it cannot: one of a library may ask a process for it that is gone."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 (whatever became of it)
+        return ""
+
+
 def counted(number: int, noun: str) -> str:
     """`1 broker`, `3 brokers`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"

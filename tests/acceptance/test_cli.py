@@ -406,6 +406,23 @@ def test_bug_is_one_line_unless_a_traceback_is_asked_for(url: str, monkeypatch: 
     assert "Traceback" in call("head", KEY, "--url", url, env={"STRANDLINE_TRACEBACK": "1"}).err
 
 
+def test_bug_that_cannot_say_what_it_is(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of a library may ask something else for its text, which may be gone."""
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ConnectionError("nobody there")
+
+    def head(*_: object) -> None:
+        raise Mute
+
+    monkeypatch.setattr(strandline.Journal, "head", head)
+    appended(url)
+    answer = call("head", KEY, "--url", url)
+    assert answer.code == 1
+    assert answer.err.splitlines()[0] == "error: this is a bug: Mute"
+
+
 # ---------------------------------------------------------------- where, and settings
 
 

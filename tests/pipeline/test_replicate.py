@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tempfile
 import threading
 import time
@@ -17,7 +19,7 @@ import strandline
 from strandline import Event
 from strandline.clock import now_us
 from strandline.connect import Strandline
-from strandline.errors import LeaseHeld, MissingEvent, SchemaMismatch, StrandlineError, Unsupported
+from strandline.errors import LeaseHeld, MissingEvent, SchemaMismatch, StrandlineError, Unavailable, Unsupported
 from strandline.pipeline import purge_expired, quarantine
 from strandline.pipeline.progress import Progress
 from strandline.pipeline.replicate import run
@@ -375,3 +377,45 @@ def test_a_pipeline_whose_log_went_says_so_and_ends(url: str, s: Strandline, spa
     running.end()
     assert getattr(running.error, "name", "") == "Unavailable.away"
     assert "log.db was removed or replaced" in str(running.error)
+
+
+@pytest.mark.req("RS8", "J84")
+@pytest.mark.parametrize("full", [2, 100], ids=["for a moment", "for good"])
+def test_a_temporary_folder_that_is_full(
+    url: str, s: Strandline, spark: Any, monkeypatch: pytest.MonkeyPatch, full: int
+) -> None:
+    """A query cannot be started: that is tried again, and then said in our words."""
+    make, tries = tempfile.mkdtemp, 0
+
+    def mkdtemp(**named: Any) -> str:
+        nonlocal tries
+        tries += named["prefix"] == "checkpoint-"
+        if named["prefix"] == "checkpoint-" and tries <= full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return make(**named)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
+    monkeypatch.setattr("strandline.pipeline.replicate.BACK_OFF_S", 0.01)
+    s.journal.append("order|1", [Event("Placed", 1)])
+    if full == 2:
+        assert run(url, once=True, spark=spark).events == 1
+        return
+    with pytest.raises(Unavailable) as caught:
+        run(url, once=True, spark=spark)
+    assert caught.value.name == "Unavailable.no_space"
+    assert s.store.lease_holder() is None
+
+
+@pytest.mark.req("J84")
+def test_a_query_that_spark_cannot_start(url: str, s: Strandline, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = tempfile.mkdtemp
+    monkeypatch.setattr(
+        tempfile, "mkdtemp", lambda **named: "/dev/null/x" if named["prefix"] == "checkpoint-" else make(**named)
+    )
+    monkeypatch.setattr("strandline.pipeline.replicate.BACK_OFF_S", 0.01)
+    s.journal.append("order|1", [Event("Placed", 1)])
+    with pytest.raises(Unavailable) as caught:
+        run(url, once=True, spark=spark)
+    assert caught.value.name == "Unavailable.away"
+    assert caught.value.message.startswith("Spark ended the query: ")
+    assert "\n" not in caught.value.message

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from strandline.cli.masking import masked
 from strandline.cli.output import plain, printable
-from strandline.errors import InvalidInput, StrandlineError, Unavailable, shown
+from strandline.errors import InvalidInput, StrandlineError, Unavailable, shown, text_of
 
 EXIT_BUG = 1
 EXIT_INTERRUPTED = 130
@@ -126,7 +126,7 @@ def report(error: StrandlineError, *, as_json: bool) -> int:
 
 def report_bug(error: BaseException, *, as_json: bool) -> int:
     """Say that we failed, without a traceback unless one is asked for."""
-    what = shown(f"{type(error).__name__}: {error}", 300)
+    what = shown(": ".join(filter(None, (type(error).__name__, text_of(error)))), 300)
     hint = f"run it again with {TRACEBACK}=1 and report what it prints"
     if os.environ.get(TRACEBACK, "") not in ("", "0"):
         _write(masked("".join(traceback.format_exception(error)).rstrip("\n")))

@@ -13,6 +13,7 @@ pointers in the store; the query's checkpoint is a temporary folder that nobody 
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from strandline.connect import Strandline
-from strandline.errors import LeaseLost, StrandlineError, Unavailable, Unsupported
+from strandline.errors import LeaseLost, StrandlineError, Unavailable, Unsupported, text_of
 from strandline.journal.retention import trim
 from strandline.pipeline import jvm, log_source, marks, session
 from strandline.pipeline.failures import crossed, from_text
@@ -221,8 +222,13 @@ class Replicator:
         self._ending.clear()
         self._broken_by: Exception | None = None
         before = self.batches
-        folder = tempfile.mkdtemp(prefix="checkpoint-", dir=self._place)
-        query = self._start(folder, ends)
+        try:
+            folder = tempfile.mkdtemp(prefix="checkpoint-", dir=self._place)
+            query = self._start(folder, ends)
+        except Exception as failed:
+            if not isinstance(failed, (OSError, *session.spark_errors())):
+                raise
+            return self._broke(_of_spark(failed), broken, patient=ends is None)
         while query.isActive and not self.stop.is_set() and not self._ending.is_set():
             self._ending.wait(LOOK_S)
         ended_itself = not query.isActive
@@ -234,7 +240,7 @@ class Replicator:
         error = query.exception() if ended_itself else None
         if error is None:
             return 0
-        why = self._broken_by or crossed(str(error)) or SparkBroke(_last_words(error))
+        why = self._broken_by or _of_spark(error)
         return self._broke(why, broken if self.batches == before else 0, patient=ends is None)
 
     def _start(self, folder: str, ends: list[int] | None) -> StreamingQuery:
@@ -272,7 +278,7 @@ class Replicator:
         except Exception as error:  # noqa: BLE001 - Spark's own errors are pages long, and it chokes on them
             if self._ending.is_set() or self.stop.is_set():
                 return
-            self._broken_by = SparkBroke(_last_words(error))
+            self._broken_by = _of_spark(error)
             raise self._broken_by from None
         try:
             self._take(results)
@@ -370,10 +376,22 @@ def _ended(error: Exception) -> Exception:
     )
 
 
-def _last_words(error: object) -> str:
+def _of_spark(error: Exception) -> Exception:
+    """What broke a query, in our words: an error that crossed Spark, no space, or Spark's own."""
+    text = text_of(error)
+    if os.strerror(errno.ENOSPC) in text:
+        return Unavailable(
+            "Spark has no space for its temporary files",
+            code="no_space",
+            hint=f"free some space in {tempfile.gettempdir()}, or set TMPDIR to a folder with more",
+        )
+    return crossed(text) or SparkBroke(_last_words(text) or type(error).__name__)
+
+
+def _last_words(text: str) -> str:
     """What an error of Spark's says, in one line: where Python failed inside, what Python said last."""
-    lines = str(error).strip().splitlines() or [""]
-    if "Traceback (most recent call last):" in str(error):
+    lines = text.strip().splitlines() or [""]
+    if "Traceback (most recent call last):" in text:
         lines = [line for line in lines if _SAID.match(line)][-1:] or lines
     return lines[0][:300]
 

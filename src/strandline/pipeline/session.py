@@ -87,6 +87,14 @@ def is_local(master: str) -> bool:
     return re.fullmatch(r"local(\[[^\]]*\])?", master) is not None
 
 
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What a call of Spark may raise."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    return Py4JError, PySparkException
+
+
 def send_files(spark: SparkSession, files: Sequence[str]) -> None:
     """Let tasks find these files of this machine, wherever they run."""
     for file in files:
