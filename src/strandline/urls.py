@@ -150,7 +150,8 @@ def _parse(field_: str, url: object, schemes: tuple[str, ...]) -> Url:
     scheme = OTHER_NAMES.get(scheme.lower(), scheme.lower())
     if not colon or scheme not in SCHEMES:
         near = difflib.get_close_matches(scheme, SCHEMES, n=1)
-        hint = f"did you mean {near[0]}:…?" if near else ""
+        here = f"did you mean sqlite:{shown(url)}?" if url and not colon else ""
+        hint = f"did you mean {near[0]}:…?" if near else here
         raise invalid(
             "url_scheme", field_, "unknown scheme", allowed=_known(field_), got=masked(url), hint=hint, known=SCHEMES
         )

@@ -31,6 +31,11 @@ def test_line() -> None:
     line = progress_line(batch(), NOW)
     assert line == "batch 1: 1,200 events in 0.4 s (3,000/s), lag 50 actions, strandline 0.8 s ago, quarantine 3"
     assert "never carried" in progress_line(batch(strandline=0), NOW)
+    for strandline in (0, NOW - 52_000_000):  # nothing waits: for how long nothing happened is no news
+        carried = Progress(2, 0, 0, 0.6, (PartitionProgress(0, 99, 99, 0),), strandline, 0)
+        assert progress_line(carried, NOW).endswith("lag 0 actions, strandline up to date, quarantine 0")
+    lost = Progress(2, 0, 0, 0.6, (PartitionProgress(0, 9, 99, 0, "lost"),), NOW, 0)
+    assert "up to date" not in progress_line(lost, NOW)
     assert progress_line(batch(error="disk\x1b[2J"), NOW).endswith("\n  partition 1 fails: disk\\x1b[2J")
 
 

@@ -142,6 +142,36 @@ def test_an_option_before_the_command(argv: list[str]) -> None:
     assert call("pipeline", *argv).err.splitlines()[1].startswith("hint: ")
 
 
+@pytest.mark.parametrize(
+    ("argv", "said", "hint"),
+    [
+        (["help"], "command: unknown", "see `strandline --help`"),
+        (["pipeline", "help"], "command: unknown", "see `strandline pipeline --help`"),
+        (
+            ["status", "sqlite:orders"],
+            "strandline status: got unexpected extra argument",
+            "a journal is named by --url",
+        ),
+        (["status", "--url"], "--url: requires an argument", "see `strandline status --help`"),
+        (["pipeline", "run", "--once=yes"], "--once: does not take a value", "see `strandline pipeline run --help`"),
+        (["status", "--url", "orders"], "--url: unknown scheme", "did you mean sqlite:orders?"),
+        (["append", KEY, "--url", "sqlite:x"], "events: none", "give --event JSON, or JSON lines on standard input"),
+        (["append", KEY, "--url", "sqlite:x", "--event", "[]"], "events[0]: no JSON object", 'give {"type": "…"'),
+        (["demo", "--orders", "0"], "--orders: too few", "give 1 or more"),
+        (["demo", "--on", "oracle"], "--on: unknown", "give sqlite"),
+        (["bench", "append", "--rounds", "0"], "--rounds: ", "give 1 or more"),
+        (["bench", "append", "--on", "oracle"], "--on: unknown", "give sqlite"),
+    ],
+)
+def test_what_new_users_try(argv: list[str], said: str, hint: str, url: str) -> None:
+    answer = call(*argv)
+    assert answer.code == 2
+    message, advice = answer.err.splitlines()
+    assert message.startswith(f"error: {said}")
+    assert advice.startswith(f"hint: {hint}")
+    assert list(Path().iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["by-tag", "serve", "pipeline rebuild", "schema repartition"])
 def test_a_command_that_is_still_to_come(name: str) -> None:
     answer = call(*name.split(), "--url", "sqlite:x")

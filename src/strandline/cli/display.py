@@ -62,11 +62,13 @@ class Totals:
         return sum(events for events, _ in self._last) / seconds if seconds > 0 else 0.0
 
 
-def strandline_text(strandline: int, now: int) -> str:
-    """How far behind now the strandline is."""
-    if not strandline:
+def strandline_text(progress: Progress, now: int) -> str:
+    """How far behind now the strandline is; where nothing waits that only tells for how long nothing happened."""
+    if not progress.lag and not any(partition.error for partition in progress.partitions):
+        return "up to date"
+    if not progress.strandline:
         return "none yet: some partitions were never carried"
-    return f"{seconds_text(max(0, now - strandline) / 10**6)} ago"
+    return f"{seconds_text(max(0, now - progress.strandline) / 10**6)} ago"
 
 
 def progress_line(progress: Progress, now: int) -> str:
@@ -75,7 +77,7 @@ def progress_line(progress: Progress, now: int) -> str:
     line = (
         f"batch {progress.batch}: {counted(progress.events, 'event')} in {seconds_text(progress.seconds)} "
         f"({rate:,.0f}/s), lag {counted(progress.lag, 'action')}, "
-        f"strandline {strandline_text(progress.strandline, now)}, quarantine {progress.quarantined:,}"
+        f"strandline {strandline_text(progress, now)}, quarantine {progress.quarantined:,}"
     )
     failing = [partition for partition in progress.partitions if partition.error]
     return line + "".join(f"\n  partition {p.partition} fails: {printable(p.error or '')}" for p in failing)
@@ -148,8 +150,7 @@ class LiveDisplay:
             f"  {self._totals.events_per_s:,.0f}/s  batch {progress.batch}",
         )
         second = Text.assemble(
-            f"strandline {strandline_text(progress.strandline, self._clock())}  "
-            f"lag {counted(progress.lag, 'action')}  ",
+            f"strandline {strandline_text(progress, self._clock())}  lag {counted(progress.lag, 'action')}  ",
             quarantine,
         )
         return Group(first, second, _bars(progress))

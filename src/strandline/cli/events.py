@@ -58,7 +58,14 @@ def parse_event(line: bytes, field: str) -> Event:
     """One event."""
     value = parse_json(line.strip(), field)
     if not isinstance(value, dict):
-        raise invalid("events_type", field, "no JSON object", allowed=" ".join(FIELDS), got=value)
+        raise invalid(
+            "events_type",
+            field,
+            "no JSON object",
+            allowed=f"an object of {' '.join(FIELDS)}",
+            got=value,
+            hint='give {"type": "…", "payload": …}',
+        )
     for name in value:
         if name not in FIELDS:
             raise unknown(f"{field} field", name, FIELDS, code="events_type")

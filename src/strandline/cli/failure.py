@@ -25,7 +25,7 @@ TRACEBACK = "STRANDLINE_TRACEBACK"
 def unknown(what: str, given: str, known: Iterable[str], *, code: str = "option", seen: str = "") -> InvalidInput:
     """`InvalidInput` for a name that does not exist, with the nearest that does."""
     names = sorted(known)
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    near = [] if given == "help" else difflib.get_close_matches(given, names, n=1, cutoff=0.5)
     return InvalidInput(
         f"{what}: unknown; allowed {' '.join(names)}; got {shown(given)}",
         code=code,
@@ -54,6 +54,10 @@ def usage_error(error: Any) -> InvalidInput:
         name = error.param.opts[0] if error.param.opts[0].startswith("-") else error.param.metavar or error.param.name
         return InvalidInput(f"{name}: missing", code="option", hint=see, field=name)
     message = error.format_message().strip().rstrip(".")
+    if found := re.fullmatch(r"Option '(--[\w-]+)' (.+)", message):
+        return InvalidInput(f"{found[1]}: {found[2]}", code="option", hint=see, field=found[1])
+    if "extra argument" in message and "--url" in _options(ctx.command, ctx):
+        see = f"a journal is named by --url; {see}"
     return InvalidInput(f"{path}: {message[:1].lower()}{message[1:]}", code="option", hint=see)
 
 
@@ -96,7 +100,9 @@ _ARGUMENTS = (
     (re.compile(r"\babove to;"), "above --to;"),
     (re.compile(r"\ba UUID, or its text\b"), "a UUID"),
 )
-_FIELDS = frozenset("url log store from_ from to expected first append_id limit id slices".split())
+_FIELDS = frozenset(
+    "url log store from_ from to expected first append_id limit id slices on orders rounds case folder".split()
+)
 """Arguments of Python that are options here."""
 _ACCEPT = re.compile(r"\baccept_power_loss(=[Tt]rue)?\b")
 

@@ -11,6 +11,7 @@ from strandline.cli.arguments import confirm, expected_seq_nr, expiry, key_of, p
 from strandline.cli.events import bounded_lines, read_events
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note, say
+from strandline.errors import InvalidInput
 from strandline.journal import checks
 from strandline.settings import Settings
 
@@ -59,6 +60,13 @@ def append(
             note("One JSON object a line, then Ctrl-D:")
         lines = bounded_lines(sys.stdin.buffer, settings)
     events = read_events(lines)
+    if not events:
+        raise InvalidInput(
+            "events: none",
+            code="empty_append",
+            hint="give --event JSON, or JSON lines on standard input",
+            field="events",
+        )
     # What would be refused is refused here: no folder is made for it.
     checks.append_draft(settings, 1, whose, events, **more)
     with options.connect(create=True) as s:
