@@ -66,6 +66,9 @@ def test_append_read_head(url: str) -> None:
     assert [
         event["seq_nr"] for event in call("read", KEY, "--from", "2", "--to", "2", "--url", url, "--json").lines
     ] == [2]
+    backwards = call("read", KEY, "--backwards", "--limit", "2", "--url", url, "--json").lines
+    assert [event["seq_nr"] for event in backwards] == [3, 2]
+    assert [event["seq_nr"] for event in call("read", KEY, "--limit", "1", "--url", url, "--json").lines] == [1]
 
 
 @pytest.mark.parametrize(

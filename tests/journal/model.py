@@ -56,9 +56,12 @@ class Model:
         if self.life is not None:
             self.ended, self.life = self.life.number, None
 
-    def read(self, from_: int = 1, to: int | None = None) -> list[tuple[int, int, Any]]:
+    def read(
+        self, from_: int = 1, to: int | None = None, *, limit: int | None = None, backwards: bool = False
+    ) -> list[tuple[int, int, Any]]:
         kept = self.life.events if self.life else []
-        return [event for event in kept if from_ <= event[0] and (to is None or event[0] <= to)]
+        found = [event for event in kept if from_ <= event[0] and (to is None or event[0] <= to)]
+        return (found[::-1] if backwards else found)[:limit]
 
     def head(self) -> tuple[int, int, int] | None:
         """seq_nr, delete_to, life."""

@@ -19,6 +19,7 @@ from strandline.testing import carry
 from tests.journal.worlds import BACKENDS, KEY, digest, events, world
 
 SMALL = {"event_bytes_max": 1000, "append_bytes_max": 4000, "append_events_max": 5, "metadata_bytes_max": 100}
+NO_LIMITS: tuple[Any, ...] = (0, -1, True, False, 1.0, "5", 2**63)
 
 
 @pytest.fixture(params=BACKENDS, scope="module")
@@ -144,6 +145,7 @@ BAD: list[tuple[str, str, str, Callable[[Strandline], object]]] = [
     ("from_ above to", "empty_range", "from_", lambda s: s.journal.read(KEY, from_=3, to=2)),
     *[(f"delete {x!r}", "seq_nr_range", "to", lambda s, x=x: s.journal.delete(KEY, to=x)) for x in (0, -1, 1.0, None)],
     ("delete True", "seq_nr_range", "to", lambda s: s.journal.delete(KEY, to=True, reset=True)),
+    *[(f"read limit {x!r}", "limit_range", "limit", lambda s, x=x: s.journal.read(KEY, limit=x)) for x in NO_LIMITS],
     *[(f"limit {x}", "limit_range", "limit", lambda s, x=x: s.journal.keys("o", limit=x)) for x in (0, -1, 1001, "a")],
     ("after of another type", "offset_foreign", "after", lambda s: s.journal.keys("order", after="user|1")),
     ("entity type with a bar", "invalid_key", "key.entity_type", lambda s: s.journal.keys("a|b")),

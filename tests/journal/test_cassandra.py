@@ -8,7 +8,7 @@ from strandline.connect import Strandline
 from strandline.log.memory import MemoryLog
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
-from tests.journal.test_lags import STORIES, check_at_every_lag
+from tests.journal.test_lags import STORIES, Story, check_at_every_lag
 from tests.store.keyspaces import RELAXED, EmptyStores
 
 pytestmark = RELAXED
@@ -29,3 +29,12 @@ def test_every_lag(name: str, empty_stores: EmptyStores) -> None:
     store = empty_stores.make(StoreSettings(log.log_id, 1, 3))
     with Strandline(log, store, Settings.of({"read_page": 2})) as s:
         check_at_every_lag(s, STORIES[name], len(STORIES[name]) // 2)
+
+
+@pytest.mark.parametrize("name", ["long-mix", "gap"])
+@pytest.mark.req("J128")
+def test_limited_and_backwards(name: str, empty_stores: EmptyStores) -> None:
+    log = MemoryLog(partitions=1, segment_size=3)
+    store = empty_stores.make(StoreSettings(log.log_id, 1, 3))
+    with Strandline(log, store, Settings.of({"read_page": 2, "tail_buffer_bytes": 1200})) as s:
+        check_at_every_lag(s, STORIES[name], len(STORIES[name]), Story.check_parts)

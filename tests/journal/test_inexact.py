@@ -27,23 +27,25 @@ from strandline.testing.inexact import InexactMemoryLog
 from strandline.testing.log_contract import draft_of
 from strandline.values.actions import Mark
 from tests.journal.test_lags import STORIES, Step, Story
-from tests.journal.worlds import KEY, events, inexact
+from tests.journal.worlds import KEY, events, inexact, numbered
 
 
-def check_at_every_lag(s: Strandline, steps: list[Step], carried: int) -> None:
+def check_at_every_lag(
+    s: Strandline, steps: list[Step], carried: int, check: Callable[[Story], None] = Story.check
+) -> None:
     """As on exact logs; but a read leaves a Mark behind, so the end is that of before the first one."""
     story = Story(s)
     for step in steps[:carried]:
         step(story)
     carry(s)
-    story.check()
+    check(story)
     for step in steps[carried:]:
         step(story)
     end = s.log.newest()[0]
-    story.check()
+    check(story)
     while s.store.pointers()[0].offset < end:
         carry(s, limit=1)
-        story.check()
+        check(story)
 
 
 CACHES = {
@@ -60,6 +62,21 @@ def test_every_lag(name: str, settings: dict[str, Any]) -> None:
     for carried in range(len(STORIES[name]) + 1):
         with inexact(segment_size=3, **settings) as s:
             check_at_every_lag(s, STORIES[name], carried)
+
+
+@pytest.mark.req("J128")
+@pytest.mark.parametrize("name", ["long-mix", "gap", "late-start"])
+@pytest.mark.parametrize("settings", CACHES.values(), ids=CACHES)
+def test_limited_and_backwards_at_every_lag(name: str, settings: dict[str, Any]) -> None:
+    with inexact(segment_size=3, **settings) as s:
+        check_at_every_lag(s, STORIES[name], len(STORIES[name]) // 2, check_some_parts)
+
+
+def check_some_parts(story: Story) -> None:
+    """Few of them: each read leaves a Mark behind that the next one has to read."""
+    for limit, backwards in ((None, True), (2, True), (2, False)):
+        found = numbered(story.s.journal.read(KEY, limit=limit, backwards=backwards))
+        assert found == story.model.read(limit=limit, backwards=backwards)
 
 
 # ---------------------------------------------------------------- verdicts

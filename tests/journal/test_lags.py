@@ -63,7 +63,18 @@ class Story:
         for number in range(1, last + 2):
             assert numbered(journal.read(self.key, from_=number)) == model.read(number)
             assert numbered(journal.read(self.key, to=number)) == model.read(1, number)
-        assert numbered(journal.read(self.key, from_=2, to=max(2, last - 1))) == model.read(2, max(2, last - 1))
+        inner = 2, max(2, last - 1)
+        assert numbered(journal.read(self.key, from_=inner[0], to=inner[1])) == model.read(*inner)
+
+    def check_parts(self) -> None:
+        """The same of reads that are limited or go backwards."""
+        journal, model = self.s.journal, self.model
+        last = model.life.seq_nr if model.life else 1
+        for number in range(1, last + 2):
+            for bounds in ((1, None), (number, None), (1, number)):
+                for limit, backwards in ((number, False), (2, True), (None, True)):
+                    found = journal.read(self.key, from_=bounds[0], to=bounds[1], limit=limit, backwards=backwards)
+                    assert numbered(found) == model.read(*bounds, limit=limit, backwards=backwards)
 
 
 Step = Callable[[Story], None]
@@ -107,18 +118,20 @@ STORIES: dict[str, list[Step]] = {
 }
 
 
-def check_at_every_lag(s: Strandline, steps: list[Step], carried: int) -> None:
+def check_at_every_lag(
+    s: Strandline, steps: list[Step], carried: int, check: Callable[[Story], None] = Story.check
+) -> None:
     """The first steps are carried before the others happen; then the rest, action by action. Looked at all the time."""
     story = Story(s)
     for step in steps[:carried]:
         step(story)
     carry(s)
-    story.check()
+    check(story)
     for step in steps[carried:]:
         step(story)
-        story.check()
+        check(story)
     while carry(s, limit=1).actions:
-        story.check()
+        check(story)
     assert s.status().partitions[0].lag_actions == 0
 
 
@@ -129,6 +142,24 @@ def test_every_lag(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
     for carried in range(len(STORIES[name]) + 1):
         with world("memory", tmp_path, partitions=1, segment_size=3, **settings) as s:
             check_at_every_lag(s, STORIES[name], carried)
+
+
+@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("settings", [{}, {"read_page": 1, "tail_buffer_bytes": 0}], ids=["default", "tight"])
+@pytest.mark.req("J128")
+def test_limited_and_backwards_at_every_lag(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    steps = STORIES[name]
+    for carried in (0, len(steps) // 2, len(steps)):
+        with world("memory", tmp_path, partitions=1, segment_size=3, **settings) as s:
+            check_at_every_lag(s, steps, carried, Story.check_parts)
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("name", ["long-mix", "gap", "late-start"])
+@pytest.mark.req("J128")
+def test_limited_and_backwards_on_every_log_and_store(backend: str, name: str, tmp_path: Path) -> None:
+    with world(backend, tmp_path, partitions=1, segment_size=3, read_page=2, tail_buffer_bytes=1200) as s:
+        check_at_every_lag(s, STORIES[name], len(STORIES[name]) // 2, Story.check_parts)
 
 
 @pytest.mark.parametrize("name", STORIES)
@@ -200,6 +231,7 @@ def _read_after(steps: list[Step], carried: int, writes: int) -> bool:
         died = False
     store.before_write = lambda table: None
     story.check()
+    assert numbered(s.journal.read(KEY, backwards=True)) == story.model.read(backwards=True)
     carry(s, lease=lease)
     story.check()
     return died

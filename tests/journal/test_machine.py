@@ -88,24 +88,37 @@ class Work(RuleBasedStateMachine):
     def carry(self, partition: int, limit: int | None) -> None:
         carry(self.s, partition=partition, limit=limit, lease=self.lease)
 
-    @rule(key=whose, from_=numbers, more=st.none() | st.integers(0, 5))
-    def read_a_part(self, key: Key, from_: int, more: int | None) -> None:
+    @rule(
+        key=whose,
+        from_=numbers,
+        more=st.none() | st.integers(0, 5),
+        limit=st.none() | st.integers(1, 4),
+        backwards=st.booleans(),
+    )
+    def read_a_part(self, key: Key, from_: int, more: int | None, limit: int | None, backwards: bool) -> None:
         to = None if more is None else from_ + more
-        assert numbered(self.s.journal.read(key, from_=from_, to=to)) == self.models[key].read(from_, to)
+        found = self.s.journal.read(key, from_=from_, to=to, limit=limit, backwards=backwards)
+        assert numbered(found) == self.models[key].read(from_, to, limit=limit, backwards=backwards)
 
-    @rule(key=whose, given=st.integers(0, 3), limit=st.none() | st.integers(1, 4))
-    def carry_under_a_reader(self, key: Key, given: int, limit: int | None) -> None:
+    @rule(key=whose, given=st.integers(0, 3), limit=st.none() | st.integers(1, 4), backwards=st.booleans())
+    def carry_under_a_reader(self, key: Key, given: int, limit: int | None, backwards: bool) -> None:
         """The pipeline moves while somebody reads; nothing was deleted meanwhile, so nothing may stop the reader."""
-        reading = self.s.journal.read(key)
+        reading = self.s.journal.read(key, backwards=backwards)
         found = numbered(islice(reading, given))
         carry(self.s, limit=limit, lease=self.lease)
-        assert found + numbered(reading) == self.models[key].read()
+        assert found + numbered(reading) == self.models[key].read(backwards=backwards)
 
-    @rule(key=whose, given=st.integers(1, 3), to=st.none() | numbers, limit=st.none() | st.integers(1, 4))
-    def remove_under_a_reader(self, key: Key, given: int, to: int | None, limit: int | None) -> None:
+    @rule(
+        key=whose,
+        given=st.integers(1, 3),
+        to=st.none() | numbers,
+        limit=st.none() | st.integers(1, 4),
+        backwards=st.booleans(),
+    )
+    def remove_under_a_reader(self, key: Key, given: int, to: int | None, limit: int | None, backwards: bool) -> None:
         """What is removed under a reader it shows, or it says that the journal changed. It never ends early."""
-        before = self.models[key].read()
-        reading = self.s.journal.read(key)
+        before = self.models[key].read(backwards=backwards)
+        reading = self.s.journal.read(key, backwards=backwards)
         found = numbered(islice(reading, given))
         self.purge(key) if to is None else self.delete(key, to, reset=False)
         carry(self.s, limit=limit, lease=self.lease)
@@ -216,7 +229,7 @@ quick = settings(
     suppress_health_check=list(HealthCheck),
     database=None,
 )
-pytestmark = pytest.mark.req("J50", "J57", "J63", "J114", "RJ1", "RJ2", "RJ3")
+pytestmark = pytest.mark.req("J50", "J57", "J63", "J114", "J128", "RJ1", "RJ2", "RJ3")
 TestWork = Work.TestCase
 TestWork.settings = quick
 TestOnAnInexactLog = pytest.mark.req("J37", "J38", "J39", "J51", "J65", "J66")(WorkOnAnInexactLog.TestCase)

@@ -52,6 +52,14 @@ def test_a_read_is_flat(s: Strandline) -> None:
     assert peak < LIMIT
 
 
+@pytest.mark.req("J128")
+def test_a_read_backwards_is_flat(s: Strandline) -> None:
+    list(s.journal.read(KEY, limit=10, backwards=True))
+    count, peak = peak_of(s.journal.read(KEY, backwards=True))
+    assert count == EVENTS
+    assert peak < LIMIT
+
+
 @pytest.mark.req("RJ11")
 def test_a_replay_is_flat(s: Strandline) -> None:
     cut = s.log.newest()[0]

@@ -230,7 +230,7 @@ def test_a_read_writes_a_mark(connected: Callable[..., Strandline]) -> None:
 
 @pytest.mark.parametrize("name", ["long-mix", "purge-append", "reset", "gap", "delete-append"])
 @pytest.mark.parametrize("cache", [True, False], ids=["cache", "log"])
-@pytest.mark.req("J50", "J63", "J65", "J66", "RJ1", "RJ2", "RJ3")
+@pytest.mark.req("J50", "J63", "J65", "J66", "J128", "RJ1", "RJ2", "RJ3")
 def test_the_same_answers_at_some_lags(connected: Callable[..., Strandline], name: str, cache: bool) -> None:
     s = connected(partitions=1, segment_size=3, heads_cache=cache)
     story = Story(s)
@@ -240,8 +240,11 @@ def test_the_same_answers_at_some_lags(connected: Callable[..., Strandline], nam
             story.check()
             carry(s, limit=2)
     story.check()
+    assert numbered(s.journal.read(KEY, backwards=True)) == story.model.read(backwards=True)
+    assert numbered(s.journal.read(KEY, limit=2)) == story.model.read(limit=2)
     carry(s)
     story.check()
+    assert numbered(s.journal.read(KEY, backwards=True, limit=2)) == story.model.read(backwards=True, limit=2)
 
 
 @pytest.mark.req("J9", "J26", "RA6", "RJ4")

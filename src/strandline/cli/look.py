@@ -18,7 +18,7 @@ from strandline.clock import time_text
 from strandline.errors import Corrupt
 from strandline.journal import checks
 from strandline.values.events import RecordedEvent
-from strandline.values.heads import HEAD_FIELDS, Head
+from strandline.values.heads import HEAD_FIELDS, SEQ_NR_MAX, Head
 
 
 def read(
@@ -26,18 +26,23 @@ def read(
     key: KeyArgument,
     from_: Annotated[str, typer.Option("--from", metavar="N", help="The first event to show.")] = "1",
     to: Annotated[str | None, typer.Option("--to", metavar="N", help="The last event to show.")] = None,
+    limit: Annotated[str | None, typer.Option("--limit", metavar="N", help="At most so many.")] = None,
+    backwards: Annotated[bool, typer.Option("--backwards", help="From the last to the first.")] = False,
 ) -> None:
     """Show the events of a journal, as one line each.
 
-    Example: strandline read 'order|42' --from 10 --url sqlite:orders --json
+    Example: strandline read 'order|42' --backwards --limit 10 --url sqlite:orders
     """
     whose = key_of(key)
     first, last = checks.bounds(seq_nr(from_, "--from"), seq_nr(to, "--to"))
+    most = None
+    if limit is not None:
+        most = checks.limit(whole_number(limit, "--limit", code="limit_range", allowed="1..2^63-1"), SEQ_NR_MAX)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     count = damaged = 0
     damage = None
     with options.connect() as s:
-        for event in s.journal.read(whose, from_=first, to=last):
+        for event in s.journal.read(whose, from_=first, to=last, limit=most, backwards=backwards):
             count += 1
             contents = contents_of(event)
             if contents.damage is not None:

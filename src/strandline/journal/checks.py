@@ -334,10 +334,11 @@ def bounds(from_: object, to: object) -> tuple[int, int]:
     return least, most
 
 
-def limit(value: object) -> int:
+def limit(value: object, most: int = LIMIT_MAX) -> int:
     """How many of something are asked for."""
-    if type(value) is not int or not 1 <= value <= LIMIT_MAX:
-        raise invalid("limit_range", "limit", "out of range", allowed=f"1..{LIMIT_MAX}", got=value)
+    if type(value) is not int or not 1 <= value <= most:
+        allowed = "1..2^63-1, or None" if most == SEQ_NR_MAX else f"1..{most}"
+        raise invalid("limit_range", "limit", "out of range", allowed=allowed, got=_quoted(value))
     return value
 
 

@@ -186,8 +186,19 @@ class Journal:
 
     # ------------------------------------------------------------ read
 
-    def read(self, key: Key | str, *, from_: int = 1, to: int | None = None) -> Iterator[RecordedEvent]:
+    def read(
+        self,
+        key: Key | str,
+        *,
+        from_: int = 1,
+        to: int | None = None,
+        limit: int | None = None,
+        backwards: bool = False,
+    ) -> Iterator[RecordedEvent]:
         """The events of a key in order, `to` included; empty for an unknown, purged or wholly deleted one.
+
+        `limit`: at most so many. `backwards`: from the last to the first; so `read(key, backwards=True, limit=1)` gives
+        the last event. Neither reads more of a long journal than it gives.
 
         Arguments are checked at the call. What the read shows is decided when its first event is asked for: all that
         was acknowledged before, nothing that was deleted before. `ReadConflict.journal_changed` if the journal is
@@ -195,7 +206,9 @@ class Journal:
         """
         self._check()
         _, written, _ = checks.known_key(key)
-        return self._reader.read(written, *checks.bounds(from_, to))
+        first, last = checks.bounds(from_, to)
+        most = SEQ_NR_MAX if limit is None else checks.limit(limit, SEQ_NR_MAX)
+        return self._reader.read(written, first, last, limit=most, backwards=backwards)
 
     def head(self, key: Key | str) -> Head | None:
         """What is known of a key, as a read would see it; None for an absent or purged one."""

@@ -53,6 +53,20 @@ def plan(
     return Plan(key, partition, mark, head, stored, tail, max(from_, head.delete_to + 1), min(to, head.seq_nr))
 
 
+def chained_down(rows: Iterable[tuple[Any, ...]], wanted: int) -> tuple[int, int]:
+    """How many of these rows, the last one first, are what the chain names from `wanted` down, and what it names next.
+
+    An event names the one before it. So where nothing above is known, `wanted` is only the most that may be there.
+    """
+    count = 0
+    for seq_nr, prev, _, _ in rows:
+        if seq_nr != wanted or prev >= seq_nr:
+            break
+        wanted = prev
+        count += 1
+    return count, wanted
+
+
 def chained(rows: Iterable[tuple[Any, ...]], wanted: int) -> tuple[int, int]:
     """The number wanted after these rows, and that of an event which the chain names and which is not here, or 0."""
     for seq_nr, prev, _, _ in rows:

@@ -9,7 +9,7 @@ on, starts anew or ends with an error. It never ends early.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, repeat
 from operator import is_
@@ -19,8 +19,8 @@ from typing import Any, Final, cast
 from strandline.errors import MissingEvent, NotFound, ReadConflict, SchemaMismatch, StrandlineError, Unavailable
 from strandline.journal.checks import new_id
 from strandline.journal.heads_cache import HeadsCache
-from strandline.journal.plan import Plan, chained, plan
-from strandline.journal.tail import Tail, TailEvent
+from strandline.journal.plan import Plan, chained, chained_down, plan
+from strandline.journal.tail import BackwardTail, Stretch, Tail, TailEvent
 from strandline.log.api import Draft, ExactLog, InexactLog, Log, Recorded
 from strandline.log.cursor import PAGE_BYTES, Cursor
 from strandline.log.refusals import trimmed_away
@@ -114,9 +114,19 @@ class Reader:
             return ended_at(), pointer, state
 
     def plan(
-        self, key: str, *, from_: int = 1, to: int = SEQ_NR_MAX, mark: int | None = None, values: bool = True
+        self,
+        key: str,
+        *,
+        from_: int = 1,
+        to: int = SEQ_NR_MAX,
+        mark: int | None = None,
+        values: bool = True,
+        last: int = 0,
     ) -> Plan:
-        """Search the tail and say where the events are. Without `values` the plan is good for its head alone."""
+        """Search the tail and say where the events are. Without `values` the plan is good for its head alone.
+
+        `last`: it is for who goes backwards, and wants at most so many.
+        """
         partition = key_partition(key, self.log.partitions)
         earliest = -1
         for _ in range(PLANS_MAX):
@@ -131,12 +141,13 @@ class Reader:
                 if known.first is None or known.last is None:
                     return plan(key, partition, mark, state, None, from_=from_, to=to)
                 if not values:
-                    return plan(key, partition, mark, state, self._tail(key, known.state, 1, 0), from_=from_, to=to)
+                    return plan(key, partition, mark, state, self._tail(key, known.state, 1, 0, 0), from_=from_, to=to)
                 # What lies before the key's first action is of no interest; its timestamp follows from its own.
                 start = Cursor(self.log, partition, known.first.offset - 1, known.first.timestamp - 1)
                 end = known.last.offset
             try:
-                tail = self._search(key, state, start, end, from_, to if values else 0)
+                tail = self._tail(key, state, from_, to if values else 0, last)
+                self.search(tail, start, end, values=values)
             except NotFound as error:
                 if error.code != "trimmed":
                     raise
@@ -145,26 +156,33 @@ class Reader:
             return plan(key, partition, mark, state, tail, from_=from_, to=to)
         raise journal_changed(key)
 
-    def _tail(self, key: str, state: State, from_: int, to: int) -> Tail:
-        return Tail(key, state, self.rules, from_=from_, to=to, bytes_max=self.settings.tail_buffer_bytes)
+    def _tail(self, key: str, state: State, from_: int, to: int, last: int) -> Tail:
+        bytes_max = self.settings.tail_buffer_bytes
+        if last:
+            return BackwardTail(key, state, self.rules, from_=from_, to=to, bytes_max=bytes_max, most=last)
+        return Tail(key, state, self.rules, from_=from_, to=to, bytes_max=bytes_max)
 
-    def _search(self, key: str, state: State, cursor: Cursor, mark: int, from_: int, to: int) -> Tail:
-        tail = self._tail(key, state, from_, to)
+    def search(self, tail: Tail, cursor: Cursor, mark: int, *, values: bool = True) -> None:
+        """Show a tail the records up to `mark`."""
+        limit, key = self.settings.read_page, tail.key
         while (after := cursor.offset) < mark:
-            tail.add(cursor.read(to=mark, limit=self.settings.read_page, bytes_max=PAGE_BYTES, key=key, values=to > 0))
+            tail.add(cursor.read(to=mark, limit=limit, bytes_max=PAGE_BYTES, key=key, values=values))
             if cursor.offset <= after:
                 raise _ended(cursor.partition, after, mark)
-        return tail
 
     def head(self, key: str) -> Head | None:
         """The same view as a read, without its events."""
         return self.plan(key, values=False).head
 
-    def read(self, key: str, from_: int, to: int) -> Iterator[RecordedEvent]:
-        """Events of a key. The plan is made when the first one is asked for."""
+    def read(
+        self, key: str, from_: int, to: int, *, limit: int = SEQ_NR_MAX, backwards: bool = False
+    ) -> Iterator[RecordedEvent]:
+        """Events of a key, at most `limit`. The plan is made when the first one is asked for."""
 
         def pages() -> Iterator[Iterable[RecordedEvent]]:
-            yield from Reading(self, self.plan(key, from_=from_, to=to), from_, to).pages()
+            made = self.plan(key, from_=from_, to=to, last=limit if backwards else 0)
+            reading = (BackwardReading if backwards else Reading)(self, made, from_, to, limit=limit)
+            yield from reading.pages()
 
         return chain.from_iterable(pages())
 
@@ -177,17 +195,26 @@ class Reader:
 
 
 class Reading:
-    """One read under way: its plan, the number it wants next, and whether anything was handed out.
+    """One read under way: its plan, the number it wants next, how many it still wants, whether any was handed out.
 
     With `cut` it is a replay: the journal up to that offset and no further, less what was removed meanwhile. `given`:
     the caller has something of this plan already, so that no other may take its place.
     """
 
     def __init__(
-        self, reader: Reader, made: Plan, from_: int, to: int, *, cut: int | None = None, given: bool = False
+        self,
+        reader: Reader,
+        made: Plan,
+        from_: int,
+        to: int,
+        *,
+        limit: int = SEQ_NR_MAX,
+        cut: int | None = None,
+        given: bool = False,
     ) -> None:
         self._reader, self._plan, self._from, self._to = reader, made, from_, to
-        self._wanted = made.start
+        self._wanted = self._first_of(made)
+        self._left = limit
         self._given = given
         self._cut = cut
         self._plans = self._broken_at = self._unexplained = 0
@@ -198,7 +225,7 @@ class Reading:
 
     def pages(self) -> Iterator[Iterable[RecordedEvent]]:
         """The same by pages: to go through a generator one by one takes events half as long as to be made."""
-        while self._wanted <= self._plan.end:
+        while self._left and self._wanted <= self._plan.end:
             made = self._plan
             yield from self._from_store()
             if made is self._plan:
@@ -208,9 +235,9 @@ class Reading:
 
     def _from_store(self) -> Iterator[Iterable[RecordedEvent]]:
         key, _, _, _, stored, _, _, end = self._plan
-        while stored is not None and self._wanted <= min(end, stored.seq_nr):
+        while stored is not None and self._left and self._wanted <= min(end, stored.seq_nr):
             # In a gap, or where one is missing, the page goes beyond the end: what stands there tells which it is.
-            limit = min(self._reader.settings.read_page, end - self._wanted + 1)
+            limit = min(self._reader.settings.read_page, end - self._wanted + 1, self._left)
             events = Making(life_of(key, stored.life))
             rows = self._reader.store.page(
                 key, stored.life, stored.segment_size, from_=self._wanted, to=stored.seq_nr, limit=limit,
@@ -228,17 +255,22 @@ class Reading:
                 wanted = end + 1
             while rows and rows[-1][0] > end:
                 rows.pop()
-            self._wanted, self._given = wanted, self._given or bool(rows)
+            self._count(rows, wanted)
             yield events.of(rows)
             if short:
                 return
+
+    def _count(self, handed_out: Sized, wanted: int) -> None:
+        """These go out; then that number is wanted."""
+        self._wanted, self._left = wanted, self._left - len(handed_out)
+        self._given = self._given or len(handed_out) > 0
 
     def _from_tail(self) -> Iterator[list[TailEvent]]:
         tail = self._plan.tail
         if tail is None:
             return
         yield self._wanted_of(tail)
-        if tail.resume is not None and self._wanted <= self._plan.end:
+        if tail.resume is not None and self._left and self._wanted <= self._plan.end:
             yield from self._from_log(*tail.resume)
 
     def _wanted_of(self, tail: Tail) -> list[TailEvent]:
@@ -246,8 +278,10 @@ class Reading:
         events, tail.events = tail.events, []
         if events and events[0].seq_nr < self._wanted:
             events = [event for event in events if event.seq_nr >= self._wanted]
+        if len(events) > self._left:
+            del events[self._left :]
         if events:
-            self._wanted, self._given = events[-1].seq_nr + 1, True
+            self._count(events, events[-1].seq_nr + 1)
         return events
 
     def _from_log(self, after: int, timestamp: int, state: State) -> Iterator[list[TailEvent]]:
@@ -267,7 +301,7 @@ class Reading:
             tail.add(records)
             state = tail.state
             yield self._wanted_of(tail)
-            if self._wanted > end:
+            if self._wanted > end or not self._left:
                 return
         if state != head:  # else all was there, and the end asked for is in a gap
             self._look_again()
@@ -278,10 +312,9 @@ class Reading:
         self._plans += 1
         if self._plans > PLANS_MAX:
             raise journal_changed(old.key)
-        from_ = wanted if self._given else self._from
-        new = self._reader.plan(old.key, from_=from_, to=self._to, mark=old.mark)
+        new = self._plan_again()
         life = old.head.life if old.head is not None else 0
-        changed = new.head is None or new.head.life != life or new.head.delete_to >= wanted
+        changed = new.head is None or new.head.life != life or new.head.delete_to >= self._least_wanted()
         if changed and self._given and self._cut is None:
             raise journal_changed(old.key)
         if changed and self._given and (new.head is None or new.head.life != life):
@@ -291,7 +324,122 @@ class Reading:
             self._broken_at = wanted
             if new.stored == old.stored or self._unexplained >= UNEXPLAINED_MAX:
                 raise _missing(old.key, missing)
-        self._plan, self._wanted = new, new.start
+        self._plan, self._wanted = new, self._first_of(new)
+
+    def _plan_again(self) -> Plan:
+        """A plan for what is still to come."""
+        from_ = self._wanted if self._given else self._from
+        return self._reader.plan(self._plan.key, from_=from_, to=self._to, mark=self._plan.mark)
+
+    def _first_of(self, made: Plan) -> int:
+        """Which number of a plan comes first."""
+        return made.start
+
+    def _least_wanted(self) -> int:
+        """The least number that is still to come: a delete up to there takes something away."""
+        return self._wanted
+
+
+class BackwardReading(Reading):
+    """The same from the last event to the first: the tail, then the store. What is wanted next is the most of the rest.
+
+    Each event names the one before it, so the chain says exactly which comes next. Only where `to` may be in a gap, or
+    where an operator skipped what was named, the event above is looked at.
+    """
+
+    def pages(self) -> Iterator[Iterable[RecordedEvent]]:
+        while self._left and self._wanted >= self._plan.start:
+            made = self._plan
+            yield from self._from_tail()
+            if made is self._plan:
+                yield from self._from_store()
+            if made is self._plan:
+                return
+
+    def _from_tail(self) -> Iterator[list[TailEvent]]:
+        tail = self._plan.tail
+        if not isinstance(tail, BackwardTail):
+            return
+        yield self._wanted_of(tail)
+        if tail.stretches and self._left and self._wanted >= max(self._plan.start, tail.stretches[0].first):
+            yield from self._from_stretches(tail.stretches)
+
+    def _wanted_of(self, tail: Tail) -> list[TailEvent]:
+        start, wanted = self._plan.start, self._wanted
+        events = [event for event in reversed(tail.events) if start <= event.seq_nr <= wanted][: self._left]
+        tail.events = []
+        if events:
+            self._count(events, events[-1].prev_seq_nr)
+        return events
+
+    def _from_stretches(self, stretches: list[Stretch]) -> Iterator[list[TailEvent]]:
+        """What the buffer did not hold: from the log again, or the store, if the pipeline has got there meanwhile."""
+        key, partition, mark, _, _, _, start, _ = self._plan
+        reader = self._reader
+        pointer, _ = reader.store.look(key, partition)
+        if pointer.offset >= mark:
+            self._look_again()
+            return
+        ends = [mark, *(stretch.after for stretch in reversed(stretches))]
+        for (after, timestamp, state, first), end in zip(reversed(stretches), ends, strict=False):
+            if first > self._wanted:
+                continue
+            tail = Tail(key, state, reader.rules, from_=start, to=self._wanted, bytes_max=SEQ_NR_MAX)
+            try:
+                reader.search(tail, Cursor(reader.log, partition, after, timestamp), end)
+            except NotFound as error:
+                if error.code != "trimmed":
+                    raise
+                self._look_again()
+                return
+            yield self._wanted_of(tail)
+            if not self._left or self._wanted < start:
+                return
+
+    def _from_store(self) -> Iterator[Iterable[RecordedEvent]]:
+        key, _, _, _, stored, _, start, _ = self._plan
+        if stored is None:
+            return
+        self._wanted = min(self._wanted, stored.prev)
+        while self._left and self._wanted >= start:
+            limit = min(self._reader.settings.read_page, self._wanted - start + 1, self._left)
+            events = Making(life_of(key, stored.life))
+            rows = self._reader.store.page(
+                key, stored.life, stored.segment_size, from_=start, to=self._wanted, limit=limit,
+                bytes_max=STORE_PAGE_BYTES, coming=events.add, backwards=True,
+            )  # fmt: skip
+            count, wanted = chained_down(rows, self._wanted)
+            if not count:
+                named = self._named(key, stored)
+                if named >= self._wanted:
+                    self._look_again(self._wanted)
+                    return
+                self._wanted = named
+                count, wanted = chained_down(rows, named)
+            if count:
+                self._count(rows := rows[:count], wanted)
+                yield events.of(rows)
+
+    def _named(self, key: str, stored: Head) -> int:
+        """Which event is the last one up to the number that is wanted, as the one above it says, or the head."""
+        wanted = self._wanted
+        if wanted < stored.prev:
+            above = self._reader.store.page(
+                key, stored.life, stored.segment_size, from_=wanted, to=stored.seq_nr, limit=1
+            )
+            if above:
+                return wanted if above[0][0] == wanted else int(above[0][1])
+        return stored.prev
+
+    def _plan_again(self) -> Plan:
+        made, to = self._plan, self._wanted if self._given else self._to
+        return self._reader.plan(made.key, from_=self._from, to=to, mark=made.mark, last=self._left)
+
+    def _first_of(self, made: Plan) -> int:
+        return made.end
+
+    def _least_wanted(self) -> int:
+        return self._plan.start
 
 
 def _offset(cells: tuple[Any, ...]) -> int:

@@ -6,11 +6,13 @@ of its append.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from strandline.fold import Effect, EventsAppended, LifePurged, Rules, fold
+from strandline.log.cursor import PAGE_BYTES
 from strandline.numbering import action_left, check_numbers
 from strandline.record import BadHeader, BadValue, Content, Record, decode_header, read_contents
 from strandline.rows import DAMAGED_FORMS, damaged_contents, event_cells, life_of
@@ -90,13 +92,13 @@ class Tail:
     """
 
     __slots__ = (
-        "_bytes_max", "_free", "_from", "_key", "_rules", "_to", "effect", "events", "place", "resume", "state",
+        "_bytes_max", "_free", "_from", "_rules", "_to", "effect", "events", "key", "place", "resume", "state",
     )  # fmt: skip
 
     def __init__(
         self, key: str, state: State, rules: Rules, *, from_: int = 1, to: int = SEQ_NR_MAX, bytes_max: int
     ) -> None:
-        self._key, self._rules = key, rules
+        self.key, self._rules = key, rules
         self._from, self._to = from_, to
         self._bytes_max = self._free = bytes_max
         self.state = state
@@ -111,7 +113,7 @@ class Tail:
         Of one whose header is broken, what the log wrote beside it is folded.
         `SchemaMismatch.version` for one of a newer version: nobody here can say what it means.
         """
-        key, state, rules = self._key, self.state, self._rules
+        key, state, rules = self.key, self.state, self._rules
         for record in records:
             partition, offset, timestamp, whose, header, value, life, _, _ = record
             if whose != key:
@@ -136,17 +138,74 @@ class Tail:
                 if self.resume is None and effect.last >= self._from and effect.first <= self._to:
                     self._keep(action, place, effect, value, before)
             elif type(effect) is LifePurged:
-                self.events.clear()
-                self._free, self.resume = self._bytes_max, None
+                self._forget()
         self.state = state
 
+    def _forget(self) -> None:
+        """What was kept is of an ended life."""
+        self.events.clear()
+        self._free, self.resume = self._bytes_max, None
+
     def _keep(self, action: Append, place: Place, effect: EventsAppended, value: bytes | None, before: State) -> None:
-        count = len(action.events)
-        self._free -= len(value or b"") + EVENT_OVERHEAD_BYTES * count
+        self._free -= _size(action, value)
         if self._free < 0:
             self.resume = place.offset - 1, place.timestamp - 1, before
             return
-        life, piece = life_of(self._key, effect.life), Piece(action, place, effect, value)
-        start, stop = max(0, self._from - effect.first), min(count, self._to - effect.first + 1)
+        self._hold(action, place, effect, value)
+
+    def _hold(self, action: Append, place: Place, effect: EventsAppended, value: bytes | None) -> None:
+        life, piece = life_of(self.key, effect.life), Piece(action, place, effect, value)
+        start, stop = max(0, self._from - effect.first), min(len(action.events), self._to - effect.first + 1)
         for index in range(start, stop):
             self.events.append(TailEvent(life, piece, index))
+
+
+class Stretch(NamedTuple):
+    """A part of the tail that is folded again: after which offset and timestamp, on which state, from which number."""
+
+    after: int
+    timestamp: int
+    state: State
+    first: int
+
+
+class BackwardTail(Tail):
+    """The same for who wants the last events first, at most `most`: `events` are the last that the buffer holds.
+
+    `stretches` cut the tail into parts that are no larger than the buffer, or than a page of the log. Those that are
+    not held any more are folded again, the last one first, so that each record is read twice at most.
+    """
+
+    __slots__ = ("_held", "_most", "_room", "stretches")
+
+    def __init__(self, key: str, state: State, rules: Rules, *, from_: int, to: int, bytes_max: int, most: int) -> None:
+        super().__init__(key, state, rules, from_=from_, to=to, bytes_max=bytes_max)
+        self._most = most
+        self._held: deque[tuple[int, int]] = deque()  # of each append its size, and how many of its events
+        self._room = -1
+        self.stretches: list[Stretch] = []
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._held.clear()
+        self.stretches.clear()
+        self._room = -1
+
+    def _keep(self, action: Append, place: Place, effect: EventsAppended, value: bytes | None, before: State) -> None:
+        size, count = _size(action, value), len(self.events)
+        self._room -= size
+        if self._room < 0:
+            self.stretches.append(Stretch(place.offset - 1, place.timestamp - 1, before, effect.first))
+            self._room = max(self._bytes_max, PAGE_BYTES) - size
+        self._free -= size
+        self._hold(action, place, effect, value)
+        self._held.append((size, len(self.events) - count))
+        while self._held and (self._free < 0 or len(self.events) - self._held[0][1] >= self._most):
+            size, count = self._held.popleft()
+            self._free += size
+            del self.events[:count]
+
+
+def _size(action: Append, value: bytes | None) -> int:
+    """What the events of an append take in the buffer."""
+    return len(value or b"") + EVENT_OVERHEAD_BYTES * len(action.events)

@@ -84,8 +84,11 @@ class Readable(Protocol):
         limit: int,
         bytes_max: int | None = None,
         coming: Coming | None = None,
+        backwards: bool = False,
     ) -> list[Any]:
-        """`Cells` of events `from_`..`to` of one life by seq_nr, at most `limit`.
+        """`Cells` of events `from_`..`to` of one life by seq_nr, at most `limit`: the first, or `backwards` the last.
+
+        Backwards they come from the last on, and so is everything that is said here of a page.
 
         With `bytes_max` a page may end with the row that brings its bodies to so many bytes, and does if one of them
         is large (`pages`). Else there are fewer than `limit` only if there are no more. They may come as plain tuples,

@@ -114,33 +114,38 @@ class CassandraStore:
         limit: int,
         bytes_max: int | None = None,
         coming: Coming | None = None,
+        backwards: bool = False,
     ) -> list[Any]:
+        name = "page_backwards" if backwards else "page"
         page = GrowingPage(limit, bytes_max)
         first, last = segment_of(from_, segment_size), segment_of(to, segment_size)
+        nearest = last if backwards else first
         while page.asks:
             asked = page.asks
-            found = self._session.rows("page", (key, life, first, from_, to, asked))
+            found = self._session.rows(name, (key, life, nearest, from_, to, asked))
             page.add(found)
             if len(found) < asked:
                 break
-            from_ = found[-1][0] + 1
+            from_, to = _beyond(found[-1][0], from_, to, backwards)
         if not page.asks or first == last:
             return page.rows
         # The rest may be far away: a journal may start at any number. The head says where its rows can be.
         head = find(self._session, key).head
         if head is None or head.life != life:
             return page.rows
-        first = max(first + 1, segment_of(head.removed_to + 1, head.segment_size))
-        last = min(last, segment_of(max(head.seq_nr, 1), head.segment_size))
-        while first <= last and page.asks:
+        first = max(first + (not backwards), segment_of(head.removed_to + 1, head.segment_size))
+        last = min(last - backwards, segment_of(max(head.seq_nr, 1), head.segment_size))
+        left = range(first, last + 1)[:: -1 if backwards else 1]
+        while left and page.asks:
             asked = page.asks
-            some = range(first, min(first + self._segments_for(asked, segment_size), last + 1))
-            queries = [("page", (key, life, segment, from_, to, asked)) for segment in some]
+            some = left[: self._segments_for(asked, segment_size)]
+            queries = [(name, (key, life, segment, from_, to, asked)) for segment in some]
+            left = left[len(some) :]
             for segment, found in zip(some, self._session.each(queries), strict=True):
                 page.add(found)
-                first = segment + 1
                 if len(found) == asked:  # there may be more in this one
-                    first, from_ = segment, found[-1][0] + 1
+                    left = range(segment, last + 1) if not backwards else range(segment, first - 1, -1)
+                    from_, to = _beyond(found[-1][0], from_, to, backwards)
                     break
         return page.rows
 
@@ -447,3 +452,8 @@ class CassandraStore:
         with self._lock:
             self._last_us = max(self._last_us + 1, now_us())
             return self._last_us
+
+
+def _beyond(seq_nr: int, from_: int, to: int, backwards: bool) -> tuple[int, int]:
+    """What is left of bounds when a page has come to that number."""
+    return (from_, seq_nr - 1) if backwards else (seq_nr + 1, to)

@@ -93,12 +93,14 @@ class MemoryStore:
         limit: int,
         bytes_max: int | None = None,
         coming: Coming | None = None,  # they come at once
+        backwards: bool = False,
     ) -> list[Cells]:
         with self._moment_of():
             rows = self._journal.get((key, life), [])
             start = bisect_left(rows, from_, key=_seq_nr)
             end = bisect_right(rows, to, key=_seq_nr)
-            return up_to([row.cells for row in rows[start : min(end, start + limit)]], bytes_max)
+            chosen = rows[max(start, end - limit) : end][::-1] if backwards else rows[start : min(end, start + limit)]
+            return up_to([row.cells for row in chosen], bytes_max)
 
     def range(
         self, partition: int, *, after: tuple[int, int], to: int, limit: int, entity_type: str | None = None

@@ -118,7 +118,9 @@ class PostgresStore:
         limit: int,
         bytes_max: int | None = None,
         coming: Coming | None = None,
+        backwards: bool = False,
     ) -> list[Any]:
+        name = "page_backwards" if backwards else "page"
         numbers = (life, segment_of(from_, segment_size), from_, segment_of(to, segment_size), to, limit)
         whole = True
 
@@ -129,7 +131,7 @@ class PostgresStore:
                 coming(rows)
 
         place = (text(key), *map(bigint, (*numbers, large_bytes(bytes_max))))
-        rows = self._database.ask("page", *place, coming=come)
+        rows = self._database.ask(name, *place, coming=come)
         if whole:
             return rows
         rows = up_to(rows, bytes_max, lambda row: row[3] if row[2] is None else bytes_of(row))

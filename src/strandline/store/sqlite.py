@@ -116,10 +116,12 @@ class SqliteStore:
         limit: int,
         bytes_max: int | None = None,
         coming: Coming | None = None,  # they come at once
+        backwards: bool = False,
     ) -> list[Any]:
+        name = "page_backwards" if backwards else "page"
         bounds = (segment_of(from_, segment_size), from_, segment_of(to, segment_size), to)
         with self._database.read() as connection:
-            rows = _rows(connection, "page", (large_bytes(bytes_max), key, life, *bounds, limit))
+            rows = _rows(connection, name, (large_bytes(bytes_max), key, life, *bounds, limit))
             if None not in map(BODY, rows):
                 return rows
             cells = partial(_cells, connection, key, life, segment_size)

@@ -126,10 +126,11 @@ class LastWriteWinsStore:
         limit: int,
         bytes_max: int | None = None,
         coming: Coming | None = None,  # they come at once
+        backwards: bool = False,
     ) -> list[Cells]:
         self._check_open()
-        rows = (row.cells for row in self._events(key, life) if from_ <= row.seq_nr <= to)
-        return up_to(islice(rows, limit), bytes_max)
+        rows = [row.cells for row in self._events(key, life) if from_ <= row.seq_nr <= to]
+        return up_to(islice(reversed(rows) if backwards else rows, limit), bytes_max)
 
     def _events(self, key: str, life: int) -> Iterator[EventRow]:
         journal = self.tables["journal"]

@@ -120,6 +120,9 @@ class ReadingContract(MadeStore):
                     expected = [nr for nr in (1, 2, 3, 20) if from_ <= nr <= to][:limit]
                     page = store.page(KEY, 1, 2, from_=from_, to=to, limit=limit)
                     assert [cells[0] for cells in page] == expected
+                    expected = [nr for nr in (20, 3, 2, 1) if from_ <= nr <= to][:limit]
+                    page = store.page(KEY, 1, 2, from_=from_, to=to, limit=limit, backwards=True)
+                    assert [cells[0] for cells in page] == expected
         assert store.page(KEY, 2, 2, from_=1, to=SEQ_NR_MAX, limit=10) == []
 
     @pytest.mark.req("RJ11")
@@ -151,6 +154,32 @@ class ReadingContract(MadeStore):
                     got = [len(row[2]) for row in rows]
                     assert sum(got[:-1]) < bytes_max or max(got) <= LARGE_BYTES
                     more = len(rows) == limit or sum(got) >= bytes_max
+                    found += rows
+                assert found == whole
+
+    @pytest.mark.req("J128")
+    @pytest.mark.parametrize("segment_size", [2, 3, 100])
+    @pytest.mark.parametrize("sizes", [(10, 40_000, 50_000, 10, 10, 30_000, 5, 90_000, 10), (10,) * 11])
+    def test_pages_backwards(self, make: Make, segment_size: int, sizes: tuple[int, ...]) -> None:
+        store, tape = make(settings_of(segment_size=segment_size)), Tape()
+        for size in sizes:
+            tape.append(KEY, [bytes(size)])
+        tape.delete(KEY, 1, 1)
+        tape.carry(store)
+        whole = store.page(KEY, 1, segment_size, from_=1, to=SEQ_NR_MAX, limit=100)[::-1]
+        assert [row[0] for row in whole] == list(range(len(sizes), 1, -1))
+        for bytes_max in (1, 60_000, 10**9, None):
+            for limit in (1, 2, 100):
+                found: list[Any] = []
+                more = True
+                while more:
+                    to = len(sizes) - len(found)
+                    rows = store.page(
+                        KEY, 1, segment_size, from_=1, to=to, limit=limit, bytes_max=bytes_max, backwards=True
+                    )
+                    got = [len(row[2]) for row in rows]
+                    assert bytes_max is None or sum(got[:-1]) < bytes_max or max(got) <= LARGE_BYTES
+                    more = len(rows) == limit or (bytes_max is not None and sum(got) >= bytes_max)
                     found += rows
                 assert found == whole
 
