@@ -37,7 +37,7 @@ def unknown(what: str, given: str, known: Iterable[str], *, code: str = "option"
 def usage_error(error: Any) -> InvalidInput:
     """What the option parser refused, as an error of ours."""
     ctx = error.ctx
-    path = ctx.command_path if ctx is not None else "strandline"
+    path = ctx.command_path if ctx is not None else "strandline COMMAND"
     see = f"see `{path} --help`"
     kind = type(error).__name__
     if kind == "NoSuchOption" and ctx is not None:
