@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import psycopg
@@ -10,9 +11,11 @@ import pytest
 import strandline
 from strandline import Strandline
 from strandline.errors import Unavailable
+from strandline.journal.retention import trim
 from strandline.postgres.pool import CONNECTIONS_MAX
 from strandline.rows import Pointer
 from strandline.servers.postgres import PostgresServer
+from strandline.testing import carry
 from strandline.values.heads import State
 from tests.journal.worlds import events, seq_nrs
 from tests.log.postgres_logs import new_url, parsed
@@ -58,3 +61,13 @@ def test_a_store_that_fails_keeps_no_connection_of_the_log(s: Strandline, monkey
                 s.journal.head(KEY)
     assert s.journal.append(KEY, events(3), expected=2).first == 3
     assert seq_nrs(s.journal.read(KEY)) == [1, 2, 3]
+
+
+@pytest.mark.req("J33", "RA14")
+def test_trimming_goes_by_the_servers_clock(s: Strandline, monkeypatch: pytest.MonkeyPatch) -> None:
+    s.journal.append("order|1", events(1))
+    carry(s)
+    told = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: told() + 2 * 86_400 * 10**9)  # this machine is two days ahead
+    assert trim(s.log, s.store, s.settings) == 0
+    assert max(s.log.oldest()) == 0

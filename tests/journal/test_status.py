@@ -130,18 +130,31 @@ def test_trim_takes_what_is_old_and_carried(s: Strandline, clock: FakeClock) -> 
     carry(s, partition=0)
     carry(s, partition=1, limit=2)
     before = [seq_nrs(s.journal.read(key_of(partition))) for partition in (0, 1)]
-    # written 32, 24, 16 and 8 hours ago; a day is kept
-    assert trim(s.log, s.store, s.settings, clock()) == 2
+    # written 32, 24, 16 and 8 hours ago; a day is kept, by this clock and not by that of the pipeline's host
+    assert trim(s.log, s.store, s.settings) == 2
     assert s.log.oldest() == [1, 1]
-    assert trim(s.log, s.store, s.settings, clock.now + 1) == 2
+    clock.now += 1
+    assert trim(s.log, s.store, s.settings) == 2
     assert s.log.oldest() == [2, 2]
-    assert trim(s.log, s.store, s.settings, clock.now + 1000 * HOUR_US) == 2
+    clock.now += 1000 * HOUR_US
+    assert trim(s.log, s.store, s.settings) == 2
     assert s.log.oldest() == [4, 2]
     assert [seq_nrs(s.journal.read(key_of(partition))) for partition in (0, 1)] == before
     with pytest.raises(InvalidInput) as caught:
         s.log.trim(1, to=3, pointer=2, keep_after=2**62)
     assert caught.value.name == "InvalidInput.trim_range"
     assert s.log.newest() == [3, 3]
+
+
+@pytest.mark.req("J33")
+def test_a_log_with_a_retention_of_its_own_is_left_to_it(s: Strandline, clock: FakeClock) -> None:
+    if s.log.exact:
+        pytest.skip("a SQL log is trimmed by the pipeline")
+    s.journal.append(key_of(0), events(1))
+    carry(s)
+    clock.advance(1000 * 3600)
+    assert trim(s.log, s.store, s.settings) == 0
+    assert s.log.oldest() == [0, 0]
 
 
 def test_trim_is_harmless_on_a_new_store(s: Strandline) -> None:

@@ -119,13 +119,16 @@ def test_once_carries_up_to_now_and_ends_with_the_strandline_above_it(url: str, 
     assert s.log.newest() == newest, "a still log does not grow"
 
 
-@pytest.mark.req("J80", "RR2")
+@pytest.mark.req("J80", "RR2", "J33", "RA14")
 def test_nothing_rests_on_the_checkpoint_folder(
     url: str, s: Strandline, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with strandline.connect(url, clock=two_days_ago) as early:
+        old = early.journal.append(KEYS[7], [Event("Placed", "long ago")])
+    s.journal.append(KEYS[7], [Event("Paid", "now")])
     for round_ in range(3):
         s.journal.append(KEYS[round_], [Event("Placed", round_)])
         s.journal.append(KEYS[0], [Event("Placed", round_)])
@@ -133,6 +136,8 @@ def test_nothing_rests_on_the_checkpoint_folder(
         assert list(folder.rglob("checkpoint-*")) == [], "it is removed at the end"
     assert [event.payload for event in s.journal.read(KEYS[0])] == [0, 0, 1, 2]
     assert stored(s)[KEYS[0]] == [1, 2, 3, 4]
+    assert s.log.oldest()[old.partition] == 1, "it trims what is old, and nothing else"
+    assert [event.payload for event in s.journal.read(KEYS[7])] == ["long ago", "now"]
 
 
 @pytest.mark.req("J79", "J89", "J92", "J93", "RR4", "J91")
@@ -304,16 +309,22 @@ def test_what_a_caller_raises_comes_back_as_it_is(url: str, s: Strandline, spark
         run(url, once=True, spark=spark, progress=refuse)
 
 
-@pytest.mark.req("J85", "RR12", "J84")
+@pytest.mark.req("J85", "RR12", "J84", "J33")
 def test_once_ends_with_the_error_of_a_partition_that_stays_sick(url: str, s: Strandline, spark: Any) -> None:
     raw_append(s, 3, key="who|knows", header=_newer())
-    s.journal.append(KEYS[0], [Event("Placed", 1)])
-    assert strandline.Key.of(KEYS[0]).partition(8) != 3
+    with strandline.connect(url, clock=two_days_ago) as early:
+        old = early.journal.append(KEYS[0], [Event("Placed", 1)])
+    assert old.partition != 3
     with pytest.raises(StrandlineError) as caught:
         run(url, once=True, spark=spark, append_timeout_s=0.5)
     assert caught.value.name == "SchemaMismatch.version"
     assert stored(s) == {KEYS[0]: [1]}, "the others are carried"
+    assert s.log.oldest()[old.partition] == 1, "and trimmed"
     assert s.store.lease_holder() is None
+
+
+def two_days_ago() -> int:
+    return now_us() - 2 * 86_400 * 10**6
 
 
 def _newer() -> bytes:

@@ -186,7 +186,7 @@ class Replicator:
             self._held.remove()
 
     def run_once(self) -> None:
-        """Carry up to the ends of now, write marks, carry up to them."""
+        """Carry up to the ends of now, write marks, carry up to them; trim, whatever came of it."""
         try:
             self._carry_to([offset + 1 for offset in self.s.log.newest()])
             wanted = marks.behind(self.s.store.pointers())
@@ -195,6 +195,11 @@ class Replicator:
                 self._carry_to([offset + 1 for offset in self.s.log.newest()])
         finally:
             self._held.remove()
+            if self.fatal is None and not self.stop.is_set():
+                try:
+                    trim(self.s.log, self.s.store, self.s.settings)
+                except StrandlineError as error:
+                    _logger.warning("trimming waits: %s", error)
 
     def _carry_to(self, ends: list[int]) -> None:
         """Carry up to these positions. What is left when all that is left has failed for too long is raised."""
