@@ -1,4 +1,7 @@
-"""The Spark cluster as tests have it: sessions join with its secret, and workers can be killed."""
+"""The Spark cluster as tests have it: sessions join with its secret, and workers can be killed.
+
+The pipeline runs on it in every run of the tests, and a worker is killed there; more of that is the soak's.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,7 @@ def test_a_session_runs_on_the_cluster(spark_cluster: SparkCluster) -> None:
     assert (spark_cluster.conf_folder / "spark-defaults.conf").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_a_cluster_comes_back_with_its_workers(spark_cluster: SparkCluster) -> None:
     address = spark_cluster.url

@@ -48,7 +48,7 @@ class WritingContract(MadeStore):
     @pytest.mark.req("J19")
     @pytest.mark.parametrize("seed", range(2))
     def test_cut_anyhow(self, make: Make, seed: int) -> None:
-        tape = random_tape(seed, actions=150, keys=8, partitions=2)
+        tape = random_tape(seed, actions=80, keys=5, partitions=2)
         shown = []
         for size in (seed + 1, 10 * seed + 7, None):
             store = make(settings_of(partitions=2))
