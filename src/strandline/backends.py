@@ -25,6 +25,7 @@ from strandline.extras import install
 from strandline.log.api import Log
 from strandline.settings import (
     APPEND_IDS_KEPT_DEFAULT,
+    BATCH_ACTIONS_DEFAULT,
     BUCKET_SIZE_DEFAULT,
     PARTITIONS_DEFAULT,
     SEGMENT_SIZE_DEFAULT,
@@ -48,6 +49,8 @@ class Backend(Protocol):
     """Whether other processes can open the same."""
     local: bool
     """Whether they must run on this machine."""
+    batch_actions_max: int
+    """That setting where nothing is given, for the store."""
 
     def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Log:
         """Open a log. `create` false: one that is not there is `SchemaMismatch.no_schema`, whatever the settings say.
@@ -98,6 +101,7 @@ LIBRARIES: Final = {
 
 class _Memory:
     shared, local = False, False
+    batch_actions_max = BATCH_ACTIONS_DEFAULT
 
     def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Log:
         from strandline.log.memory import MemoryLog
@@ -133,6 +137,7 @@ class _Memory:
 
 class _Sqlite:
     shared, local = True, True
+    batch_actions_max = BATCH_ACTIONS_DEFAULT
 
     def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Log:
         from strandline.log.sqlite import SqliteLog
@@ -160,6 +165,7 @@ class _Sqlite:
 
 class _Postgres:
     shared, local = True, False
+    batch_actions_max = BATCH_ACTIONS_DEFAULT
 
     def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Log:
         from strandline.log.postgres import PostgresLog
@@ -187,6 +193,7 @@ class _Postgres:
 
 class _Kafka:
     shared, local = True, False
+    batch_actions_max = BATCH_ACTIONS_DEFAULT
 
     def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Log:
         from strandline.log.kafka import KafkaLog
@@ -213,6 +220,7 @@ class _Cassandra:
     """A store alone: a log would need what Cassandra does not have, one order for all writers."""
 
     shared, local = True, False
+    batch_actions_max = 10_000  # it takes longer, so in shorter steps
 
     def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Any:
         raise ValueError(f"{url} names no log")

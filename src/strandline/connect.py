@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -104,6 +105,8 @@ def connect(
     told = clock or now_us
     _check_clock(told)
     backends = [backend_of(parsed) for parsed in urls]
+    if "batch_actions_max" not in settings:
+        checked = replace(checked, batch_actions_max=backend_of(urls.store).batch_actions_max)
     with ExitStack() as opened:
         # A store that is there says which log it belongs to: no other is made beside it.
         found = _find_store(urls.store, checked, clock)

@@ -14,6 +14,7 @@ from strandline.errors import InvalidInput, shown
 MIB = 2**20
 # What creation fixes where nothing is given.
 PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, APPEND_IDS_KEPT_DEFAULT, BUCKET_SIZE_DEFAULT = 8, 10_000, 32, "hour"
+BATCH_ACTIONS_DEFAULT = 40_000
 SECONDS_MAX = 9_000_000_000_000
 """More microseconds would not fit into 64 bits."""
 
@@ -55,7 +56,8 @@ class Settings:
     heads_cache_wait_s: float = _within(1.0, 0, 60)
     heads_cache_keys_max: int = _within(10_000, 1, 1_000_000)
     heads_cache_idle_s: float = _within(600.0, 1, 86_400)
-    batch_actions_max: int = _within(40_000, 1, 1_000_000)
+    batch_actions_max: int = _within(BATCH_ACTIONS_DEFAULT, 1, 1_000_000)
+    """10000 where the store is Cassandra's and nothing is given."""
     batch_bytes_max: int = _within(64 * MIB, MIB, 1024 * MIB)
     accept_power_loss: bool = False
     append_timeout_s: float = _within(10.0, 0.1, 600)

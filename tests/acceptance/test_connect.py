@@ -19,8 +19,10 @@ import pytest
 
 import strandline
 from strandline import Event, InvalidInput, Key, SchemaMismatch, Unsupported
+from strandline.backends import backend_of
 from strandline.servers.postgres import PostgresServer
 from strandline.testing import FakeClock, carry
+from strandline.urls import urls_of
 
 KEY = Key("order", "42")
 
@@ -396,3 +398,16 @@ def test_what_is_open_shows_itself_briefly() -> None:
     assert "given" not in repr(s.journal.head("order|42"))
     s.close()
     assert "closed" in repr(s)
+
+
+@pytest.mark.req("J86")
+@pytest.mark.parametrize(("given", "found"), [({}, 10_000), ({"batch_actions_max": 40_000}, 40_000)])
+def test_ranges_towards_cassandra_are_shorter_unless_told_otherwise(
+    given: dict[str, Any], found: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = strandline.connect(f"sqlite:{tmp_path}/shop", **given)
+    places: dict[str, Any] = {"log": f"sqlite:{tmp_path}/shop/log.db", "store": "cassandra://h/k"}
+    monkeypatch.setattr(backend_of(urls_of(**places).store), "open_store", lambda *_: there.store)
+    with there, strandline.connect(**places, **given) as s:
+        assert there.settings.batch_actions_max == 40_000
+        assert s.settings.batch_actions_max == found

@@ -25,7 +25,7 @@ from strandline.bench.child import in_child
 
 MASTER = "local[2]"
 ACTIONS, KEYS = 960_000, 10_000
-CASSANDRA_ACTIONS, CASSANDRA_BATCH = 240_000, 10_000
+CASSANDRA_ACTIONS = 240_000
 QUICK_ACTIONS, QUICK_KEYS, QUICK_BATCH = 1600, 100, 100
 ROWS_FEW, ROWS_MANY, ROWS_MORE = 100_000, 10_000_000, 640_000
 QUICK_ROWS_FEW, QUICK_ROWS_MANY, QUICK_ROWS_MORE = 400, 800, 1600
@@ -70,11 +70,9 @@ def _actions(on: str, plan: Plan) -> int:
     return CASSANDRA_ACTIONS if on == "kafka-cassandra" else ACTIONS
 
 
-def _settings(on: str, plan: Plan) -> dict[str, Any]:
+def _settings(plan: Plan) -> dict[str, Any]:
     """Batches so small that there are several of them."""
-    if plan.quick:
-        return {"batch_actions_max": QUICK_BATCH}
-    return {"batch_actions_max": CASSANDRA_BATCH} if on == "kafka-cassandra" else {}
+    return {"batch_actions_max": QUICK_BATCH} if plan.quick else {}
 
 
 def _check(answer: dict[str, Any], wanted: int) -> None:
@@ -112,7 +110,7 @@ def _filled(on: str, plan: Plan) -> Iterator[dict[str, Any]]:
 
 def _side(function: str, on: str, work: dict[str, Any], plan: Plan) -> Sample:
     with _filled(on, plan) as where:
-        answer = in_child(function, where={**where, **_settings(on, plan)}, **work)
+        answer = in_child(function, where={**where, **_settings(plan)}, **work)
     _check(answer, _actions(on, plan))
     return Sample(answer["events_per_s"], answer)
 
@@ -171,7 +169,7 @@ def _add(url: str, plan: Plan) -> Sample:
     appends, keys = (QUICK_ROWS_MORE, QUICK_KEYS) if plan.quick else (ROWS_MORE, KEYS)
     in_child("fill:fill_in_child", where={"url": url}, keys=keys, appends=appends, events=1)
     fresh.settle(url)
-    answer = in_child("replicate:pipeline_in_child", where={"url": url, **_settings("postgres", plan)})
+    answer = in_child("replicate:pipeline_in_child", where={"url": url, **_settings(plan)})
     _check(answer, appends)
     return Sample(answer["us_per_event"], answer)
 
