@@ -3,7 +3,11 @@
 s = strandline.connect("sqlite:orders")
 s.journal.append(Key("order", "42"), [Event("OrderPlaced", {"total": 99})])
 for event in s.journal.read(Key("order", "42")): ...
+
+`strandline.pipeline`, which runs on Spark, is loaded when it is used.
 """
+
+import typing as _typing
 
 from strandline.connect import Strandline, connect
 from strandline.errors import (
@@ -30,6 +34,18 @@ from strandline.values.heads import Head
 from strandline.values.keys import Key
 
 __version__ = "0.1.0"
+
+if _typing.TYPE_CHECKING:
+    from strandline import pipeline as pipeline
+else:
+
+    def __getattr__(name: str) -> object:
+        if name != "pipeline":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return import_module(f"{__name__}.{name}")
+
 
 __all__ = [
     "KEEP",

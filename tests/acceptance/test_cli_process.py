@@ -211,6 +211,17 @@ def test_python_names_what_is_missing_as_the_command_line_does(call: str, packag
     assert hint == f"hint: {install(extra)}"
 
 
+def test_the_pipeline_is_there_and_not_loaded_before_it_is_used() -> None:
+    """`strandline.pipeline.run` is what the README writes, after `import strandline` alone."""
+    code = (
+        "import sys, strandline; print('strandline.pipeline' in sys.modules, strandline.pipeline.quarantine.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=process_env(), capture_output=True, text=True, check=True)
+    assert done.stdout == "False quarantine\n"
+    with pytest.raises(AttributeError, match="has no attribute 'pipelin'"):
+        _ = strandline.pipelin  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("source", "command"),
     [
