@@ -149,11 +149,24 @@ def submit(scene: Scene, *, held: bool) -> None:
         scene.gate.open.set()
 
 
+def append_all(scene: Scene, *, held: bool) -> None:
+    if held:
+        scene.hold()
+        opening = threading.Timer(0.01, scene.gate.open.set)
+        opening.start()
+    try:
+        scene.committer.append_all([draft_of("order|interrupted"), draft_of("order|interrupted")])
+    finally:
+        scene.gate.open.set()
+
+
 CALLS: dict[str, Callable[[Scene], None]] = {
     "alone": alone,
     "in a commit": commit,
     "waits": partial(wait, before=0),
     "waits behind others": partial(wait, before=2),
+    "two at once": partial(append_all, held=False),
+    "two at once, behind others": partial(append_all, held=True),
     "for a future": partial(submit, held=False),
     "for a future, behind others": partial(submit, held=True),
 }

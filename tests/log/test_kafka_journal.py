@@ -247,6 +247,18 @@ def test_the_same_answers_at_some_lags(connected: Callable[..., Strandline], nam
     assert numbered(s.journal.read(KEY, backwards=True, limit=2)) == story.model.read(backwards=True, limit=2)
 
 
+@pytest.mark.req("J129")
+def test_append_many(connected: Callable[..., Strandline]) -> None:
+    s = connected(group_actions_max=100)
+    many = [(f"order|{number % 3}", [Event("Placed", number)], {"expected": number // 3}) for number in range(240)]
+    answers = s.journal.append_many([*many, many[0], ("order|3", [Event("Placed", 0)], {"numbers": False})])
+    assert [getattr(one, "last", None) for one in answers[:240]] == [number // 3 + 1 for number in range(240)]
+    assert isinstance(answers[240], SeqNrConflict)
+    for key in range(3):
+        assert [event.payload for event in s.journal.read(f"order|{key}")] == list(range(key, 240, 3))
+    assert len(list(s.journal.read("order|3"))) == 1
+
+
 @pytest.mark.req("J9", "J26", "RA6", "RJ4")
 def test_events_are_the_same_from_log_and_store(connected: Callable[..., Strandline]) -> None:
     s = connected(partitions=1)

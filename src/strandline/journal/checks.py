@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Set
 from datetime import timedelta
 from functools import lru_cache
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from strandline.errors import InvalidInput, invalid
@@ -33,6 +33,8 @@ TYPE_BYTES_MAX: Final = 256
 TAG_BYTES_MAX: Final = 256
 MARK_ID_BYTES_MAX: Final = 128
 LIMIT_MAX: Final = 1000
+APPENDS: Final = "(key, events) or (key, events, {options})"
+APPEND_OPTIONS: Final = ("expected", "first", "append_id", "expire_after", "headers", "numbers")
 EXPIRE_AFTER_MAX: Final = timedelta(days=36500)
 TAGS_ADVISED: Final = 10
 SEQ_NRS: Final = "seq_nr is 1..2^63-1"
@@ -115,6 +117,39 @@ def append_draft(
     if len(header) + len(value) > settings.append_bytes_max:
         raise _too_large("append_too_large", "events", len(header) + len(value), settings.append_bytes_max)
     return known, Draft(slice_ * partitions // SLICES, action, header, value)
+
+
+def append_drafts(settings: Settings, partitions: int, appends: object) -> list[tuple[Key, Draft, bool]]:
+    """The same of many appends, each with whether it waits for its numbers; a refusal has the index of the bad one."""
+    if isinstance(appends, (str, bytes, bytearray, Mapping, Set)) or not isinstance(appends, Iterable):
+        raise invalid("events_type", "appends", "not a list", allowed=f"a list of {APPENDS}", got=appends)
+    drafts = []
+    for index, one in enumerate(appends):
+        try:
+            key, events, options = _one_of_many(one)
+            numbers = bool(options.pop("numbers", True))
+            drafts.append((*append_draft(settings, partitions, key, events, **options), numbers))
+        except InvalidInput as error:
+            at, facts = f"appends[{index}]", dict(error.facts)
+            field = facts.pop("field", "")
+            place = f"{at}.{field}" if field else at
+            message = error.message.removeprefix(f"{field}: ") if field else error.message
+            raise InvalidInput(
+                f"{place}: {message}", code=error.code, hint=error.hint, field=place, index=index, **facts
+            ) from None
+    return drafts
+
+
+def _one_of_many(one: object) -> tuple[object, object, dict[str, Any]]:
+    if not isinstance(one, (list, tuple)) or not 2 <= len(one) <= 3:
+        raise invalid("events_type", "", "not an append", allowed=APPENDS, got=one)
+    options = one[2] if len(one) == 3 else {}
+    if not isinstance(options, Mapping):
+        raise invalid("option", "", "options are no dict", allowed=APPENDS, got=options)
+    for name in options:
+        if name not in APPEND_OPTIONS:
+            raise invalid("option", str(name), "no option of an append", allowed=", ".join(APPEND_OPTIONS), got=name)
+    return one[0], one[1], dict(options)
 
 
 def new_id() -> str:

@@ -9,20 +9,20 @@ everything else both. A Journal may be used by any number of threads, never in a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, cast
 
 from strandline import forks
-from strandline.errors import Conflict, InvalidInput, Unavailable, Unsupported, counted, invalid
+from strandline.errors import Conflict, InvalidInput, StrandlineError, Unavailable, Unsupported, counted, invalid
 from strandline.journal import checks, verdict
 from strandline.journal.heads_cache import HeadsCache
 from strandline.journal.judge import Judge
 from strandline.journal.read import PLANS_MAX, Reader, journal_changed
 from strandline.log.api import Draft, InexactLog, Log, Recorded
-from strandline.log.committer import Committer
+from strandline.log.committer import Committer, commits_of, own_error
 from strandline.record import encode_header
 from strandline.settings import Settings
 from strandline.store.api import SnapshotRow, Store
@@ -112,6 +112,39 @@ class Journal:
         sent = self._committer.submit(draft) if judge is None else judge.submit(draft, numbers=numbers)
         sent.add_done_callback(settle)
         return answer
+
+    def append_many(self, appends: Iterable[tuple[Any, ...] | list[Any]]) -> list[Appended | StrandlineError]:
+        """Record many appends, of any keys, in few commits. Each stands for itself.
+
+        Each is (key, events) or (key, events, {options}), the options being those of `append`. What is given back has,
+        in the same order, the answer of each or the error that `append` would have raised: look at both. Bad input in
+        one refuses the whole call, with its `index`, before anything is written. Where a commit fails, as the log is
+        away, what comes after it is not tried and says so (`applied` "no").
+
+            journal.append_many([("order|1", [placed]), ("order|2", [paid], {"expected": 3})])
+        """
+        self._check()
+        many = checks.append_drafts(self._settings, self._log.partitions, appends)
+        answers: list[Appended | StrandlineError] = []
+        failed: StrandlineError | None = None
+        for drafts in commits_of([draft for _, draft, _ in many], self._settings):
+            part = many[len(answers) : len(answers) + len(drafts)]
+            if failed is None:
+                outcomes = self._all_committed(drafts, [numbers for _, _, numbers in part])
+            else:
+                outcomes = [verdict.not_tried(failed) for _ in drafts]
+            answers += [verdict.of_many(one[0], one[1], outcome) for one, outcome in zip(part, outcomes, strict=True)]
+            if failed is None and all(isinstance(outcome, Unavailable) for outcome in outcomes):
+                failed = cast(Unavailable, outcomes[0])
+        return answers
+
+    def _all_committed(self, drafts: Sequence[Draft], numbers: list[bool]) -> list[Recorded | BaseException]:
+        if self._judge is not None:
+            return self._judge.append_all(drafts, numbers)
+        try:
+            return self._committer.append_all(drafts)
+        except Unavailable as error:  # the queue is full
+            return [own_error(error) for _ in drafts]
 
     def _append_draft(
         self,

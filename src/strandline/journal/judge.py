@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Condition, Lock, RLock
 from typing import Final, cast
@@ -154,6 +155,24 @@ class Judge:
         finally:
             call.release()
 
+    def append_all(self, drafts: Sequence[Draft], numbers: Sequence[bool]) -> list[Recorded | BaseException]:
+        """Record drafts, all on their way before the first is waited for; what each is answered, or its error."""
+        sent: list[_Call | StrandlineError] = []
+        answers: list[Recorded | BaseException] = []
+        try:
+            for draft, wanted in zip(drafts, numbers, strict=True):
+                sent.append(self._sent(draft, wanted))
+            for draft, one in zip(drafts, sent, strict=True):
+                try:
+                    answers.append(self._judged(draft, one, self._acknowledged(one)) if isinstance(one, _Call) else one)
+                except StrandlineError as error:
+                    answers.append(error)
+        finally:
+            for one in sent:
+                if isinstance(one, _Call):
+                    one.release()
+        return answers
+
     def submit(self, draft: Draft, *, numbers: bool = True) -> Future[Recorded]:
         """Record a draft in the background. Drafts of one thread are recorded in the order of its calls."""
         call = self._call(draft, numbers)
@@ -198,6 +217,21 @@ class Judge:
             pool.shutdown()
 
     # ------------------------------------------------------------ before and after
+
+    def _sent(self, draft: Draft, numbers: bool) -> _Call | StrandlineError:
+        """A call on its way, or why it is not."""
+        try:
+            call = self._call(draft, numbers)
+        except StrandlineError as error:
+            return error
+        try:
+            self._log.send(draft, call.answered)
+        except BaseException as error:
+            call.release()
+            if isinstance(error, StrandlineError):
+                return error
+            raise
+        return call
 
     def _call(self, draft: Draft, numbers: bool) -> _Call:
         """A call with pointer and head, if a verdict is wanted. A plain append needs the log alone."""

@@ -32,6 +32,25 @@ def appended(key: Key, draft: Draft, recorded: Recorded) -> Appended:
     raise _unknown(str(key))
 
 
+def of_many(key: Key, draft: Draft, outcome: Recorded | BaseException) -> Appended | StrandlineError:
+    """The answer to one of many appends, or its error."""
+    if isinstance(outcome, Recorded):
+        try:
+            return appended(key, draft, outcome)
+        except StrandlineError as error:
+            return error
+    if isinstance(outcome, StrandlineError):
+        return outcome
+    raise outcome
+
+
+def not_tried(failed: StrandlineError) -> Unavailable:
+    """Of appends after a commit that failed: they were not handed to the log."""
+    return Unavailable(
+        f"not tried, because a commit before it failed: {failed.message}", code=failed.code, hint="call again"
+    )
+
+
 def deleted(draft: Draft, recorded: Recorded) -> Deleted | None:
     """The answer to a delete; None if it was void."""
     place = _place(draft, recorded)

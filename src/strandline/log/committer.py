@@ -22,7 +22,7 @@ from __future__ import annotations
 import copy
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import pairwise
@@ -155,6 +155,28 @@ class Committer:
             raise call.error or RuntimeError("a call was woken without an answer")
         return call.answer
 
+    def append_all(self, drafts: Sequence[Draft]) -> list[Recorded | BaseException]:
+        """Record drafts that arrive together; what each is answered, or the error that it would raise alone.
+
+        Raises only if none of them was accepted. They go into one commit if they fit (`commits_of`).
+        """
+        self._check()
+        calls = [_Call(draft, self._timeout_s) for draft in drafts]
+        try:
+            self._enqueue(*calls)
+            for call in calls:
+                if not call.woken.acquire(timeout=max(0.0, call.deadline - time.monotonic())):
+                    with suppress(Unavailable):  # `late` says it below, too
+                        self._expire(call)
+                with self._lock:
+                    self._pass_on(call)
+        except BaseException:
+            for call in calls:
+                if call.queued:
+                    self._abandon(call)
+            raise
+        return [call.answer or call.error or call.late() for call in calls]
+
     def submit(self, draft: Draft) -> Future[Recorded]:
         """Record a draft in the background. Futures of one thread are recorded in the order of its calls."""
         self._check()
@@ -190,11 +212,11 @@ class Committer:
 
     # ------------------------------------------------------------ callers
 
-    def _enqueue(self, call: _Call) -> None:
+    def _enqueue(self, *calls: _Call) -> None:
         with self._lock:
             if self._closed:
                 raise closed()
-            if len(self._queue) >= self._queue_max:
+            if len(self._queue) + len(calls) > self._queue_max:
                 raise Unavailable(
                     f"{len(self._queue)} appends wait already",
                     code="overloaded",
@@ -203,19 +225,21 @@ class Committer:
                 )
             if self._helper is None:
                 self._helper = _started("strandline-committer", self._commit_waiting)
-            if call.future is not None and self._teller is None:
-                self._teller = _started("strandline-futures", self._tell_futures)
-            call.queued = True
-            if call.future is not None and self._teller is not None:
-                if not self._futures:
-                    self._teller.wake()  # it waits for nobody's deadline so far
-                self._futures.append(call)
-            self._queue.append(call)
+            for call in calls:
+                if call.future is not None and self._teller is None:
+                    self._teller = _started("strandline-futures", self._tell_futures)
+                call.queued = True
+                if call.future is not None and self._teller is not None:
+                    if not self._futures:
+                        self._teller.wake()  # it waits for nobody's deadline so far
+                    self._futures.append(call)
+                self._queue.append(call)
             self._tell()
 
     def _expire(self, call: _Call) -> None:
         """Its time is over: withdraw it, or leave a commit that goes on without it."""
-        if call.taken and call.woken.acquire(timeout=grace_s(call.timeout_s)):
+        left_s = call.deadline + grace_s(call.timeout_s) - time.monotonic()
+        if call.taken and call.woken.acquire(timeout=max(0.0, left_s)):
             return
         with self._lock:
             self._give_up(call)
@@ -305,7 +329,7 @@ class Committer:
         with self._lock:
             for call, answer in zip(calls, answers, strict=True):
                 call.answer = answer
-                call.error = None if error is None else _own_error(error)
+                call.error = None if error is None else own_error(error)
                 call.answered = True
                 if not call.gone:
                     (waiting if call.future is None else self._answered).append(call)
@@ -362,8 +386,22 @@ def _fulfil(call: _Call) -> None:
                 call.future.set_exception(call.error)
 
 
-def _own_error(error: BaseException) -> BaseException:
-    """What one of several callers raises: a traceback belongs to one thread."""
+def commits_of(drafts: Sequence[Draft], settings: Settings) -> Iterator[Sequence[Draft]]:
+    """Drafts in their order, cut into as few parts as a commit can take, and the queue."""
+    actions_max = min(settings.group_actions_max, settings.append_queue_max)
+    start = size = 0
+    for index, draft in enumerate(drafts):
+        bytes_ = len(draft.header) + len(draft.value or b"")
+        if index - start >= actions_max or (index > start and size + bytes_ > settings.group_bytes_max):
+            yield drafts[start:index]
+            start, size = index, 0
+        size += bytes_
+    if drafts:
+        yield drafts[start:]
+
+
+def own_error(error: BaseException) -> BaseException:
+    """What one of several callers gets: a traceback belongs to one thread."""
     if not isinstance(error, StrandlineError):
         return error
     own = copy.copy(error)
