@@ -48,7 +48,7 @@ def test_the_first_program_and_the_commands_after_it(tmp_path: Path) -> None:
 def test_make_has_the_targets_that_are_shown() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     shown = re.findall(r"^make (\w+)", "\n".join(blocks("sh")), re.MULTILINE)
-    assert shown == ["demo", "test", "servers", "setup"]
+    assert shown == ["demo", "test", "soak", "servers", "setup"]
     assert all(f"\n{target}: " in makefile for target in shown)
 
 
