@@ -34,7 +34,7 @@ print(run(url, spark=spark, stop=stop, once=len(sys.argv) > 2, **settings).event
 """
 
 
-def until(condition: Callable[[], object], what: str, timeout_s: float = 90) -> None:
+def until(condition: Callable[[], object], what: str, timeout_s: float = 200) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"{what}: it did not come to that in time"
