@@ -313,7 +313,7 @@ def test_schema(url: str) -> None:
 def test_schemas_of_other_versions(url: str) -> None:
     appended(url)
     with edited(Path("orders/store.db")) as connection:
-        connection.execute("INSERT INTO schema_step (name) VALUES ('999_later')")
+        connection.execute("INSERT INTO schema_step (name, additive) VALUES ('999_later', 0)")
     newer = call("head", KEY, "--url", url, "--json")
     assert (newer.code, newer.name) == (7, "SchemaMismatch.version")
     assert call("schema", "upgrade", "--url", url, "--yes", "--json").code == 7
