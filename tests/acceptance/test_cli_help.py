@@ -61,7 +61,7 @@ def specified() -> set[str]:
             found |= {f"{group} {name}" for part in rest.split(", ") for name in part.split()[0].split("|")}
         elif group in ("group", "work"):
             found.add(group)
-        else:
+        elif listed:
             found |= {part.split()[0] for part in listed.split(", ")}
     return found
 
