@@ -138,7 +138,7 @@ def test_a_clock_that_was_ahead_hides_nothing_although_all_are_busy(world: World
         # In steps: planned in the batch after mark_idle_s, and carried by it; or by the next where there are two.
         late_s = IDLE_S + batches(world) * step_s
         assert all(world.s.strandline() >= timestamp for at, timestamp in seen if at <= world.time - late_s)
-    assert max(world.marks_written()) <= 2 + 30 * step_s / IDLE_S + 1, "no more than one a mark_idle_s"
+    assert max(world.marks_written()) <= 2 + 30 * step_s / IDLE_S + 1, "no more than one a mark_idle_s, or a little"
 
 
 @pytest.mark.req("J92", "J93")
@@ -292,6 +292,22 @@ def test_the_newest_is_that_of_the_log_where_it_can_tell() -> None:
         log = made(partitions=2, clock=lambda: 1000)
         write(log, {1: 5000})
         assert look(log, [Pointer(0), Pointer(1, -1, 800, 700)]) == ([-1, 0], reached, moved)
+
+
+@pytest.mark.req("J92")
+def test_those_that_are_half_way_there_get_theirs_with_the_first() -> None:
+    marker = Marker(MemoryLog(partitions=3), 1.0)
+
+    def due(now: float, newest: list[int]) -> list[int]:
+        pointers = [Pointer(partition, offset) for partition, offset in enumerate(newest)]
+        return list(marker.due(pointers, Seen(newest, [500, 500, 500], 900), now))
+
+    assert due(10.0, [3, 3, 3]) == []
+    marker._newest.clear()  # only stillness is looked at
+    marker._newest.append((900, 20.0))
+    assert due(10.5, [3, 4, 3]) == []
+    assert due(10.6, [3, 4, 4]) == []
+    assert due(11.0, [3, 4, 4]) == [0, 1]
 
 
 @pytest.mark.req("J92")

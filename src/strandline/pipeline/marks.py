@@ -6,9 +6,11 @@ A partition gets a Mark when it is below the timestamp of the newest append, del
 - is more than `mark_idle_s` behind, or still below what was the newest `mark_idle_s` ago, however busy it is: after a
   clock that was ahead, timestamps of its partition only count on, one microsecond a record.
 
-Marks are no movement, so a still log stops growing after one Mark a partition. They are written when a batch is
-planned, before its ends are looked at for good, so that they travel with what they are for. An exact log says where it
-ends and at which time. Of another the pointers tell the newest only, so its Marks come one batch later.
+Where one is due, those that are half-way there get theirs with it: so most batches have none to carry, and an event
+waits no longer than without Marks. They are no movement, so a still log stops growing after one Mark a partition. They
+are written when a batch is planned, before its ends are looked at for good, so that they travel with what they are for.
+An exact log says where it ends and at which time. Of another the pointers tell the newest only, so its Marks come one
+batch later.
 """
 
 from __future__ import annotations
@@ -104,6 +106,7 @@ class Marker:
         """Partitions that get a Mark now, and the timestamp that it must have."""
         self._remember(seen, now)
         wanted: dict[int, int] = {}
+        soon: dict[int, int] = {}  # these go with them: most batches are then without Marks, and sooner done
         self.next_at = NEVER
         if now < self._not_before:
             return wanted
@@ -118,7 +121,9 @@ class Marker:
                 wanted[partition] = seen.moved
             else:
                 self.next_at = min(self.next_at, since + self.idle_s)
-        return wanted
+                if now - since >= self.idle_s / 2:
+                    soon[partition] = seen.moved
+        return wanted | soon if wanted else wanted
 
     def _remember(self, seen: Seen, now: float) -> None:
         for partition, offset in enumerate(seen.newest):
