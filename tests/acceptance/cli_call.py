@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from strandline.cli import main
 
-COMMAND = (sys.executable, "-c", "import sys; from strandline.cli import main; sys.exit(main())")
+COMMAND = (sys.executable, "-c", "import sys; from strandline_command import main; sys.exit(main())")
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -134,3 +136,47 @@ def test_replay(url: str) -> None:
     rows = parquet.read_table("events", columns=["key", "seq_nr", "payload"]).to_pylist()
     found = sorted((row["key"], row["seq_nr"], json.loads(row["payload"])) for row in rows)
     assert found == [("order|42", number, {"total": number}) for number in (1, 2, 3)]
+
+
+def interrupted(url: str, moment: str, wait_s: float = 0.0) -> None:
+    """Ctrl-C at some moment of a run: it ends in order, says one word, and gives its lease back."""
+    argv = [*COMMAND, "pipeline", "run", "--url", url]
+    with subprocess.Popen(
+        argv, env=process_env(), process_group=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        if moment == "loading":
+            while b"orjson" not in Path(f"/proc/{process.pid}/maps").read_bytes():
+                assert process.poll() is None
+        else:
+            assert process.stderr.readline() == "starting Spark …\n".encode()
+        if moment == "carrying":
+            assert b": 1 event in" in process.stdout.readline()
+        time.sleep(wait_s)  # to be somewhere in the middle of what comes next
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, err.decode()) == (130, "interrupted\n"), (moment, wait_s)
+    assert status(url)["lease_holder"] is None
+
+
+@pytest.mark.spark
+@pytest.mark.req("RS2")
+@pytest.mark.parametrize(("moment", "wait_s"), [("loading", 0.0), ("starting", 0.5), ("carrying", 0.0)])
+def test_ctrl_c_ends_it_in_order(url: str, moment: str, wait_s: float) -> None:
+    appended(url, 1)
+    interrupted(url, moment, wait_s)
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+def test_ctrl_c_at_any_moment_of_a_busy_machine(url: str) -> None:
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        for number in range(12):
+            appended(url, 1)
+            interrupted(url, "carrying" if number % 4 == 3 else "starting", number * 0.7)
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import tempfile
 import threading
 import time
@@ -22,7 +23,7 @@ from strandline.connect import Strandline
 from strandline.errors import LeaseHeld, MissingEvent, SchemaMismatch, StrandlineError, Unavailable, Unsupported
 from strandline.pipeline import purge_expired, quarantine
 from strandline.pipeline.progress import Progress
-from strandline.pipeline.replicate import run
+from strandline.pipeline.replicate import Replicator, run
 from strandline.testing import raw_append
 
 if TYPE_CHECKING:
@@ -430,3 +431,25 @@ def test_a_query_that_spark_cannot_start(url: str, s: Strandline, spark: Any, mo
     assert caught.value.name == "Unavailable.away"
     assert caught.value.message.startswith("Spark ended the query: ")
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.req("RS2", "J83")
+def test_ctrl_c_is_raised_when_all_is_over(
+    url: str, s: Strandline, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of a call to the JVM it would leave half an answer behind."""
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # Spark has not taken it
+    start, started = Replicator._start, []
+
+    def _start(replicator: Replicator, *arguments: Any) -> Any:
+        started.append(start(replicator, *arguments))
+        return started[-1]
+
+    monkeypatch.setattr(Replicator, "_start", _start)
+    s.journal.append(KEYS[0], [Event("Placed", 1)])
+    with pytest.raises(KeyboardInterrupt):
+        run(url, spark=spark, progress=lambda _: os.kill(os.getpid(), signal.SIGINT))
+    assert [query.isActive for query in started] == [False]
+    assert s.store.lease_holder() is None
+    assert s.store.pointers()[strandline.Key.of(KEYS[0]).partition(8)].offset == 0
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -125,7 +125,7 @@ def replay(
             raise _spark_gave_up(error) from error
         raise
     finally:
-        spark.stop()
+        session.end()
     if options.json:
         emit({"out": out, "events": events})
     else:

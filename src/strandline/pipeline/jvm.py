@@ -17,6 +17,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,10 @@ PROPERTIES = {
 }
 
 
+class Stopped(Exception):
+    """Whoever wanted a JVM does not want it any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gateway:
     """Where the JVM listens for this process, on loopback, and what it must be told."""
@@ -70,8 +75,9 @@ def launch(
     folder: Path,
     settings: Mapping[str, str],
     options: Sequence[str],
+    stop: threading.Event | None = None,
 ) -> Gateway:
-    """Start a JVM that waits for a session. Its temporary files are in `folder`."""
+    """Start a JVM that waits for a session. Its temporary files are in `folder`. `Stopped` if `stop` is set before."""
     told = folder / "gateway"
     kept = properties_file(folder, settings)
     process = subprocess.Popen(  # noqa: S603 - the Java that find_java has run
@@ -93,7 +99,7 @@ def launch(
     )
     _leave_to_parent(process)
     try:
-        return _wait(process, told, java)
+        return _wait(process, told, java, stop or threading.Event())
     except BaseException:
         process.kill()
         process.wait()
@@ -163,14 +169,16 @@ def _leave_to_parent(process: subprocess.Popen[bytes]) -> None:
         os.register_at_fork(after_in_child=pipe.close)
 
 
-def _wait(process: subprocess.Popen[bytes], told: Path, java: Java) -> Gateway:
+def _wait(process: subprocess.Popen[bytes], told: Path, java: Java, stop: threading.Event) -> Gateway:
     deadline = time.monotonic() + UP_WAIT_S
     while not told.is_file():
+        if stop.is_set():
+            raise Stopped
         if process.poll() is not None:
             raise _no_start(java, f"it ended with {process.returncode}")
         if time.monotonic() > deadline:
             raise _no_start(java, f"it was not up after {UP_WAIT_S} s")
-        time.sleep(0.01)
+        stop.wait(0.01)
     answer = told.read_bytes()
     told.unlink()
     port, length = struct.unpack(">ii", answer[:8])

@@ -18,6 +18,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import socket
 import tempfile
 import threading
@@ -101,11 +102,14 @@ def run(
     with target.connect() as s:
         _check_shared(s, spark.sparkContext.master if spark else master)
         lease = s.store.take_lease(f"{socket.gethostname()} pid {os.getpid()}")
+        stop = stop or threading.Event()
         try:
-            with _session(spark, master) as running:
-                replicator = Replicator(s, target, running, lease, progress, stop or threading.Event())
+            with _interrupted_in_order(stop), _session(spark, master, stop) as running:
+                replicator = Replicator(s, target, running, lease, progress, stop)
                 replicator.run_once() if once else replicator.run()
                 summary = Summary(replicator.actions, replicator.events, s.strandline())
+        except jvm.Stopped:
+            summary = Summary(0, 0, s.strandline())
         except BaseException:
             with suppress(StrandlineError):  # why it ended is what counts
                 lease.release()
@@ -115,7 +119,35 @@ def run(
 
 
 @contextmanager
-def _session(given: SparkSession | None, master: str | None) -> Iterator[SparkSession]:
+def _interrupted_in_order(stop: threading.Event) -> Iterator[None]:
+    """Let Ctrl-C set `stop`, and be raised when all is over; one that comes for the third time is raised at once.
+
+    In the middle of a call to the JVM it would leave half an answer behind, which the next call takes for its own.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    times = 0
+
+    def interrupt(*_: Any) -> None:
+        nonlocal times
+        times += 1
+        stop.set()
+        if times > 2:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if times:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def _session(given: SparkSession | None, master: str | None, stop: threading.Event) -> Iterator[SparkSession]:
     """The caller's session, one that runs already, or one of our own, which ends with us."""
     if given is not None:
         session.check(given)
@@ -124,7 +156,7 @@ def _session(given: SparkSession | None, master: str | None) -> Iterator[SparkSe
     own = not session.runs()
     try:
         # The JVM only hands ranges out: its optimising compiler took half of all its processor time and gained nothing.
-        yield session.start(master, short=True)
+        yield session.start(master, short=True, stop=stop)
     finally:
         if own:
             session.end()

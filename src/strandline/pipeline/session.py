@@ -14,6 +14,9 @@ import os
 import re
 import shlex
 import sys
+import threading
+import types
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,12 +54,13 @@ def start(
     conf: Mapping[str, str] | None = None,
     quiet: bool = True,
     short: bool = False,
+    stop: threading.Event | None = None,
 ) -> SparkSession:
     """A session on `master`, by default this machine with all its cores; `conf` goes over our settings.
 
     A process has one session: if there is one, it is checked and given back. `short` makes the start faster and long
     work of the JVM slower, for who ends soon or works in Python. `Unsupported.spark_setup` if Spark or Java is missing
-    or does not fit.
+    or does not fit. `jvm.Stopped` if `stop` is set before the JVM is up. Ctrl-C stays whose it was.
     """
     pyspark = _pyspark()
     master = master or f"local[{_cores()}]"
@@ -66,7 +70,7 @@ def start(
         return running
     settings = _everywhere(app) | (_local(master) if is_local(master) else {}) | dict(conf or {})
     if is_local(master):
-        session = _start_here(pyspark, master, settings, quiet, short)
+        session = _start_here(pyspark, master, settings, quiet, short, stop)
     else:
         session = _start_there(pyspark, master, settings, quiet)
     try:
@@ -176,7 +180,9 @@ def _in_folder(folder: Path) -> dict[str, str]:
 # ------------------------------------------------------------ starting
 
 
-def _start_here(pyspark: Any, master: str, settings: Mapping[str, str], quiet: bool, short: bool) -> SparkSession:
+def _start_here(
+    pyspark: Any, master: str, settings: Mapping[str, str], quiet: bool, short: bool, stop: threading.Event | None
+) -> SparkSession:
     folder = jvm.temporary_folder()
     settings = {"spark.master": master, "spark.driver.memory": HEAP} | _in_folder(folder) | dict(settings)
     python = {"PYSPARK_PYTHON": settings["spark.pyspark.python"]}
@@ -187,7 +193,7 @@ def _start_here(pyspark: Any, master: str, settings: Mapping[str, str], quiet: b
     if short:
         options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     options += shlex.split(settings.get("spark.driver.extraJavaOptions", ""))
-    gateway = jvm.launch(find_java(), _home(pyspark), folder, settings, options)
+    gateway = jvm.launch(find_java(), _home(pyspark), folder, settings, options, stop)
     _gateways[os.getpid()] = gateway
     atexit.register(end)
     told = {"PYSPARK_GATEWAY_PORT": str(gateway.port), "PYSPARK_GATEWAY_SECRET": gateway.secret}
@@ -220,13 +226,27 @@ def end(wait_s: float = jvm.END_WAIT_S) -> None:
         return
     from pyspark import SparkContext
 
-    # In this order nobody is left who would complain.
-    with contextlib.suppress(Exception):
+    # By a thread of its own, which calls the JVM over a connection of its own: in the caller's there may be half an
+    # answer, and no end must wait for the other half.
+    polite = threading.Thread(target=_stop_context, name="strandline-end", daemon=True)
+    with contextlib.suppress(RuntimeError):  # an interpreter that ends may start no thread
+        polite.start()
+        polite.join(wait_s)
+    gateway.end(wait_s)
+    if polite.ident is not None:
+        polite.join(wait_s)  # nobody answers any more
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+def _stop_context() -> None:
+    """In this order nobody is left who would complain."""
+    from pyspark import SparkContext
+
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         if SparkContext._active_spark_context is not None:
             SparkContext._active_spark_context.stop()
         SparkContext._gateway.shutdown()
-    SparkContext._gateway = SparkContext._jvm = None
-    gateway.end(wait_s)
 
 
 def _start_there(pyspark: Any, master: str, settings: Mapping[str, str], quiet: bool) -> SparkSession:
@@ -257,7 +277,21 @@ def _start_there(pyspark: Any, master: str, settings: Mapping[str, str], quiet: 
 def _session(settings: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    return SparkSession.builder.config(map=dict(settings)).getOrCreate()
+    with _ctrl_c_left_alone():
+        return SparkSession.builder.config(map=dict(settings)).getOrCreate()
+
+
+@contextlib.contextmanager
+def _ctrl_c_left_alone() -> Iterator[None]:
+    """A context would take Ctrl-C, and then call the JVM in the middle of whatever is going on."""
+    from pyspark.core import context
+
+    own = context.signal
+    context.signal = types.SimpleNamespace(SIGINT=own.SIGINT, signal=lambda *_: None)
+    try:
+        yield
+    finally:
+        context.signal = own
 
 
 def _words(quiet: bool) -> list[str]:
