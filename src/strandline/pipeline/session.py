@@ -130,6 +130,8 @@ def _everywhere(app: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.worker.reuse": "true",
+        # For a Python process to say that it is Spark's own: on a busy machine it is slow to load.
+        "spark.python.authenticate.socketTimeout": "120s",
         # A task reports its error as its result, and an attempt beside another one would only be fenced off.
         "spark.task.maxFailures": "1",
         "spark.speculation": "false",

@@ -7,6 +7,8 @@ holds its source. Our sessions name as PYTHON a script that runs this file with 
   every task, which takes longer than a small batch otherwise.
 - A process whose socket Spark has closed (idle for a minute, or at the end of a query) leaves without a word. Over Unix
   sockets PySpark's own prints a traceback on the user's terminal.
+- A process that is to connect to the JVM does so first, and loads PySpark then: Spark waits for it for 10 s, whatever
+  is set, and on a busy machine loading takes longer. One that nobody waits for any more leaves without a word.
 - A stream's source ends when its parent does, whatever it waits for. Daemons and their workers do so by themselves.
 
 This file is run, not imported, by those processes: they need nothing of Strandline to start.
@@ -22,7 +24,8 @@ import sys
 import threading
 import time
 from pathlib import Path
-from socket import socket
+from socket import AF_UNIX, SOCK_STREAM, create_connection, socket
+from typing import Any
 
 LOOK_S = 0.5
 
@@ -52,10 +55,43 @@ def main(module: str, *arguments: str) -> None:
         fork_workers()
     else:
         end_with_parent()
+        connect_first()
         try:
             runpy.run_module(module, run_name="__main__", alter_sys=True)
         except (BrokenPipeError, ConnectionResetError):
             os._exit(0)
+
+
+def connect_first() -> None:
+    """Connect to the JVM that has started this process, and let PySpark find the connection when it wants one."""
+    path, port = os.environ.get("PYTHON_WORKER_FACTORY_SOCK_PATH"), os.environ.get("PYTHON_WORKER_FACTORY_PORT")
+    if path is None and port is None:
+        return
+    host = "::1" if os.environ.get("SPARK_PREFER_IPV6", "false").lower() == "true" else "127.0.0.1"
+    try:
+        if path is not None:
+            opened = socket(AF_UNIX, SOCK_STREAM)
+            opened.connect(path)
+        else:
+            opened = create_connection((host, int(port or 0)))
+    except OSError:
+        os._exit(1)
+    opened.settimeout(int(os.environ.get("SPARK_AUTH_SOCKET_TIMEOUT", "15")))
+    waiting = [opened]
+    from pyspark import util
+
+    connect = util.local_connect_and_auth
+
+    def connected(where: str | int | None, secret: str | None) -> tuple[Any, ...]:
+        if not waiting or where != (path or int(port or 0)):
+            return connect(where, secret)
+        sock = waiting.pop()
+        file = sock.makefile("rwb", int(os.environ.get("SPARK_BUFFER_SIZE", "65536")))
+        if secret is not None:
+            util._do_server_auth(file, secret)
+        return file, sock
+
+    util.local_connect_and_auth = connected
 
 
 def fork_workers() -> None:
