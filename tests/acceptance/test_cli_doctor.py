@@ -70,7 +70,7 @@ def test_refusals_come_with_their_remedy(check: str, name: str, strict: bool, mo
             raise Unsupported("cannot be used", code="clock", hint="use another")
         warnings.warn("take care", RuntimeWarning, stacklevel=2)
 
-    monkeypatch.setattr(f"strandline.sqlite.checks.{check}", refuse)
+    monkeypatch.setattr(f"strandline.backends.sqlite.checks.{check}", refuse)
     found = findings(code=7 if strict else 0)[name]
     assert (found["state"], found["remedy"]) == (("wrong", "use another") if strict else ("warning", "take care"))
 
@@ -129,7 +129,7 @@ def test_all_warnings_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
         for message in ("take care", "and of this", "take care"):
             warnings.warn(message, RuntimeWarning, stacklevel=2)
 
-    monkeypatch.setattr("strandline.sqlite.checks.check_library", warn)
+    monkeypatch.setattr("strandline.backends.sqlite.checks.check_library", warn)
     assert findings(code=0)["sqlite"]["remedy"] == "take care; and of this"
 
 

@@ -20,7 +20,7 @@ from rich.console import Console
 
 import strandline
 from strandline.demo import tour
-from strandline.demo.checker import Finding, Report, Seen, check, check_key
+from strandline.demo.checker import Finding, Report, ShownEvent, check, check_key
 from strandline.demo.drawing import png, terminal
 from strandline.demo.ledger import Entry, LedgerWriter, by_key, load, path_of
 from strandline.demo.place import on_files
@@ -35,7 +35,7 @@ from strandline.errors import InvalidInput, Unsupported
 from strandline.extras import install
 
 SEED, ORDERS = 3, 120
-Shown = dict[str, list[Seen]]
+Shown = dict[str, list[ShownEvent]]
 
 
 class Shop:
@@ -59,7 +59,8 @@ class Shop:
 
     def shown(self) -> Shown:
         return {
-            key: [Seen(e.seq_nr, e.type, e.payload, e.life) for e in self.s.journal.read(key)] for key in self.entries()
+            key: [ShownEvent(e.seq_nr, e.type, e.payload, e.life) for e in self.s.journal.read(key)]
+            for key in self.entries()
         }
 
 
@@ -164,54 +165,54 @@ def test_nothing_is_found_in_an_honest_journal(shop: Shop) -> None:
     assert report.events > 3 * ORDERS
 
 
-def _key(shop: Shop, wanted: Callable[[Sequence[Entry], list[Seen]], bool]) -> str:
+def _key(shop: Shop, wanted: Callable[[Sequence[Entry], list[ShownEvent]], bool]) -> str:
     shown = shop.shown()
     return next(key for key, entries in shop.entries().items() if wanted(entries, shown[key]))
 
 
-def _has(do: str) -> Callable[[Sequence[Entry], list[Seen]], bool]:
+def _has(do: str) -> Callable[[Sequence[Entry], list[ShownEvent]], bool]:
     return lambda entries, seen: any(entry.do == do for entry in entries)
 
 
-def _lost_first(seen: list[Seen]) -> list[Seen]:
+def _lost_first(seen: list[ShownEvent]) -> list[ShownEvent]:
     return seen[1:]
 
 
-def _lost_last(seen: list[Seen]) -> list[Seen]:
+def _lost_last(seen: list[ShownEvent]) -> list[ShownEvent]:
     return seen[:-1]
 
 
-def _all_lost(_: list[Seen]) -> list[Seen]:
+def _all_lost(_: list[ShownEvent]) -> list[ShownEvent]:
     return []
 
 
-def _shown_twice(seen: list[Seen]) -> list[Seen]:
+def _shown_twice(seen: list[ShownEvent]) -> list[ShownEvent]:
     return [seen[0], *seen]
 
 
-def _stored_twice(seen: list[Seen]) -> list[Seen]:
+def _stored_twice(seen: list[ShownEvent]) -> list[ShownEvent]:
     return [*seen, seen[0]._replace(seq_nr=seen[-1].seq_nr + 1)]
 
 
-def _swapped(seen: list[Seen]) -> list[Seen]:
+def _swapped(seen: list[ShownEvent]) -> list[ShownEvent]:
     one, two, *rest = seen
     return [one._replace(type=two.type, payload=two.payload), two._replace(type=one.type, payload=one.payload), *rest]
 
 
-def _out_of_order(seen: list[Seen]) -> list[Seen]:
+def _out_of_order(seen: list[ShownEvent]) -> list[ShownEvent]:
     return [seen[1], seen[0], *seen[2:]]
 
 
-def _changed(seen: list[Seen]) -> list[Seen]:
+def _changed(seen: list[ShownEvent]) -> list[ShownEvent]:
     return [seen[0]._replace(payload={**seen[0].payload, "total": -1}), *seen[1:]]
 
 
-def _renamed(seen: list[Seen]) -> list[Seen]:
+def _renamed(seen: list[ShownEvent]) -> list[ShownEvent]:
     return [seen[0]._replace(type="Paid"), *seen[1:]]
 
 
-def _invented(seen: list[Seen]) -> list[Seen]:
-    return [*seen, Seen(seen[-1].seq_nr + 1, "Paid", {"stamp": "x"})]
+def _invented(seen: list[ShownEvent]) -> list[ShownEvent]:
+    return [*seen, ShownEvent(seen[-1].seq_nr + 1, "Paid", {"stamp": "x"})]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +230,7 @@ def _invented(seen: list[Seen]) -> list[Seen]:
         (_invented, "ghost"),
     ],
 )
-def test_what_is_planted_is_found(shop: Shop, plant: Callable[[list[Seen]], list[Seen]], kind: str) -> None:
+def test_what_is_planted_is_found(shop: Shop, plant: Callable[[list[ShownEvent]], list[ShownEvent]], kind: str) -> None:
     key = _key(shop, lambda entries, seen: len(seen) > 3 and all(entry.do == APPEND for entry in entries))
     shown = shop.shown()
     shown[key] = plant(shown[key])
@@ -238,10 +239,10 @@ def test_what_is_planted_is_found(shop: Shop, plant: Callable[[list[Seen]], list
     assert {finding.key for finding in found} == {key}
 
 
-def _recorded(entries: Sequence[Entry]) -> list[Seen]:
+def _recorded(entries: Sequence[Entry]) -> list[ShownEvent]:
     """Every event that was ever acknowledged, as if nothing had been removed."""
     return [
-        Seen(number, type_, payload)
+        ShownEvent(number, type_, payload)
         for entry in entries
         if entry.accepted and entry.answer and not entry.duplicate
         for number, (type_, payload) in enumerate(entry.events, entry.answer["first"])
@@ -277,7 +278,7 @@ def test_an_event_of_a_refused_append_that_shows_is_found(shop: Shop) -> None:
     refused = next(entry for entry in shop.entries()[key] if entry.refused)
     shown = shop.shown()
     type_, payload = refused.events[0]
-    shown[key] = [*shown[key], Seen(shown[key][-1].seq_nr + 1, type_, payload)]
+    shown[key] = [*shown[key], ShownEvent(shown[key][-1].seq_nr + 1, type_, payload)]
     assert {finding.kind for finding in findings(shop.entries(), shown)} == {"ghost"}
 
 
@@ -288,15 +289,15 @@ def _appended(number: int, first: int, started: int, **more: object) -> Entry:
     return replace(entry, **more)  # type: ignore[arg-type]
 
 
-def _seen(*entries: Entry) -> list[Seen]:
-    return [Seen(n, *entry.events[0]) for n, entry in enumerate(entries, 1)]
+def _seen(*entries: Entry) -> list[ShownEvent]:
+    return [ShownEvent(n, *entry.events[0]) for n, entry in enumerate(entries, 1)]
 
 
 def test_answers_that_contradict_each_other_are_found() -> None:
     one, two = _appended(0, 1, 10), _appended(1, 1, 20)
     assert "numbers" in {finding.kind for finding in check_key("order|1", [one, two], _seen(one))}
     hole = _appended(1, 3, 20)
-    seen = [*_seen(one), Seen(3, *hole.events[0])]
+    seen = [*_seen(one), ShownEvent(3, *hole.events[0])]
     assert {finding.kind for finding in check_key("order|1", [one, hole], seen)} == {"numbers"}
     late = _appended(1, 2, 20, expected=0)
     assert {finding.kind for finding in check_key("order|1", [one, late], _seen(one, late))} == {"numbers"}
@@ -324,12 +325,12 @@ def test_an_append_without_an_answer_is_there_whole_or_not_at_all() -> None:
     one = _appended(0, 1, 10)
     made = (("Paid", {"stamp": "a"}), ("Paid", {"stamp": "b"}))
     cut_off = Entry(1, 1, 1, APPEND, "order|1", 20, made)
-    whole = [*_seen(one), Seen(2, *made[0]), Seen(3, *made[1])]
+    whole = [*_seen(one), ShownEvent(2, *made[0]), ShownEvent(3, *made[1])]
     assert check_key("order|1", [one, cut_off], whole) == []
     assert check_key("order|1", [one, cut_off], _seen(one)) == []
     assert {finding.kind for finding in check_key("order|1", [one, cut_off], whole[:2])} == {"ghost"}
     last = _appended(2, 4, 40)
-    assert check_key("order|1", [one, cut_off, last], [*whole, Seen(4, *last.events[0])]) == []
+    assert check_key("order|1", [one, cut_off, last], [*whole, ShownEvent(4, *last.events[0])]) == []
 
 
 # ------------------------------------------------------------ the pictures

@@ -14,7 +14,7 @@ from tests.servers.spares import SpareCassandra, SpareKafka
 
 import strandline
 from strandline import Event, InvalidInput, Unavailable
-from strandline.log import kafka_topic
+from strandline.backends.kafka import topic as kafka_topic
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import HOST, free_port
 from strandline.testing import carry

@@ -8,7 +8,7 @@ import pytest
 
 import strandline
 from strandline import Event
-from strandline.carry import Range, carry
+from strandline.carry.range import Range, carry
 from strandline.connect import Strandline
 from strandline.errors import Corrupt, SchemaMismatch, StrandlineError, Unavailable
 from strandline.record import Content, Record, content_digest, encode_header, encode_value

@@ -10,10 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.repeats import examples
 
-import strandline.plain
-from strandline.carry import Range, decode, prepare
+import strandline.carry.columns
+from strandline.carry.columns import NOTHING, _said, plain_of
+from strandline.carry.range import Range, decode, prepare
 from strandline.errors import Corrupt
-from strandline.plain import NOTHING, _said, plain_of
 from strandline.record import VALUE_BYTES_MAX, Content, Record, content_digest, derived, encode_header, encode_value
 from strandline.rows import Batch, Pointer
 from strandline.store.api import StoreSettings
@@ -160,7 +160,7 @@ def test_what_comes_of_a_range_is_the_same(seed: int, count: int, exact: bool) -
     seen = START._replace(offset=before[-1].offset, timestamp=before[-1].timestamp, moved=900) if before else START
     given = records if chance.random() < 0.3 else records[len(before) :]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strandline.plain, "AT_ONCE", chance.choice([1, 7, 1000]))
+        patch.setattr(strandline.carry.columns, "AT_ONCE", chance.choice([1, 7, 1000]))
         by_columns, one_by_one = both(given, seen, states, exact=exact)
     assert by_columns == one_by_one
 
@@ -242,7 +242,7 @@ def test_no_byte_of_a_value_may_change(at: int) -> None:
 
 
 def test_what_headers_say_is_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.plain.SAID_MAX", 2)
+    monkeypatch.setattr("strandline.carry.columns.SAID_MAX", 2)
     said = _said(1)
     said.clear()
     made = [record(*append(f"order|{n}", type_="x" * (n % 2 * 2_000)), offset=n) for n in range(1, 30)]

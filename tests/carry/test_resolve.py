@@ -8,10 +8,10 @@ import pytest
 
 import strandline.pipeline
 from strandline import Event
+from strandline.carry.resolve import resolve
 from strandline.connect import Strandline
 from strandline.errors import Corrupt, InvalidInput, NotFound
 from strandline.record import Content, content_digest, encode_header, encode_value
-from strandline.resolve import resolve
 from strandline.testing import carry, raw_append
 from strandline.values.actions import Append
 
@@ -76,7 +76,7 @@ def test_retry_fills_the_rows_once_they_can_be_read(s: Strandline, monkeypatch: 
         resolve(s.log, s.store, 0, offset, "retry", s.settings)
     assert caught.value.name == "Corrupt.undecodable"
     assert len(s.store.quarantined()) == 1
-    monkeypatch.setattr("strandline.resolve.read_contents", lambda *_: [Content(1, b'"mended"', None)])
+    monkeypatch.setattr("strandline.carry.resolve.read_contents", lambda *_: [Content(1, b'"mended"', None)])
     resolve(s.log, s.store, 0, offset, "retry", s.settings)
     assert s.store.quarantined() == []
     assert chain(s) == [(1, 0, 1), (2, 1, "mended"), (3, 2, 3)]

@@ -9,12 +9,12 @@ from uuid import uuid4
 
 import pytest
 
+from strandline.backends.kafka.log import KafkaLog
+from strandline.backends.memory.log import MemoryLog
+from strandline.backends.postgres.log import PostgresLog
+from strandline.backends.sqlite.log import SqliteLog
 from strandline.clock import now_us
 from strandline.log.api import Log
-from strandline.log.kafka import KafkaLog
-from strandline.log.memory import MemoryLog
-from strandline.log.postgres import PostgresLog
-from strandline.log.sqlite import SqliteLog
 from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings

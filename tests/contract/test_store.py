@@ -9,12 +9,12 @@ from uuid import uuid4
 import pytest
 from tests.store.keyspaces import RELAXED, EmptyStores
 
+from strandline.backends.memory.store import MemoryStore
+from strandline.backends.postgres.store import PostgresStore
+from strandline.backends.sqlite.store import SqliteStore
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
-from strandline.store.memory import MemoryStore
-from strandline.store.postgres import PostgresStore
-from strandline.store.sqlite import SqliteStore
 from strandline.testing.last_write_wins import LastWriteWinsStore
 from strandline.testing.store_contract import Make, StoreContract
 from strandline.urls import urls_of

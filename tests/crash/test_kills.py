@@ -18,7 +18,7 @@ from tests.pairings import pairing_of
 from tests.repeats import repeats
 
 from strandline.connect import Strandline
-from strandline.demo.checker import Report, Seen, check
+from strandline.demo.checker import Report, ShownEvent, check
 from strandline.demo.children import Child, Children
 from strandline.demo.ledger import Entry, by_key, load, path_of
 from strandline.demo.place import on_files, words_of
@@ -78,8 +78,8 @@ class Shop:
         return self.ledgers() == before and all(not calls or calls[-1].answer is not None for calls in before)
 
 
-def read_all(s: Strandline) -> Callable[[str], list[Seen]]:
-    return lambda key: [Seen(e.seq_nr, e.type, e.payload, e.life) for e in s.journal.read(key)]
+def read_all(s: Strandline) -> Callable[[str], list[ShownEvent]]:
+    return lambda key: [ShownEvent(e.seq_nr, e.type, e.payload, e.life) for e in s.journal.read(key)]
 
 
 def assert_sound(report: Report) -> None:

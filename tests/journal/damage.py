@@ -7,10 +7,10 @@ from typing import Final
 import apsw
 import psycopg
 
+from strandline.backends.memory.log import MemoryLog
+from strandline.backends.postgres.log import PostgresLog
+from strandline.backends.sqlite.log import SqliteLog
 from strandline.connect import Strandline
-from strandline.log.memory import MemoryLog
-from strandline.log.postgres import PostgresLog
-from strandline.log.sqlite import SqliteLog
 from tests.servers.fixtures import shared_postgres
 
 ROT: Final = b"\x00 what is left of a header"

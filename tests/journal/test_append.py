@@ -32,17 +32,17 @@ from strandline import (
     Unavailable,
     Unsupported,
 )
+from strandline.backends.memory.log import MemoryLog
+from strandline.backends.memory.store import MemoryStore
+from strandline.backends.postgres.log import PostgresLog
+from strandline.backends.sqlite import database
+from strandline.backends.sqlite.log import SqliteLog
 from strandline.connect import Strandline
 from strandline.journal import verdict
 from strandline.journal.checks import append_draft
 from strandline.log.api import Draft, Log, Recorded
-from strandline.log.memory import MemoryLog
-from strandline.log.postgres import PostgresLog
-from strandline.log.sqlite import SqliteLog
 from strandline.settings import Settings
-from strandline.sqlite import database
 from strandline.store.api import StoreSettings
-from strandline.store.memory import MemoryStore
 from strandline.testing import carry
 from strandline.testing.faults import Faults, fail
 from strandline.values.actions import Place

@@ -13,11 +13,11 @@ from uuid import uuid4
 import pytest
 
 from strandline import Appended, Event, InvalidInput, SeqNrConflict, StrandlineError, Unavailable
+from strandline.backends.memory.log import MemoryLog
+from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline
-from strandline.log.memory import MemoryLog
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
-from strandline.store.memory import MemoryStore
 from strandline.testing import carry
 from strandline.testing.faults import Faults, fail
 from strandline.testing.log_contract.committing import Gate

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from strandline.backends.memory.log import MemoryLog
 from strandline.connect import Strandline
-from strandline.log.memory import MemoryLog
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
 from tests.journal.test_lags import STORIES, Story, check_at_every_lag

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from strandline import Event
+from strandline.backends.memory.log import MemoryLog
+from strandline.carry.resolve import resolve
 from strandline.connect import Strandline
 from strandline.errors import Corrupt, InvalidInput, SeqNrConflict
 from strandline.journal.replay import replay_partition
-from strandline.log.memory import MemoryLog
 from strandline.record import decode_header, encode_header
-from strandline.resolve import resolve
 from strandline.testing import carry
 from strandline.values.actions import Append, Purge
 from strandline.values.events import RecordedEvent
@@ -28,7 +28,7 @@ from tests.journal.damage import ROT, rot
 from tests.journal.worlds import KEY, events, last_write_wins, world
 
 BACKENDS = ("memory", "sqlite", "postgresql")
-Seen = list[tuple[Any, ...]]
+ShownEvent = list[tuple[Any, ...]]
 
 
 @pytest.fixture(params=BACKENDS)
@@ -64,7 +64,7 @@ def damaged(*seq_nrs: int) -> list[tuple[Any, ...]]:
     return [(seq_nr, "damaged", "", (), {}) for seq_nr in seq_nrs]
 
 
-def everywhere(s: Strandline) -> Seen:
+def everywhere(s: Strandline) -> ShownEvent:
     """What all readers are told, which must be the same: before it is carried, after it, and by replay."""
     seen: list[Any] = []
     for _ in range(2):
@@ -294,10 +294,10 @@ def test_it_is_read_again_once_it_can_be(s: Strandline, monkeypatch: pytest.Monk
     rot(s, offset)
     carry(s)
     for other in (ROT, encode_header(Purge(str(KEY))), encode_header(one_event_of(good))):
-        monkeypatch.setattr("strandline.resolve.decode_header", lambda _, other=other: decode_header(other))
+        monkeypatch.setattr("strandline.carry.resolve.decode_header", lambda _, other=other: decode_header(other))
         with pytest.raises(Corrupt):
             resolve(s.log, s.store, 0, offset, "retry", s.settings)
-    monkeypatch.setattr("strandline.resolve.decode_header", lambda _: decode_header(good))
+    monkeypatch.setattr("strandline.carry.resolve.decode_header", lambda _: decode_header(good))
     resolve(s.log, s.store, 0, offset, "retry", s.settings)
     assert [(event.seq_nr, event.type, event.tags, event.payload) for event in s.journal.read(KEY)] == [
         (1, "Placed", ("new",), 1),

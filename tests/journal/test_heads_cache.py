@@ -11,13 +11,13 @@ from typing import Any, cast
 import pytest
 
 from strandline import Key
+from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline
 from strandline.errors import SchemaMismatch, Unavailable
-from strandline.journal.heads_cache import HeadsCache, Known
+from strandline.journal.heads_cache import FoldedKey, HeadsCache
 from strandline.log.api import Page
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
-from strandline.store.memory import MemoryStore
 from strandline.testing import carry, raw_append
 from strandline.testing.inexact import InexactMemoryLog, MemoryFollower
 from strandline.testing.log_contract import draft_of
@@ -49,7 +49,7 @@ def kept(s: Strandline, partition: int = 0) -> dict[str, list[int]]:
         return {key: list(actions.offsets) for key, actions in part.keys.items()}
 
 
-def known(s: Strandline, key: Key, to: int | None = None) -> Known | None:
+def known(s: Strandline, key: Key, to: int | None = None) -> FoldedKey | None:
     """What the cache says of a key, now."""
     seen = s.store.look(str(key), 0)
     return cache_of(s).fold(str(key), *seen, s.log.newest()[0] if to is None else to)

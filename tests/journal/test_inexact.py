@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from strandline import InvalidInput, MissingEvent, SeqNrConflict, StrandlineError, Unavailable
+from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline
 from strandline.journal.judge import Judge
 from strandline.journal.replay import replay_partition
@@ -21,7 +22,6 @@ from strandline.log.api import Answered, Draft, Recorded
 from strandline.record import encode_header
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
-from strandline.store.memory import MemoryStore
 from strandline.testing import FakeClock, carry
 from strandline.testing.inexact import InexactMemoryLog
 from strandline.testing.log_contract import draft_of

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from strandline import Key, ReadConflict, SeqNrConflict
+from strandline.backends.memory.log import MemoryLog
+from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline
 from strandline.journal.replay import replay_partition
-from strandline.log.memory import MemoryLog
 from strandline.store.api import StoreSettings
-from strandline.store.memory import MemoryStore
 from strandline.testing import LastWriteWinsStore, carry
 from strandline.testing.faults import Crash
 from tests.journal.model import Model

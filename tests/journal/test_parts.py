@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from strandline import MissingEvent, ReadConflict
+from strandline.backends.memory.log import MemoryLog
+from strandline.backends.memory.store import MemoryStore
+from strandline.carry.resolve import resolve
 from strandline.connect import Strandline
-from strandline.log.memory import MemoryLog
-from strandline.resolve import resolve
 from strandline.store.api import StoreSettings
-from strandline.store.memory import MemoryStore
 from strandline.testing import FakeClock, carry
 from strandline.testing.faults import fail
 from tests.journal.test_read import away, damaged, faulty, pages_of, taken

@@ -10,9 +10,9 @@ import pytest
 
 import strandline
 from strandline import Strandline
+from strandline.backends.postgres.pool import CONNECTIONS_MAX
 from strandline.errors import Unavailable
 from strandline.journal.retention import trim
-from strandline.postgres.pool import CONNECTIONS_MAX
 from strandline.rows import Pointer
 from strandline.servers.postgres import PostgresServer
 from strandline.testing import carry

@@ -22,14 +22,14 @@ from strandline import (
     SchemaMismatch,
     Unavailable,
 )
+from strandline.backends.memory.log import MemoryLog
+from strandline.backends.memory.store import MemoryStore
+from strandline.carry.resolve import resolve
 from strandline.connect import Strandline
 from strandline.journal.checks import new_id
 from strandline.log.api import Draft, Page
-from strandline.log.memory import MemoryLog
 from strandline.record import decode_header, encode_header, encode_value
-from strandline.resolve import resolve
 from strandline.store.api import StoreSettings
-from strandline.store.memory import MemoryStore
 from strandline.testing import FakeClock, carry, raw_append
 from strandline.testing.faults import Faults, fail
 from strandline.values.actions import Append, Mark

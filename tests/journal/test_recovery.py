@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from strandline import ReadConflict
+from strandline.backends.memory.log import MemoryLog
 from strandline.connect import Strandline
-from strandline.log.memory import MemoryLog
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
 from strandline.testing import carry

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from strandline import Event, MissingEvent
+from strandline.backends.memory.log import MemoryLog
+from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline
 from strandline.journal.replay import replay_partition
-from strandline.log.memory import MemoryLog
 from strandline.store.api import StoreSettings
-from strandline.store.memory import MemoryStore
 from strandline.testing import carry
 from strandline.testing.faults import Faults
 from strandline.values.events import RecordedEvent

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from strandline import Conflict, Corrupt, InvalidInput, MissingEvent
+from strandline.backends.memory.log import MemoryLog
+from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline
-from strandline.log.memory import MemoryLog
 from strandline.store.api import StoreSettings
-from strandline.store.memory import MemoryStore
 from strandline.testing import FakeClock, carry
 from strandline.testing.faults import Faults
 from tests.journal.worlds import BACKENDS, KEY, events, paired, seq_nrs, world

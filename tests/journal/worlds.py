@@ -12,12 +12,12 @@ import pytest
 
 import strandline
 from strandline import Event, Key
+from strandline.backends.memory.log import MemoryLog
+from strandline.backends.memory.store import MemoryStore
 from strandline.clock import now_us
 from strandline.connect import Strandline
-from strandline.log.memory import MemoryLog
 from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
-from strandline.store.memory import MemoryStore
 from strandline.testing import LastWriteWinsStore
 from strandline.testing.inexact import InexactMemoryLog
 from strandline.values.events import RecordedEvent

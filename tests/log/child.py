@@ -20,8 +20,8 @@ from typing import Any
 
 import apsw
 
+from strandline.backends.sqlite.log import SqliteLog
 from strandline.fold import EventsAppended, Refused
-from strandline.log.sqlite import SqliteLog
 from strandline.testing.log_contract.made import draft_of, keys_in, mark_in
 
 KEY = "order|42"

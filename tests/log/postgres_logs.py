@@ -11,9 +11,9 @@ from random import Random
 from typing import Any
 from uuid import uuid4
 
+from strandline.backends.postgres.log import PostgresLog
+from strandline.backends.postgres.round_trips import name_of
 from strandline.fold import EventsAppended, Refused
-from strandline.log.postgres import PostgresLog
-from strandline.postgres.exchange import name_of
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
 from strandline.testing.log_contract.made import KEY, PARTITIONS, draft_of, keys_in

@@ -17,10 +17,10 @@ from typing import Any, cast
 
 import pytest
 
+from strandline.backends.memory.log import MemoryLog
 from strandline.errors import Unavailable
 from strandline.log import committer as module
 from strandline.log.committer import Committer
-from strandline.log.memory import MemoryLog
 from strandline.settings import Settings
 from strandline.testing.log_contract.committing import Gate, until
 from strandline.testing.log_contract.made import PARTITIONS, draft_of

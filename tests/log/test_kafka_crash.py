@@ -16,9 +16,9 @@ from confluent_kafka import Producer, TopicCollection
 
 import strandline
 from strandline import Event, Unavailable
+from strandline.backends.kafka.log import KafkaLog
 from strandline.connect import Strandline
 from strandline.errors import StrandlineError
-from strandline.log.kafka import KafkaLog
 from strandline.servers.kafka import KafkaCluster, KafkaServer
 from strandline.testing import carry
 from strandline.testing.log_contract.made import mark_in

@@ -16,14 +16,14 @@ import pytest
 
 import strandline
 from strandline import Event, Key, SeqNrConflict, Unavailable
+from strandline.backends.kafka.log import KafkaLog
+from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline
 from strandline.log.api import Answered, Draft
-from strandline.log.kafka import KafkaLog
 from strandline.record import decode_header
 from strandline.servers.kafka import KafkaServer
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
-from strandline.store.memory import MemoryStore
 from strandline.testing import carry, raw_append
 from strandline.values.actions import Append, Mark
 from tests.journal.test_lags import STORIES, Story

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 
+from strandline.backends.kafka.consumers import PartitionReader, text_of
+from strandline.backends.kafka.log import KafkaLog
 from strandline.errors import InvalidInput, Unavailable
 from strandline.log.api import Page
 from strandline.log.cursor import Cursor
-from strandline.log.kafka import KafkaLog
-from strandline.log.kafka_consumers import PartitionReader, text_of
 from strandline.record import Record
 from strandline.servers.kafka import KafkaServer
 from strandline.settings import Settings

@@ -8,8 +8,8 @@ import sys
 import pytest
 from confluent_kafka import KafkaError
 
+from strandline.backends.kafka.client import BrokerReport, translated
 from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError, Unavailable
-from strandline.log.kafka_client import Said, translated
 from strandline.servers.kafka import KafkaServer
 
 TABLE: list[tuple[int, type[StrandlineError], str, str]] = [
@@ -50,7 +50,7 @@ def test_what_an_answer_to_a_write_means(code: int, kind: type[StrandlineError],
 
 
 def test_what_was_said_of_the_brokers_explains_why_they_are_late() -> None:
-    said = Said()
+    said = BrokerReport()
     late = KafkaError(KafkaError._MSG_TIMED_OUT)
     assert translated(late, "append", topic="t", wrote=True, said=said).code == "timeout"
     said.hear(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 are down"))
@@ -80,7 +80,7 @@ def test_what_was_said_of_the_brokers_explains_why_they_are_late() -> None:
     ],
 )  # fmt: skip
 def test_why_a_cluster_cannot_be_reached(said: str, why: str, hint: str) -> None:
-    heard = Said("kafka://b:9/t")
+    heard = BrokerReport("kafka://b:9/t")
     heard.hear(KafkaError(KafkaError._TRANSPORT, said))
     error = heard.unreachable(3)
     assert (error.code, error.message.startswith("kafka://b:9/t: ")) == ("away", True)
@@ -95,7 +95,7 @@ import gc, sys, time, warnings
 from contextlib import suppress
 from pathlib import Path
 from strandline.errors import StrandlineError
-from strandline.log.kafka import KafkaLog
+from strandline.backends.kafka.log import KafkaLog
 from strandline.settings import Settings
 
 def go(bootstrap, **settings):

@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 
 import strandline
+from strandline.backends.kafka.client import client_of
+from strandline.backends.kafka.topic import Topic, check
 from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError, Unavailable, Unsupported
-from strandline.log.kafka_client import client_of
-from strandline.log.kafka_topic import Topic, check
 from strandline.servers.kafka import KafkaServer
 from strandline.servers.server import free_port
 from strandline.settings import Settings

@@ -14,9 +14,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from strandline.backends.postgres import notifications as bell
+from strandline.backends.postgres.log import PostgresLog
 from strandline.log import waiting
-from strandline.log.postgres import PostgresLog
-from strandline.postgres import bell
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import temporary_place
 from strandline.testing.log_contract.made import mark_in

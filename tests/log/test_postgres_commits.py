@@ -13,17 +13,17 @@ from typing import Any
 import psycopg
 import pytest
 
+from strandline.backends.postgres import round_trips as exchange
+from strandline.backends.postgres.binary import bigints
+from strandline.backends.postgres.database import Transaction
+from strandline.backends.postgres.log import PostgresLog
+from strandline.backends.postgres.notifications import Bell
+from strandline.backends.postgres.pool import CONNECTIONS_MAX, Pool
+from strandline.backends.postgres.round_trips import Connection, Sent, name_of
+from strandline.backends.postgres.state_json import state_in
 from strandline.errors import Unavailable
 from strandline.fold import Duplicate, EventsAppended, fold
 from strandline.log.api import Log
-from strandline.log.postgres import PostgresLog
-from strandline.log.states import state_in
-from strandline.postgres import exchange
-from strandline.postgres.bell import Bell
-from strandline.postgres.binary import bigints
-from strandline.postgres.database import Transaction
-from strandline.postgres.exchange import Connection, Sent, name_of
-from strandline.postgres.pool import CONNECTIONS_MAX, Pool
 from strandline.record import decode_header
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import temporary_place

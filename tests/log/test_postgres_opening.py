@@ -15,11 +15,11 @@ import pytest
 
 import strandline
 from strandline import Event, InvalidInput, Key, SchemaMismatch, Unavailable, Unsupported
+from strandline.backends.postgres import schema as schemas
+from strandline.backends.postgres.checks import SETTINGS, Server, check_server
+from strandline.backends.postgres.driver_errors import outcome_of
+from strandline.backends.postgres.pool import Pool
 from strandline.extras import install
-from strandline.postgres import schema as schemas
-from strandline.postgres.checks import SETTINGS, Server, check_server
-from strandline.postgres.outcomes import outcome_of
-from strandline.postgres.pool import Pool
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
 from strandline.steps import steps_in
@@ -322,7 +322,7 @@ def test_a_dead_creators_row_is_taken_over(url: str, monkeypatch: pytest.MonkeyP
     name = parsed(url).parameters["schema"]
     run(url, f'CREATE SCHEMA "{name}"')
     foundation = schemas.Schema(name, "log", "strandline.log").filled(
-        schemas.statement_text("strandline.postgres", "foundation")
+        schemas.statement_text("strandline.backends.postgres", "foundation")
     )
     run(url, foundation, f"""INSERT INTO "{name}".log_lock VALUES ('schema', 'dead', 5)""")
     with closing(opened(url, advisory=False)) as log:

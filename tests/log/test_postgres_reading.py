@@ -8,8 +8,8 @@ from contextlib import closing
 import psycopg
 import pytest
 
+from strandline.backends.postgres.log import PostgresLog
 from strandline.errors import MissingEvent
-from strandline.log.postgres import PostgresLog
 from strandline.testing.log_contract.made import KEY, draft_of, partition_for
 from tests.log.postgres_logs import opened, parsed
 

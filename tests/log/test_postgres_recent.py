@@ -13,13 +13,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from strandline.backends.postgres.database import Transaction
+from strandline.backends.postgres.last_commit import LATER
+from strandline.backends.postgres.log import PostgresLog
+from strandline.backends.postgres.notifications import Bell
+from strandline.backends.postgres.round_trips import Connection
 from strandline.errors import Unavailable
 from strandline.fold import Duplicate, EventsAppended, Refused
-from strandline.log.postgres import PostgresLog
-from strandline.log.recent import LATER
-from strandline.postgres.bell import Bell
-from strandline.postgres.database import Transaction
-from strandline.postgres.exchange import Connection
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import temporary_place
 from strandline.testing.log_contract.made import (

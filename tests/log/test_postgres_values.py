@@ -10,8 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from strandline.log.states import state_in, state_text
-from strandline.postgres.binary import (
+from strandline.backends.postgres.binary import (
     Binary,
     bigint,
     bigints,
@@ -24,7 +23,8 @@ from strandline.postgres.binary import (
     text,
     texts,
 )
-from strandline.postgres.exchange import Connection, Sent
+from strandline.backends.postgres.round_trips import Connection, Sent
+from strandline.backends.postgres.state_json import state_in, state_text
 from strandline.servers.postgres import PostgresServer
 from strandline.values.heads import Ended, Head, Remembered
 

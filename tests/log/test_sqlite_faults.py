@@ -14,10 +14,10 @@ from typing import Any
 import apsw
 import pytest
 
+from strandline.backends.sqlite.log import SqliteLog
 from strandline.errors import Corrupt, InvalidInput, MissingEvent, Unavailable
 from strandline.fold import Duplicate, EventsAppended
 from strandline.log.committer import Committer
-from strandline.log.sqlite import SqliteLog
 from strandline.record import BadHeader, BadValue, Content, Record, decode_header, read_contents
 from strandline.settings import MIB, Settings
 from strandline.testing.log_contract import draft_of, everything

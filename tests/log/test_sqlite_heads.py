@@ -9,11 +9,12 @@ from pathlib import Path
 import apsw
 import pytest
 
+from strandline.backends.memory.log import MemoryLog
+from strandline.backends.sqlite import log as sqlite
+from strandline.backends.sqlite import log_heads as sqlite_heads
+from strandline.backends.sqlite.log import SqliteLog
+from strandline.backends.sqlite.log_heads import NEW_TO_GUESS
 from strandline.fold import Duplicate, EventsAppended, Refused
-from strandline.log import sqlite, sqlite_heads
-from strandline.log.memory import MemoryLog
-from strandline.log.sqlite import SqliteLog
-from strandline.log.sqlite_heads import NEW_TO_GUESS
 from strandline.settings import Settings
 from strandline.testing.clock import FakeClock
 from strandline.testing.log_contract.made import PARTITIONS, delete_of, draft_of, everything, purge_of

@@ -10,8 +10,8 @@ import pytest
 
 import strandline
 from strandline import Event
+from strandline.backends.sqlite.log import SqliteLog
 from strandline.connect import Strandline
-from strandline.log.sqlite import SqliteLog
 from strandline.testing import carry
 
 SECRET = b"SECRET"

@@ -16,10 +16,10 @@ import apsw
 import pytest
 
 import strandline
+from strandline.backends.sqlite import checks, database, describe_database, open_database, schema
+from strandline.backends.sqlite.log import SqliteLog, upgrade
 from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError
-from strandline.log.sqlite import SqliteLog, upgrade
 from strandline.settings import Settings
-from strandline.sqlite import checks, database, describe_database, open_database, schema
 from strandline.steps import Step
 from strandline.testing.log_contract import draft_of, everything
 

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import pytest
 
-from strandline.sqlite.outcomes import kills, outcome_of
+from strandline.backends.sqlite.driver_errors import kills, outcome_of
 
 EIO, ENOSPC, EFBIG, EDQUOT = errno.EIO, errno.ENOSPC, errno.EFBIG, errno.EDQUOT
 

@@ -11,8 +11,8 @@ import pytest
 
 import strandline
 from strandline import Event, Key, Unavailable
+from strandline.backends.sqlite.store import SqliteStore
 from strandline.connect import Strandline
-from strandline.store.sqlite import SqliteStore
 from strandline.testing import carry
 
 KEY = Key("order", "42")

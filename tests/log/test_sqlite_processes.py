@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from strandline.backends.sqlite.log import SqliteLog
 from strandline.fold import Duplicate
-from strandline.log.sqlite import SqliteLog
 from strandline.record import decode_header
 from strandline.settings import Settings
 from strandline.testing.log_contract.made import PARTITIONS, draft_of, everything, head_of, partition_for

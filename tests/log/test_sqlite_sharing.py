@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from strandline.backends.sqlite.files import OPEN_FILES
+from strandline.backends.sqlite.log import SqliteLog
 from strandline.errors import StrandlineError, Unsupported
-from strandline.log.sqlite import SqliteLog
 from strandline.settings import Settings
-from strandline.sqlite.files import OPEN_FILES
 from strandline.testing.log_contract import everything
 from tests.log.test_sqlite_opening import SqliteLogs, filled
 
@@ -75,7 +75,7 @@ def test_a_child_that_ends_normally_leaves_the_parents_file_alone(path: Path) ->
     """At the end of an interpreter everything is closed; what the parent opened is not."""
     program = f"""
 import os, sys
-from strandline.log.sqlite import SqliteLog
+from strandline.backends.sqlite.log import SqliteLog
 from strandline.testing.log_contract import draft_of, everything
 log = SqliteLog({str(path)!r})
 log.append([draft_of("order|42", partitions=8)])

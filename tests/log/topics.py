@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from strandline.log.kafka import KafkaLog
+from strandline.backends.kafka.log import KafkaLog
 from strandline.servers.kafka import KafkaServer
 from strandline.settings import Settings
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.cassandra import Session
+from strandline.backends.cassandra import Session
 from strandline.errors import Unavailable
 from strandline.servers.cassandra import CassandraServer
 from strandline.servers.kafka import KafkaServer

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from strandline.cassandra import Session
+from strandline.backends.cassandra import Session
+from strandline.backends.cassandra.store import CassandraStore
 from strandline.servers.cassandra import CassandraServer
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
-from strandline.store.cassandra import CassandraStore
 from strandline.urls import Url, urls_of
 
 TABLES = (

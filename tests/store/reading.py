@@ -5,7 +5,7 @@ Written from the text, on `look` and `page` alone, so that a store can be judged
 
 from __future__ import annotations
 
-from strandline.carry import decode
+from strandline.carry.range import decode
 from strandline.fold import EventsAppended, Rules, fold
 from strandline.store.api import Store
 from strandline.testing.tape import Tape

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
-from strandline.cassandra import Request, Session
-from strandline.store.cassandra import CassandraStore
+from strandline.backends.cassandra import Request, Session
+from strandline.backends.cassandra.store import CassandraStore
 from strandline.testing.faults import crash
 
 

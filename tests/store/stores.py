@@ -7,8 +7,8 @@ from typing import Any
 
 import apsw
 
+from strandline.backends.sqlite.store import SqliteStore
 from strandline.settings import Settings
-from strandline.store.sqlite import SqliteStore
 
 TABLES = ("journal", "metajournal", "pointer", "ended", "quarantine", "snapshot")
 

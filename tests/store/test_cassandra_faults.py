@@ -14,11 +14,11 @@ from threading import Event, Thread
 
 import pytest
 
+from strandline.backends.cassandra.store import CassandraStore
+from strandline.backends.memory.store import MemoryStore
 from strandline.errors import LeaseHeld, LeaseLost, Unavailable
 from strandline.rows import Batch
 from strandline.servers.cassandra import CassandraServer
-from strandline.store.cassandra import CassandraStore
-from strandline.store.memory import MemoryStore
 from strandline.testing.store_contract import contents, random_tape, settings_of
 from strandline.testing.store_contract.made import batch_of
 from strandline.testing.tape import Tape

@@ -18,16 +18,16 @@ from cassandra.cluster import NoHostAvailable
 from cassandra.protocol import ServerError
 
 import strandline
-from strandline.cassandra import Session, describe_keyspace, upgrade_keyspace
-from strandline.cassandra.address import tls_of
-from strandline.cassandra.checks import check_version, replicas_of
-from strandline.cassandra.outcomes import outcome_of
-from strandline.cassandra.schema import open_keyspace
-from strandline.cassandra.session import _cluster_of
+from strandline.backends.cassandra import Session, describe_keyspace, upgrade_keyspace
+from strandline.backends.cassandra.address import tls_of
+from strandline.backends.cassandra.checks import check_version, replicas_of
+from strandline.backends.cassandra.driver_errors import outcome_of
+from strandline.backends.cassandra.schema import open_keyspace
+from strandline.backends.cassandra.session import _cluster_of
 from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError, Unavailable, Unsupported
 from strandline.servers.cassandra import CassandraServer
 from strandline.steps import steps_in
-from strandline.store.fixed import to_fix
+from strandline.store.creation import to_fix
 from strandline.testing import carry
 from strandline.testing.faults import Crash, Faults, crash
 from strandline.urls import Url, urls_of
@@ -96,7 +96,7 @@ def test_nothing_is_created_where_only_a_check_is_wanted(cassandra: CassandraSer
 def test_a_skipped_step_a_newer_step_and_a_changed_table_are_found(cassandra: CassandraServer) -> None:
     url = url_of(cassandra, "changed")
     open_store(url).close()
-    known = steps_in("strandline.store", "cql/schema")
+    known = steps_in("strandline.backends.cassandra", "cql/schema")
     last, nr = known[-1].name, len(known)
     asked(url, f"DELETE FROM changed.schema_step WHERE kind = 'store' AND nr = {nr}")
     with pytest.raises(SchemaMismatch) as refused:
@@ -139,7 +139,9 @@ class _Early(Session):
 
     failed = False
 
-    def rows(self, name: str, values: Sequence[Any] = (), *, package: str = "strandline.store") -> list[Any]:
+    def rows(
+        self, name: str, values: Sequence[Any] = (), *, package: str = "strandline.backends.cassandra"
+    ) -> list[Any]:
         if name == "settings" and not self.failed:  # a table that was made, whose files were not
             self.failed = True
             said = NoHostAvailable("no host", {"127.0.0.1": ServerError(0, "Unknown CF", None)})

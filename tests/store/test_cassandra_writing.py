@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from cassandra.cluster import Cluster
 
-from strandline.cassandra import Request, Session
+from strandline.backends.cassandra import Request, Session
+from strandline.backends.cassandra.store import CassandraStore
+from strandline.backends.cassandra.writing import ALWAYS
 from strandline.errors import LeaseLost, Unavailable
-from strandline.store.cassandra import CassandraStore
-from strandline.store.cassandra_writing import ALWAYS
 from strandline.testing.faults import Crash
 from strandline.testing.store_contract import random_tape, settings_of
 from strandline.testing.store_contract.made import snapshot
@@ -97,7 +97,7 @@ def test_a_batch_never_spans_two_partition_keys(empty_stores: EmptyStores) -> No
 def test_conditional_writes_only_where_they_must_be() -> None:
     """And no counters, no lists."""
     conditional = set()
-    for package in ("strandline.store", "strandline.cassandra"):
+    for package in ("strandline.backends.cassandra", "strandline.backends.cassandra"):
         for file in files(package).joinpath("cql").iterdir():
             if file.name.endswith(".cql"):
                 text = file.read_text()
@@ -309,7 +309,7 @@ def test_a_large_batch_of_large_events(empty_stores: EmptyStores) -> None:
 def test_sockets_that_are_full(empty_stores: EmptyStores, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a slow network: the driver then refuses to send, and says that the node is busy."""
     small = [(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024)]
-    monkeypatch.setattr("strandline.cassandra.session.Cluster", partial(Cluster, sockopts=small))
+    monkeypatch.setattr("strandline.backends.cassandra.session.Cluster", partial(Cluster, sockopts=small))
     store = empty_stores.make(settings_of(segment_size=1000))
     tape = Tape()
     for _ in range(30):

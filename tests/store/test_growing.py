@@ -12,11 +12,11 @@ import pytest
 
 from strandline import Event, SchemaMismatch, Strandline
 from strandline.backends import backend_of
-from strandline.cassandra import Session, upgrade_keyspace
-from strandline.cassandra import schema as of_keyspaces
-from strandline.postgres import schema as of_databases
+from strandline.backends.cassandra import Session, upgrade_keyspace
+from strandline.backends.cassandra import schema as of_keyspaces
+from strandline.backends.postgres import schema as of_databases
+from strandline.backends.sqlite import schema as of_files
 from strandline.settings import Settings
-from strandline.sqlite import schema as of_files
 from strandline.steps import Step, steps_in
 from strandline.testing import carry
 from strandline.testing.faults import Crash

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from strandline.carry import decode
+from strandline.backends.memory.store import MemoryStore
+from strandline.carry.range import decode
 from strandline.store.api import Store
-from strandline.store.memory import MemoryStore
 from strandline.testing.last_write_wins import LastWriteWinsStore
 from strandline.testing.store_contract import random_tape, settings_of
 from strandline.values.actions import Place

@@ -16,13 +16,13 @@ import pytest
 
 import strandline
 from strandline import Event, Key, LeaseHeld, LeaseLost, SchemaMismatch, Unavailable, Unsupported
+from strandline.backends.postgres import Transaction
+from strandline.backends.postgres.round_trips import PLANS_S, Connection, Sent
+from strandline.backends.postgres.store import PostgresStore
 from strandline.journal.read import Making
-from strandline.postgres import Transaction
-from strandline.postgres.exchange import PLANS_S, Connection, Sent
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
-from strandline.store.postgres import PostgresStore
 from strandline.testing import carry
 from strandline.testing.faults import Faults
 from strandline.testing.store_contract import Make, StoreContract
@@ -67,7 +67,7 @@ class TestPooledPostgresStore(StoreContract):
 @pytest.mark.parametrize("at_once", [1, 2, 3, 1000])
 def test_a_batch_of_several_pieces(url: str, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     """However many rows are sent together."""
-    monkeypatch.setattr("strandline.store.postgres.ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr("strandline.backends.postgres.store.ROWS_AT_ONCE", at_once)
     tape = Tape()
     for count in (1, 2, 4):
         tape.append(KEY, ["a"] * count)
@@ -124,7 +124,7 @@ def stored(s: strandline.Strandline, *sizes: int) -> list[int]:
 def test_rows_are_told_while_others_are_on_their_way(
     s: strandline.Strandline, monkeypatch: pytest.MonkeyPatch, in_parts: bool, after_s: float
 ) -> None:
-    monkeypatch.setattr("strandline.postgres.exchange.IN_PARTS", in_parts)
+    monkeypatch.setattr("strandline.backends.postgres.round_trips.IN_PARTS", in_parts)
     wanted = stored(s, *[1] * 250)
     for _ in range(2):
         told: list[list[Any]] = []

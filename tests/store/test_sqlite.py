@@ -10,12 +10,12 @@ from typing import Any
 import apsw
 import pytest
 
+from strandline.backends.memory.store import MemoryStore
+from strandline.backends.sqlite import store as sqlite
+from strandline.backends.sqlite.store import SqliteStore
 from strandline.errors import Corrupt, SchemaMismatch
 from strandline.settings import Settings
-from strandline.store import sqlite
 from strandline.store.api import StoreSettings
-from strandline.store.memory import MemoryStore
-from strandline.store.sqlite import SqliteStore
 from strandline.testing.store_contract import settings_of
 from strandline.testing.store_contract.made import snapshot
 from strandline.testing.tape import Tape

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from strandline.backends.sqlite.file_lease import FileLock
+from strandline.backends.sqlite.store import SqliteStore
 from strandline.errors import Conflict, LeaseHeld
-from strandline.store.file_lease import FileLock
-from strandline.store.sqlite import SqliteStore
 from strandline.testing.faults import Crash
 from strandline.testing.store_contract import random_tape
 from strandline.testing.store_contract.made import snapshot

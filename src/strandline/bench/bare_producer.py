@@ -22,8 +22,8 @@ def produce_in_child(
     from confluent_kafka import KafkaError, Message, Producer
 
     import strandline
+    from strandline.backends.kafka.client import HEADER, bootstrap_of, client_of, producer_config
     from strandline.journal.checks import append_draft
-    from strandline.log.kafka_client import HEADER, bootstrap_of, client_of, producer_config
     from strandline.urls import urls_of
 
     with strandline.connect(**where) as s:

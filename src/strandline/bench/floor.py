@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strandline.bench.child import Child
-from strandline.carry import Range, carry
+from strandline.carry.range import Range, carry
 from strandline.rows import Batch, Pointer
 from strandline.urls import Url, urls_of
 from strandline.values.heads import State
 
 if TYPE_CHECKING:
-    from strandline.cassandra import Request
+    from strandline.backends.cassandra import Request
     from strandline.connect import Strandline
 
 PROCESSES = 2
@@ -112,10 +112,10 @@ def one_in_child(where: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sqlite(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
-    from strandline.sqlite import open_database
+    from strandline.backends.sqlite import open_database
     from strandline.statements import statement
-    from strandline.store.change import change_of
-    from strandline.store.stored import head_row, pointer_row
+    from strandline.store.end_state import change_of
+    from strandline.store.sql_rows import head_row, pointer_row
 
     names = "insert_event", "set_head", "set_pointer"
     insert_event, set_head, set_pointer = (statement("strandline.store", name) for name in names)
@@ -197,10 +197,10 @@ def half_in_child(where: dict[str, Any], process: int, ready: str) -> dict[str, 
 
 
 def _postgres(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
-    from strandline.postgres import open_database
-    from strandline.store.change import change_of
-    from strandline.store.postgres import insert_events, set_heads
-    from strandline.store.stored import pointer_row
+    from strandline.backends.postgres import open_database
+    from strandline.backends.postgres.store import insert_events, set_heads
+    from strandline.store.end_state import change_of
+    from strandline.store.sql_rows import pointer_row
 
     database = open_database(url, kind="store", package="strandline.store", settings=s.settings)
     stack.callback(database.close)
@@ -221,8 +221,8 @@ def _postgres(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
 
 
 def _cassandra(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
-    from strandline.cassandra import Session
-    from strandline.store.cassandra_writing import Writing
+    from strandline.backends.cassandra import Session
+    from strandline.backends.cassandra.writing import Writing
 
     session = stack.enter_context(closing(Session(url, PATIENCE_S)))
     session.rows("pointer", (0,))  # connects
@@ -252,7 +252,7 @@ class _Kept:
 
 
 def _pointer_values(pointer: Pointer, seen: Pointer) -> tuple[Any, ...]:
-    from strandline.store.stored import pointer_row
+    from strandline.store.sql_rows import pointer_row
 
     _, *values = pointer_row(pointer)
     absent = seen == Pointer(seen.partition)

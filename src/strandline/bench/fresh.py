@@ -85,8 +85,8 @@ def _alter_database(server: str, statement_name: str, database: str) -> None:
 
 
 def _drop_keyspace(url: str) -> None:
-    from strandline.cassandra import Session
-    from strandline.cassandra.statements import statement
+    from strandline.backends.cassandra import Session
+    from strandline.backends.cassandra.statements import statement
 
     with closing(Session(urls_of(log="memory:", store=url).store, 60.0)) as session:
         session.alter(statement("strandline.bench", "drop_keyspace", session.keyspace))

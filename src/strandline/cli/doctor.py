@@ -135,14 +135,14 @@ def _checked(name: str, check: Callable[[], str], where: str = "", told: list[st
 def _sqlite() -> str:
     import apsw
 
-    from strandline.sqlite.checks import check_library
+    from strandline.backends.sqlite.checks import check_library
 
     check_library()
     return f"SQLite {apsw.sqlite_lib_version()}, apsw {apsw.apsw_version()}"
 
 
 def _clock() -> str:
-    from strandline.sqlite.checks import check_clock
+    from strandline.backends.sqlite.checks import check_clock
 
     now = time.time_ns() // 1000
     check_clock(lambda: now)
@@ -150,7 +150,7 @@ def _clock() -> str:
 
 
 def _file_system(folder: Path) -> str:
-    from strandline.sqlite.checks import check_file_system, file_system_of
+    from strandline.backends.sqlite.checks import check_file_system, file_system_of
 
     check_file_system(folder)
     kind, mount = file_system_of(folder)

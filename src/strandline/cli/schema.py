@@ -12,7 +12,7 @@ from strandline.cli.record import Yes
 from strandline.settings import Settings
 
 if TYPE_CHECKING:
-    from strandline.backends import Backend, Kind
+    from strandline.backends.api import Backend, Kind
     from strandline.urls import Url
 
 

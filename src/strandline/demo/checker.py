@@ -22,7 +22,7 @@ from strandline.demo.ledger import Entry
 from strandline.demo.shop import APPEND, DELETE, PURGE
 
 
-class Seen(NamedTuple):
+class ShownEvent(NamedTuple):
     """An event that a journal shows."""
 
     seq_nr: int
@@ -86,7 +86,9 @@ class Claims:
 
 
 def check(
-    entries: Mapping[str, Sequence[Entry]], look: Callable[[str], Iterable[Seen]], keys: Iterable[str] | None = None
+    entries: Mapping[str, Sequence[Entry]],
+    look: Callable[[str], Iterable[ShownEvent]],
+    keys: Iterable[str] | None = None,
 ) -> Report:
     """Check keys, all where none are given, against what `look` shows of them."""
     report = Report()
@@ -100,7 +102,7 @@ def check(
     return report
 
 
-def check_key(key: str, entries: Sequence[Entry], seen: Sequence[Seen]) -> list[Finding]:
+def check_key(key: str, entries: Sequence[Entry], seen: Sequence[ShownEvent]) -> list[Finding]:
     """What is wrong with the events that a key shows. `entries` are its calls in the order in which they were made."""
     claims = claims_of(key, entries)
     _check_shape(claims, seen)
@@ -180,7 +182,7 @@ def _check_order(claims: Claims) -> None:
         latest_start = max(latest_start, owner.asked)
 
 
-def _check_shape(claims: Claims, seen: Sequence[Seen]) -> None:
+def _check_shape(claims: Claims, seen: Sequence[ShownEvent]) -> None:
     for one, next_ in pairwise(seen):
         if next_.seq_nr == one.seq_nr:
             claims.find("doubled", f"{one.seq_nr} shows twice")
@@ -193,7 +195,7 @@ def _check_shape(claims: Claims, seen: Sequence[Seen]) -> None:
         claims.find("ghost", f"lives {sorted({event.life for event in seen})} show at once")
 
 
-def _check_event(claims: Claims, event: Seen, possible: Mapping[int, Entry]) -> None:
+def _check_event(claims: Claims, event: ShownEvent, possible: Mapping[int, Entry]) -> None:
     if event.seq_nr <= claims.delete_to:
         claims.find("ghost", f"{event.seq_nr} {event.type} was deleted and shows")
         return
@@ -214,7 +216,7 @@ def _check_event(claims: Claims, event: Seen, possible: Mapping[int, Entry]) -> 
         claims.find("ghost", f"{event.seq_nr} {event.type} shows and was never acknowledged")
 
 
-def _possible_numbers(claims: Claims, shown: Mapping[int, Seen]) -> dict[int, Entry]:
+def _possible_numbers(claims: Claims, shown: Mapping[int, ShownEvent]) -> dict[int, Entry]:
     """The numbers of unanswered appends that show as a whole, without a hole; deleted events need not."""
     found: dict[int, Entry] = {}
     for entry in claims.possible:

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from strandline.demo.checker import Seen
+from strandline.demo.checker import ShownEvent
 from strandline.pipeline.target import Target
 from strandline.statements import statement
 from strandline.urls import Url, urls_of
@@ -20,12 +20,12 @@ from strandline.urls import Url, urls_of
 TYPE_AT = 67
 
 
-def stored_events(target: Target) -> dict[str, list[Seen]]:
+def stored_events(target: Target) -> dict[str, list[ShownEvent]]:
     """The events of each key, by life and number."""
-    events: dict[str, list[Seen]] = {}
+    events: dict[str, list[ShownEvent]] = {}
     rows = sorted(_rows(_store_of(target), "stored_events"), key=lambda row: (row[0], row[2], row[1]))
     for key, seq_nr, life, body in rows:
-        events.setdefault(key, []).append(Seen(seq_nr, *_taken_apart(bytes(body)), life))
+        events.setdefault(key, []).append(ShownEvent(seq_nr, *_taken_apart(bytes(body)), life))
     return events
 
 

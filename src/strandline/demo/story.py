@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strandline.connect import Strandline
-from strandline.demo.checker import Report, Seen, check
+from strandline.demo.checker import Report, ShownEvent, check
 from strandline.demo.children import Child, Children
 from strandline.demo.ledger import Entry, LedgerFollower, by_key, load, path_of
 from strandline.demo.place import words_of
@@ -195,13 +195,13 @@ class Story:
             style="green",
         )
 
-    def _reader(self) -> Callable[[str], Iterator[Seen]]:
+    def _reader(self) -> Callable[[str], Iterator[ShownEvent]]:
         pointers = [partition.pointer for partition in self.s.status().partitions]
 
-        def read(key: str) -> Iterator[Seen]:
+        def read(key: str) -> Iterator[ShownEvent]:
             for event in self.s.journal.read(key):
                 from_tail = event.log_offset > pointers[event.partition]
-                yield Seen(event.seq_nr, event.type, event.payload, event.life, from_tail)
+                yield ShownEvent(event.seq_nr, event.type, event.payload, event.life, from_tail)
 
         return read
 

@@ -40,11 +40,11 @@ CUT_EVERY_S: Final = 0.5
 BACK_OFF_S: Final = 1.0
 BYTES_A_KEY: Final = 4096
 """A partition keeps so many bytes for each key that it may keep."""
-Seen = tuple[Pointer, State]
+ShownEvent = tuple[Pointer, State]
 _logger = logging.getLogger(__name__)
 
 
-class Known(NamedTuple):
+class FoldedKey(NamedTuple):
     """What a key's actions but its Marks come to: first and last place, the last one's effect, the state."""
 
     first: Place | None
@@ -63,7 +63,9 @@ class HeadsCache:
         self._closed = False
         self._failed_until = 0.0
 
-    def fold(self, key: str, pointer: Pointer, state: State, to: int, *, wait_s: float | None = None) -> Known | None:
+    def fold(
+        self, key: str, pointer: Pointer, state: State, to: int, *, wait_s: float | None = None
+    ) -> FoldedKey | None:
         """The key's actions after the pointer, up to offset `to`, folded on the store's state; None: ask the log.
 
         It waits for the follower up to `heads_cache_wait_s`, or `wait_s` if that is less.
@@ -74,7 +76,7 @@ class HeadsCache:
         most_s = self._settings.heads_cache_wait_s
         return following.fold(key, pointer, state, to, most_s if wait_s is None else min(most_s, wait_s))
 
-    def hold(self, key: str, partition: int, look: Callable[[], Seen]) -> Hold | None:
+    def hold(self, key: str, partition: int, look: Callable[[], ShownEvent]) -> Hold | None:
         """Keep what comes after a pointer until the hold is released: the pointer, and the state taken with it.
 
         If all that the key did since somebody looked is here, that look still holds, and nobody has to look again.
@@ -110,12 +112,12 @@ class Hold:
 
     __slots__ = ("_partition", "pointer", "state")
 
-    def __init__(self, partition: _Partition, seen: Seen) -> None:
+    def __init__(self, partition: _Partition, seen: ShownEvent) -> None:
         self._partition = partition
         self.pointer, self.state = seen
         partition.held[self.pointer.offset] += 1
 
-    def fold(self, key: str, to: int) -> Known | None:
+    def fold(self, key: str, to: int) -> FoldedKey | None:
         """As `HeadsCache.fold`, on what is held, without waiting."""
         return self._partition.known(key, self.pointer.offset, self.state, to)
 
@@ -149,7 +151,7 @@ class _Following:
 
     # ------------------------------------------------------------ asked by anybody
 
-    def fold(self, key: str, pointer: Pointer, state: State, to: int, wait_s: float) -> Known | None:
+    def fold(self, key: str, pointer: Pointer, state: State, to: int, wait_s: float) -> FoldedKey | None:
         deadline = time.monotonic() + wait_s
         if not self._started.wait(wait_s) or not self._partitions:
             return None
@@ -158,7 +160,7 @@ class _Following:
             return None
         return partition.known(key, pointer.offset, state, to)
 
-    def hold(self, key: str, number: int, look: Callable[[], Seen]) -> Hold | None:
+    def hold(self, key: str, number: int, look: Callable[[], ShownEvent]) -> Hold | None:
         if not self._partitions or self.ended.is_set():
             return None
         partition = self._partitions[number]
@@ -247,7 +249,7 @@ class _Actions:
 
     def __init__(self, after: int) -> None:
         self.after = after
-        self.seen: Seen | None = None
+        self.seen: ShownEvent | None = None
         self.offsets: list[int] = []
         self.timestamps: list[int] = []
         self.headers: list[bytes] = []
@@ -404,23 +406,23 @@ class _Partition:
             self._waiting = [entry for entry in self._waiting if entry[1] is not tell]
             return False
 
-    def known(self, key: str, after: int, state: State, to: int) -> Known | None:
+    def known(self, key: str, after: int, state: State, to: int) -> FoldedKey | None:
         """The key's actions in (`after`, `to`], folded on a state, if all of them are here."""
         with self.lock:
             return self._fold(key, after, state, to) if self._position > to else None
 
-    def _fold(self, key: str, after: int, state: State, to: int) -> Known | None:
+    def _fold(self, key: str, after: int, state: State, to: int) -> FoldedKey | None:
         actions = self.keys.get(key)
         if actions is None:
-            return Known(None, None, None, state) if self._absent_after <= after else None
+            return FoldedKey(None, None, None, state) if self._absent_after <= after else None
         if actions.after > after:
             return None
         first, count = bisect_right(actions.offsets, after), bisect_right(actions.offsets, to)
         if first == count:
-            return Known(None, None, None, state)
+            return FoldedKey(None, None, None, state)
         if not actions.fold(key, self._number, state, count, self._rules):
             return None
-        return Known(
+        return FoldedKey(
             Place(self._number, actions.offsets[first], actions.timestamps[first]),
             Place(self._number, actions.offsets[count - 1], actions.timestamps[count - 1]),
             actions.effects[count - 1],

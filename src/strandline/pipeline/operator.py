@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from strandline.carry.resolve import resolve as resolve_in
 from strandline.pipeline.target import Target
-from strandline.resolve import resolve as resolve_in
 from strandline.rows import QuarantineRow
 
 

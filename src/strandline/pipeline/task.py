@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from strandline.carry import carry_range
+from strandline.carry.range import carry_range
 from strandline.errors import StrandlineError
 from strandline.pipeline.failures import to_text
 from strandline.pipeline.target import Target

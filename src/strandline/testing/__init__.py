@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, cast
 
-from strandline import carry as carrying
+from strandline.carry import range as carrying
 from strandline.connect import Strandline
 from strandline.store.api import Lease
 from strandline.testing.clock import FakeClock

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from strandline.backends.memory.log import MemoryLog
 from strandline.log.api import Answered, Draft, Page, Recorded
-from strandline.log.memory import MemoryLog
 from strandline.record import Record
 from strandline.values.actions import Place
 

@@ -25,11 +25,11 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
+from strandline.backends.memory.store import expired_heads
 from strandline.clock import now_us
 from strandline.fold import LifePurged, segment_of
 from strandline.rows import Batch, Cut, Pointer, QuarantineRow, head_columns, head_of
 from strandline.store.api import CarryMark, Coming, SnapshotRow, StoreSettings, snapshot_digest
-from strandline.store.memory import expired_heads
 from strandline.store.pages import up_to
 from strandline.store.refusals import (
     bad_row,

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from strandline.carry import Range, carry, decode
+from strandline.carry.range import Range, carry, decode
+from strandline.carry.resolve import resolve_marked
 from strandline.fold import Rules, fold
 from strandline.record import Content, Record, content_digest, encode_header, encode_value
-from strandline.resolve import resolve_marked
 from strandline.settings import APPEND_IDS_KEPT_DEFAULT
 from strandline.store.api import CarryMark, Store, StoreSettings
 from strandline.values.actions import KEEP_EXPIRY, Action, Append, Delete, Mark, Place, Purge

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strandline.carry import Range, decode, prepare
+from strandline.carry.range import Range, decode, prepare
 from strandline.rows import Batch, Pointer
 from strandline.store.api import SnapshotRow, Store, StoreSettings
 from strandline.testing.tape import START_US, Tape

@@ -1,0 +1,56 @@
+"""What can be done with a URL: the contract of a back-end, whatever its log and store are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+from strandline.log.api import Log
+from strandline.settings import (
+    Settings,
+)
+from strandline.store.api import Store
+from strandline.urls import Url
+
+if TYPE_CHECKING:
+    from strandline.steps import Description
+
+Kind = Literal["log", "store"]
+
+
+Clock = Callable[[], int]
+
+
+PACKAGES: Final = {"log": "strandline.log", "store": "strandline.store"}
+
+
+class Backend(Protocol):
+    """What can be done with a URL of one scheme. A kind that a scheme does not hold was refused with the URL."""
+
+    shared: bool
+    """Whether other processes can open the same."""
+    local: bool
+    """Whether they must run on this machine."""
+    batch_actions_max: int
+    """That setting where nothing is given, for the store."""
+
+    def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Log:
+        """Open a log. `create` false: one that is not there is `SchemaMismatch.no_schema`, whatever the settings say.
+
+        Without a clock the log uses its own: that of its server, if it has one.
+        """
+
+    def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
+        """Open a store, or create it for a log; without a log one that is not there is `SchemaMismatch.no_schema`."""
+
+    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+        """What a schema says of itself, also where it is older or newer than this program's. Changes nothing."""
+
+    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+        """Do the steps that a schema lacks; their names."""
+
+
+def by_rules_of(log: Log, settings: Settings) -> Settings:
+    """Settings for a store: where the log folds by itself both go by the same rules."""
+    return settings if log.rules is None else replace(settings, **log.rules._asdict())

@@ -1,0 +1,51 @@
+"""What `connect` opens: a store in a Cassandra keyspace."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from strandline.backends.api import Clock, Kind, by_rules_of
+from strandline.clock import now_us
+from strandline.log.api import Log
+from strandline.settings import (
+    Settings,
+)
+from strandline.store.api import Store
+from strandline.urls import Url
+
+if TYPE_CHECKING:
+    from strandline.steps import Description
+
+
+class CassandraBackend:
+    """A store alone: a log would need what Cassandra does not have, one order for all writers."""
+
+    shared, local = True, False
+    batch_actions_max = 10_000  # it takes longer, so in shorter steps
+
+    def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Any:
+        raise ValueError(f"{url} names no log")
+
+    def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
+        from strandline.backends.cassandra.store import CassandraStore
+
+        if log is None:
+            return CassandraStore.open(url, settings, None, None, clock=clock or now_us)
+        settings = by_rules_of(log, settings)
+        return CassandraStore.open(url, settings, log.log_id, log.partitions, clock=clock or now_us)
+
+    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+        from strandline.backends.cassandra import Session, describe_keyspace
+
+        with closing(Session(url, settings.append_timeout_s)) as session:
+            return describe_keyspace(session)
+
+    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+        from strandline.backends.cassandra import Session, upgrade_keyspace
+
+        with closing(Session(url, settings.append_timeout_s)) as session:
+            return upgrade_keyspace(session)
+
+
+BACKEND = CassandraBackend()

@@ -1,0 +1,459 @@
+"""A journal store in a Cassandra keyspace.
+
+There are no transactions: `cassandra_writing` fixes the order of writes, every write is idempotent, and a pointer moves
+only by a conditional write, last, under the fence of the pipeline's lease. Reads and writes are LOCAL_QUORUM,
+conditional ones SERIAL. A batch never spans two partition keys.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, Final
+
+from strandline.backends.cassandra import Session, open_keyspace
+from strandline.backends.cassandra.heads import find, find_ended, find_heads
+from strandline.backends.cassandra.session import Request
+from strandline.backends.cassandra.writing import BUCKET_US, Writing
+from strandline.clock import now_us
+from strandline.errors import Unavailable
+from strandline.fold import segment_of
+from strandline.rows import Batch, Pointer, QuarantineRow
+from strandline.settings import Settings
+from strandline.store.api import CarryMark, Coming, SnapshotRow, StoreSettings, snapshot_digest
+from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
+from strandline.store.creation import fixed_in, to_fix
+from strandline.store.pages import GrowingPage
+from strandline.store.refusals import check_correcting, check_fence, check_pointer, lease_held, life_ended
+from strandline.store.sql_rows import key_place, listed_of, pointer_of, pointer_row, report_in, report_text, snapshot_of
+from strandline.urls import Url
+from strandline.values.events import EventRow
+from strandline.values.heads import Head, State
+from strandline.values.keys import SLICES, slice_of
+
+SEGMENTS_A_ROUND: Final = 32
+SLICES_A_ROUND: Final = 64
+FENCE_ATTEMPTS_MAX: Final = 100
+LEASE_ATTEMPTS_MAX: Final = 5
+CORRECTION_ROOM_US: Final = 1000
+"""How many corrections of one row find a write timestamp of their own."""
+
+
+class CassandraStore:
+    """All protocols of `store.api`. Safe to share between threads; not across a fork."""
+
+    def __init__(
+        self, session: Session, settings: StoreSettings, lease_s: float, clock: Callable[[], int] = now_us
+    ) -> None:
+        self.settings = settings
+        self._session = session
+        self._lease_s = lease_s
+        self._clock = clock
+        self._bucket_us = BUCKET_US[settings.bucket_size]
+        self._leases: list[BeatingLease] = []
+        self._correcting: int | None = None
+        """The fence of the lease under which a correction may be made."""
+        self._last_us = 0
+        self._lock = Lock()
+
+    @classmethod
+    def open(
+        cls,
+        url: Url,
+        settings: Settings,
+        log_id: str | None,
+        partitions: int | None,
+        *,
+        clock: Callable[[], int] = now_us,
+    ) -> CassandraStore:
+        """Open a store, or create it for this log. None stands for what creation fixed.
+
+        `SchemaMismatch` for another log, other fixed settings, another fold; without a `log_id` nothing is created.
+        `Unsupported.cassandra_unsafe` for a cluster that may lose what it acknowledged.
+        """
+        session = Session(url, settings.append_timeout_s)
+        try:
+            create = log_id is not None and settings.schema == "create"
+            texts = open_keyspace(session, settings, to_fix(settings, log_id, partitions), create=create)
+            found = fixed_in(texts, settings, log_id, partitions)
+        except BaseException:
+            session.close()
+            raise
+        return cls(session, found, settings.lease_s, clock)
+
+    def close(self) -> None:
+        for lease in self._leases:
+            lease.release()
+        self._leases.clear()
+        self._session.close()
+
+    # ------------------------------------------------------------ read
+
+    def pointers(self) -> list[Pointer]:
+        found = self._session.each(("pointer", (partition,)) for partition in range(self.settings.partitions))
+        return [pointer_of(rows[0] if rows else None, partition) for partition, rows in enumerate(found)]
+
+    def _pointer(self, partition: int) -> Pointer:
+        rows = self._session.rows("pointer", (partition,))
+        return pointer_of(rows[0] if rows else None, partition)
+
+    def look(self, key: str, partition: int) -> tuple[Pointer, State]:
+        pointer = self._pointer(partition)  # first: the other way round loses actions
+        return pointer, find(self._session, key).state
+
+    def page(
+        self,
+        key: str,
+        life: int,
+        segment_size: int,
+        *,
+        from_: int,
+        to: int,
+        limit: int,
+        bytes_max: int | None = None,
+        coming: Coming | None = None,
+        backwards: bool = False,
+    ) -> list[Any]:
+        name = "page_backwards" if backwards else "page"
+        page = GrowingPage(limit, bytes_max)
+        first, last = segment_of(from_, segment_size), segment_of(to, segment_size)
+        nearest = last if backwards else first
+        while page.asks:
+            asked = page.asks
+            found = self._session.rows(name, (key, life, nearest, from_, to, asked))
+            page.add(found)
+            if len(found) < asked:
+                break
+            from_, to = _beyond(found[-1][0], from_, to, backwards)
+        if not page.asks or first == last:
+            return page.rows
+        # The rest may be far away: a journal may start at any number. The head says where its rows can be.
+        head = find(self._session, key).head
+        if head is None or head.life != life:
+            return page.rows
+        first = max(first + (not backwards), segment_of(head.removed_to + 1, head.segment_size))
+        last = min(last - backwards, segment_of(max(head.seq_nr, 1), head.segment_size))
+        left = range(first, last + 1)[:: -1 if backwards else 1]
+        while left and page.asks:
+            asked = page.asks
+            some = left[: self._segments_for(asked, segment_size)]
+            queries = [(name, (key, life, segment, from_, to, asked)) for segment in some]
+            left = left[len(some) :]
+            for segment, found in zip(some, self._session.each(queries), strict=True):
+                page.add(found)
+                if len(found) == asked:  # there may be more in this one
+                    left = range(segment, last + 1) if not backwards else range(segment, first - 1, -1)
+                    from_, to = _beyond(found[-1][0], from_, to, backwards)
+                    break
+        return page.rows
+
+    def _segments_for(self, events: int, segment_size: int) -> int:
+        return min(max(1, -(-events // segment_size)), SEGMENTS_A_ROUND)
+
+    def range(
+        self, partition: int, *, after: tuple[int, int], to: int, limit: int, entity_type: str | None = None
+    ) -> list[EventRow]:
+        to = min(to, self._pointer(partition).timestamp)  # above it a killed attempt may have left some of its rows
+        types = [entity_type] if entity_type is not None else self._types_of(partition)
+        # Each type is read only as far as its events are among the first.
+        ways = [self._shown(type_, partition, after, to, limit) for type_ in types]
+        rows = heapq.merge(*ways, key=lambda row: (row.timestamp, row.seq_nr))
+        return [row for _, row in zip(range(limit), rows, strict=False)]
+
+    def _shown(self, type_: str, partition: int, after: tuple[int, int], to: int, limit: int) -> Iterator[EventRow]:
+        """Events of a type by time: those that no delete or purge has hidden."""
+        bounds = after[0] // self._bucket_us, to // self._bucket_us
+        for (bucket,) in self._session.rows("buckets", (type_, partition, *bounds)):
+            place = after
+            while True:
+                found = self._session.rows("range", (type_, partition, bucket, *place, to, limit))
+                yield from self._living(found, type_, partition)
+                if len(found) < limit:
+                    break
+                place = found[-1][:2]
+
+    def _living(self, rows: list[Any], type_: str, partition: int) -> Iterator[EventRow]:
+        keys = {row[2] for row in rows}
+        heads, ended = find_heads(self._session, keys), find_ended(self._session, keys)
+        for timestamp, seq_nr, key, life, prev, body, digest in rows:
+            head = heads.get(key)
+            if head is None or head.life != life or seq_nr <= head.delete_to:
+                continue
+            if key in ended and ended[key].life >= life:
+                continue
+            segment = segment_of(seq_nr, head.segment_size)
+            yield EventRow(key, life, segment, seq_nr, prev, type_, slice_of(key), partition, timestamp, body, digest)
+
+    def _types_of(self, partition: int) -> list[str]:
+        return [type_ for (type_,) in self._session.rows("entity_types", (partition,))]
+
+    def entity_types(self) -> list[str]:
+        return [type_ for type_ in self._all_types() if self.keys(type_, after=None, limit=1)]
+
+    def _all_types(self) -> list[str]:
+        partitions = range(self.settings.partitions)
+        found = self._session.each(("entity_types", (partition,)) for partition in partitions)
+        return sorted({type_ for rows in found for (type_,) in rows}, key=str.encode)
+
+    def keys(
+        self, entity_type: str, *, after: str | None, limit: int, slices: tuple[int, int] | None = None
+    ) -> list[str]:
+        lo, hi = slices or (0, SLICES - 1)
+        start = ""
+        if after is not None and slice_of(after) >= lo:
+            lo, start = slice_of(after), after
+        found: list[str] = []
+        count = 1
+        while lo <= hi and len(found) < limit:
+            some = range(lo, min(lo + count, hi + 1))
+            found += self._keys_of(entity_type, some, start, limit - len(found))
+            lo, start, count = lo + len(some), "", min(2 * count, SLICES_A_ROUND)
+        return found[:limit]
+
+    def _keys_of(self, entity_type: str, slices: Iterable[int], start: str, limit: int) -> list[str]:
+        """The first keys of each slice; `start` is a place in the first of them."""
+        found: list[str] = []
+        asked = {slice_: start if not index else "" for index, slice_ in enumerate(slices)}
+        while asked:
+            rows = self._session.each([("keys", (entity_type, slice_, at, limit)) for slice_, at in asked.items()])
+            pages = dict(zip(asked, rows, strict=True))
+            living = self._with_head([row for page in pages.values() for row in page])
+            found += [row[0] for page in pages.values() for row in page if row[0] in living]
+            # A slice whose page was full, but of purged keys, is asked for more.
+            short = len(found) < limit
+            asked = {slice_: page[-1][0] for slice_, page in pages.items() if short and len(page) >= limit}
+        return sorted(found, key=lambda key: (slice_of(key), key.encode()))
+
+    def _with_head(self, rows: Sequence[Any]) -> set[str]:
+        """Of rows of key, offset, life those keys that have a head which no ended life covers."""
+        ended = find_ended(self._session, [row[0] for row in rows])
+        return {row[0] for row in rows if row[1] is not None and not (row[0] in ended and ended[row[0]].life >= row[2])}
+
+    def expired(self, *, at: int, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str, int]]:
+        """Looks at every slice of every type: expiry has no table of its own."""
+        start = (-1, b"") if after is None else (after[0], after[1].encode())
+        queries = (("expired", (type_, slice_, at)) for type_ in self._all_types() for slice_ in range(SLICES))
+        rows = (row for rows in self._session.each(queries) for row in rows)
+        due = ((row[3], row[0].encode(), row) for row in rows if (row[3], row[0].encode()) > start)
+        first = heapq.nsmallest(limit, due, key=lambda item: item[:2])
+        living = self._with_head([row for *_, row in first])
+        found = [(when, key.decode(), row[1]) for when, key, row in first if row[0] in living]
+        if found or len(first) < limit:
+            return found
+        return self.expired(at=at, after=(first[-1][0], first[-1][1].decode()), limit=limit)  # unfinished purges, all
+
+    # ------------------------------------------------------------ carry
+
+    def states(self, partition: int, keys: Iterable[str]) -> tuple[Pointer, dict[str, State]]:
+        """As the contract says; but a head row that an unfinished purge left is given as it is.
+
+        Folded on it, the same purge comes again and removes what is left, the head row last.
+        """
+        pointer = self._pointer(partition)
+        keys = list(keys)
+        states: dict[str, State] = {**find_heads(self._session, keys)}
+        states.update(find_ended(self._session, [key for key in keys if key not in states]))
+        return pointer, states
+
+    def write(self, batch: Batch, seen: Pointer) -> None:
+        new = batch.pointer
+        found = self._pointer(new.partition)
+        check_fence(found.fence, new.fence)
+        check_pointer(found, seen)
+        if new.offset <= found.offset:  # all of it is there
+            return
+        writing = self._writing()
+        writing.list_records(batch.quarantine)
+        writing.write_cuts(batch.cuts, new.partition)
+        self._move(found, new._replace(revision=found.revision + 1))
+
+    def _writing(self) -> Writing:
+        return Writing(self._session, self.settings.bucket_size)
+
+    def _move(self, found: Pointer, new: Pointer) -> None:
+        """From what was found to a new pointer, or the refusal that says why not."""
+        now = self._set_pointer(found, new)
+        if now != new:
+            check_fence(now.fence, new.fence)
+            check_pointer(now, found)
+
+    def _set_pointer(self, found: Pointer, new: Pointer) -> Pointer:
+        """Conditionally; the pointer that is there then. A write whose answer was lost is looked at again."""
+        absent = found == Pointer(found.partition)
+        seen = (None, None, None) if absent else (found.offset, found.fence, found.revision)
+        _, *values = pointer_row(new)
+        lost: Unavailable | None = None
+        try:
+            if self._session.conditional("set_pointer", (*values, new.partition, *seen)):
+                return new
+        except Unavailable as error:
+            lost = error
+        rows = self._session.serial_rows("pointer", (new.partition,))
+        now = pointer_of(rows[0] if rows else None, new.partition)
+        if now == found and lost is not None:
+            raise lost
+        return now
+
+    # ------------------------------------------------------------ lease
+
+    def take_lease(self, holder: str) -> BeatingLease:
+        for _ in range(LEASE_ATTEMPTS_MAX):
+            row = self._free_row()
+            seen = (None, None) if row.fence == 0 else (row.fence, row.beat)
+            if self._session.conditional("take_lease", (row.fence + 1, self._write_us(), holder, self._clock(), *seen)):
+                break
+        else:
+            raise Unavailable("others take the lease all the time", code="serialization", hint="call again")
+        fence = row.fence + 1
+        lease = BeatingLease(
+            fence, self._lease_s, beat=self._beat, in_force=lambda: self._lease_row().fence, ended=self._end_lease
+        )
+        try:
+            for pointer in self.pointers():
+                self._raise_fence(pointer, fence)
+        except BaseException:
+            lease.release()
+            raise
+        self._leases = [held for held in self._leases if not held.over] + [lease]
+        return lease
+
+    def _free_row(self) -> LeaseRow:
+        """The row when nobody holds the lease. The nodes' clocks may differ, so the beat is watched, not its age."""
+        if any(not lease.over for lease in self._leases):  # our own needs no watching
+            holder = self._lease_row().held(self._lease_s)
+            if holder is not None:
+                raise lease_held(*holder)
+        return wait_until_free(lambda: self._lease_row()._replace(still_s=0.0), self._lease_s)
+
+    def _raise_fence(self, pointer: Pointer, fence: int) -> None:
+        for _ in range(FENCE_ATTEMPTS_MAX):
+            now = self._set_pointer(pointer, pointer._replace(fence=fence))
+            if now.fence == fence:
+                return
+            if now.fence > fence:
+                check_fence(now.fence, fence)
+            pointer = now
+        raise Unavailable(
+            f"the pointer of partition {pointer.partition} never stands still", code="serialization", hint="try again"
+        )
+
+    def lease_holder(self) -> tuple[str, int] | None:
+        return self._lease_row().held(self._lease_s)
+
+    def _lease_row(self) -> LeaseRow:
+        rows = self._session.serial_rows("lease")
+        if not rows:
+            return FREE
+        fence, holder, since, beat, beaten_us, now_ms = rows[0]
+        return LeaseRow(fence, holder, since, beat, now_ms / 1e3 - beaten_us / 1e6)
+
+    def _beat(self, fence: int) -> bool:
+        return self._session.conditional("beat", (self._write_us(), fence))
+
+    def _end_lease(self, fence: int) -> None:
+        self._session.conditional("release_lease", (fence,))
+
+    def report(self, fence: int, errors: Mapping[int, str]) -> None:
+        self._session.conditional("report", (report_text(errors), fence))
+
+    def reported(self) -> dict[int, str]:
+        rows = self._session.rows("reported")
+        return report_in(rows[0][0] if rows else None)
+
+    # ------------------------------------------------------------ quarantine
+
+    def quarantined(self, *, limit: int = 1000) -> list[QuarantineRow]:
+        found: list[QuarantineRow] = []
+        for partition in range(self.settings.partitions):
+            if len(found) >= limit:
+                break
+            found += map(listed_of, self._session.rows("quarantined", (partition, limit - len(found))))
+        return found
+
+    def quarantined_at(self, partition: int, offset: int) -> QuarantineRow | None:
+        rows = self._session.rows("quarantined_at", (partition, offset))
+        return listed_of(rows[0]) if rows else None
+
+    @contextmanager
+    def correcting(self, partition: int, holder: str, carry_mark: CarryMark) -> Iterator[None]:
+        """No lock keeps others out, so the lease must; and no action to come has a timestamp below the Mark's."""
+        lease = self.take_lease(holder)
+        try:
+            carry_mark(self._pointer(partition).timestamp + CORRECTION_ROOM_US, lease.fence)
+            self._correcting = lease.fence
+            yield
+        finally:
+            self._correcting = None
+            lease.release()
+
+    def amend(
+        self,
+        seen: Pointer,
+        *,
+        resolved: int,
+        remove: Sequence[EventRow] = (),
+        replace: Sequence[EventRow] = (),
+        head: tuple[str, Head] | None = None,
+    ) -> None:
+        """Rows anew → head → rows out, the last first → off the list → the pointer's revision.
+
+        Killed in between, it is found again by its place on the list.
+        """
+        found = self._pointer(seen.partition)
+        check_correcting(found.fence, self._correcting)
+        check_pointer(found, seen)
+        timestamp = self._after(found, replace, head)
+        writing = self._writing()
+        writing.write_events(replace, timestamp)
+        if head is not None:
+            writing.write_heads([(*head, timestamp)])
+        writing.remove_events(remove, timestamp)
+        writing.unlist(seen.partition, resolved)
+        self._move(found, found._replace(revision=found.revision + 1))
+
+    def _after(self, pointer: Pointer, rows: Sequence[EventRow], head: tuple[str, Head] | None) -> int:
+        """A write timestamp above that of all that is written anew: at equal ones the greater value would stay.
+
+        It is below the actions to come, because `correcting` has a Mark carried first that leaves room.
+        """
+        queries: list[tuple[str, Sequence[Any]]] = [("written", row[:4]) for row in rows]
+        if head is not None:
+            queries.append(("head_written", key_place(head[0])))
+        written = [row[0] for found in self._session.each(queries) for row in found if row[0] is not None]
+        return int(max([pointer.moved, *written])) + 1
+
+    # ------------------------------------------------------------ snapshots
+
+    def save_snapshot(self, row: SnapshotRow, partition: int) -> None:
+        found = find(self._session, row.key)
+        if (found.ended and found.ended.life >= row.life) or (found.head and found.head.life > row.life):
+            raise life_ended(row.key, row.life)
+        saved = row._replace(digest=snapshot_digest(row))
+        # A purge that comes meanwhile removes for always: this row is gone before it is there.
+        self._session.write([Request("save_snapshot", [(*saved, self._write_us())], len(row.state or b""))])
+
+    def load_snapshot(self, key: str, life: int, *, from_: int, to: int) -> SnapshotRow | None:
+        rows = self._session.rows("load_snapshot", (key, life, from_, to))
+        return snapshot_of(rows[0]) if rows else None
+
+    def snapshots(self, key: str, life: int) -> list[SnapshotRow]:
+        return [SnapshotRow._make([*row[:5], None, row[5]]) for row in self._session.rows("snapshots", (key, life))]
+
+    def delete_snapshots(self, key: str, life: int, *, to: int) -> int:
+        count = sum(row.seq_nr <= to for row in self.snapshots(key, life))
+        if count:
+            self._session.write([Request("delete_snapshots", [(self._write_us(), key, life, to)])])
+        return count
+
+    def _write_us(self) -> int:
+        """A write timestamp for what users own: this machine's clock, never the same twice."""
+        with self._lock:
+            self._last_us = max(self._last_us + 1, now_us())
+            return self._last_us
+
+
+def _beyond(seq_nr: int, from_: int, to: int, backwards: bool) -> tuple[int, int]:
+    """What is left of bounds when a page has come to that number."""
+    return (from_, seq_nr - 1) if backwards else (seq_nr + 1, to)

@@ -1,0 +1,1 @@
+"""A journal in memory: real in every respect but that it ends with its process."""

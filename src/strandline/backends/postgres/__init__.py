@@ -1,0 +1,26 @@
+"""PostgreSQL: how a schema of a database is opened, checked, created and upgraded. Log and store share this.
+
+`open_database` gives a `Database`: a few connections, opened when they are needed. All that a call needs to know is in
+its own transaction: a pooler in transaction mode may stand in between. Every wait has a time-out, every error of the
+driver is translated here, once.
+"""
+
+from strandline.backends.postgres.database import (
+    Database,
+    Transaction,
+    describe_database,
+    open_database,
+    upgrade_database,
+)
+from strandline.backends.postgres.round_trips import Lost, Sent, TimedOut
+
+__all__ = [
+    "Database",
+    "Lost",
+    "Sent",
+    "TimedOut",
+    "Transaction",
+    "describe_database",
+    "open_database",
+    "upgrade_database",
+]

@@ -1,0 +1,48 @@
+"""What `connect` opens: log and store in a schema of a PostgreSQL database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strandline.backends.api import PACKAGES, Clock, Kind, by_rules_of
+from strandline.log.api import Log
+from strandline.settings import (
+    BATCH_ACTIONS_DEFAULT,
+    Settings,
+)
+from strandline.store.api import Store
+from strandline.urls import Url
+
+if TYPE_CHECKING:
+    from strandline.steps import Description
+
+
+class PostgresBackend:
+    shared, local = True, False
+    batch_actions_max = BATCH_ACTIONS_DEFAULT
+
+    def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Log:
+        from strandline.backends.postgres.log import PostgresLog
+
+        return PostgresLog(url, settings=settings, clock=clock, create=create)
+
+    def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
+        from strandline.backends.postgres.store import PostgresStore
+
+        if log is None:
+            return PostgresStore.open(url, settings, None, None, clock=clock)
+        settings = by_rules_of(log, settings)
+        return PostgresStore.open(url, settings, log.log_id, log.partitions, clock=clock)
+
+    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+        from strandline.backends.postgres import describe_database
+
+        return describe_database(url, kind=kind, package=PACKAGES[kind], settings=settings)
+
+    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+        from strandline.backends.postgres import upgrade_database
+
+        return upgrade_database(url, kind=kind, package=PACKAGES[kind], settings=settings)
+
+
+BACKEND = PostgresBackend()

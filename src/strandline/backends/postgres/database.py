@@ -1,0 +1,365 @@
+"""One schema of a PostgreSQL database: reads of one statement each, and transactions that write.
+
+What is committed is durable as far as the server says so (`checks`). A read is one statement, and so sees one moment. A
+connection that broke while it was idle is replaced without a word; one that breaks in a call fails that call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg.pq.abc import PGresult
+
+from strandline.backends.postgres import schema as schemas
+from strandline.backends.postgres.binary import Binary, texts, typed
+from strandline.backends.postgres.checks import SETTINGS, Server, check_server
+from strandline.backends.postgres.driver_errors import Doing, lost
+from strandline.backends.postgres.pool import Pool
+from strandline.backends.postgres.round_trips import Connection, Sent, TimedOut
+from strandline.backends.postgres.schema import PREFIXES, Schema
+from strandline.errors import NO_JOURNAL, SchemaMismatch, Unavailable, invalid
+from strandline.settings import Settings
+from strandline.statements import statement
+from strandline.steps import Description, Kind
+from strandline.urls import Url
+
+SCHEMA_DEFAULT: Final = "strandline"
+SCHEMA_BYTES_MAX: Final = 63
+SYSTEM_PREFIX: Final = "pg_"
+LONG_S: Final = 600.0
+"""For statements that may touch a whole journal."""
+BEGIN: Final = Sent(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", often=False)
+COMMIT: Final = Sent(b"COMMIT", often=False)
+T = TypeVar("T")
+Filling = Sequence[tuple[str, tuple[Any, ...]]]
+
+
+def open_database(
+    url: Url,
+    *,
+    kind: Kind,
+    package: str,
+    settings: Settings,
+    fixed: Mapping[str, str] | None = None,
+    filling: Filling = (),
+    create: bool | None = None,
+    advisory: bool = True,
+) -> Database:
+    """Open a schema, or create it with the steps of `package` and what is `fixed` for ever.
+
+    Nothing is created where the server is refused. `create` is `settings.schema == "create"` unless given; `filling`
+    are statements of the package that creation ends with. Without `advisory` locks the row lock is used.
+    """
+    create = settings.schema == "create" if create is None else create and settings.schema == "create"
+    pool = Pool(url, settings)
+
+    def opened(connection: Connection, server: Server, schema: Schema) -> Database:
+        if not schemas.is_there(connection, schema) or not schemas.fixed_settings(connection, schema):
+            if settings.schema == "create" and kind == "store":
+                schemas.check_right_to_create(connection, schema)  # also where only its log is to be made first
+            if not create:
+                raise _no_schema(pool.where, schema)
+            locks = advisory and server.advisory_locks
+            schemas.create(connection, schema, fixed or {}, filling, advisory=locks)
+        schemas.check(connection, schema)
+        return Database(pool, schema, settings, schemas.fixed_settings(connection, schema))
+
+    try:
+        return _with(pool, url, kind, package, settings, opened)
+    except BaseException:
+        pool.close()
+        raise
+
+
+def upgrade_database(url: Url, *, kind: Kind, package: str, settings: Settings) -> list[str]:
+    """Do the steps of the schema that are missing; their names. The only way to change a schema."""
+
+    def upgraded(connection: Connection, server: Server, schema: Schema) -> list[str]:
+        if not schemas.is_there(connection, schema):
+            raise _no_schema(str(url), schema)
+        return schemas.upgrade(connection, schema, advisory=server.advisory_locks)
+
+    pool = Pool(url, settings)
+    try:
+        return _with(pool, url, kind, package, settings, upgraded)
+    finally:
+        pool.close()
+
+
+def describe_database(url: Url, *, kind: Kind, package: str, settings: Settings) -> Description:
+    """What a schema says of itself, also where it is older or newer than this program's. Changes nothing."""
+
+    def described(connection: Connection, server: Server, schema: Schema) -> Description:
+        if not schemas.is_there(connection, schema):
+            raise _no_schema(str(url), schema)
+        return schemas.describe(connection, schema)
+
+    pool = Pool(url, settings)
+    try:
+        return _with(pool, url, kind, package, settings, described)
+    finally:
+        pool.close()
+
+
+def _with(
+    pool: Pool,
+    url: Url,
+    kind: Kind,
+    package: str,
+    settings: Settings,
+    work: Callable[[Connection, Server, Schema], T],
+) -> T:
+    """Work with a first connection, to a server that is safe."""
+    connection, _ = pool.take()
+    try:
+        server = _server(connection)
+        check_server(server, pool.where, accept_power_loss=settings.accept_power_loss)
+        name = url.parameters.get("schema", SCHEMA_DEFAULT)
+        if not 1 <= len(name.encode()) <= SCHEMA_BYTES_MAX:
+            raise invalid("url_parameter", "schema", "not a name", allowed=f"1..{SCHEMA_BYTES_MAX} bytes", got=name)
+        if name.startswith(SYSTEM_PREFIX):
+            raise invalid("url_parameter", "schema", "the server's own", allowed=f"not {SYSTEM_PREFIX}*", got=name,
+                          hint="name another schema with ?schema=")  # fmt: skip
+        return work(connection, server, Schema(name, kind, package, server.collates))
+    except psycopg.Error as error:
+        raise pool.translated(error, "write") from error
+    finally:
+        pool.undo(connection)
+        pool.give_back(connection)
+
+
+class Database:
+    """An open schema. `fixed` is what its creation fixed."""
+
+    def __init__(self, pool: Pool, schema: Schema, settings: Settings, fixed: dict[str, str]) -> None:
+        self.fixed = fixed
+        self.schema = schema
+        self._pool = pool
+        self.idle_timeout = texts([str(_idle_ms(schema.kind, settings))])
+        """For how long a transaction may stop and keep its locks (ms)."""
+        self._idle_timeout = Sent(schema.own("idle_timeout").encode(), (self.idle_timeout,))
+
+    @property
+    def where(self) -> str:
+        """The URL, as it may be printed."""
+        return self._pool.where
+
+    def rows(self, name: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """What a named statement gives: tuples, all of one moment."""
+        text = self.schema.statement(name)
+        return self._read(lambda connection: connection.execute(text, parameters, binary=True).fetchall())
+
+    def ask(self, name: str, *parameters: Binary, coming: Callable[[list[Any]], None] | None = None) -> list[Any]:
+        """The same for one that is asked so often that it is worth preparing, and finds its rows by an index.
+
+        `coming` is given the rows while more are on their way, and again from the first if the connection was lost.
+        """
+        statement = self.sent(name, *parameters)
+        return self._read(lambda connection: connection.ask(statement, coming))
+
+    @contextmanager
+    def asking(self, name: str, *parameters: Binary) -> Iterator[Callable[[], list[Any]]]:
+        """The same, sent now and waited for later: what is given must be called, once. It keeps a connection."""
+        connection, _ = self._pool.take()
+        with ExitStack() as held:
+            held.callback(self.end, connection)
+            held.push(lambda kind, *_: connection.close() if kind else None)  # its answer may be on its way
+
+            def again() -> list[Any]:
+                held.close()  # first: who else has lost one may wait for its place
+                return self.ask(name, *parameters)
+
+            def rows() -> list[Any]:
+                try:
+                    return answer()
+                except psycopg.Error as error:
+                    if _broke_idle(error):
+                        return again()
+                    raise self._pool.translated(error, "read") from error
+
+            try:
+                answer = connection.start_ask(self.sent(name, *parameters))
+            except psycopg.Error:
+                answer = again  # another one may do, or say what is wrong
+            yield rows
+
+    def _read(self, read: Callable[[Connection], list[Any]]) -> list[Any]:
+        while True:
+            connection, reused = self._pool.take()
+            try:
+                found = read(connection)
+            except psycopg.Error as error:
+                if reused and _broke_idle(error):
+                    continue  # the idle ones may be as old
+                raise self._pool.translated(error, "read") from error
+            finally:
+                self._pool.undo(connection)
+                self._pool.give_back(connection)
+            return found
+
+    def execute(self, statement: Sent) -> PGresult:
+        """Execute one statement that is a transaction of its own. It is never repeated: see `Transaction.commit`."""
+        connection, _ = self._pool.take()
+        try:
+            (answer,) = connection.exchange((statement,))
+        except psycopg.Error as error:
+            raise self._pool.translated(error, "commit") from error
+        except BaseException:
+            connection.close()  # in the middle of an answer
+            raise
+        finally:
+            self.end(connection)
+        return answer
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """A transaction: committed at the end, undone by any exception."""
+        transaction = self.begin(self._idle_timeout)
+        try:
+            yield transaction
+        except psycopg.Error as error:
+            transaction.undo()
+            raise self._pool.translated(error, "write") from error
+        except BaseException:
+            transaction.undo()
+            raise
+        transaction.commit()
+
+    def begin(self, *first: Sent) -> Transaction:
+        """Begin a transaction with these statements, in one round trip; one of them sets the `idle_timeout`.
+
+        `commit` or `undo` must follow.
+        """
+        while True:
+            connection, reused = self._pool.take()
+            try:
+                answers = connection.exchange((BEGIN, *first))
+            except psycopg.Error as error:
+                self._pool.undo(connection)
+                self._pool.give_back(connection)
+                if reused and _broke_idle(error):
+                    continue
+                raise self._pool.translated(error, "write") from error
+            except BaseException:
+                connection.close()  # in the middle of an answer
+                self._pool.give_back(connection)
+                raise
+            return Transaction(self, connection, answers[1:])
+
+    def sent(self, name: str, *parameters: Binary) -> Sent:
+        """A named statement of the package for `begin` or `commit`."""
+        return Sent(self.schema.statement(name).encode(), parameters)
+
+    def end(self, connection: Connection) -> None:
+        """A transaction is over."""
+        self._pool.undo(connection)
+        self._pool.give_back(connection)
+
+    def translated(self, error: psycopg.Error, doing: Doing) -> Exception:
+        """Our error for one of the driver's."""
+        return self._pool.translated(error, doing)
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A connection beside those that all share, for the caller alone."""
+        connection = self._pool.connect()
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def check(self) -> None:
+        """Refuse a call after `close`, or in a forked child."""
+        self._pool.check()
+
+    def close(self) -> None:
+        """Close all connections. Twice is harmless."""
+        self._pool.close()
+
+
+class Transaction:
+    """What happens between `begin` and `commit`. `answers` are those of the statements that it began with."""
+
+    def __init__(self, database: Database, connection: Connection, answers: list[PGresult]) -> None:
+        self.answers = answers
+        self._database = database
+        self._connection = connection
+        self._sql = database.schema.statement
+        self._over = False
+
+    def take_long(self) -> None:
+        """What comes now may take long: all locks are held that others could keep us waiting for."""
+        self._connection.timeout_s = max(self._connection.timeout_s, LONG_S)
+
+    def rows(self, name: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """What a named statement gives: tuples."""
+        return self._connection.rows_of(self._connection.send(self._sent(name, parameters)))
+
+    def execute(self, name: str, parameters: Sequence[Any] = ()) -> int:
+        """Execute a named statement; how many rows it changed."""
+        return self._connection.send(self._sent(name, parameters)).command_tuples or 0
+
+    def each(self, name: str, many: Iterable[Sequence[Any]]) -> None:
+        """Execute a named statement with each of these parameters."""
+        self._connection.send_each(self._sent(name, parameters) for parameters in many)
+
+    def _sent(self, name: str, parameters: Sequence[Any]) -> Sent:
+        return Sent(self._sql(name).encode(), tuple(map(typed, parameters)), often=False)
+
+    def commit(self, *last: Sent) -> None:
+        """Execute these statements and make the transaction durable, in one round trip; on an error it is undone.
+
+        `applied` of an error is "unknown" if COMMIT was sent and nobody knows whether it was executed.
+        """
+        self._over = True
+        try:
+            answers = self._connection.exchange((*last, COMMIT))
+            if answers[-1].command_status != b"COMMIT":
+                raise Unavailable("the server undid the transaction", code="serialization", hint="call again")
+        except psycopg.Error as error:
+            raise self._database.translated(error, "commit") from error
+        except BaseException as error:
+            if not isinstance(error, Unavailable):
+                self._connection.close()  # in the middle of an answer
+            raise
+        finally:
+            self._database.end(self._connection)
+
+    def undo(self) -> None:
+        """Undo the transaction. Twice, or after `commit`, is harmless."""
+        if not self._over:
+            self._over = True
+            self._database.end(self._connection)
+
+
+def _idle_ms(kind: Kind, settings: Settings) -> int:
+    """Half of what a caller waits for; in a store, less than the lease, so that who takes over finds no locks."""
+    idle_s = settings.append_timeout_s / 2
+    return int(1000 * (min(idle_s, settings.lease_s * 2 / 3) if kind == "store" else idle_s))
+
+
+def _broke_idle(error: psycopg.Error) -> bool:
+    """Whether a connection that was used before broke while nobody used it. A server that is slow is so on all."""
+    return lost(error) and not isinstance(error, TimedOut)
+
+
+def _server(connection: Connection) -> Server:
+    ((version, number, standby),) = connection.execute(statement("strandline.backends.postgres", "server")).fetchall()
+    found = connection.execute(
+        statement("strandline.backends.postgres", "server_settings"), (list(SETTINGS),)
+    ).fetchall()
+    settings = {str(name): str(value) for name, value in found}
+    return Server(str(version), int(str(number)), bool(standby), settings)
+
+
+def _no_schema(where: str, schema: Schema) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"{where} has no {schema.kind} in schema {schema.name}",
+        code="no_schema",
+        hint=NO_JOURNAL,
+        schema=schema.name,
+        table=f"{PREFIXES[schema.kind]}schema_step",
+    )

@@ -1,0 +1,81 @@
+"""What a writer left behind: where a partition ended after its last commit, and the states that it knew then.
+
+As long as nobody else writes its partitions, all of it still holds, and the next append needs to ask nothing: its one
+statement moves them on from there, or changes nothing because one of them does not end there any more. Who uses what is
+remembered takes it away, so that two threads never go on from the same end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from threading import Lock
+from typing import Final, NamedTuple
+
+from strandline.log.folding import End
+from strandline.values.heads import State
+
+STATES_MAX: Final = 10_000
+LATER: Final = 16
+"""After somebody else was there, or a key was not as new as it seemed, so many appends ask first."""
+
+
+class LastCommit(NamedTuple):
+    """The end of a partition, and states of its keys as of then; None for a key that had none."""
+
+    end: End
+    states: dict[str, State]
+
+
+class LastCommits:
+    """What was left in each partition, and the server's clock. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._left: dict[int, LastCommit] = {}
+        self._wary: dict[int, int] = {}
+        self._unsure = 0
+        self._ahead_us = 0
+
+    def take(self, partitions: Iterable[int]) -> dict[int, LastCommit]:
+        """What was left there, for the caller alone; nobody has it until it is left again."""
+        with self._lock:
+            return {partition: self._left.pop(partition) for partition in partitions if partition in self._left}
+
+    def leave(
+        self, partition: int, before: LastCommit | None, start: End, end: End, states: Mapping[str, State]
+    ) -> None:
+        """A commit moved the partition from `start` to `end`. What was left `before` holds if it was at `start`."""
+        known = before.states if before is not None and before.end == start else {}
+        if len(known) > STATES_MAX:
+            known = {}
+        known.update(states)
+        with self._lock:
+            wary = self._wary.get(partition, 0)
+            if wary:
+                self._wary[partition] = wary - 1
+            else:
+                self._left[partition] = LastCommit(end, known)
+
+    def met_others(self, partitions: Iterable[int]) -> None:
+        """Somebody else had moved one of the partitions."""
+        with self._lock:
+            self._wary.update(dict.fromkeys(partitions, LATER))
+
+    def may_guess(self) -> bool:
+        """Whether a key of which nothing is known may be taken for new."""
+        with self._lock:
+            self._unsure = max(self._unsure - 1, 0)
+            return not self._unsure
+
+    def guessed_wrong(self) -> None:
+        """A key that was taken for new may not have been."""
+        self._unsure = LATER + 1
+
+    def told(self, server_us: int) -> None:
+        """The server's clock said this a moment ago."""
+        self._ahead_us = server_us - time.monotonic_ns() // 1000
+
+    def now_us(self) -> int:
+        """The server's clock, as far as is known here: never the clock of this machine, which may be set."""
+        return time.monotonic_ns() // 1000 + self._ahead_us

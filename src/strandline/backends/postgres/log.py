@@ -1,0 +1,396 @@
+"""The log in a PostgreSQL database.
+
+An append is one transaction and two round trips: the first holds the rows of its partitions, in ascending order, and
+brings the heads of its keys and the server's clock; the second records what the fold made of it, and commits. Offsets
+and timestamps are given while the rows are held, until the commit: the order of offsets is the order of commits, and a
+reader misses no late one. Offsets of a partition run from 0 without holes; refused and duplicate appends take none.
+
+Who writes its partitions alone needs one round trip (`recent.py`): what it knows from its last appends still holds, a
+key of which it knows nothing is new, and the one statement that records and commits makes sure of it. Any number of
+processes may write all the same.
+
+Waiting looks at the newest offsets. A bell (`postgres.bell`) wakes it; it is rung after a commit and not by it, so that
+commits need not wait in one queue.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import repeat
+from typing import Final
+from uuid import uuid4
+
+from strandline.backends.postgres import Transaction, open_database
+from strandline.backends.postgres.binary import Binary, bigint, bigints, blobs, boolean, integer, integers, text, texts
+from strandline.backends.postgres.last_commit import LastCommit, LastCommits
+from strandline.backends.postgres.notifications import Bell
+from strandline.backends.postgres.state_json import state_in, state_text
+from strandline.errors import Corrupt, Unavailable
+from strandline.log.api import Draft, Page, Recorded
+from strandline.log.folding import End, fold_drafts
+from strandline.log.refusals import check_holes, check_trim, hole, last_older, trimmed
+from strandline.log.waiting import Arrivals
+from strandline.record import Record
+from strandline.settings import PARTITIONS_DEFAULT, Settings
+from strandline.steps import check_fixed, rules_in, rules_to_fix
+from strandline.urls import Url
+from strandline.values.actions import Place
+from strandline.values.heads import State
+from strandline.values.keys import key_digest
+from strandline.values.tuples import make
+
+OFFSET_MAX: Final = 2**63 - 1
+TRIM_CHUNK: Final = 10_000
+TRIES: Final = 5
+TRY_AGAIN_S: Final = 0.01
+CLOCK_FAR_US: Final = 1_000_000
+"""A timestamp that was worked out here may be so far from the server's clock; else the server is asked."""
+READ_ONLY: Final = "25006"
+"""So a server answers whose transactions read unless BEGIN says otherwise; a single statement cannot."""
+PACKAGE: Final = "strandline.log"
+
+
+class PostgresLog:
+    """A partitioned log of actions in one schema. Any number of threads and processes may use it."""
+
+    exact = True
+
+    def __init__(
+        self,
+        url: Url,
+        *,
+        settings: Settings | None = None,
+        clock: Callable[[], int] | None = None,
+        create: bool | None = None,
+        advisory: bool = True,
+    ) -> None:
+        settings = settings or Settings()
+        partitions = settings.partitions or PARTITIONS_DEFAULT
+        fixed = {
+            "log_id": uuid4().hex,
+            "partitions": str(partitions),
+            **rules_to_fix(settings),
+        }
+        self._database = open_database(
+            url, kind="log", package=PACKAGE, settings=settings, fixed=fixed, create=create, advisory=advisory,
+            filling=[("add_partitions", (partitions,))],
+        )  # fmt: skip
+        self._clock = clock
+        self._arrivals = Arrivals()
+        self._recent = LastCommits()
+        try:
+            fixed = self._database.fixed
+            self.log_id = fixed["log_id"]
+            self.partitions = int(fixed["partitions"])
+            check_fixed("partitions", self.partitions, settings.partitions)
+            self.rules = rules_in(fixed, settings)
+        except BaseException:
+            self._database.close()
+            raise
+        self._bell = Bell(self._database, f"strandline_{self.log_id}", self._arrivals.heard)
+
+    # ------------------------------------------------------------ writing
+
+    def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
+        for left in range(TRIES - 1, -1, -1):
+            try:
+                return self._append(drafts)
+            except Unavailable as error:
+                if error.code != "serialization" or not left:
+                    raise
+                time.sleep(TRY_AGAIN_S)  # servers that do not wait for locks say so instead
+        raise AssertionError("unreachable")
+
+    def _append(self, drafts: Sequence[Draft]) -> list[Recorded]:
+        digests = {key: key_digest(key) for draft in drafts if (key := draft.action.key) is not None}
+        partitions = sorted({draft.partition for draft in drafts})
+        lefts = self._recent.take(partitions)
+        known = _known(drafts, lefts)
+        if len(lefts) == len(partitions) and (len(known) == len(digests) or self._recent.may_guess()):
+            answers = self._append_at_once(drafts, digests, known, lefts)
+            if answers is not None:
+                return answers
+            known = _known(drafts, lefts)
+        transaction = self._begin(partitions, [digest for key, digest in digests.items() if key not in known])
+        try:
+            ends, now = self._ends(transaction)
+            if known and any(ends[partition] != left.end for partition, left in lefts.items()):
+                transaction.undo()
+                return self._append(drafts)  # what was known no longer holds; it was taken, so all is asked for
+            starts = dict(ends)
+            states = {**known, **_states(transaction, digests)}
+            clock = self._clock or (lambda: now)
+            answers, records, changed = fold_drafts(drafts, states.get, ends, clock, self.rules)
+        except BaseException:
+            transaction.undo()
+            raise
+        if not records:
+            transaction.undo()
+            return answers
+        transaction.commit(self._database.sent("append", *_arrays(records, digests, changed, ends)))
+        self._leave(drafts, {**dict.fromkeys(digests), **states, **changed}, lefts, starts, ends)
+        self._announce()
+        return answers
+
+    def _append_at_once(
+        self,
+        drafts: Sequence[Draft],
+        digests: Mapping[str, bytes],
+        known: Mapping[str, State],
+        lefts: dict[int, LastCommit],
+    ) -> list[Recorded] | None:
+        """Append from where the partitions were left, in one round trip; None if that cannot be done.
+
+        Keys that are not known are taken for new ones. That holds if the log has no state of theirs.
+        """
+        starts = {partition: left.end for partition, left in lefts.items()}
+        ends = dict(starts)
+        now = self._recent.now_us()
+        clock = self._clock or (lambda: now)
+        answers, records, changed = fold_drafts(drafts, known.get, ends, clock, self.rules)
+        if not records:
+            return None  # a refusal must rest on what is there, not on what was
+        # A Mark may ask for a time that is far ahead; what the clock said counts.
+        near = bigints([now, OFFSET_MAX // 2 if self._clock else CLOCK_FAR_US])
+        offsets, timestamps = zip(*[starts[partition] for partition in sorted(starts)], strict=True)
+        name = "append_at_once" if len(starts) == 1 else "append_all_at_once"  # the first is quicker
+        arrays = (*_arrays(records, digests, changed, ends), bigints(offsets), bigints(timestamps), near)
+        new = [digest for key, digest in digests.items() if key not in known]
+        try:
+            told = self._database.execute(self._database.sent(name, *arrays, blobs(new)))
+        except Unavailable as error:
+            if error.facts.get("sqlstate") != READ_ONLY:
+                raise
+            self._recent.met_others(lefts)
+            return None
+        if not told.ntuples:
+            if new:  # who asks for their states also sees whether the partitions moved
+                self._recent.guessed_wrong()
+            else:
+                self._recent.met_others(lefts)
+                lefts.clear()
+            return None
+        self._recent.told(_int(told.get_value(0, 0)))
+        self._leave(drafts, {**dict.fromkeys(digests), **known, **changed}, lefts, starts, ends)
+        self._announce()
+        return answers
+
+    def _leave(
+        self,
+        drafts: Sequence[Draft],
+        states: Mapping[str, State],
+        lefts: Mapping[int, LastCommit],
+        starts: Mapping[int, End],
+        ends: Mapping[int, End],
+    ) -> None:
+        """A commit moved partitions from `starts` to `ends`: the next append may go on from there."""
+        of: dict[int, dict[str, State]] = {partition: {} for partition in ends}
+        for draft in drafts:
+            if draft.action.key is not None:
+                of[draft.partition][draft.action.key] = states[draft.action.key]
+        for partition, found in of.items():
+            self._recent.leave(partition, lefts.get(partition), starts[partition], ends[partition], found)
+
+    def _announce(self) -> None:
+        """Something was committed."""
+        self._arrivals.announce()
+        self._bell.ring()
+
+    def _begin(self, partitions: Sequence[int], digests: Sequence[bytes]) -> Transaction:
+        database = self._database
+        return database.begin(
+            database.sent("lock_partitions", integers(partitions), database.idle_timeout),
+            database.sent("heads", blobs(digests)),
+        )
+
+    def _ends(self, transaction: Transaction) -> tuple[dict[int, End], int]:
+        """Where the partitions end, and the server's clock."""
+        locked, heads = transaction.answers
+        ends = {
+            _int(locked.get_value(row, 0)): End(_int(locked.get_value(row, 1)), _int(locked.get_value(row, 2)))
+            for row in range(locked.ntuples)
+        }
+        for row in range(heads.ntuples):
+            if heads.get_value(row, 0) is None:
+                now = int(heads.get_value(row, 1) or 0)
+                self._recent.told(now)
+                return ends, now
+        raise Corrupt(f"{self._database.where}: the server told no time", code="fold", hint="report this as a bug")
+
+    def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place:
+        """Put any bytes into a partition, unfolded: what a foreign or broken writer would leave behind."""
+        transaction = self._begin([partition], [])
+        ends, now = self._ends(transaction)
+        offset, timestamp = ends[partition]
+        place = Place(partition, offset + 1, max(self._clock() if self._clock else now, timestamp + 1))
+        record = Record(*place, key, header, value)
+        digests = {} if key is None else {key: key_digest(key)}
+        arrays = _arrays([record], digests, {}, {partition: End(*place[1:])})
+        transaction.commit(self._database.sent("append", *arrays))
+        self._announce()
+        return place
+
+    # ------------------------------------------------------------ reading
+
+    def read(
+        self,
+        partition: int,
+        *,
+        after: int,
+        to: int | None = None,
+        limit: int = 1000,
+        bytes_max: int | None = None,
+        key: str | None = None,
+        values: bool = True,
+    ) -> Page:
+        to = OFFSET_MAX if to is None else to
+        bytes_max = OFFSET_MAX if bytes_max is None or not values else bytes_max
+        if key is not None:
+            return self._read_key(key, partition, after, to, limit, bytes_max, values)
+        records = self._records(partition, after, min(to, after + limit), bytes_max, values)  # offsets have no holes
+        if not records or records[0].offset != after + 1:
+            newest = min(self._newest_untrimmed(partition, after), to, after + limit)
+            if not records and newest > after:  # it came meanwhile, or was lost
+                records = self._records(partition, after, newest, bytes_max, values)
+                if not records:
+                    raise hole(partition, after + 1, newest)
+        check_holes(partition, after, records)
+        return Page(records, records[-1].offset + 1 if records else after + 1)
+
+    def _records(self, partition: int, after: int, to: int, bytes_max: int, values: bool) -> list[Record]:
+        if bytes_max == OFFSET_MAX:
+            rows = self._database.rows("read", (partition, after, to, values))
+        else:
+            rows = self._database.rows("read_sized", (partition, after, to, bytes_max))
+        return list(map(make, repeat(Record), rows))
+
+    def _read_key(
+        self, key: str, partition: int, after: int, to: int, limit: int, bytes_max: int, values: bool
+    ) -> Page:
+        bounds = (integer(partition), bigint(after), bigint(to), bigint(limit), boolean(values), bigint(bytes_max))
+        rows = self._database.ask("read_key", *bounds, bigint(_int(key_digest(key)[:8])), text(key))
+        last_trimmed, newest, _, *first = rows[0]
+        if after < last_trimmed:
+            raise trimmed(partition, after, last_trimmed + 1)
+        if first[0] is None:
+            return Page([], max(min(to, newest), after) + 1)
+        full = len(rows) == limit
+        size = rows[-1][2]
+        if size is not None and size > bytes_max:
+            full = True
+            if len(rows) > 1:
+                rows.pop()  # the one that was too much
+        records: list[Record] = [make(Record, row[3:]) for row in rows]
+        return Page(records, records[-1].offset + 1 if full else max(min(to, newest), after) + 1)
+
+    def _newest_untrimmed(self, partition: int, after: int) -> int:
+        """The newest offset; `NotFound.trimmed` if something after `after` was trimmed."""
+        ((last_trimmed, newest),) = self._database.ask("bound", integer(partition))
+        if after < last_trimmed:
+            raise trimmed(partition, after, last_trimmed + 1)
+        return int(newest)
+
+    def newest(self) -> list[int]:
+        return [newest for _, newest, _ in self._database.ask("bounds")]
+
+    def ends(self) -> list[Place]:
+        bounds = self._database.ask("bounds")
+        return [Place(partition, newest, timestamp) for partition, (_, newest, timestamp) in enumerate(bounds)]
+
+    def now(self) -> int:
+        if self._clock:
+            self._database.check()
+            return self._clock()
+        ((told,),) = self._database.rows("now")
+        return int(told)
+
+    @contextmanager
+    def ending(self, partition: int) -> Iterator[Callable[[], int]]:
+        with self._database.asking("bound", integer(partition)) as bound:
+            yield lambda: int(bound()[0][1])
+
+    def oldest(self) -> list[int]:
+        return [last_trimmed + 1 for last_trimmed, _, _ in self._database.ask("bounds")]
+
+    def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
+        self._database.check()
+        self._bell.listen()
+        return self._arrivals.wait(self.newest, after, timeout_s)
+
+    # ------------------------------------------------------------ keeping
+
+    def trim(self, partition: int, *, to: int, pointer: int, keep_after: int) -> int:
+        check_trim(to, pointer)
+        ((last_trimmed, newest),) = self._database.ask("bound", integer(partition))
+        last = last_older(
+            lambda offset: self._timestamp_at(partition, offset), last_trimmed, min(to, newest), keep_after
+        )
+        count = 0
+        # In pieces, and the partition's row last, so that appends need not wait long.
+        for first in range(last_trimmed + 1, last + 1, TRIM_CHUNK):
+            final = min(first + TRIM_CHUNK - 1, last)
+            with self._database.write() as transaction:
+                count += transaction.execute("trim_actions", (partition, final))
+                transaction.execute("put_trimmed", (partition, final))
+        return count
+
+    def _timestamp_at(self, partition: int, offset: int) -> int:
+        found = self._database.rows("place_at", (partition, offset))
+        return int(found[0][0]) if found else 0  # somebody else trims
+
+    def close(self) -> None:
+        self._bell.close()
+        self._database.close()
+
+
+def _arrays(
+    records: Sequence[Record], digests: Mapping[str, bytes], changed: Mapping[str, State], ends: Mapping[int, End]
+) -> list[Binary]:
+    """What the statements that append take: columns of records, states, and ends of partitions."""
+    partitions, offsets, timestamps, keys, headers, values, lives, firsts, lasts = zip(*records, strict=True)
+    hashes = [None if key is None else _int(digests[key][:8]) for key in keys]
+    moved = sorted(ends)
+    return [
+        integers(partitions), bigints(offsets), bigints(timestamps), bigints(lives), bigints(firsts), bigints(lasts),
+        bigints(hashes), texts(keys), blobs(headers), blobs(values), blobs([digests[key] for key in changed]),
+        texts([state_text(state) for state in changed.values() if state is not None]),
+        integers(moved), bigints([ends[partition].offset for partition in moved]),
+        bigints([ends[partition].timestamp for partition in moved]),
+    ]  # fmt: skip
+
+
+def _known(drafts: Sequence[Draft], lefts: Mapping[int, LastCommit]) -> dict[str, State]:
+    """The states of keys as they were left."""
+    known: dict[str, State] = {}
+    for draft in drafts:
+        key, left = draft.action.key, lefts.get(draft.partition)
+        if key is not None and left is not None and key in left.states:
+            known[key] = left.states[key]
+    return known
+
+
+def _states(transaction: Transaction, digests: Mapping[str, bytes]) -> dict[str, State]:
+    heads = transaction.answers[1]
+    keys = {digest: key for key, digest in digests.items()}
+    states: dict[str, State] = {}
+    for row in range(heads.ntuples):
+        digest = heads.get_value(row, 0)
+        if digest is None:
+            continue
+        key = keys[digest]
+        try:
+            states[key] = state_in(heads.get_value(row, 1) or b"")
+        except (ValueError, TypeError):
+            raise Corrupt(
+                f"the head of {key} cannot be read",
+                code="digest",
+                hint="restore a backup of the database",
+                key=key,
+            ) from None
+    return states
+
+
+def _int(data: bytes | None) -> int:
+    return int.from_bytes(data or b"", "big", signed=True)

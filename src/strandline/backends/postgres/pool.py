@@ -1,0 +1,245 @@
+"""A few connections to one database, opened when they are needed and kept while they are good.
+
+No settings and no locks outlast a transaction, and statements are prepared only where no pooler is seen (`exchange`).
+So any statement may come over any of them, and a pooler in transaction mode may stand between them and the server.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+from threading import Condition, RLock
+from typing import Any, Final
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from strandline import forks
+from strandline.backends.postgres.binary import register
+from strandline.backends.postgres.driver_errors import Doing, lost, outcome_of
+from strandline.backends.postgres.round_trips import Connection
+from strandline.errors import (
+    InvalidInput,
+    StrandlineError,
+    Unavailable,
+    Unsupported,
+    no_answer,
+    unreachable,
+    unusable_files,
+)
+from strandline.settings import Settings
+from strandline.urls import Url, is_loopback
+
+CONNECTIONS_MAX: Final = 10
+CONNECT_LEAST_S: Final = 2
+KEPT_ALIVE: Final = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+
+
+class Pool:
+    """Connections of one process. Safe to share between threads; refused after a fork."""
+
+    def __init__(self, url: Url, settings: Settings) -> None:
+        self.where = str(url)
+        self._secret = url.password
+        self._timeout_s = settings.append_timeout_s
+        self._arguments = _arguments(url, settings)
+        self._generation = forks.generation
+        self._lock = RLock()  # Condition's own way in is Python, and could be interrupted half-way
+        self._free = Condition(self._lock)
+        self._idle: list[Connection] = []
+        self._count = 0
+        self._closed = False
+
+    def take(self) -> tuple[Connection, bool]:
+        """A connection for the caller alone, and whether it was used before."""
+        self.check()
+        deadline = time.monotonic() + self._timeout_s
+        with self._lock:
+            while not self._idle and self._count >= CONNECTIONS_MAX:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0 or not self._free.wait(left_s):
+                    raise Unavailable(
+                        f"{self.where}: all {CONNECTIONS_MAX} connections of this process are busy",
+                        code="timeout",
+                        hint="call again; use fewer threads",
+                    )
+            while self._idle:
+                quiet = self._idle[-1].quiet  # who is interrupted in that has not taken it yet
+                connection = self._idle.pop()
+                if quiet:
+                    connection.timeout_s = self._timeout_s
+                    return connection, True
+                connection.close()
+                self._count -= 1
+            self._count += 1
+        try:
+            return self.connect(), False
+        except BaseException:
+            self._gone()
+            raise
+
+    def give_back(self, connection: Connection) -> None:
+        """The caller is done with it. What is not clean is closed."""
+        if not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            with self._lock:
+                if not self._closed:
+                    self._idle.append(connection)
+                    self._free.notify()
+                    return
+        with suppress(psycopg.Error):
+            connection.close()
+        self._gone()
+
+    def undo(self, connection: Connection) -> None:
+        """Leave the transaction that a connection is in, if it still can be left."""
+        if connection.closed or connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            return
+        try:
+            connection.execute("ROLLBACK")
+        except psycopg.Error:
+            with suppress(psycopg.Error):
+                connection.close()
+
+    def translated(self, error: psycopg.Error, doing: Doing) -> Exception:
+        """Our error for one of the driver's. After a lost connection the idle ones are not trusted either."""
+        if lost(error):
+            self._close_idle()
+        outcome = outcome_of(error, self.where, doing, self._secret)
+        return outcome or error
+
+    def check(self) -> None:
+        """Refuse a call after `close`, or in a forked child."""
+        if forks.generation != self._generation:
+            raise Unsupported(
+                f"{self.where} was opened before a fork",
+                code="used_after_fork",
+                hint="connect in each process",
+            )
+        if self._closed:
+            raise InvalidInput(f"{self.where} is closed", code="closed", hint="connect again")
+
+    def close(self) -> None:
+        """Close what is idle, and what is in use when it comes back. Twice is harmless."""
+        if forks.generation != self._generation:
+            return  # the connections are the parent's
+        with self._lock:
+            self._closed = True
+        self._close_idle()
+
+    def connect(self) -> Connection:
+        """A new connection, which the caller closes or gives to the pool."""
+        try:
+            connection = Connection.connect(**self._arguments)
+        except psycopg.Error as error:
+            raise self._translated_connect(error) from None
+        connection.timeout_s = self._timeout_s
+        register(connection)
+        return connection
+
+    def _translated_connect(self, error: psycopg.Error) -> StrandlineError | psycopg.Error:
+        # libpq says in words alone why a server let nobody in, or that there is none.
+        text = str(error)
+        if error.sqlstate is None and (found := re.search(_FILE, text)):
+            return unusable_files({_FILES[found[1]]: found[2]}, found[0])
+        for words, why, hint in _NOT_THERE:
+            if error.sqlstate is None and (found := re.search(words, text)):
+                told = found.expand(why) or no_answer(self._arguments["connect_timeout"])
+                return unreachable("PostgreSQL", self.where, told, found.expand(hint))
+        for words, state in _REASONS.items():
+            if error.sqlstate is None and re.search(words, text):
+                error.sqlstate = state
+        return outcome_of(error, self.where, "connect", self._secret) or error
+
+    def _close_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            with suppress(psycopg.Error):
+                connection.close()
+            self._gone()
+
+    def _gone(self) -> None:
+        with self._lock:
+            self._count -= 1
+            self._free.notify()
+
+
+_FILE: Final = r'(root certificate|certificate|private key) file "(.*?)".*'
+_FILES: Final = {"root certificate": "sslrootcert", "certificate": "sslcert", "private key": "sslkey"}
+"""What libpq calls the files of TLS, and the parameters that name them."""
+_NOT_THERE: Final = [
+    (
+        "does not support SSL",
+        "it does not speak TLS",
+        "switch ssl on in its postgresql.conf; ?sslmode=disable needs none, where nobody else can listen",
+    ),
+    (
+        "certificate verify failed",
+        "its certificate cannot be verified",
+        "give ?sslrootcert=FILE with the authority that signed it",
+    ),
+    (
+        'certificate for (".*) does not match host name (".*")',
+        r"its certificate is for \1, not for \2",
+        "give the host by a name that its certificate has",
+    ),
+    (
+        "valid client certificate|alert .*(certificate|unknown ca)",
+        "it takes nobody without a certificate that it trusts",
+        "give ?sslcert=FILE&sslkey=FILE, signed by an authority that the server trusts",
+    ),
+    (r'invalid (\w+) value: "(.*)"', r"there is no \1 \2", r"mend ?\1= in the URL"),
+    ("Connection refused", "the connection is refused", ""),
+    ("resolve host|translate host name", "no such host", ""),
+    ("No such file or directory", "no such socket", ""),
+    ("invalid response to SSL|unexpected message", "what answers there is not PostgreSQL", ""),
+    ("closed the connection", "it closes every connection", ""),
+    ("timeout expired", "", ""),
+]
+"""What libpq says of a server, what that means, and what to do if it is not to start or find it."""
+_ROOTS: Final = Path("~/.postgresql/root.crt")
+"""Where libpq looks for authorities."""
+_REASONS: Final = {
+    "password authentication failed|no password supplied": "28P01",
+    'no pg_hba.conf entry|pg_hba.conf rejects|role ".*" does not exist|authentication failed': "28000",
+    'database ".*" does not exist': "3D000",
+    "too many clients|remaining connection slots": "53300",
+}
+
+
+def _arguments(url: Url, settings: Settings) -> dict[str, Any]:
+    parameters = {name: value for name, value in url.parameters.items() if name != "schema"}
+    if len(url.hosts) > 1:
+        parameters.setdefault("target_session_attrs", "read-write")  # of several servers the one that takes writes
+    if url.hosts:
+        parameters["host"] = ",".join(host.name for host in url.hosts)
+        parameters["port"] = ",".join(str(host.port or "") for host in url.hosts)
+    parameters |= _tls(url)
+    named = {"dbname": url.name, "user": url.user, "password": url.password or None}
+    timeout_s = max(CONNECT_LEAST_S, int(settings.append_timeout_s))
+    return {
+        "application_name": "strandline",
+        **parameters,
+        **{name: value for name, value in named.items() if value is not None},
+        **KEPT_ALIVE,
+        "client_encoding": "utf8",
+        "connect_timeout": timeout_s,
+        "tcp_user_timeout": timeout_s * 1000,
+        "autocommit": True,
+        "prepare_threshold": None,
+        "cursor_factory": psycopg.RawCursor,
+    }
+
+
+def _tls(url: Url) -> dict[str, str]:
+    """Away from this machine TLS with names checked, unless the URL, or the environment that libpq reads, decides."""
+    names = [host.name for host in url.hosts] or url.parameters["host"].split(",")
+    here = all(name.startswith(("/", "@")) or is_loopback(name) for name in names)  # a path is that of a socket
+    if here or "sslmode" in url.parameters or "PGSSLMODE" in os.environ:
+        return {}
+    if "sslrootcert" in url.parameters or "PGSSLROOTCERT" in os.environ or _ROOTS.expanduser().exists():
+        return {"sslmode": "verify-full"}
+    return {"sslmode": "verify-full", "sslrootcert": "system"}

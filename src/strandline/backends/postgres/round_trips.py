@@ -1,0 +1,327 @@
+"""Several statements and their answers in one round trip: libpq's pipeline, without the machinery of a cursor.
+
+An append waits for the server twice, however many statements it has; through cursors the same takes twice the time.
+Either all statements before an error were executed and none after it, or the connection is lost and nobody knows.
+
+To parse and plan an append takes the server longer than to execute it, and so it is with a look at a key. So statements
+are prepared, where the session that answers is the one that was opened: behind a pooler it may be another one with each
+transaction. Plans rest on how large tables are, so they are made anew every second.
+
+Many rows are taken in parts: while the server makes the next ones, those that came are worked on.
+
+Who is stopped must not keep its locks. A server ends a transaction that is idle for too long, and only that: no
+time-out of its counts in the middle of a COPY, or between the messages of one exchange. So within a transaction what is
+sent either leaves this process in one call of the system (`AT_ONCE_BYTES`), or its first message is the large one, for
+which the server waits as one waits for an idle client (`send`).
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg import capabilities, errors
+from psycopg.adapt import Transformer
+from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
+from psycopg.pq.abc import PGconn, PGresult
+
+from strandline.backends.postgres.binary import Binary
+from strandline.statements import statement
+
+PLANS_S: Final = 1.0
+PART_ROWS: Final = 100
+AT_ONCE_BYTES: Final = 16_000
+"""So much is sent with one call of the system, also under TLS, whose records have 16 KiB."""
+MESSAGE_BYTES: Final = 100
+"""What comes on top of a statement and its parameters."""
+IN_PARTS: Final = capabilities.has_stream_chunked()
+"""Whether libpq is new enough for that."""
+_READ: Final = select.POLLIN | select.POLLPRI | select.POLLHUP | select.POLLERR
+OTHER_SESSION: Final = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+"""What was prepared is not in the session that answers, or was there already: a pooler stands in between."""
+_DONE: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY)
+
+
+class Lost(psycopg.OperationalError):
+    """The connection broke: what was sent may or may not have been executed."""
+
+
+class TimedOut(Lost):
+    """The server did not answer in time. The connection must not be used any more."""
+
+
+class Sent(NamedTuple):
+    """A statement with its parameters, all in binary form."""
+
+    text: bytes
+    parameters: Sequence[Binary | None] = ()
+    often: bool = True
+    """Worth preparing."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes are sent."""
+        return MESSAGE_BYTES + len(self.text) + sum(len(value) + 4 for value in self.parameters if value is not None)
+
+
+DISCARD_PLANS: Final = Sent(b"DISCARD PLANS", often=False)
+
+
+class Connection(psycopg.Connection[tuple[object, ...]]):
+    """A connection whose every wait ends: `TimedOut` after `timeout_s`."""
+
+    timeout_s: float = 10.0
+    _direct: bool | None = None
+    _plans_until = 0.0
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._names: dict[bytes, bytes] = {}
+        self._transformer = Transformer(self)
+
+    def wait(self, gen, interval=0.1, timeout=None):  # type: ignore[no-untyped-def]
+        """As in psycopg, but never for ever."""
+        started = time.monotonic()
+        limit = self.timeout_s if timeout is None else timeout
+        try:
+            return super().wait(gen, interval, limit)
+        except psycopg.OperationalError as error:
+            if error.sqlstate is None and time.monotonic() - started >= limit:
+                self.give_up()
+                raise TimedOut(f"no answer within {limit:g} s") from None
+            raise
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the server said nothing since the last answer: what it says unasked is that it ends."""
+        try:
+            poll = select.poll()
+            poll.register(self.pgconn.socket, _READ)
+        except psycopg.OperationalError:
+            return False
+        return not poll.poll(0)
+
+    def is_direct(self) -> bool:
+        """Whether the session that answers is the one that was opened: a pooler would have made up its number."""
+        if self._direct is None:
+            ask = statement("strandline.backends.postgres", "session").encode()
+            try:
+                (answer,) = self._round_trip(lambda pgconn: pgconn.send_query_params(ask, None))
+                self._direct = answer.get_value(0, 0) == b"%d" % self.pgconn.backend_pid
+            except psycopg.ProgrammingError:  # a server that numbers no sessions
+                self._direct = False
+        return self._direct
+
+    def give_up(self) -> None:
+        """Ask the server to stop what it does, and close."""
+        with suppress(psycopg.Error):  # a server that cannot be told notices when it answers
+            self.cancel_safe(timeout=1.0)
+        self.close()
+
+    def exchange(self, statements: Sequence[Sent]) -> list[PGresult]:
+        """Send all, then wait for all; the answer of each, in binary form.
+
+        An error of the server is raised as psycopg does; `Lost` if the connection broke.
+        """
+        return self.start(statements)()
+
+    def start(
+        self, statements: Sequence[Sent], part: Callable[[PGresult], None] | None = None
+    ) -> Callable[[], list[PGresult]]:
+        """The same in two steps: all are sent; what is returned waits for the answers, before anything else is sent.
+
+        With `part` the first answer comes in parts, which are given to it one by one; what is left of it has no rows.
+        """
+        discard: int | None = None
+        try:
+            if self.is_direct():
+                self._prepare(statements)
+                if (now := time.monotonic()) >= self._plans_until:
+                    self._plans_until = now + PLANS_S
+                    # BEGIN, which is never prepared, must stay the first of its transaction.
+                    first = (number for number, sent in enumerate(statements) if sent.often and part is None)
+                    discard = next(first, len(statements))
+                    statements = (*statements[:discard], DISCARD_PLANS, *statements[discard:])
+            self._begin(partial(self._send, statements, part is not None))
+        except OTHER_SESSION:
+            self._meet_pooler()
+            raise
+
+        def answers() -> list[PGresult]:
+            try:
+                found = self._end(part)
+            except OTHER_SESSION:
+                self._meet_pooler()
+                raise
+            if discard is not None:
+                del found[discard]
+            return found
+
+        return answers
+
+    def send(self, statement: Sent) -> PGresult:
+        """Execute one statement of a transaction that may hold locks, however large its parameters are."""
+        text, parameters, _ = statement
+        formats = [Format.BINARY] * len(parameters)
+        try:
+            if statement.size <= AT_ONCE_BYTES:
+                self.pgconn.send_query_params(text, parameters, _types(parameters), formats, Format.BINARY)
+            else:
+                self._round_trip(lambda pgconn: pgconn.send_prepare(b"", text, _types(parameters)))
+                self.pgconn.send_query_prepared(b"", parameters, formats, Format.BINARY)
+        except psycopg.OperationalError as error:
+            raise self._lost(error) from None
+        return self._end()[-1]
+
+    def send_each(self, statements: Iterable[Sent]) -> None:
+        """Execute statements one after the other, in as few round trips as that allows."""
+        group: list[Sent] = []
+        size = 0
+        for sent in statements:
+            if group and size + sent.size > AT_ONCE_BYTES:
+                self._round_trip(partial(self._send, group, False))
+                group, size = [], 0
+            if sent.size > AT_ONCE_BYTES:
+                self.send(sent)
+            else:
+                group.append(sent)
+                size += sent.size
+        if group:
+            self._round_trip(partial(self._send, group, False))
+
+    def ask(self, statement: Sent, coming: Callable[[list[Any]], None] | None = None) -> list[Any]:
+        """The rows that one statement gives, as psycopg makes them. `coming` is given them part by part."""
+        if coming is None:
+            return self.start_ask(statement)()
+        found: list[Any] = []
+
+        def part(answer: PGresult) -> None:
+            rows = self.rows_of(answer)
+            found.extend(rows)
+            coming(rows)
+
+        (rest,) = self.start((statement,), part if IN_PARTS else None)()
+        if rest.ntuples:
+            part(rest)
+        return found
+
+    def start_ask(self, statement: Sent) -> Callable[[], list[Any]]:
+        """The same in two steps."""
+        answers = self.start((statement,))
+        return lambda: self.rows_of(answers()[0])
+
+    def rows_of(self, answer: PGresult) -> list[Any]:
+        """What is in an answer, as psycopg makes it."""
+        self._transformer.set_pgresult(answer)
+        return self._transformer.load_rows(0, answer.ntuples, tuple)
+
+    def _send(self, statements: Sequence[Sent], in_parts: bool, pgconn: PGconn) -> None:
+        for text, parameters, _ in statements:
+            formats = [Format.BINARY] * len(parameters)
+            name = self._names.get(text)
+            if name is None:
+                pgconn.send_query_params(text, parameters, _types(parameters), formats, Format.BINARY)
+            else:
+                pgconn.send_query_prepared(name, parameters, formats, Format.BINARY)
+            if in_parts:
+                pgconn.set_chunked_rows_mode(PART_ROWS)
+                in_parts = False
+
+    def _prepare(self, statements: Sequence[Sent]) -> None:
+        """Prepare those that are not prepared yet."""
+        new = {text: parameters for text, parameters, often in statements if often and text not in self._names}
+        if not new:
+            return
+
+        def send(pgconn: PGconn) -> None:
+            for text, parameters in new.items():
+                pgconn.send_prepare(name_of(text), text, _types(parameters))
+
+        self._round_trip(send)
+        self._names.update((text, name_of(text)) for text in new)
+
+    def _round_trip(self, send: Callable[[PGconn], None]) -> list[PGresult]:
+        self._begin(send)
+        return self._end()
+
+    def _begin(self, send: Callable[[PGconn], None]) -> None:
+        try:
+            self.pgconn.enter_pipeline_mode()
+            send(self.pgconn)
+            self.pgconn.pipeline_sync()
+        except psycopg.OperationalError as error:
+            raise self._lost(error) from None
+
+    def _end(self, part: Callable[[PGresult], None] | None = None) -> list[PGresult]:
+        try:
+            answers = self._answers(part)
+            self.pgconn.exit_pipeline_mode()
+        except psycopg.OperationalError as error:
+            raise self._lost(error) from None
+        for answer in answers:
+            if answer.status not in _DONE:
+                raise errors.error_from_result(answer)
+        return answers
+
+    def _meet_pooler(self) -> None:
+        """One that made up no number."""
+        self._direct = False
+        self._names.clear()
+
+    def _lost(self, error: psycopg.OperationalError) -> Lost:
+        """What libpq says in words alone: the connection broke."""
+        if isinstance(error, Lost):
+            return error
+        self.close()
+        return Lost(str(error))
+
+    def _answers(self, part: Callable[[PGresult], None] | None) -> list[PGresult]:
+        pgconn = self.pgconn
+        deadline = time.monotonic() + self.timeout_s
+        poll = select.poll()
+        poll.register(pgconn.socket, _READ)
+        if pgconn.flush():
+            # The server may want to be read before it reads on.
+            poll.modify(pgconn.socket, _READ | select.POLLOUT)
+            while pgconn.flush():
+                self._until(poll, deadline)
+                pgconn.consume_input()
+            poll.modify(pgconn.socket, _READ)
+        answers: list[PGresult] = []
+        while True:
+            while pgconn.is_busy():
+                self._until(poll, deadline)
+                pgconn.consume_input()
+            answer = pgconn.get_result()
+            if answer is None:  # the end of one statement's answers, or of the connection
+                if pgconn.status == ConnStatus.BAD:
+                    raise psycopg.OperationalError(pgconn.get_error_message())
+                if pgconn.pipeline_status == PipelineStatus.OFF:
+                    return answers
+            elif answer.status == ExecStatus.PIPELINE_SYNC:
+                return answers
+            elif answer.status == ExecStatus.TUPLES_CHUNK and part is not None:
+                part(answer)
+            else:
+                answers.append(answer)
+
+    def _until(self, poll: select.poll, deadline: float) -> None:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0 or not poll.poll(left_s * 1000):
+            self.give_up()
+            raise TimedOut(f"no answer within {self.timeout_s:g} s")
+
+
+def name_of(text: bytes) -> bytes:
+    """The name under which a statement is prepared. Whatever session it comes to, it stands for nothing else."""
+    return b"strandline_" + blake2b(text, digest_size=16).hexdigest().encode()
+
+
+def _types(parameters: Sequence[Binary | None]) -> list[int]:
+    return [0 if parameter is None else parameter.oid for parameter in parameters]

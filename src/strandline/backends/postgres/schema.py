@@ -1,0 +1,277 @@
+"""The schema of a log or a store in a database: its steps (`strandline.steps`), and what creation fixed.
+
+Steps are `sql/postgres/schema/NNN_name.sql` of a package. One process at a time makes or changes a schema: it holds an
+advisory lock of its transaction, or, on a server without such locks, the row `schema` of table `lock`, which others
+take over when it is 60 s old. All steps may be repeated.
+
+Tables of a log begin with `log_`, so that a store may stand in the same schema.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final
+
+import psycopg
+from psycopg.sql import Identifier
+
+from strandline.backends.postgres.round_trips import Connection
+from strandline.errors import Unavailable
+from strandline.statements import statement
+from strandline.steps import Columns, Description, Kind, Step, StepDone, check_schema, missing_steps, steps_in
+
+PREFIXES: Final[Mapping[str, str]] = {"log": "log_", "store": ""}
+LOCK_OLD_S: Final = 60
+LOCK_WAIT_S: Final = 90.0
+STEP_S: Final = 3600.0
+"""For a step, which may make an index on everything that is there."""
+_LOCK_POLL_S: Final = 0.05
+_RACES: Final = (
+    psycopg.errors.UniqueViolation,
+    psycopg.errors.DuplicateTable,
+    psycopg.errors.DuplicateSchema,
+    psycopg.errors.DuplicateObject,  # a table's row type, where another table of its name was made a moment before
+)
+_TABLE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS \{schema\}\.(\S+) \((.*?)^\)", re.DOTALL | re.MULTILINE)
+_ADDED: Final = re.compile(r"ALTER TABLE \{schema\}\.(\S+) ADD COLUMN IF NOT EXISTS (.*?);", re.DOTALL)
+_COLUMN: Final = re.compile(r"([a-z_]+) (integer|bigint|text|bytea|boolean|double precision|jsonb)\b(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The schema of one log or store: its name, what this program knows of its kind, and how statements name it."""
+
+    name: str
+    kind: Kind
+    package: str
+    collates: bool = True
+    _texts: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """What makes it, in order."""
+        return steps_in(self.package, "sql/postgres/schema")
+
+    @property
+    def names(self) -> list[str]:
+        return [step.name for step in self.steps]
+
+    def statement(self, name: str) -> str:
+        """A statement of the package, on the tables of this schema."""
+        return self._text(self.package, f"postgres/{name}")
+
+    def own(self, name: str) -> str:
+        """A statement of this module."""
+        return self._text("strandline.backends.postgres", name)
+
+    def _text(self, package: str, name: str) -> str:
+        text = self._texts.get((package, name))
+        if text is None:
+            text = self._texts[package, name] = self.filled(statement(package, name))
+        return text
+
+    def filled(self, text: str) -> str:
+        """A text with the schema's name, quoted, in its places."""
+        text = text.replace("{schema}", Identifier(self.name).as_string(None)).replace("{prefix}", PREFIXES[self.kind])
+        return text.replace("{by_bytes}", 'COLLATE "C"' if self.collates else "")
+
+    @property
+    def columns(self) -> Columns:
+        """Name, type and whether it may be null, of each column of each table, as the steps declare them."""
+        declared: dict[str, set[tuple[object, ...]]] = {}
+        foundation = statement_text("strandline.backends.postgres", "foundation").replace(
+            "{prefix}", PREFIXES[self.kind]
+        )
+        for script in (foundation, *(step.script for step in self.steps)):
+            for table, body in _TABLE.findall(script):
+                lines = [line.strip().rstrip(",") for line in body.splitlines()]
+                declared[table] = {
+                    _column(line) for line in lines if line and not line.startswith(("--", "PRIMARY KEY"))
+                }
+            for table, column in _ADDED.findall(script):
+                declared[table].add(_column(column))
+        return declared
+
+
+def _column(text: str) -> tuple[object, ...]:
+    match = _COLUMN.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not a column as steps declare them: {text}")
+    name, kind, rest = match.groups()
+    return name, kind, "NOT NULL" not in rest
+
+
+def statement_text(package: str, name: str) -> str:
+    """A file as it is, with its lines."""
+    from importlib.resources import files
+
+    return files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
+
+
+def is_there(connection: Connection, schema: Schema) -> bool:
+    """Whether anything of the schema is there."""
+    found = connection.execute(schema.own("has_table"), (schema.name, f"{PREFIXES[schema.kind]}schema_step"))
+    return bool(found.fetchone())
+
+
+def check_right_to_create(connection: Connection, schema: Schema) -> None:
+    """`InsufficientPrivilege`, as the server would raise it, for a user who could not make the schema's tables."""
+    ((allowed,),) = connection.execute(schema.own("may_create"), (schema.name,)).fetchall()
+    if not allowed:
+        raise psycopg.errors.InsufficientPrivilege(f"this user has no right to create tables in schema {schema.name}")
+
+
+def create(
+    connection: Connection,
+    schema: Schema,
+    fixed: Mapping[str, str],
+    filling: Sequence[tuple[str, tuple[Any, ...]]],
+    *,
+    advisory: bool,
+) -> None:
+    """Make the schema, keep what is fixed, and execute `filling`: statements of the package, with their parameters."""
+
+    def finish() -> None:
+        for name, parameters in filling:
+            connection.execute(schema.statement(name), parameters)
+        for item in {"schema_version": str(len(schema.steps)), **fixed}.items():
+            connection.execute(schema.own("fix_setting"), item)
+
+    with _alone(connection, schema, advisory=advisory):
+        missing = missing_steps(schema.kind, _done(connection, schema), schema.steps)
+        if not missing and fixed_settings(connection, schema):
+            return
+        _do(connection, schema, missing)
+        with _transaction(connection):
+            finish()
+
+
+def upgrade(connection: Connection, schema: Schema, *, advisory: bool) -> list[str]:
+    """Do the steps that are missing; their names."""
+    with _alone(connection, schema, advisory=advisory):
+        missing = missing_steps(schema.kind, _done(connection, schema), schema.steps)
+        _do(connection, schema, missing)
+        connection.execute(schema.own("fix_setting"), ("schema_version", str(len(_done(connection, schema)))))
+        return [step.name for step in missing]
+
+
+def check(connection: Connection, schema: Schema) -> None:
+    """`SchemaMismatch.version` unless the steps done are those known and the columns are as declared."""
+    found: dict[str, set[tuple[object, ...]]] = {}
+    for table, *column in connection.execute(schema.own("columns"), (schema.name,)).fetchall():
+        found.setdefault(str(table), set()).add(tuple(column))
+    check_schema(schema.kind, _done(connection, schema), schema.steps, found, schema.columns)
+
+
+def describe(connection: Connection, schema: Schema) -> Description:
+    """What a schema says of itself."""
+    return Description(
+        [step.name for step in _done(connection, schema)], schema.names, fixed_settings(connection, schema)
+    )
+
+
+def fixed_settings(connection: Connection, schema: Schema) -> dict[str, str]:
+    """What creation fixed, by name."""
+    return {str(name): str(value) for name, value in connection.execute(schema.own("settings")).fetchall()}
+
+
+def _done(connection: Connection, schema: Schema) -> list[StepDone]:
+    rows = connection.execute(schema.own("steps_done")).fetchall()
+    return [StepDone(str(name), bool(additive)) for name, additive in rows]
+
+
+def _do(connection: Connection, schema: Schema, missing: Sequence[Step]) -> None:
+    for step in missing:
+        with _transaction(connection):
+            connection.execute(schema.filled(step.script))
+            connection.execute(schema.own("record_step"), (step.name, step.additive))
+
+
+@contextmanager
+def _transaction(connection: Connection) -> Iterator[None]:
+    """A transaction, or a part of the one that is open."""
+    with connection.transaction():
+        yield
+
+
+# ---------------------------------------------------------------- one at a time
+
+
+@contextmanager
+def _alone(connection: Connection, schema: Schema, *, advisory: bool) -> Iterator[None]:
+    """Make sure of the foundation, and let nobody else change the schema meanwhile."""
+    if advisory and _has_advisory_locks(connection, schema):
+        with connection.transaction():
+            with _timeout(connection, LOCK_WAIT_S):
+                connection.execute(schema.own("advisory_lock"), (lock_number(schema),))
+            _lay_foundation(connection, schema)
+            with _timeout(connection, STEP_S):
+                yield
+        return
+    _repeat(lambda: _lay_foundation(connection, schema))
+    holder = f"{socket.gethostname()} pid {os.getpid()} {time.monotonic_ns()}"
+    _take_row(connection, schema, holder)
+    try:
+        with _timeout(connection, STEP_S):
+            yield
+    finally:
+        connection.execute(schema.own("free_lock"), (holder,))
+
+
+def _has_advisory_locks(connection: Connection, schema: Schema) -> bool:
+    try:
+        with _timeout(connection, LOCK_WAIT_S), connection.transaction():
+            connection.execute(schema.own("advisory_lock"), (lock_number(schema),))
+    except (psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFunction):
+        return False
+    return True
+
+
+def _lay_foundation(connection: Connection, schema: Schema) -> None:
+    if not connection.execute(schema.own("has_schema"), (schema.name,)).fetchone():
+        connection.execute(schema.own("create_schema"))
+    if not is_there(connection, schema):
+        connection.execute(schema.filled(statement_text("strandline.backends.postgres", "foundation")))
+
+
+def _take_row(connection: Connection, schema: Schema, holder: str) -> None:
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while not connection.execute(schema.own("take_lock"), (holder, LOCK_OLD_S * 10**6)).fetchone():
+        if time.monotonic() > deadline:
+            raise Unavailable(
+                f"another process changes schema {schema.name}", code="timeout", hint="wait until it is done"
+            )
+        time.sleep(_LOCK_POLL_S)
+
+
+def _repeat(work: Callable[[], None]) -> None:
+    """Do what several may do at the same time: who loses a race finds it done."""
+    for _ in range(10):
+        try:
+            work()
+            return
+        except _RACES:
+            time.sleep(_LOCK_POLL_S)
+    work()
+
+
+@contextmanager
+def _timeout(connection: Connection, timeout_s: float) -> Iterator[None]:
+    before, connection.timeout_s = connection.timeout_s, timeout_s
+    try:
+        yield
+    finally:
+        connection.timeout_s = before
+
+
+def lock_number(schema: Schema) -> int:
+    """The advisory lock of a schema: 64 bits of a digest of its name, so that schemas do not wait for each other."""
+    digest = blake2b(f"strandline {schema.name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)

@@ -1,0 +1,56 @@
+"""What `connect` opens: a SQLite file each for log and store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strandline.backends.api import PACKAGES, Clock, Kind, by_rules_of
+from strandline.clock import now_us
+from strandline.log.api import Log
+from strandline.settings import (
+    BATCH_ACTIONS_DEFAULT,
+    Settings,
+)
+from strandline.store.api import Store
+from strandline.urls import Url
+
+if TYPE_CHECKING:
+    from strandline.steps import Description
+
+
+class SqliteBackend:
+    shared, local = True, True
+    batch_actions_max = BATCH_ACTIONS_DEFAULT
+
+    def open_log(self, url: Url, settings: Settings, clock: Clock | None, *, create: bool) -> Log:
+        from strandline.backends.sqlite.log import SqliteLog
+
+        return SqliteLog(_path(url), settings=settings, clock=clock or now_us, create=None if create else False)
+
+    def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
+        from strandline.backends.sqlite.store import SqliteStore
+
+        if log is None:
+            return SqliteStore.open(_path(url), settings, None, None, clock=clock or now_us)
+        settings = by_rules_of(log, settings)
+        return SqliteStore.open(_path(url), settings, log.log_id, log.partitions, clock=clock or now_us)
+
+    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+        from strandline.backends.sqlite import describe_database
+
+        return describe_database(_path(url), kind=kind, package=PACKAGES[kind], settings=settings)
+
+    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+        from strandline.backends.sqlite import upgrade_database
+
+        return upgrade_database(_path(url), kind=kind, package=PACKAGES[kind], settings=settings)
+
+
+def _path(url: Url) -> Path:
+    if url.path is None:
+        raise ValueError(f"{url} names no file")
+    return url.path
+
+
+BACKEND = SqliteBackend()

@@ -1,0 +1,518 @@
+"""A SQLite file in WAL mode: one writer, guarded by a lock, and a few readers.
+
+What is committed is durable: `synchronous` is FULL unless the caller accepts power loss. After an I/O error of a write
+the file can only be read, until it is opened again. The WAL is written back after commits, and stays under
+`wal_bytes_max` as long as no reader keeps a transaction open.
+
+A file may be removed, or another one put in its place, while it is open: what is committed then goes where no name
+leads to, and the system says nothing. So every transaction looks whether the names of file and WAL still lead to what
+was opened ("no"). A commit looks again before it is acknowledged ("unknown": a file that was only moved has it).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+
+import apsw
+
+from strandline import forks
+from strandline.backends.sqlite import files, schema
+from strandline.backends.sqlite.checks import check_clock, check_file_system, check_library
+from strandline.backends.sqlite.driver_errors import Doing, kills, outcome_of
+from strandline.backends.sqlite.files import OPEN_FILES
+from strandline.backends.sqlite.schema import APPLICATION_IDS, Schema, schema_of
+from strandline.errors import (
+    NO_JOURNAL,
+    Applied,
+    Corrupt,
+    InvalidInput,
+    SchemaMismatch,
+    StrandlineError,
+    Unavailable,
+    Unsupported,
+    unusable,
+)
+from strandline.settings import Settings
+from strandline.steps import Description, Kind
+
+IDLE_READERS_MAX = 8
+CACHE_KIB = 16 * 1024
+# Written back when the WAL has grown to this share of wal_bytes_max, with waiting for readers at half of it.
+PASSIVE_SHARE, WAITING_SHARE = 16, 2
+WAITING_CHECKPOINT_MS = 100
+
+_PAGES_WRITTEN = apsw.SQLITE_DBSTATUS_CACHE_WRITE
+
+
+class _Turns:
+    """One opens a file at a time; in a forked child nobody does, whoever did in its parent."""
+
+    def __init__(self) -> None:
+        self.opening = Lock()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.opening = Lock()
+
+
+_turns = _Turns()
+
+
+def open_database(
+    path: str | Path,
+    *,
+    kind: Kind,
+    package: str,
+    settings: Settings,
+    fixed: Mapping[str, str] | None = None,
+    clock: Callable[[], int] | None = None,
+    create: bool | None = None,
+    vfs: str | None = None,
+) -> Database:
+    """Open a file, or create it with the schema of `package` (`sql/schema/*.sql`) and what is `fixed` for ever.
+
+    Nothing is created or changed where the file, its place, the library or the clock are refused. `create` is
+    `settings.schema == "create"` unless given.
+    """
+    path = Path(path).absolute()
+    known = schema_of(kind, package)
+    if clock is not None:
+        check_clock(clock)
+    create = settings.schema == "create" if create is None else create
+    with _at(path):
+        if not _has_schema(path, known, settings, vfs):
+            if kind == "store" and settings.schema == "create":
+                files.check_folder(path)  # also where only its log is to be made first
+            if not create:
+                raise _no_schema(path)
+            _create(path, known, settings, fixed or {}, vfs)
+        connection = _connect(path, settings, vfs)
+        try:
+            _check_length(connection, path)
+            schema.check(connection, known)
+            found = schema.fixed_settings(connection)
+            return Database(path, connection, settings, found, vfs)
+        except BaseException:
+            connection.close()
+            raise
+
+
+def upgrade_database(path: str | Path, *, kind: Kind, package: str, settings: Settings) -> list[str]:
+    """Do the steps of the schema that the file lacks; their names. The only way to change a schema."""
+    path = Path(path).absolute()
+    known = schema_of(kind, package)
+    with _at(path), files.folder_lock(path.parent):
+        if not _has_schema(path, known, settings, None):
+            raise _no_schema(path)
+        connection = _connect(path, settings, None)
+        try:
+            return schema.upgrade(connection, known)
+        finally:
+            connection.close()
+
+
+def describe_database(path: str | Path, *, kind: Kind, package: str, settings: Settings) -> Description:
+    """What a file says of itself, also where its schema is older or newer than this program's. Changes nothing."""
+    path = Path(path).absolute()
+    known = schema_of(kind, package)
+    with _at(path):
+        if not _has_schema(path, known, settings, None):
+            raise _no_schema(path)
+        connection = _connect(path, settings, None)
+        try:
+            return schema.describe(connection, known)
+        finally:
+            connection.close()
+
+
+@contextmanager
+def _at(path: Path) -> Iterator[None]:
+    """Refuse a place that is not safe, take turns in this process, and say in our words what cannot be opened."""
+    check_library()
+    check_file_system(path)
+    try:
+        OPEN_FILES.refuse_inherited(path)
+        with _turns.opening:
+            yield
+    except apsw.Error as error:
+        raise _opened_badly(error, path) from error
+    except PermissionError as error:
+        raise unusable(error.filename or path, error.strerror) from error
+
+
+class Database:
+    """An open file. `fixed` is what its creation fixed."""
+
+    def __init__(
+        self, path: Path, writer: apsw.Connection, settings: Settings, fixed: dict[str, str], vfs: str | None
+    ) -> None:
+        self.path = path
+        self.fixed = fixed
+        self.writer = writer
+        """For who holds the write transaction (`begin`)."""
+        self.cursor = writer.cursor()
+        """Of the writer: using one again is quicker than making one for every statement."""
+        self.moved = True
+        """Inside a write transaction: whether what the last one left behind may have changed.
+
+        Somebody else wrote the file since, or the last one was undone.
+        """
+        self._settings = settings
+        self._vfs = vfs
+        self._generation = forks.generation
+        self._lock = Lock()
+        self._idle: list[apsw.Connection] = []
+        self._closed = False
+        self._failed: StrandlineError | None = None
+        page_bytes = int(writer.pragma("page_size"))
+        self._passive_pages = settings.wal_bytes_max // PASSIVE_SHARE // page_bytes
+        self._waiting_pages = settings.wal_bytes_max // WAITING_SHARE // page_bytes
+        self._version = -1
+        self._inode = OPEN_FILES.add(path, self)
+        self._place = _Place(str(path), *self._inode)
+        wal = os.path.realpath(path) + "-wal"  # beside the file itself, whatever link it was opened through
+        self._wal_place = _Place(wal, *files.inode_of(wal))
+
+    # ------------------------------------------------------------ writing
+
+    @contextmanager
+    def write(self) -> Iterator[apsw.Connection]:
+        """A transaction that holds the write lock: committed at the end, undone by any exception."""
+        connection = self.begin()
+        try:
+            yield connection
+        except apsw.Error as error:
+            self.rollback()
+            raise self.translated(error, connection, "write") from error
+        except BaseException:
+            self.rollback()
+            raise
+        self.commit()
+
+    def begin(self) -> apsw.Connection:
+        """Take the write lock, here and in the file; `Unavailable.timeout` after `append_timeout_s`."""
+        self.check()
+        self._wal_place.check()
+        if not self._lock.acquire(blocking=False) and not self._lock.acquire(timeout=self._settings.append_timeout_s):
+            raise Unavailable(
+                f"{self.path} is busy in this process", code="timeout", hint="call again", path=str(self.path)
+            )
+        try:
+            if self._failed is not None:
+                self.check_writable()
+            self.cursor.execute("BEGIN IMMEDIATE")
+            self.moved = self.writer.data_version() != self._version
+        except apsw.Error as error:
+            self.rollback()
+            raise self.translated(error, self.writer, "write") from error
+        except BaseException:  # an interrupt, too, must not leave the file locked
+            self.rollback()
+            raise
+        return self.writer
+
+    def commit(self) -> None:
+        """Make the transaction durable and let go of the lock; on an error it is undone."""
+        try:
+            self.cursor.execute("COMMIT")
+            self._place.check("unknown")
+            self._wal_place.check("unknown")
+            self._version = self.writer.data_version()
+            if self.writer.status(_PAGES_WRITTEN)[0] >= self._passive_pages:
+                self._checkpoint()
+        except apsw.Error as error:
+            self._undo()
+            raise self.translated(error, self.writer, "commit") from error
+        except BaseException:
+            self._undo()
+            raise
+        finally:
+            self._lock.release()
+
+    def rollback(self, *, changed: bool = True) -> None:
+        """Undo the transaction and let go of the lock. `changed`: whether there was anything to undo."""
+        try:
+            self._undo()
+            if not changed:
+                self._version = self.writer.data_version()
+        finally:
+            self._lock.release()
+
+    def _undo(self) -> None:
+        self._version = -1
+        try:
+            if self.writer.in_transaction:
+                self.cursor.execute("ROLLBACK")
+        except apsw.Error as error:
+            # A transaction that cannot be undone is undone when the file is opened again.
+            self.translated(error, self.writer, "write")
+
+    def _checkpoint(self) -> None:
+        """Write the WAL back. The commit before it is done, whatever comes of this."""
+        try:
+            found, _ = self.writer.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
+            if found >= self._waiting_pages:
+                self._wait_and_checkpoint()
+        except (apsw.BusyError, apsw.LockedError, apsw.FullError):
+            pass  # the next one does it
+        except apsw.Error as error:
+            self.translated(error, self.writer, "write")
+        self.writer.status(_PAGES_WRITTEN, True)  # counts from 0 again
+
+    def _wait_and_checkpoint(self) -> None:
+        """Readers were always in the way so far: wait until there is none, so that the WAL starts anew."""
+        self.writer.set_busy_timeout(WAITING_CHECKPOINT_MS)
+        try:
+            self.writer.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_RESTART)
+        finally:
+            self.writer.set_busy_timeout(_busy_ms(self._settings))
+
+    # ------------------------------------------------------------ reading
+
+    @contextmanager
+    def read(self, *, snapshot: bool = False) -> Iterator[apsw.Connection]:
+        """A connection to read with; all statements see one moment if `snapshot`. Fetch all that you ask for."""
+        self.check()
+        connection = self._reader()
+        try:
+            if snapshot:
+                connection.execute("BEGIN")
+            yield connection
+            if snapshot:
+                connection.execute("COMMIT")
+        except apsw.Error as error:
+            raise self.translated(error, connection, "read") from error
+        finally:
+            self._give_back(connection)
+
+    def _reader(self) -> apsw.Connection:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        try:
+            connection = _connect(self.path, self._settings, self._vfs)
+            connection.pragma("query_only", True)
+            self._place.check()  # it was opened by its name
+            return connection
+        except apsw.Error as error:
+            raise _opened_badly(error, self.path) from error
+
+    def _give_back(self, connection: apsw.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            # A cursor that was left half read would keep the WAL from being written back.
+            usable = connection.txn_state("main") == apsw.SQLITE_TXN_NONE
+        except apsw.Error:
+            usable = False
+        if usable and not self._closed and len(self._idle) < IDLE_READERS_MAX:
+            self._idle.append(connection)
+        else:
+            connection.close(True)
+
+    # ------------------------------------------------------------ state
+
+    def check(self) -> None:
+        """Refuse a call after `close`, in a forked child, or where the file is not what its name leads to any more."""
+        if forks.generation != self._generation:
+            raise files.used_after_fork(self.path)
+        if self._closed:
+            raise InvalidInput(f"{self.path} is closed", code="closed", hint="connect again")
+        self._place.check()
+
+    def check_writable(self) -> None:
+        """Refuse to write after an I/O error: what reached the disk is known only after opening it again."""
+        if self._failed is not None:
+            raise Unavailable(
+                f"{self.path} failed before: {self._failed.message}",
+                code="log_failed",
+                hint="check the disk, then connect again",
+                path=str(self.path),
+            )
+
+    def connections(self) -> list[apsw.Connection]:
+        """All that are open now."""
+        return [self.writer, *self._idle]
+
+    def close(self) -> None:
+        """Close all connections. Twice is harmless. One that hangs in a commit is left as it is."""
+        if self._closed or forks.generation != self._generation:
+            return
+        if not self._lock.acquire(timeout=self._settings.append_timeout_s):
+            self._closed = True
+            return
+        try:
+            if self._closed:
+                return
+            self._closed = True
+            for connection in self.connections():
+                # What is committed is in the WAL, whether or not it can be written back now.
+                with suppress(apsw.Error):
+                    connection.close(True)
+            OPEN_FILES.remove(self._inode, self)
+        finally:
+            self._lock.release()
+
+    def translated(self, error: apsw.Error, connection: apsw.Connection, doing: Doing) -> Exception:
+        """Our error for one of the library's; after an I/O error of a write nothing more is written."""
+        outcome = outcome_of(error, self.path, doing, errno_=connection.system_errno)
+        if kills(error, outcome):
+            self._failed = outcome
+        return outcome or error
+
+
+class _Place:
+    """A name, and the file that it led to when it was opened."""
+
+    def __init__(self, name: str, device: int, number: int) -> None:
+        self._name, self._device, self._number = name, device, number
+
+    def check(self, applied: Applied = "no") -> None:
+        """`Unavailable.away` if the name leads nowhere by now, or to another file."""
+        try:
+            found = os.stat(self._name)  # noqa: PTH116 - at every call: a Path would take as long again
+        except OSError as error:
+            raise files.moved(self._name, error.strerror, applied) from None
+        if found.st_ino != self._number or found.st_dev != self._device:
+            raise files.moved(self._name, "another file stands there", applied)
+
+
+# ---------------------------------------------------------------- opening
+
+
+def _has_schema(path: Path, known: Schema, settings: Settings, vfs: str | None) -> bool:
+    """Whether the file has a schema; `SchemaMismatch.foreign_file` if it is not ours. Changes nothing."""
+    if path.is_dir():
+        raise InvalidInput(
+            f"path: {path} is a folder; allowed a file", code="url_incomplete", hint="give a file", field="path"
+        )
+    if not path.exists() or path.stat().st_size == 0:
+        return False
+    header = files.read_header(path, vfs)
+    if header is None or header.application_id != known.application_id:
+        raise _foreign(path, known, header)
+    wal = Path(f"{path}-wal")
+    if path.stat().st_size < header.length and not (wal.exists() and wal.stat().st_size):
+        raise _half_copied(path, path.stat().st_size, header.length)
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
+    try:
+        connection.set_busy_timeout(_busy_ms(settings))
+        return not schema.is_empty(connection)
+    finally:
+        connection.close()
+
+
+def _create(path: Path, known: Schema, settings: Settings, fixed: Mapping[str, str], vfs: str | None) -> None:
+    files.prepare_folder(path)
+    with files.folder_lock(path.parent):
+        if _has_schema(path, known, settings, vfs):
+            return
+        if not path.exists():
+            files.create_file(path)
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
+        try:
+            connection.set_busy_timeout(_busy_ms(settings))
+            connection.pragma("application_id", known.application_id)
+            _prepare(connection, path, settings)
+            schema.create(connection, known, fixed)
+        finally:
+            connection.close(True)
+
+
+def _connect(path: Path, settings: Settings, vfs: str | None) -> apsw.Connection:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs, statementcachesize=100)
+    try:
+        connection.set_busy_timeout(_busy_ms(settings))
+        _prepare(connection, path, settings)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: apsw.Connection, path: Path, settings: Settings) -> None:
+    """Set what durability rests on, and read it back: `Unsupported.sqlite_pragma` if it is not so."""
+    set_pragma(connection, path, "journal_mode", "wal", "wal")
+    if settings.accept_power_loss:
+        set_pragma(connection, path, "synchronous", "normal", 1)
+    else:
+        set_pragma(connection, path, "synchronous", "full", 2)
+    set_pragma(connection, path, "mmap_size", 0, 0)
+    set_pragma(connection, path, "secure_delete", 1, 1)  # what was purged must not stay in free pages
+    set_pragma(connection, path, "journal_size_limit", settings.wal_bytes_max // WAITING_SHARE, None)
+    set_pragma(connection, path, "cache_size", -CACHE_KIB, None)
+    connection.wal_autocheckpoint(0)
+
+
+def set_pragma(connection: apsw.Connection, path: Path, name: str, value: str | int, needed: str | int | None) -> None:
+    """Set a pragma and, where something is `needed`, read it back."""
+    connection.pragma(name, value)
+    if needed is None:
+        return
+    found = connection.pragma(name)
+    if found is None and needed == 0:
+        found = 0  # mmap_size says nothing where the library was built without it
+    if found != needed:
+        raise Unsupported(
+            f"{path}: {name} is {found}, needed is {needed}",
+            code="sqlite_pragma",
+            hint="use a local disk that SQLite can lock and share, or accept_power_loss for synchronous NORMAL",
+            pragma=name,
+            found=found,
+            needed=needed,
+        )
+
+
+def _check_length(connection: apsw.Connection, path: Path) -> None:
+    """`Corrupt.half_copied` if the file is shorter than it says of itself, and its WAL cannot make up for it."""
+    with connection:  # in one moment: a checkpoint of another process moves pages from the WAL into the file
+        pages = int(connection.pragma("page_count"))
+        page_bytes = int(connection.pragma("page_size"))
+        wal = Path(f"{path}-wal")
+        length = path.stat().st_size + (wal.stat().st_size if wal.exists() else 0)
+    if length < pages * page_bytes:
+        raise _half_copied(path, length, pages * page_bytes)
+
+
+def _half_copied(path: Path, found: int, needed: int) -> Corrupt:
+    return Corrupt(
+        f"{path} has {found} bytes, but needs {needed}",
+        code="half_copied",
+        hint="copy it again while nothing has it open",
+        found=found,
+        needed=needed,
+    )
+
+
+def _foreign(path: Path, known: Schema, header: files.Header | None) -> SchemaMismatch:
+    names = {number: f"a Strandline {kind}" for kind, number in APPLICATION_IDS.items()}
+    found = header.application_id if header else None
+    what = "no SQLite database" if found is None else names.get(found, f"a database of another program ({found:#x})")
+    return SchemaMismatch(
+        f"{path} is {what}; needed is a Strandline {known.kind}",
+        code="foreign_file",
+        hint="give another path",
+        found=found,
+        known=known.application_id,
+    )
+
+
+def _no_schema(path: Path) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"{path} has no schema yet" if path.exists() else f"there is no {path}",
+        code="no_schema",
+        hint=NO_JOURNAL,
+        path=str(path),
+    )
+
+
+def _opened_badly(error: apsw.Error, path: Path) -> Exception:
+    return outcome_of(error, path, "read") or error
+
+
+def _busy_ms(settings: Settings) -> int:
+    return int(settings.append_timeout_s * 1000)

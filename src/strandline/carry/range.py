@@ -1,0 +1,295 @@
+"""Carry one partition from the log into the store: what a Spark task does, as plain functions.
+
+    records ──decode──▶ actions ──fold on the store's states──▶ effects ──rows──▶ one Batch ──▶ store.write
+
+Rows are prepared outside the store's lock, from the pointer and states of one moment, and written only if the partition
+has not moved since; else they are prepared again. Nothing is remembered between calls that is not in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+from strandline.carry.columns import NOTHING, Plain, add_plain, plain_of
+from strandline.errors import NotFound, SchemaMismatch, Unavailable
+from strandline.fold import EventsAppended, EventsDeleted, LifePurged, fold
+from strandline.log.api import Log
+from strandline.log.cursor import PAGE_BYTES
+from strandline.log.refusals import trimmed_away
+from strandline.numbering import action_left, check_numbers
+from strandline.record import (
+    VALUE_BYTES_MAX,
+    BadHeader,
+    BadValue,
+    Content,
+    Record,
+    decode_header,
+    event_count,
+    read_contents,
+    time_of,
+)
+from strandline.rows import DAMAGED_FORMS, Batch, Cut, Pointer, QuarantineRow, damaged_contents, event_rows
+from strandline.settings import Settings
+from strandline.store.api import Carried, Store, StoreSettings
+from strandline.values.actions import Action, Append, Mark, Place
+from strandline.values.heads import Head, State
+from strandline.values.keys import key_partition
+from strandline.values.tuples import make
+
+PREPARE_ATTEMPTS_MAX = 5
+PAGE_RECORDS: Final = 2000
+EVENT_OVERHEAD_BYTES: Final = 1024
+_offset_of, _header_of, _value_of = itemgetter(1), itemgetter(4), itemgetter(5)
+
+
+class Range(NamedTuple):
+    """Records of a partition from offset `start` up to `position` - 1, all of them."""
+
+    partition: int
+    start: int
+    position: int
+    records: Sequence[Record]
+    exact: bool = True
+    """Whether they come from an exact log. Else their timestamps are counted from the pointer's."""
+
+
+class Carriage(NamedTuple):
+    """What was carried: actions and events that are in the store now and were not before."""
+
+    actions: int
+    events: int
+    pointer: Pointer
+
+
+class Decoded(NamedTuple):
+    """A record and its action; or the reason why it cannot be read, and what is left of it, if anything is."""
+
+    record: Record
+    action: Action | None
+    reason: str = ""
+
+
+def carry(store: Carried, settings: StoreSettings, range_: Range, fence: int) -> Carriage:
+    """Write a range into the store, its pointer last; what is at or below the pointer is dropped.
+
+    A record of a newer version stops the partition there: what comes before it is written, then
+    `SchemaMismatch.version` is raised.
+    """
+    plain, others = plain_of(range_.records, settings.partitions)
+    decoded, newer = decode(others, settings.partitions)
+    if newer is not None:
+        at, error = newer
+        if at > range_.start:
+            before = [record for record in range_.records if record.offset < at]
+            carry(store, settings, range_._replace(position=at, records=before), fence)
+        raise error
+    return _carry(store, settings, range_, plain, decoded, fence)
+
+
+def carry_range(
+    log: Log, store: Store, partition: int, start: int, position: int, fence: int, settings: Settings
+) -> Iterator[Carriage]:
+    """Carry offsets `start` to `position` - 1, read page by page; each commit has up to about `batch_bytes_max`."""
+    records: list[Record] = []
+    size, at = 0, start
+    while at < position:
+        try:
+            page = log.read(partition, after=at - 1, to=position - 1, limit=PAGE_RECORDS, bytes_max=PAGE_BYTES)
+        except NotFound as error:
+            raise trimmed_away(partition, at, error.earliest - 1) from None
+        if page.position <= at:
+            break
+        records += page.records
+        size += _size_of(page.records)
+        at = page.position
+        if size >= settings.batch_bytes_max:
+            yield carry(store, store.settings, Range(partition, start, at, records, log.exact), fence)
+            start, records, size = at, [], 0
+    if at > start:
+        yield carry(store, store.settings, Range(partition, start, at, records, log.exact), fence)
+
+
+def _size_of(records: Sequence[Record]) -> int:
+    """About how much memory it takes to carry these: their bytes, and what each of their events becomes on the way."""
+    headers, values = map(_header_of, records), list(filter(None, map(_value_of, records)))
+    size = sum(map(len, values))
+    return size + sum(map(len, filter(None, headers))) + EVENT_OVERHEAD_BYTES * min(event_count(values), size // 8)
+
+
+def carry_up_to(
+    log: Log, store: Store, partition: int, to: int, fence: int, settings: Settings, *, limit: int | None = None
+) -> Carriage:
+    """Carry a partition from its pointer up to an offset, range by range; at most `limit` offsets."""
+    done = Carriage(0, 0, store.pointers()[partition])
+    start = done.pointer.offset + 1
+    position = to + 1 if limit is None else min(to + 1, start + limit)
+    for at in range(start, position, settings.batch_actions_max):
+        end = min(at + settings.batch_actions_max, position)
+        for step in carry_range(log, store, partition, at, end, fence, settings):
+            done = Carriage(done.actions + step.actions, done.events + step.events, step.pointer)
+    return done
+
+
+def _carry(
+    store: Carried, settings: StoreSettings, range_: Range, plain: Plain, decoded: Sequence[Decoded], fence: int
+) -> Carriage:
+    keys = {item.action.key for item in decoded if item.action is not None and item.action.key is not None}
+    keys.update(key for key, _, _ in plain.runs)
+    for _ in range(PREPARE_ATTEMPTS_MAX):
+        seen, states = store.states(range_.partition, keys)
+        if range_.start > seen.offset + 1:
+            raise Unavailable(
+                f"partition {range_.partition}: the range starts at {range_.start}, the pointer is at {seen.offset}",
+                code="serialization",
+                hint="the range is planned again from the pointers",
+                partition=range_.partition,
+            )
+        if range_.position - 1 <= seen.offset:
+            return Carriage(0, 0, seen)
+        batch = prepare(range_, decoded, seen, states, settings, fence, plain)
+        try:
+            store.write(batch, seen)
+        except Unavailable as error:
+            if error.code != "serialization":
+                raise
+        else:
+            return Carriage(batch.actions, batch.events, batch.pointer)
+    raise Unavailable(
+        f"partition {range_.partition} moved {PREPARE_ATTEMPTS_MAX} times under the pipeline",
+        code="serialization",
+        hint="it is tried again; see `strandline status` for who else writes this store",
+        partition=range_.partition,
+    )
+
+
+def decode(records: Iterable[Record], partitions: int) -> tuple[list[Decoded], tuple[int, SchemaMismatch] | None]:
+    """Actions of records up to the first of a newer version, which comes with its offset."""
+    decoded = []
+    for record in records:
+        partition, offset, _, written, header, _, _, _, _ = record
+        try:
+            action = decode_header(header)
+        except BadHeader as bad:
+            decoded.append(_unreadable(record, bad.reason, partitions))
+            continue
+        except SchemaMismatch as error:
+            return decoded, (offset, error)
+        key = action.key
+        if key != written:
+            decoded.append(_unreadable(record, "key", partitions))
+        elif key is not None and key_partition(key, partitions) != partition:
+            decoded.append(Decoded(record, None, "partition"))
+        else:
+            decoded.append(make(Decoded, (record, action, "")))
+    return decoded, None
+
+
+def _unreadable(record: Record, reason: str, partitions: int) -> Decoded:
+    left = action_left(record)
+    if left is not None and key_partition(left.key, partitions) != record.partition:
+        left = None
+    return Decoded(record, left, reason)
+
+
+def prepare(
+    range_: Range,
+    decoded: Sequence[Decoded],
+    seen: Pointer,
+    states: dict[str, State],
+    settings: StoreSettings,
+    fence: int,
+    plain: Plain = NOTHING,
+) -> Batch:
+    """The batch of a range, folded on these states. Pure."""
+    batch = Batch(pointer=seen)
+    states = dict(states)
+    times, done, rules = _times(range_, seen), seen.offset, settings.rules
+    moved = seen.moved
+    if plain.runs:
+        if range_.records[0].offset <= done:  # some of them are there: look at each
+            left = plain.records
+        else:
+            left = add_plain(batch, plain, times, states, rules)
+            moved = max([moved, *[cut.timestamp for cut in batch.cuts]])
+        if left:
+            decoded = sorted([*decoded, *decode(left, settings.partitions)[0]], key=lambda item: item.record.offset)
+    clock = {} if range_.exact else dict(zip(map(_offset_of, range_.records), times, strict=True))
+    open_cuts: dict[str, Cut] = {}
+    for record, action, reason in decoded:
+        partition, offset, timestamp, _, _, _, life, _, _ = record
+        if offset <= done:
+            continue
+        if clock:
+            timestamp = clock[offset]
+        if action is None:
+            batch.quarantine.append(_listed(record, timestamp, reason))
+            continue
+        batch.actions += 1
+        if isinstance(action, Mark):
+            continue
+        moved, key = max(moved, timestamp), action.key
+        place = make(Place, (partition, offset, timestamp))
+        before = states.get(key)
+        state, effect = fold(before, action, place, rules)
+        if life is not None:
+            check_numbers(record, before, state, effect)
+        if state is before:
+            continue
+        states[key] = batch.states[key] = state
+        cut = open_cuts.get(key)
+        if cut is None:
+            cut = open_cuts[key] = Cut(key, state)
+            batch.cuts.append(cut)
+        cut.state, cut.timestamp = state, timestamp
+        if isinstance(effect, EventsAppended) and isinstance(action, Append) and isinstance(state, Head):
+            _add_events(batch, cut, record, action, place, effect, state.segment_size, reason)
+            continue
+        if reason:
+            batch.quarantine.append(_listed(record, timestamp, reason))
+        if isinstance(effect, (EventsDeleted, LifePurged)):
+            cut.ended_by, cut.before = effect, before
+            del open_cuts[key]
+    last = times[-1] if times and range_.records[-1].offset > done else seen.timestamp
+    batch.pointer = Pointer(seen.partition, range_.position - 1, last, moved, fence, seen.revision + 1)
+    return batch
+
+
+def _times(range_: Range, seen: Pointer) -> list[int]:
+    """The timestamps that all readers see, record by record; those that are carried already have none to speak of."""
+    if range_.exact:
+        return [record[2] for record in range_.records]
+    times = []
+    before, done = seen.timestamp, seen.offset
+    for _, offset, recorded, _, header, _, _, _, _ in range_.records:
+        if offset > done:
+            before = time_of(recorded, header, before)
+        times.append(before)
+    return times
+
+
+def _add_events(
+    batch: Batch,
+    cut: Cut,
+    record: Record,
+    action: Append,
+    place: Place,
+    effect: EventsAppended,
+    segment_size: int,
+    reason: str,
+) -> None:
+    """Add the rows of an append; of one that cannot be read, for this `reason` or its value's, damaged ones."""
+    try:
+        contents: Sequence[Content] = read_contents(action, record.value)
+    except BadValue as bad:
+        contents = damaged_contents(len(action.events), DAMAGED_FORMS[bad.reason])
+        batch.quarantine.append(_listed(record, place.timestamp, reason or bad.reason, effect))
+    cut.events += event_rows(action, place, effect, segment_size, contents)
+    batch.events += len(action.events)
+
+
+def _listed(record: Record, timestamp: int, reason: str, effect: EventsAppended | None = None) -> QuarantineRow:
+    value = record.value if record.value is None else record.value[:VALUE_BYTES_MAX]
+    numbers = (effect.life, effect.first, effect.last) if effect else (None, None, None)
+    return QuarantineRow(record.partition, record.offset, timestamp, record.key, reason, record.header, value, *numbers)

@@ -1,0 +1,139 @@
+"""Resolve a quarantined record: skip it, or read it again.
+
+A damaged append keeps its numbers. `skip` turns its events into gaps: their rows go, and the chain is mended at the
+next event, or at the head where there is none yet. `retry` reads the record again and fills the rows in place. One that
+is not ours, or a delete or purge whose header is damaged, can only be skipped, which takes it off the list.
+"""
+
+from __future__ import annotations
+
+from os import getpid
+from socket import gethostname
+from uuid import uuid4
+
+from strandline.carry.range import carry_up_to
+from strandline.errors import Corrupt, InvalidInput, NotFound, SchemaMismatch, Unavailable, invalid
+from strandline.fold import EventsAppended
+from strandline.log.api import Draft, Log
+from strandline.record import BadHeader, BadValue, decode_header, encode_header, read_contents
+from strandline.rows import Pointer, QuarantineRow, event_cells
+from strandline.settings import Settings
+from strandline.store.api import CarryMark, Store
+from strandline.values.actions import Append, Mark, Place
+from strandline.values.events import EventRow, Life, with_prev
+from strandline.values.heads import SEQ_NR_MAX, Head
+
+ATTEMPTS_MAX = 100
+
+
+def resolve(log: Log, store: Store, partition: int, offset: int, how: str, settings: Settings) -> None:
+    """`how` is "skip" or "retry". Killed half-way, nothing has happened, or it is still on the list: do it again.
+
+    Safe beside a running pipeline, which waits meanwhile; where the store has no locks it is `LeaseHeld` beside one.
+    """
+
+    def carry_mark(at_least: int, fence: int) -> None:
+        mark = Mark(None, uuid4().hex, at_least)
+        log.append([Draft(partition, mark, encode_header(mark))])
+        carry_up_to(log, store, partition, log.newest()[partition], fence, settings)
+
+    resolve_marked(store, partition, offset, how, f"resolve, {gethostname()} pid {getpid()}", carry_mark)
+
+
+def resolve_marked(store: Store, partition: int, offset: int, how: str, holder: str, carry_mark: CarryMark) -> None:
+    """The same, where the caller says how a Mark is carried."""
+    if how not in ("skip", "retry"):
+        raise invalid("how", "how", "unknown", allowed="skip or retry", got=how)
+    _listed(store, partition, offset)  # a place that is not there is refused before anything is taken or written
+    with store.correcting(partition, holder, carry_mark):
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return _resolve(store, _listed(store, partition, offset), how)
+            except Unavailable as error:
+                if error.code != "serialization":  # else the pipeline wrote meanwhile: look again
+                    raise
+    raise Unavailable(
+        f"partition {partition} is too busy to resolve offset {offset}", code="serialization", hint="try again"
+    )
+
+
+def _listed(store: Store, partition: int, offset: int) -> QuarantineRow:
+    listed = store.quarantined_at(partition, offset)
+    if listed is None:
+        raise NotFound(
+            f"nothing is quarantined at partition {partition}, offset {offset}",
+            code="quarantine",
+            hint="`strandline pipeline quarantine` lists what is",
+            partition=partition,
+            offset=offset,
+        )
+    return listed
+
+
+def _resolve(store: Store, listed: QuarantineRow, how: str) -> None:
+    partition, offset = listed.partition, listed.offset
+    if listed.life is None or listed.key is None:
+        if how == "retry":
+            raise InvalidInput(
+                f"offset {offset} of partition {partition} has no events that could be read again ({listed.reason})",
+                code="how",
+                hint="take it off the list with skip",
+                field="how",
+            )
+        seen, _ = store.states(partition, ())
+        store.amend(seen, resolved=offset)
+        return
+    seen, states = store.states(partition, (listed.key,))
+    head = states.get(listed.key)
+    if not isinstance(head, Head) or head.life != listed.life:
+        store.amend(seen, resolved=offset)
+    elif how == "skip":
+        _skip(store, listed, seen, head)
+    else:
+        _retry(store, listed, seen, head)
+
+
+def _skip(store: Store, listed: QuarantineRow, seen: Pointer, head: Head) -> None:
+    key, first, last = _numbers(listed)
+    rows = store.page(key, head.life, head.segment_size, from_=first, to=last, limit=last - first + 1)
+    if not rows:
+        store.amend(seen, resolved=listed.offset)
+        return
+    life, size = Life(key, head.life), head.segment_size
+    prev = rows[0][1]
+    gone = [EventRow.of(life, size, cells) for cells in rows]
+    following = store.page(key, head.life, size, from_=last + 1, to=SEQ_NR_MAX, limit=1)
+    if following:
+        mended = EventRow.of(life, size, with_prev(life, following[0], prev))
+        store.amend(seen, resolved=listed.offset, remove=gone, replace=[mended])
+    else:
+        store.amend(seen, resolved=listed.offset, remove=gone, head=(key, head._replace(prev=prev)))
+
+
+def _retry(store: Store, listed: QuarantineRow, seen: Pointer, head: Head) -> None:
+    key, first, last = _numbers(listed)
+    try:
+        action = decode_header(listed.header)
+        if not isinstance(action, Append) or (action.key, len(action.events)) != (key, last - first + 1):
+            raise BadValue("undecodable")
+        contents = read_contents(action, listed.value)
+    except (BadHeader, BadValue) as bad:
+        raise Corrupt(
+            f"events {first}..{last} of {key} still cannot be read ({bad.reason})",
+            code=bad.reason if bad.reason in Corrupt.codes else "undecodable",
+            hint="skip it, or try again with a version that can read it",
+            key=key, seq_nr=first, partition=listed.partition, offset=listed.offset,
+        ) from None  # fmt: skip
+    life, size = Life(key, head.life), head.segment_size
+    rows = store.page(key, head.life, size, from_=first, to=last, limit=last - first + 1)
+    place = Place(listed.partition, listed.offset, listed.timestamp)
+    effect = EventsAppended(first, last, first - 1, head.life)
+    fresh = {cells[0]: cells for cells in event_cells(action, place, effect, contents)}
+    filled = [EventRow.of(life, size, with_prev(life, fresh[cells[0]], cells[1])) for cells in rows]
+    store.amend(seen, resolved=listed.offset, replace=filled)
+
+
+def _numbers(listed: QuarantineRow) -> tuple[str, int, int]:
+    if listed.key is None or listed.first is None or listed.last is None:
+        raise SchemaMismatch("a damaged append is listed without its numbers", code="version", hint="upgrade the store")
+    return listed.key, listed.first, listed.last
