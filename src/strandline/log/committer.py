@@ -86,8 +86,10 @@ class _Call:
 class _Helper:
     """A thread that takes a step whenever it is woken, or after the time that the last step gave; None ends it.
 
-    It ends with what the step belongs to, too.
+    It ends with what the step belongs to, too, unless that is `kept`: who has work to do is not forgotten meanwhile.
     """
+
+    kept: object = None
 
     def __init__(self, name: str, step: Callable[[], float | None]) -> None:
         self._woken = Lock()
@@ -103,9 +105,9 @@ class _Helper:
         if self._woken.locked():
             self._woken.release()
 
-    def join(self) -> None:
+    def join(self, timeout_s: float | None = None) -> None:
         if self._thread is not current_thread():
-            self._thread.join()
+            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         wait_s: float | None = -1.0
@@ -203,8 +205,8 @@ class Committer:
                     helper.wake()
         if self._helper is not None and idle:  # else it hangs in the log, and ends when that answers
             self._helper.join()
-        if self._teller is not None:
-            self._teller.join()
+        if self._teller is not None:  # it may hang in what somebody does with an answer
+            self._teller.join(self._timeout_s)
 
     def _check(self) -> None:
         if forks.generation != self._generation:
@@ -232,6 +234,7 @@ class Committer:
                 if call.future is not None and self._teller is not None:
                     if not self._futures:
                         self._teller.wake()  # it waits for nobody's deadline so far
+                    self._teller.kept = self  # who holds a future need not hold its journal
                     self._futures.append(call)
                 self._queue.append(call)
             self._tell()
@@ -358,6 +361,8 @@ class Committer:
             if self._answered:
                 return 0.0
             if not self._futures:
+                if self._teller is not None:
+                    self._teller.kept = None
                 return None if self._closed else -1.0
             call = self._futures[0]
             left_s = call.deadline + grace_s(call.timeout_s) - time.monotonic()

@@ -218,7 +218,7 @@ class CommittingContract:
     def test_who_gives_up_in_a_commit_is_unknown_and_holds_up_nobody(self, hold: Any) -> None:
         held = hold()
         gate, committer = held.gate, held.committer
-        leader = held.submit(draft_of(KEY, "leads"))
+        first = held.submit(draft_of(KEY, "first"))
         late = [held.submit(draft_of(KEY, number), 0.3) for number in range(2)]
         stays = held.submit(draft_of(KEY, "stays"))
         second = threading.Event()
@@ -230,7 +230,7 @@ class CommittingContract:
             assert (type(error), error.code, error.applied) == (Unavailable, "timeout", "unknown")
             assert "append id" in error.hint
         second.set()
-        assert [future.result(DEADLINE_S).effect.first for future in (leader, stays)] == [1, 4]
+        assert [future.result(DEADLINE_S).effect.first for future in (first, stays)] == [1, 4]
         assert committer.append(draft_of(KEY)).effect == EventsAppended(5, 5, 4, 1)
 
     @pytest.mark.req("J42", "RA2", "RA3")
@@ -253,6 +253,15 @@ class CommittingContract:
         assert committer.append(draft_of("order|after"), DEADLINE_S).place is not None
         assert len(everything(gate, partition_for(KEY))) == 1
         committer.close()
+
+    @pytest.mark.req("J42")
+    def test_a_future_is_answered_though_its_committer_is_forgotten(self, opened: Opened) -> None:
+        log, before = opened(partitions=PARTITIONS), set(threading.enumerate())
+        for number in range(5):
+            future = Committer(log, Settings()).submit(draft_of(KEY, number))
+            assert future.result(DEADLINE_S).place is not None
+        ours = {"strandline-committer", "strandline-futures"}
+        until(lambda: not any(thread.name in ours for thread in set(threading.enumerate()) - before))
 
     @pytest.mark.req("J42", "J49")
     def test_a_commit_that_hangs_does_not_keep_close(self, hold: Any) -> None:
