@@ -64,9 +64,11 @@ class Strandline:
 
     def close(self) -> None:
         """Finish what is queued and let go of log and store. Twice is harmless."""
-        self.journal.close()
-        self.log.close()
-        self.store.close()
+        try:
+            self.journal.close()
+        finally:  # an interrupt while it waits leaves neither open
+            self.log.close()
+            self.store.close()
 
     def __repr__(self) -> str:
         return f"<Strandline {self.journal!r}>"

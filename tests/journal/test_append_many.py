@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -221,3 +221,44 @@ def test_a_closed_journal() -> None:
     with pytest.raises(InvalidInput) as caught:
         s.journal.append_many([(KEY, events(1))])
     assert caught.value.code == "closed"
+
+
+def test_a_journal_that_is_closed_meanwhile_answers_what_was_recorded_and_what_was_not() -> None:
+    s, gate = gated(group_actions_max=1)
+    gate.open.clear()
+    answers: list[list[Appended | StrandlineError]] = []
+    many = threading.Thread(
+        target=lambda: answers.append(s.journal.append_many([(f"order|{n}", events(1)) for n in range(3)]))
+    )
+    many.start()
+    gate.entered.acquire(timeout=30)
+    closing = threading.Thread(target=s.journal.close)
+    closing.start()
+    while not s.journal._committer._closed:
+        time.sleep(0.001)
+    gate.open.set()
+    for thread in (many, closing):
+        thread.join(30)
+    (told_,) = answers
+    assert told(told_) == [(1, 1), "InvalidInput.closed", "InvalidInput.closed"]
+    assert [one.applied for one in told_[1:] if isinstance(one, StrandlineError)] == ["no", "no"]
+    s.close()
+
+
+def test_a_close_that_is_interrupted_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = inexact()
+    committer = s.journal._committer
+
+    def close() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(committer, "close", close)
+    with pytest.raises(KeyboardInterrupt):
+        s.close()
+    monkeypatch.undo()
+    committer.close()
+    calls: list[Callable[[], object]] = [s.log.newest, s.store.pointers]
+    for call in calls:
+        with pytest.raises(InvalidInput) as caught:
+            call()
+        assert caught.value.code == "closed"

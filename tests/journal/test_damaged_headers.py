@@ -28,7 +28,7 @@ from tests.journal.damage import ROT, rot
 from tests.journal.worlds import KEY, events, last_write_wins, world
 
 BACKENDS = ("memory", "sqlite", "postgresql")
-ShownEvent = list[tuple[Any, ...]]
+Shown = list[tuple[Any, ...]]
 
 
 @pytest.fixture(params=BACKENDS)
@@ -64,7 +64,7 @@ def damaged(*seq_nrs: int) -> list[tuple[Any, ...]]:
     return [(seq_nr, "damaged", "", (), {}) for seq_nr in seq_nrs]
 
 
-def everywhere(s: Strandline) -> ShownEvent:
+def everywhere(s: Strandline) -> Shown:
     """What all readers are told, which must be the same: before it is carried, after it, and by replay."""
     seen: list[Any] = []
     for _ in range(2):

@@ -40,7 +40,7 @@ CUT_EVERY_S: Final = 0.5
 BACK_OFF_S: Final = 1.0
 BYTES_A_KEY: Final = 4096
 """A partition keeps so many bytes for each key that it may keep."""
-ShownEvent = tuple[Pointer, State]
+Look = tuple[Pointer, State]
 _logger = logging.getLogger(__name__)
 
 
@@ -76,7 +76,7 @@ class HeadsCache:
         most_s = self._settings.heads_cache_wait_s
         return following.fold(key, pointer, state, to, most_s if wait_s is None else min(most_s, wait_s))
 
-    def hold(self, key: str, partition: int, look: Callable[[], ShownEvent]) -> Hold | None:
+    def hold(self, key: str, partition: int, look: Callable[[], Look]) -> Hold | None:
         """Keep what comes after a pointer until the hold is released: the pointer, and the state taken with it.
 
         If all that the key did since somebody looked is here, that look still holds, and nobody has to look again.
@@ -112,7 +112,7 @@ class Hold:
 
     __slots__ = ("_partition", "pointer", "state")
 
-    def __init__(self, partition: _Partition, seen: ShownEvent) -> None:
+    def __init__(self, partition: _Partition, seen: Look) -> None:
         self._partition = partition
         self.pointer, self.state = seen
         partition.held[self.pointer.offset] += 1
@@ -160,7 +160,7 @@ class _Following:
             return None
         return partition.known(key, pointer.offset, state, to)
 
-    def hold(self, key: str, number: int, look: Callable[[], ShownEvent]) -> Hold | None:
+    def hold(self, key: str, number: int, look: Callable[[], Look]) -> Hold | None:
         if not self._partitions or self.ended.is_set():
             return None
         partition = self._partitions[number]
@@ -249,7 +249,7 @@ class _Actions:
 
     def __init__(self, after: int) -> None:
         self.after = after
-        self.seen: ShownEvent | None = None
+        self.seen: Look | None = None
         self.offsets: list[int] = []
         self.timestamps: list[int] = []
         self.headers: list[bytes] = []

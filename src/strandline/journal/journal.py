@@ -134,8 +134,8 @@ class Journal:
             else:
                 outcomes = [verdict.not_tried(failed) for _ in drafts]
             answers += [verdict.of_many(one[0], one[1], outcome) for one, outcome in zip(part, outcomes, strict=True)]
-            if failed is None and all(isinstance(outcome, Unavailable) for outcome in outcomes):
-                failed = cast(Unavailable, outcomes[0])
+            if failed is None and all(map(_ends_all, outcomes)):
+                failed = cast(StrandlineError, outcomes[0])
         return answers
 
     def _all_committed(self, drafts: Sequence[Draft], numbers: list[bool]) -> list[Recorded | BaseException]:
@@ -143,7 +143,7 @@ class Journal:
             return self._judge.append_all(drafts, numbers)
         try:
             return self._committer.append_all(drafts)
-        except Unavailable as error:  # the queue is full
+        except (Unavailable, InvalidInput) as error:  # the queue is full, or somebody closed the journal meanwhile
             return [own_error(error) for _ in drafts]
 
     def _append_draft(
@@ -387,11 +387,13 @@ class Journal:
         """Finish what is queued, then refuse every call. Twice is harmless; log and store stay open."""
         if not self._closed and forks.generation == self._generation:
             self._closed = True
-            self._committer.close()
-            if self._judge is not None:
-                self._judge.close()
-            if self._heads is not None:
-                self._heads.close()
+            try:
+                self._committer.close()
+            finally:  # an interrupt, too, leaves none of them open
+                if self._judge is not None:
+                    self._judge.close()
+                if self._heads is not None:
+                    self._heads.close()
 
     def __repr__(self) -> str:
         log, store = type(self._log).__name__, type(self._store).__name__
@@ -419,3 +421,8 @@ class Journal:
 
 def _snapshot_seq_nr(seq_nr: object, allowed: str) -> InvalidInput:
     return invalid("snapshot_seq_nr", "seq_nr", "not a number of this journal", allowed=allowed, got=seq_nr)
+
+
+def _ends_all(outcome: object) -> bool:
+    """Whether what became of one append tells that the next one need not be tried."""
+    return isinstance(outcome, Unavailable) or (isinstance(outcome, InvalidInput) and outcome.code == "closed")

@@ -17,7 +17,7 @@ from threading import Condition, Lock, RLock
 from typing import Final, cast
 
 from strandline.errors import StrandlineError, Unavailable
-from strandline.journal.heads_cache import HeadsCache, Hold, ShownEvent
+from strandline.journal.heads_cache import HeadsCache, Hold, Look
 from strandline.journal.tail import Tail
 from strandline.journal.verdict import is_plain
 from strandline.log.api import Draft, InexactLog, Recorded
@@ -88,7 +88,7 @@ class _Call:
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
         self.row: _Row | None = None
-        self.seen: ShownEvent | None = None
+        self.seen: Look | None = None
         self.hold: Hold | None = None
         self.recorded: Recorded | None = None
         self.error: StrandlineError | None = None
@@ -282,7 +282,7 @@ class Judge:
         except StrandlineError:
             return recorded
 
-    def _read(self, key: str, seen: ShownEvent, recorded: Recorded, deadline: float) -> Recorded:
+    def _read(self, key: str, seen: Look, recorded: Recorded, deadline: float) -> Recorded:
         pointer, state = seen
         to = recorded.place.offset if recorded.place is not None else -1
         tail = Tail(key, state, self._store.settings.rules, to=0, bytes_max=0)

@@ -44,10 +44,11 @@ def of_many(key: Key, draft: Draft, outcome: Recorded | BaseException) -> Append
     raise outcome
 
 
-def not_tried(failed: StrandlineError) -> Unavailable:
+def not_tried(failed: StrandlineError) -> StrandlineError:
     """Of appends after a commit that failed: they were not handed to the log."""
-    return Unavailable(
-        f"not tried, because a commit before it failed: {failed.message}", code=failed.code, hint="call again"
+    hint = "call again" if failed.retryable else failed.hint
+    return type(failed)(
+        f"not tried, because a commit before it failed: {failed.message}", code=failed.code, hint=hint, applied="no"
     )
 
 
