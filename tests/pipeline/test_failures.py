@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
+import pytest
+
 from strandline.errors import LeaseLost, SeqNrConflict, Unavailable
 from strandline.pipeline.failures import TaskFailed, from_text, to_text
+from strandline.pipeline.replicate import Replicator
 
 
 def test_an_error_of_ours_comes_back_as_it_was() -> None:
@@ -23,3 +28,14 @@ def test_another_error_says_its_class() -> None:
     back = from_text(to_text(ZeroDivisionError("by zero")))
     assert isinstance(back, TaskFailed)
     assert "ZeroDivisionError: by zero" in str(back)
+
+
+@pytest.mark.req("RR3")
+def test_a_lease_that_was_lost_between_two_queries_ends_the_pipeline() -> None:
+    """The keeper may find it while the driver waits before it starts the query again."""
+    replicator = object.__new__(Replicator)
+    replicator._ending = threading.Event()
+    replicator.fatal = LeaseLost("another pipeline carries", hint="end this one")
+    replicator._ending.set()
+    with pytest.raises(LeaseLost):
+        replicator._query(None, broken=1)

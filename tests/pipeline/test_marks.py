@@ -21,7 +21,7 @@ from strandline.log.api import Answered, Draft, Recorded
 from strandline.pipeline import log_source, marks
 from strandline.pipeline.held import Held
 from strandline.pipeline.log_source import LogReader
-from strandline.pipeline.marks import Marker, ShownEvent, behind, look, write
+from strandline.pipeline.marks import LogSeen, Marker, behind, look, write
 from strandline.record import is_mark
 from strandline.rows import Pointer
 from strandline.settings import Settings
@@ -273,7 +273,7 @@ def test_marks_are_no_movement() -> None:
 def test_nothing_recorded_nothing_marked() -> None:
     assert behind([Pointer(0), Pointer(1)]) == {}
     log = MemoryLog(partitions=2)
-    assert Marker(log, IDLE_S).look([Pointer(0), Pointer(1)]) == (ShownEvent([-1, -1], [0, 0], 0), [])
+    assert Marker(log, IDLE_S).look([Pointer(0), Pointer(1)]) == (LogSeen([-1, -1], [0, 0], 0), [])
 
 
 @pytest.mark.req("J92")
@@ -300,7 +300,7 @@ def test_those_that_are_half_way_there_get_theirs_with_the_first() -> None:
 
     def due(now: float, newest: list[int]) -> list[int]:
         pointers = [Pointer(partition, offset) for partition, offset in enumerate(newest)]
-        return list(marker.due(pointers, ShownEvent(newest, [500, 500, 500], 900), now))
+        return list(marker.due(pointers, LogSeen(newest, [500, 500, 500], 900), now))
 
     assert due(10.0, [3, 3, 3]) == []
     marker._newest.clear()  # only stillness is looked at
@@ -316,7 +316,7 @@ def test_stillness_and_being_behind_are_counted_from_when_they_began() -> None:
 
     def due(now: float, newest: list[int], reached: list[int], moved: int, carried: list[int]) -> list[int]:
         pointers = [Pointer(partition, offset) for partition, offset in enumerate(carried)]
-        return list(marker.due(pointers, ShownEvent(newest, reached, moved), now))
+        return list(marker.due(pointers, LogSeen(newest, reached, moved), now))
 
     assert due(10.0, [3, 4], [500, 900], 900, [3, 4]) == []
     assert marker.next_at == 11.0

@@ -56,7 +56,7 @@ def _drafts(wanted: dict[int, int]) -> list[Draft]:
     return drafts
 
 
-class ShownEvent(NamedTuple):
+class LogSeen(NamedTuple):
     """A log as it was seen, beside the pointers: by partition its newest offset and the timestamp that it has reached,
     and the timestamp of the newest action anywhere that was no Mark."""
 
@@ -65,16 +65,16 @@ class ShownEvent(NamedTuple):
     moved: int
 
 
-def look(log: Log, pointers: Sequence[Pointer]) -> ShownEvent:
+def look(log: Log, pointers: Sequence[Pointer]) -> LogSeen:
     if not log.exact:
-        return ShownEvent(log.newest(), [pointer.timestamp for pointer in pointers], max(p.moved for p in pointers))
+        return LogSeen(log.newest(), [pointer.timestamp for pointer in pointers], max(p.moved for p in pointers))
     ends = cast(ExactLog, log).ends()
     # What the newest record of a partition is does not show, but once it is carried; until then it counts.
     moved = [
         end.timestamp if end.offset > pointer.offset else pointer.moved
         for end, pointer in zip(ends, pointers, strict=True)
     ]
-    return ShownEvent([end.offset for end in ends], [end.timestamp for end in ends], max(moved))
+    return LogSeen([end.offset for end in ends], [end.timestamp for end in ends], max(moved))
 
 
 class Marker:
@@ -89,7 +89,7 @@ class Marker:
         self.next_at = NEVER
         """When the next Mark is due, if nothing moves until then."""
 
-    def look(self, pointers: Sequence[Pointer]) -> tuple[ShownEvent, list[int]]:
+    def look(self, pointers: Sequence[Pointer]) -> tuple[LogSeen, list[int]]:
         """The log with the Marks that were due, and the partitions of which there is nothing else to carry."""
         seen = look(self._log, pointers)
         now = monotonic()
@@ -102,7 +102,7 @@ class Marker:
         self._remember(seen, now)
         return seen, alone
 
-    def due(self, pointers: Sequence[Pointer], seen: ShownEvent, now: float) -> dict[int, int]:
+    def due(self, pointers: Sequence[Pointer], seen: LogSeen, now: float) -> dict[int, int]:
         """Partitions that get a Mark now, and the timestamp that it must have."""
         self._remember(seen, now)
         wanted: dict[int, int] = {}
@@ -125,7 +125,7 @@ class Marker:
                     soon[partition] = seen.moved
         return wanted | soon if wanted else wanted
 
-    def _remember(self, seen: ShownEvent, now: float) -> None:
+    def _remember(self, seen: LogSeen, now: float) -> None:
         for partition, offset in enumerate(seen.newest):
             if self._still.get(partition, (None, now))[0] != offset:
                 self._still[partition] = offset, now

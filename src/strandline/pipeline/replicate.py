@@ -257,6 +257,8 @@ class Replicator:
     def _query(self, ends: list[int] | None, broken: int) -> int:
         """Run a query until it ends, or is to end; how many in a row have broken by now."""
         self._ending.clear()
+        if self.fatal is not None:  # found while the last one was waited for
+            raise self.fatal
         self._broken_by: Exception | None = None
         before = self.batches
         try:
