@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.repeats import examples
 
 import strandline.carry.columns
-from strandline.carry.columns import NOTHING, _said, plain_of
+from strandline.carry.columns import NOTHING, _plain_headers, plain_of
 from strandline.carry.range import Range, decode, prepare
 from strandline.errors import Corrupt
 from strandline.record import VALUE_BYTES_MAX, Content, Record, content_digest, derived, encode_header, encode_value
@@ -242,8 +242,8 @@ def test_no_byte_of_a_value_may_change(at: int) -> None:
 
 
 def test_what_headers_say_is_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.carry.columns.SAID_MAX", 2)
-    said = _said(1)
+    monkeypatch.setattr("strandline.carry.columns.REMEMBERED_MAX", 2)
+    said = _plain_headers(1)
     said.clear()
     made = [record(*append(f"order|{n}", type_="x" * (n % 2 * 2_000)), offset=n) for n in range(1, 30)]
     for _ in range(2):

@@ -294,7 +294,7 @@ def test_the_clock_is_still_the_servers(log: PostgresLog, trips: list[int], monk
         patched.setattr(time, "time", lambda: 0.0)
         (alone,) = log.append([mark_in(0)])
     assert trips == [3, 2, 1]
-    log._recent._ahead_us += HOUR_US  # the server's clock was set back, or this machine slept
+    log._last_commits._ahead_us += HOUR_US  # the server's clock was set back, or this machine slept
     (asked,) = log.append([mark_in(0)])
     now = time.time_ns() // 1000
     for answer in (alone, asked):

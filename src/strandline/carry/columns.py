@@ -66,7 +66,7 @@ _NO_HEADER: Final = b"".join((HEADER_START, b"0" * 8, _COMMA, _NO_END))
 _NO_VALUE: Final = _ONE + bytes(4)
 _offset_of, _value_of = itemgetter(1), itemgetter(5)
 _hashed = partial(blake2b, digest_size=16)
-SAID_MAX, REMEMBERED_BYTES_MAX = 32768, 1024
+REMEMBERED_MAX, REMEMBERED_BYTES_MAX = 32768, 1024
 """What so many headers say is remembered, if it is no longer than that; then it starts anew."""
 AT_ONCE: Final = 1000
 """So many records are looked at together: few enough to stay in the processor's cache from column to column."""
@@ -168,7 +168,7 @@ def _checked(
     ids = struct.unpack_from("16s" * count, numbers, 4 * count)
     digests = struct.unpack_from("16s" * count, numbers, 20 * count)
     said_keys, said_partitions, events, hashed = zip(
-        *map(_said(partitions).__getitem__, map(_text, headers)), strict=True
+        *map(_plain_headers(partitions).__getitem__, map(_text, headers)), strict=True
     )
     lengths = struct.unpack(f"<{count}I", b"".join(map(_length, values)))
     sizes = tuple(map(len, values))
@@ -198,7 +198,7 @@ class _PlainHeaders(dict[bytes, tuple[str | None, int, EventHeader, bytes]]):
     def __missing__(self, text: bytes) -> tuple[str | None, int, EventHeader, bytes]:
         found = self._found(text)
         if len(text) <= REMEMBERED_BYTES_MAX:
-            if len(self) >= SAID_MAX:
+            if len(self) >= REMEMBERED_MAX:
                 self.clear()
             self[text] = found
         return found
@@ -213,7 +213,7 @@ class _PlainHeaders(dict[bytes, tuple[str | None, int, EventHeader, bytes]]):
         return None, -1, ("", ()), b""
 
 
-_said = lru_cache(maxsize=8)(_PlainHeaders)
+_plain_headers = lru_cache(maxsize=8)(_PlainHeaders)
 
 
 # ---------------------------------------------------------------- rows

@@ -5,12 +5,12 @@ brings the heads of its keys and the server's clock; the second records what the
 and timestamps are given while the rows are held, until the commit: the order of offsets is the order of commits, and a
 reader misses no late one. Offsets of a partition run from 0 without holes; refused and duplicate appends take none.
 
-Who writes its partitions alone needs one round trip (`recent.py`): what it knows from its last appends still holds, a
-key of which it knows nothing is new, and the one statement that records and commits makes sure of it. Any number of
-processes may write all the same.
+Who writes its partitions alone needs one round trip (`last_commit.py`): what it knows from its last appends still
+holds, a key of which it knows nothing is new, and the one statement that records and commits makes sure of it. Any
+number of processes may write all the same.
 
-Waiting looks at the newest offsets. A bell (`postgres.bell`) wakes it; it is rung after a commit and not by it, so that
-commits need not wait in one queue.
+Waiting looks at the newest offsets. A bell (`notifications.py`) wakes it; it is rung after a commit and not by it, so
+that commits need not wait in one queue.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class PostgresLog:
         )  # fmt: skip
         self._clock = clock
         self._arrivals = Arrivals()
-        self._recent = LastCommits()
+        self._last_commits = LastCommits()
         try:
             fixed = self._database.fixed
             self.log_id = fixed["log_id"]
@@ -106,9 +106,9 @@ class PostgresLog:
     def _append(self, drafts: Sequence[Draft]) -> list[Recorded]:
         digests = {key: key_digest(key) for draft in drafts if (key := draft.action.key) is not None}
         partitions = sorted({draft.partition for draft in drafts})
-        lefts = self._recent.take(partitions)
+        lefts = self._last_commits.take(partitions)
         known = _known(drafts, lefts)
-        if len(lefts) == len(partitions) and (len(known) == len(digests) or self._recent.may_guess()):
+        if len(lefts) == len(partitions) and (len(known) == len(digests) or self._last_commits.may_guess()):
             answers = self._append_at_once(drafts, digests, known, lefts)
             if answers is not None:
                 return answers
@@ -147,7 +147,7 @@ class PostgresLog:
         """
         starts = {partition: left.end for partition, left in lefts.items()}
         ends = dict(starts)
-        now = self._recent.now_us()
+        now = self._last_commits.now_us()
         clock = self._clock or (lambda: now)
         answers, records, changed = fold_drafts(drafts, known.get, ends, clock, self.rules)
         if not records:
@@ -163,16 +163,16 @@ class PostgresLog:
         except Unavailable as error:
             if error.facts.get("sqlstate") != READ_ONLY:
                 raise
-            self._recent.met_others(lefts)
+            self._last_commits.met_others(lefts)
             return None
         if not told.ntuples:
             if new:  # who asks for their states also sees whether the partitions moved
-                self._recent.guessed_wrong()
+                self._last_commits.guessed_wrong()
             else:
-                self._recent.met_others(lefts)
+                self._last_commits.met_others(lefts)
                 lefts.clear()
             return None
-        self._recent.told(_int(told.get_value(0, 0)))
+        self._last_commits.told(_int(told.get_value(0, 0)))
         self._leave(drafts, {**dict.fromkeys(digests), **known, **changed}, lefts, starts, ends)
         self._announce()
         return answers
@@ -191,7 +191,7 @@ class PostgresLog:
             if draft.action.key is not None:
                 of[draft.partition][draft.action.key] = states[draft.action.key]
         for partition, found in of.items():
-            self._recent.leave(partition, lefts.get(partition), starts[partition], ends[partition], found)
+            self._last_commits.leave(partition, lefts.get(partition), starts[partition], ends[partition], found)
 
     def _announce(self) -> None:
         """Something was committed."""
@@ -215,7 +215,7 @@ class PostgresLog:
         for row in range(heads.ntuples):
             if heads.get_value(row, 0) is None:
                 now = int(heads.get_value(row, 1) or 0)
-                self._recent.told(now)
+                self._last_commits.told(now)
                 return ends, now
         raise Corrupt(f"{self._database.where}: the server told no time", code="fold", hint="report this as a bug")
 

@@ -1,7 +1,8 @@
 """A few connections to one database, opened when they are needed and kept while they are good.
 
-No settings and no locks outlast a transaction, and statements are prepared only where no pooler is seen (`exchange`).
-So any statement may come over any of them, and a pooler in transaction mode may stand between them and the server.
+No settings and no locks outlast a transaction, and statements are prepared only where no pooler is seen
+(`round_trips`). So any statement may come over any of them, and a pooler in transaction mode may stand between them
+and the server.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Whoever writes a partition's rows holds its pointer's row until the commit, and proves its fence there. Events come as
 arrays of columns: nothing stands at their places, but for a conflict, which is then looked into. COPY would take the
-same time, and who is stopped in it keeps its locks (`postgres.exchange`). Every read is one statement, and so of one
+same time, and who is stopped in it keeps its locks (`round_trips`). Every read is one statement, and so of one
 moment.
 """
 

@@ -140,7 +140,7 @@ def _at(path: Path) -> Iterator[None]:
             yield
     except apsw.Error as error:
         raise _opened_badly(error, path) from error
-    except PermissionError as error:
+    except (PermissionError, FileNotFoundError) as error:
         raise unusable(error.filename or path, error.strerror) from error
 
 
@@ -172,10 +172,10 @@ class Database:
         self._passive_pages = settings.wal_bytes_max // PASSIVE_SHARE // page_bytes
         self._waiting_pages = settings.wal_bytes_max // WAITING_SHARE // page_bytes
         self._version = -1
-        self._inode = OPEN_FILES.add(path, self)
-        self._place = _Place(str(path), *self._inode)
         wal = os.path.realpath(path) + "-wal"  # beside the file itself, whatever link it was opened through
         self._wal_place = _Place(wal, *files.inode_of(wal))
+        self._inode = OPEN_FILES.add(path, self)
+        self._place = _Place(str(path), *self._inode)
 
     # ------------------------------------------------------------ writing
 
