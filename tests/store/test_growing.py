@@ -31,7 +31,10 @@ TABLES = {
     ("strandline.log", "sql/postgres/schema"): "log_partition log_action log_head",
     ("strandline.store", "sql/schema"): "journal metajournal pointer ended quarantine snapshot lease",
     ("strandline.store", "sql/postgres/schema"): "journal metajournal pointer ended quarantine snapshot lease",
-    ("strandline.store", "cql/schema"): "journal slice_view metajournal pointer ended quarantine snapshot lease",
+    (
+        "strandline.backends.cassandra",
+        "cql/schema",
+    ): "journal slice_view metajournal pointer ended quarantine snapshot lease",
 }
 ADD = {
     "sql/schema": "ALTER TABLE {table} ADD COLUMN grown TEXT;",
@@ -72,7 +75,7 @@ HEADS = {
 def grown_steps(package: str, folder: str, *, additive: bool) -> tuple[Step, ...]:
     """The steps of a later program: it adds to everything that is there, and changes data."""
     columns = "\n".join(ADD[folder].format(table=table) for table in TABLES[package, folder].split())
-    heads = HEADS[folder] if package == "strandline.store" else ""
+    heads = "" if package == "strandline.log" else HEADS[folder]
     known = steps_in(package, folder)
     more = MORE[folder].replace("{prefix}", "log_" if package == "strandline.log" else "")
     return (*known, Step("800_columns", columns + heads, additive), Step("801_table", more, additive))
