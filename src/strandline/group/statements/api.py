@@ -1,0 +1,250 @@
+"""What is known of a statement before it runs: pure, and without a connection.
+
+    parse(text, dialect)              -> Statement   what it is: verb, tables, parameters; what is wrong with it
+    plan(statement, tables, ...)      -> Plan        with the schema: rows it touches, before-image, undo, or why not
+    held(plan, values)                -> places      with the values given at creation: what other groups must wait for
+
+The text of a user is never written anew: parts of it, cut between tokens, are put together with ours. A library that
+knows SQL only says what the parts are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+Dialect = Literal["sqlite", "postgres", "cassandra"]
+Kind = Literal["query", "insert", "update", "delete", "any"]
+Undo = Literal["none", "insert", "update", "delete"]
+"""How a statement is undone: a query needs nothing; the others by what they do to rows."""
+
+TEXT_BYTES_MAX: Final = 64 * 1024
+
+
+class Problem(NamedTuple):
+    """Something wrong with a statement. `code` is one of `InvalidGroup`'s or `NotInvertible`'s."""
+
+    code: str
+    text: str
+    position: int = 0
+    """Characters before the place in the statement's text."""
+
+
+class Parameter(NamedTuple):
+    """`:name`, `:recipe.result`, `:step.recipe.result`, `:row.column`."""
+
+    name: str
+    """Without its colon."""
+    position: int
+    many: Literal["", "in", "not in"] = ""
+    """Where a list is wanted: the part stands for `IN :name` or `NOT IN :name` as a whole."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return tuple(self.name.split("."))
+
+
+class Template(NamedTuple):
+    """Text with parameters at their places."""
+
+    parts: tuple[str | Parameter, ...]
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Parameter))
+
+    def shown(self) -> str:
+        """As a person wrote it."""
+        return "".join(part if isinstance(part, str) else _shown(part) for part in self.parts)
+
+
+def _shown(parameter: Parameter) -> str:
+    return f"{parameter.many.upper()} :{parameter.name}" if parameter.many else f":{parameter.name}"
+
+
+# ---------------------------------------------------------------- a table, as its target describes it
+
+
+class Column(NamedTuple):
+    name: str
+    type: str
+    """In the target's own words."""
+    generated: bool = False
+    """Computed by the target: never written back."""
+    identity: bool = False
+    """Given by the target unless overridden."""
+    role: Literal["", "partition", "clustering", "static"] = ""
+    """Cassandra's."""
+    collation: str = ""
+    """One under which unlike texts may be equal; "" if there is none such."""
+
+
+class ForeignKey(NamedTuple):
+    """From the columns of a child to those of its parent."""
+
+    child: str
+    columns: tuple[str, ...]
+    parent: str
+    parent_columns: tuple[str, ...]
+    carries_on: tuple[Literal["delete", "update"], ...] = ()
+    """Which of a parent's changes it carries on into the child: CASCADE, SET NULL, SET DEFAULT."""
+
+
+class Table(NamedTuple):
+    """What the plan of a statement rests on. If it is another one later, the plan does not hold (`schema_changed`)."""
+
+    name: str
+    """As the target spells it, with its schema where it has schemas."""
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    """Of the primary key, in its order; Cassandra: partition, then clustering columns."""
+    what: Literal["table", "view", "counter", "ours"] = "table"
+    unique: tuple[tuple[str, ...], ...] = ()
+    """Columns of each other unique index; () for one on expressions."""
+    foreign: tuple[ForeignKey, ...] = ()
+    """To its parents."""
+    children: tuple[ForeignKey, ...] = ()
+    triggers: tuple[str, ...] = ()
+    """Of triggers, and of rules."""
+    gc_grace_s: int = 0
+    """Cassandra's: how long it remembers what was deleted."""
+
+    def column(self, name: str) -> Column | None:
+        return next((column for column in self.columns if column.name == name), None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def partition(self) -> tuple[str, ...]:
+        """Cassandra's partition key."""
+        return tuple(column.name for column in self.columns if column.role == "partition")
+
+    def to_json(self) -> dict[str, Any]:
+        made = self._asdict()
+        made["columns"] = [column._asdict() for column in self.columns]
+        made["foreign"] = [key._asdict() for key in self.foreign]
+        made["children"] = [key._asdict() for key in self.children]
+        return made
+
+    @classmethod
+    def from_json(cls, made: Mapping[str, Any]) -> Table:
+        return cls(
+            **{
+                **made,
+                "columns": tuple(Column(**column) for column in made["columns"]),
+                "key": tuple(made["key"]),
+                "unique": tuple(map(tuple, made["unique"])),
+                "foreign": tuple(map(_foreign_key, made["foreign"])),
+                "children": tuple(map(_foreign_key, made["children"])),
+                "triggers": tuple(made["triggers"]),
+            }
+        )
+
+
+def _foreign_key(made: Mapping[str, Any]) -> ForeignKey:
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in made.items()}
+    return ForeignKey(**fields)
+
+
+# ---------------------------------------------------------------- a statement
+
+
+class Given(NamedTuple):
+    """What a condition or a row binds a column to."""
+
+    column: str
+    value: Any = None
+    """Of a literal."""
+    parameter: str = ""
+    """Or the name of a parameter."""
+
+
+class Statement(NamedTuple):
+    """What a text is, whatever the tables in it are. With `problems` of code `statement` nothing else is known."""
+
+    text: str
+    dialect: Dialect
+    kind: Kind
+    template: Template
+    problems: tuple[Problem, ...] = ()
+    """That refuse it: several statements, no statement, what the grammar does not know, a slip."""
+    obstacles: tuple[Problem, ...] = ()
+    """Why it cannot be undone by rewriting, as far as the text alone tells."""
+    writes: str = ""
+    """The table that it changes, as the text names it: `schema.table` or `table`, folded to lower case if unquoted."""
+    reads: tuple[str, ...] = ()
+    """All other tables that it names."""
+    understood: bool = True
+    """False: what it reads and writes is not known (DDL, another verb): all of the target, unless `touches` says."""
+    alias: str = ""
+    """The name of a row in expressions beside its table's: that of the first table's alias."""
+    columns: tuple[str, ...] | None = None
+    """Names of the columns that it returns, where the text tells them all."""
+    shape: Any = None
+    """What the parser of its dialect needs for a plan."""
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        return self.template.parameters
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """All whose schema a plan needs."""
+        return ((self.writes,) if self.writes else ()) + self.reads
+
+
+# ---------------------------------------------------------------- the plan of a statement
+
+
+class RowSet(NamedTuple):
+    """Rows that a statement may touch: those with this key, a table, or (`table` None) all of the target."""
+
+    table: str | None
+    key: tuple[Given, ...] | None = None
+    """Of the columns of the key, in its order; Cassandra: of the partition key. None: all rows."""
+    writes: bool = False
+    types: tuple[str, ...] = ()
+
+
+class Held(NamedTuple):
+    """A place that a group holds: () for all of the target, (table,), (table, key…). Those within it are in its way."""
+
+    place: tuple[Any, ...]
+    writes: bool
+
+    def meets(self, other: Held) -> bool:
+        """Whether they may be the same rows, and one of both writes."""
+        shorter = min(len(self.place), len(other.place))
+        return (self.writes or other.writes) and self.place[:shorter] == other.place[:shorter]
+
+
+class Plan(NamedTuple):
+    """How a statement runs on its target, and back. Made once, when its group is submitted; data only."""
+
+    statement: Statement
+    table: Table | None = None
+    """The one that it changes."""
+    undo: Undo = "none"
+    columns: tuple[str, ...] = ()
+    """Of the image: the key, then all that the statement can change."""
+    before: Template | None = None
+    """The query of the before-image; None where there can be none (a plain INSERT), or nothing is undone."""
+    changed: tuple[str, ...] = ()
+    """Columns that are compared and restored; the others survive."""
+    rows: tuple[RowSet, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    """That refuse the statement in any case: unknown tables or columns, `table_unsafe`."""
+    obstacles: tuple[Problem, ...] = ()
+    """Why it cannot be undone by rewriting: `not_invertible`, unless an undo is given or it is irreversible."""
+    not_restored: tuple[str, ...] = ()
+    """For `explain`."""
+    undo_text: str = ""
+    """For `explain`: the statement that puts a row back."""
+    own_row_triggers: bool = False
+    """The image after the change is read by key: triggers may have changed more of the row than the statement."""
+
+    @property
+    def invertible(self) -> bool:
+        return not self.obstacles

@@ -1,0 +1,252 @@
+"""What a group's processor asks of a target: a database of the user's, on which steps run and are undone.
+
+There are two kinds. On an SQL target (`SqlTarget`) a step is one commit: fence, before-image, change, after-image and
+*barrier row* together, so that nothing has to be in the log before, and running a step again is how its outcome is
+learnt. A target without transactions (`CellTarget`: Cassandra) has write timestamps instead: image, intent and result
+are in the group's history, each before what comes next.
+
+Whoever is called raises `Unavailable` if the target did not answer: `applied` is "no" if nothing was sent or it was
+refused, "unknown" if nobody knows. What the database itself says of a statement is a result (`Failed`), no exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+from strandline.group.statements.api import Dialect, Plan, Table
+
+OnConflict = Literal["fail", "keep_current", "overwrite"]
+
+
+class Rows(NamedTuple):
+    """What a statement returned. Names are lower case unless quoted, `COUNT(*)` is `count`, booleans are booleans."""
+
+    columns: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    """In the target's own words; "" where it does not tell."""
+    rows: tuple[tuple[Any, ...], ...] = ()
+    keys: tuple[str, ...] = ()
+    """Those of the columns that are the table's key."""
+
+
+class Image(NamedTuple):
+    """Rows before or after a change, as the target encodes them: plain JSON, equal only if the values are identical."""
+
+    columns: tuple[str, ...] = ()
+    """The key first."""
+    keys: int = 0
+    """How many columns are the key."""
+    rows: tuple[tuple[Any, ...], ...] = ()
+
+    def by_key(self) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+        """The rest of each row by its key."""
+        return {tuple(map(_hashable, row[: self.keys])): row for row in self.rows}
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value.items()) if isinstance(value, dict) else value
+
+
+class StepId(NamedTuple):
+    """Whose barrier row. Another life of a group's id, or another definition, has other rows."""
+
+    group: str
+    life: int
+    definition: str
+    """The hash."""
+    step: str
+
+
+class Limits(NamedTuple):
+    timeout_s: float = 30.0
+    rows_max: int = 10_000
+    image_bytes_max: int = 64 * 2**20
+
+
+class Owner(NamedTuple):
+    """Who uses a target: the row of its table `strandline_target`."""
+
+    identity: str
+    """The target's own, made with the row: what its rows are known by, whatever URL leads there."""
+    history_id: str
+    stream: str
+    fence: int
+
+
+class Work(NamedTuple):
+    """A step to be run."""
+
+    id: StepId
+    plan: Plan
+    values: Mapping[str, Any]
+    """By name of parameter."""
+    fence: int
+    undo: bool = True
+    """Whether images are wanted: not where an undo is given, or the step is irreversible."""
+    each: tuple[Mapping[str, Any], ...] | None = None
+    """`for_each`: the statement runs once with each of these values more, all or nothing."""
+    events: bytes = b""
+    """Of the history, that are not in the log yet; kept with the barrier row."""
+    limits: Limits = Limits()
+
+
+class Done(NamedTuple):
+    """The step is done."""
+
+    affected: int
+    """Rows that existed and matched (G39)."""
+    rows: Rows = Rows()
+    before: Image = Image()
+    after: Image = Image()
+    again: bool = False
+    """It was done before: this is what the barrier row says. The database did not change."""
+    events: bytes = b""
+    """Those of the barrier row."""
+
+
+class Failed(NamedTuple):
+    """The step changed nothing, and why: one of the reasons of G5."""
+
+    reason: Literal[
+        "binding", "statement", "not_applied", "too_large", "foreign_write", "clock_ahead", "schema_changed"
+    ]
+    detail: str
+    retry: bool = False
+    """The same may succeed in a moment: a deadlock, a time-out."""
+
+
+class Conflict(NamedTuple):
+    """A row that is neither as before the step nor as after it."""
+
+    key: tuple[Any, ...]
+    before: tuple[Any, ...] | None
+    after: tuple[Any, ...] | None
+    current: tuple[Any, ...] | None
+
+
+class Undone(NamedTuple):
+    """The step is undone, or was; or (`ran` false) never ran, and never will."""
+
+    ran: bool = True
+    restored: int = 0
+    kept: tuple[Conflict, ...] = ()
+    """Rows of others that were left as they are (`keep_current`)."""
+
+
+class NotUndone(NamedTuple):
+    """Nothing was put back."""
+
+    detail: str
+    conflicts: tuple[Conflict, ...] = ()
+    retry: bool = False
+
+
+class Barrier(NamedTuple):
+    """A barrier row, for who resumes."""
+
+    id: StepId
+    op: Literal["do", "undo"]
+    void: bool
+    done: Done | None
+    """Of a `do` row that is not void."""
+    fence: int
+
+
+@runtime_checkable
+class Target(Protocol):
+    """A database of the user's, open. Safe to share between threads."""
+
+    dialect: Dialect
+    name: str
+    """Where it is, as it may be printed."""
+
+    def tables(self, names: Sequence[str]) -> Mapping[str, Table]:
+        """The schema of these tables, by the name asked for; those that are not there are left out."""
+
+    def query(self, plan: Plan, values: Mapping[str, Any], limits: Limits) -> Rows | Failed:
+        """The rows of a statement that changes nothing, of one moment. More than `rows_max`: `too_large`."""
+
+    def own(self, history_id: str, stream: str, *, shared: bool) -> Owner:
+        """Make this target ours, or find that it is: its row, and the tables that hold it.
+
+        `InvalidGroup.target_taken` where it is another's and not `shared`, with the statement by which an operator
+        changes that; `SchemaMismatch.barrier` where the tables are not there and this user may not create them.
+        """
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class SqlTarget(Target, Protocol):
+    """SQLite, PostgreSQL. Every call is one commit, or changes nothing."""
+
+    def raise_fence(self, owner: Owner, fence: int) -> None:
+        """From here on nothing commits with a lower fence. `LeaseLost` if there is a higher one already."""
+
+    def run(self, owner: Owner, work: Work) -> Done | Failed:
+        """Run a step, and leave its barrier row (`do`), with images and `events`.
+
+        Where the row is there already, its outcome (`again`), and nothing is done: so an outcome that was lost is
+        found. `LeaseLost` if the fence is not `work.fence`, or the row is void or undone. A statement that somebody
+        else sends between before-image and change waits, or makes this one start over.
+        """
+
+    def void(self, owner: Owner, step: StepId, fence: int, events: bytes = b"") -> bool:
+        """Make sure that a step which has not run never does. False: it ran, and is to be undone."""
+
+    def undo(
+        self, owner: Owner, work: Work, on_conflict: OnConflict, *, force: bool = False, accept: bool = False
+    ) -> Undone | NotUndone:
+        """Undo a step by its images and leave its barrier row (`undo`); once, however often it is called.
+
+        Of each row, locked: as before the step, nothing is done; as after it, it is restored; else `on_conflict`
+        decides. `force` writes the before-image over whatever is there, `accept` leaves all as it is.
+        """
+
+    def barriers(self, owner: Owner, groups: Sequence[tuple[str, int]]) -> list[Barrier]:
+        """All barrier rows of these groups (id, life)."""
+
+    def forget(self, owner: Owner, groups: Sequence[tuple[str, int]]) -> int:
+        """Remove the barrier rows of groups that ended long enough ago; how many."""
+
+
+class Cells(NamedTuple):
+    """The before-image of a write, with what a cell has beside its value."""
+
+    image: Image
+    times: tuple[tuple[int | None, ...], ...] = ()
+    """Of each cell of the image: its write time (µs)."""
+    ttls: tuple[tuple[int | None, ...], ...] = ()
+    """The seconds that were left of its life when it was read."""
+    read_at: int = 0
+    """When that was, by this process's clock (µs)."""
+    applies: bool = True
+    """Whether the statement's IF holds on it."""
+
+
+class Wrote(NamedTuple):
+    """A write that was sent, as the history has it."""
+
+    work: Work
+    cells: Cells
+    timestamp: int
+
+
+@runtime_checkable
+class CellTarget(Target, Protocol):
+    """Cassandra, and what is like it: no transactions, the last write of a cell wins. Every write may be repeated."""
+
+    def image(self, work: Work) -> Cells | Failed:
+        """What the step is about to change."""
+
+    def write(self, work: Work, cells: Cells, timestamp: int) -> Failed | None:
+        """Send the step's statement with this timestamp."""
+
+    def read_back(self, wrote: Wrote) -> Image | Failed:
+        """The rows after the write, by key: `foreign_write`, `not_applied` if they are not what was written."""
+
+    def undo(
+        self, writes: Sequence[Wrote], on_conflict: OnConflict, *, now: int, force: bool = False
+    ) -> Undone | NotUndone:
+        """Restore each cell that these writes of one group changed, once: its first image, one above the last."""
