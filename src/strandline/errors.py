@@ -2,6 +2,11 @@
 
     StrandlineError                 exit  retry   meaning
     ├── InvalidInput                2     no      the caller's mistake; nothing was written
+    │   ├── InvalidGroup                          a group's definition is wrong; `problems` has all of it
+    │   │   ├── CycleFound                        its steps wait for each other
+    │   │   └── NotInvertible                     a statement of it cannot be undone
+    │   ├── InvalidExpression                     an expression cannot be read or evaluated
+    │   └── GroupIdTaken                          another group has this id
     ├── NotFound                    3     no      what was named is not there
     ├── Conflict                    4     again   read again, then decide
     │   ├── SeqNrConflict                         somebody else appended first
@@ -104,8 +109,47 @@ class InvalidInput(StrandlineError):
         seq_nr_range empty_range slice_range limit_range trim_range snapshot_seq_nr how archive_path
         time_without_zone time_range time_format time_ahead offset_foreign offset_format offset_ambiguous
         setting url_scheme url_parameter url_incomplete url_port secret_in_argv option schema
+        wait_in_handler step_state
         """.split()
     )
+
+
+class InvalidGroup(InvalidInput):
+    """The definition of a group is wrong."""
+
+    codes = frozenset(
+        """
+        name name_taken unknown_step unknown_handler unknown_target steps recipe rollback_step irreversible setting
+        value parameter_missing parameter_type statement_kind statement_count statement_too_long statement_and_in_set
+        target_taken table_unsafe
+        """.split()
+    )
+
+
+class CycleFound(InvalidGroup):
+    """Steps of a group wait for each other."""
+
+    codes = frozenset({"cycle"})
+
+
+class NotInvertible(InvalidGroup):
+    """A statement of a group cannot be undone."""
+
+    codes = frozenset({"not_invertible"})
+
+
+class InvalidExpression(InvalidInput):
+    """An expression cannot be read or evaluated."""
+
+    codes = frozenset(
+        "expression_syntax expression_name expression_value expression_not_allowed expression_limit".split()
+    )
+
+
+class GroupIdTaken(InvalidInput):
+    """Another group has this id."""
+
+    codes = frozenset({"definition"})
 
 
 class NotFound(StrandlineError):
@@ -113,7 +157,7 @@ class NotFound(StrandlineError):
 
     http_status, exit_code = 404, 3
     http_status_by_code: ClassVar[Mapping[str, int]] = {"trimmed": 410}
-    codes = frozenset({"event", "quarantine", "trimmed"})
+    codes = frozenset({"event", "quarantine", "group", "message", "trimmed"})
 
 
 class Conflict(StrandlineError):

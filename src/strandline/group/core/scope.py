@@ -1,0 +1,38 @@
+"""What an expression can see: the rows that a statement returned, and the values that are bound to its step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+EMPTY: Final[Mapping[str, Any]] = {}
+
+
+class Scope:
+    """Rows by column, and bound data by name: `values` are those of the step, `data` is recipe → result → value."""
+
+    __slots__ = ("applied", "columns", "data", "row", "rows", "tables")
+
+    def __init__(
+        self,
+        rows: Sequence[Mapping[str, Any]] = (),
+        *,
+        columns: Iterable[str] = (),
+        tables: Iterable[str] = (),
+        data: Mapping[str, Any] = EMPTY,
+        applied: bool | None = None,
+    ) -> None:
+        """`tables`: the names that the row may also be reached by. `data` has everything that `:x` may name."""
+        self.rows = rows
+        self.row: Mapping[str, Any] | None = rows[0] if len(rows) == 1 else None
+        self.columns = frozenset(columns) or (frozenset(rows[0]) if rows else frozenset())
+        self.tables = frozenset(spelled for table in tables for spelled in _spellings(table))
+        self.data = data
+        self.applied = applied
+
+
+def _spellings(table: str) -> tuple[str, ...]:
+    """A table's name with and without a final s, and both in lower case."""
+    bare = table.rpartition(".")[2]
+    other = bare[:-1] if bare.endswith("s") else bare + "s"
+    return bare, other, bare.lower(), other.lower()
