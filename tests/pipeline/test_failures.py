@@ -8,7 +8,7 @@ import pytest
 
 from strandline.errors import LeaseLost, SeqNrConflict, Unavailable
 from strandline.pipeline.failures import TaskFailed, from_text, to_text
-from strandline.pipeline.replicate import Replicator
+from strandline.pipeline.supervisor import Supervisor
 
 
 def test_an_error_of_ours_comes_back_as_it_was() -> None:
@@ -33,9 +33,9 @@ def test_another_error_says_its_class() -> None:
 @pytest.mark.req("RR3")
 def test_a_lease_that_was_lost_between_two_queries_ends_the_pipeline() -> None:
     """The keeper may find it while the driver waits before it starts the query again."""
-    replicator = object.__new__(Replicator)
-    replicator._ending = threading.Event()
-    replicator.fatal = LeaseLost("another pipeline carries", hint="end this one")
-    replicator._ending.set()
+    supervisor = object.__new__(Supervisor)
+    supervisor._ending = threading.Event()
+    supervisor.fatal = LeaseLost("another pipeline carries", hint="end this one")
+    supervisor._ending.set()
     with pytest.raises(LeaseLost):
-        replicator._query(None, broken=1)
+        supervisor._query(None, broken=1)

@@ -19,8 +19,9 @@ from strandline.pipeline.failures import TaskFailed, crossed, from_text
 from strandline.pipeline.held import Held
 from strandline.pipeline.log_source import ARROW_SCHEMA, SCHEMA, LogRange, LogRanges, LogReader, LogSource, tasks_of
 from strandline.pipeline.marks import Marker
+from strandline.pipeline.replicate import Replication
 from strandline.pipeline.target import Target
-from strandline.pipeline.task import RESULT_ARROW_SCHEMA, carry_ranges
+from strandline.pipeline.task import arrow_schema, do_ranges
 from strandline.rows import Pointer
 from strandline.testing import carry
 
@@ -60,7 +61,11 @@ def fill(s: Strandline, counts: dict[int, int]) -> None:
 def carried(target: Target, fence: int, *ranges: LogRange) -> list[dict[str, Any]]:
     """What a task says of these ranges."""
     batches = LogReader({"target": target.to_json(), "held": ""}).read(LogRanges(list(ranges)))
-    return [row for out in carry_ranges(target, fence, batches) for row in out.to_pylist()]
+    return [
+        row
+        for out in do_ranges(Replication.task, Replication.result, target, fence, batches)
+        for row in out.to_pylist()
+    ]
 
 
 def planned(r: LogReader, start: dict[str, Any], end: dict[str, Any]) -> dict[int, tuple[int, int]]:
@@ -209,7 +214,7 @@ def test_a_log_trimmed_past_a_pointer_is_its_partitions_failure(
     ranges = next_ranges(source())
     assert ranges == {4: (0, 5), 5: (0, 1)}
     lost, other = carried(target, lease.fence, *[LogRange(p, *ranges[p]) for p in (4, 5)])
-    assert (lost["partition"], lost["events"], lost["offset"]) == (4, 0, -1)
+    assert (lost["part"], lost["actions"], lost["events"]) == (4, 0, 0)
     error = from_text(lost["error"])
     assert isinstance(error, MissingEvent)
     assert error.name == "MissingEvent.log_trimmed"
@@ -253,8 +258,8 @@ def test_a_task_commits_whenever_it_holds_enough_bytes(s: Strandline, tmp_path: 
         (result,) = carried(target, lease.fence, LogRange(4, 0, 5))
     finally:
         target.drop()
-    assert (result["actions"], result["events"], result["offset"], result["error"]) == (5, 5, 4, None)
-    assert list(result) == RESULT_ARROW_SCHEMA.names
+    assert (result["actions"], result["events"], result["error"]) == (5, 5, None)
+    assert list(result) == arrow_schema(Replication.result).names
     assert s.store.pointers()[4].revision >= 3, "two actions reach a megabyte: three commits of their own"
     assert [event.payload[0] for event in s.journal.read(KEYS[4])] == [0, 1, 2, 3, 4]
 
@@ -284,7 +289,7 @@ def test_a_range_that_fails_stops_no_other_of_its_task(s: Strandline, target: Ta
     s.log.trim(4, to=2, pointer=2, keep_after=2**62)
     lease = s.store.take_lease("test")
     results = carried(target, lease.fence, LogRange(5, 0, 3), LogRange(4, 0, 5), LogRange(7, 0, 2))
-    assert [(result["partition"], result["events"], result["error"] is None) for result in results] == [
+    assert [(result["part"], result["events"], result["error"] is None) for result in results] == [
         (5, 3, True),
         (4, 0, False),
         (7, 2, True),

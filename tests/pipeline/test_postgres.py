@@ -13,7 +13,8 @@ from tests.log.postgres_logs import new_url
 import strandline
 import strandline.pipeline
 from strandline import Event, LeaseHeld
-from strandline.pipeline.replicate import BROKEN_QUERIES_MAX, run
+from strandline.pipeline.replicate import run
+from strandline.pipeline.supervisor import BROKEN_QUERIES_MAX
 from strandline.pipeline.target import Target
 from strandline.servers.postgres import PostgresServer
 

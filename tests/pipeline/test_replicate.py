@@ -23,7 +23,8 @@ from strandline.connect import Strandline
 from strandline.errors import LeaseHeld, MissingEvent, SchemaMismatch, StrandlineError, Unavailable, Unsupported
 from strandline.pipeline import purge_expired, quarantine
 from strandline.pipeline.progress import Progress
-from strandline.pipeline.replicate import Replicator, run
+from strandline.pipeline.replicate import run
+from strandline.pipeline.supervisor import Supervisor
 from strandline.testing import raw_append
 
 if TYPE_CHECKING:
@@ -407,7 +408,7 @@ def test_a_temporary_folder_that_is_full(
         return make(**named)
 
     monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
-    monkeypatch.setattr("strandline.pipeline.replicate.BACK_OFF_S", 0.01)
+    monkeypatch.setattr("strandline.pipeline.supervisor.BACK_OFF_S", 0.01)
     s.journal.append("order|1", [Event("Placed", 1)])
     if full == 2:
         assert run(url, once=True, spark=spark).events == 1
@@ -424,7 +425,7 @@ def test_a_query_that_spark_cannot_start(url: str, s: Strandline, spark: Any, mo
     monkeypatch.setattr(
         tempfile, "mkdtemp", lambda **named: "/dev/null/x" if named["prefix"] == "checkpoint-" else make(**named)
     )
-    monkeypatch.setattr("strandline.pipeline.replicate.BACK_OFF_S", 0.01)
+    monkeypatch.setattr("strandline.pipeline.supervisor.BACK_OFF_S", 0.01)
     s.journal.append("order|1", [Event("Placed", 1)])
     with pytest.raises(Unavailable) as caught:
         run(url, once=True, spark=spark)
@@ -439,13 +440,13 @@ def test_ctrl_c_is_raised_when_all_is_over(
 ) -> None:
     """In the middle of a call to the JVM it would leave half an answer behind."""
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # Spark has not taken it
-    start, started = Replicator._start, []
+    start, started = Supervisor._start, []
 
-    def _start(replicator: Replicator, *arguments: Any) -> Any:
-        started.append(start(replicator, *arguments))
+    def _start(supervisor: Supervisor, *arguments: Any) -> Any:
+        started.append(start(supervisor, *arguments))
         return started[-1]
 
-    monkeypatch.setattr(Replicator, "_start", _start)
+    monkeypatch.setattr(Supervisor, "_start", _start)
     s.journal.append(KEYS[0], [Event("Placed", 1)])
     with pytest.raises(KeyboardInterrupt):
         run(url, spark=spark, progress=lambda _: os.kill(os.getpid(), signal.SIGINT))

@@ -1,4 +1,4 @@
-"""What a Spark task does: carry its ranges, one after the other, and say what came of each.
+"""What a Spark task does: its ranges, one after the other, and say what came of each.
 
 A task never fails and never retries: an error is its result, and the driver decides.
 """
@@ -6,51 +6,59 @@ A task never fails and never retries: an error is its result, and the driver dec
 from __future__ import annotations
 
 import gc
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import astuple, dataclass, fields, replace
+from typing import Any, Final
 
 import pyarrow as pa
 
-from strandline.carry.range import carry_range
+from strandline.connect import Strandline
 from strandline.errors import StrandlineError
 from strandline.pipeline.failures import to_text
 from strandline.pipeline.target import Target
 
-RESULT_SCHEMA = "partition int, actions long, events long, offset long, timestamp long, seconds double, error string"
-RESULT_ARROW_SCHEMA = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("actions", pa.int64()),
-        ("events", pa.int64()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.int64()),
-        ("seconds", pa.float64()),
-        ("error", pa.string()),
-    ]
-)
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a range. A job adds fields of its own: numbers and texts, each with a default."""
 
-class Result(NamedTuple):
-    """What one task did."""
-
-    partition: int
-    actions: int = 0
-    events: int = 0
-    offset: int = -1
-    timestamp: int = 0
-    seconds: float = 0.0
+    part: int
     error: str | None = None
 
 
-def carry_ranges(target: Target, fence: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+Task = Callable[[Strandline, int, Mapping[str, Any]], Iterator[Result]]
+"""Does a range, given as a row of the source, under a fence. What it yields is what came of it so far."""
+
+_ARROW_TYPES: Final = {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "str | None": pa.string()}
+
+
+def arrow_schema(result: type[Result]) -> pa.Schema:
+    """A result's fields as columns."""
+    return pa.schema([(field.name, _ARROW_TYPES[str(field.type)]) for field in fields(result)])
+
+
+def do_ranges(
+    task: Task, result: type[Result], target: Target, fence: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """The function that Spark maps over the stream: one result per range. One that fails stops no other."""
+    schema = arrow_schema(result)
     for batch in batches:
         for row in batch.to_pylist():
             with _uncollected():
-                result = _carry_range(target, fence, **row)
-            yield _row(result)
+                done = _do(task, result(row[batch.schema.names[0]]), target, fence, row)
+            yield pa.RecordBatch.from_pylist([dict(zip(schema.names, astuple(done), strict=True))], schema=schema)
+
+
+def _do(task: Task, so_far: Result, target: Target, fence: int, row: Mapping[str, Any]) -> Result:
+    try:
+        for step in task(target.open(), fence, row):
+            so_far = step
+    except Exception as error:  # noqa: BLE001 - reported, not raised: the other parts do not wait
+        if not isinstance(error, StrandlineError) or error.retryable:
+            target.drop()
+        return replace(so_far, error=to_text(error))
+    return so_far
 
 
 @contextmanager
@@ -63,24 +71,3 @@ def _uncollected() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def _carry_range(target: Target, fence: int, partition: int, start: int, position: int) -> Result:
-    started = time.perf_counter()
-    actions = events = 0
-    offset, timestamp, error_text = -1, 0, None
-    try:
-        s = target.open()
-        for step in carry_range(s.log, s.store, partition, start, position, fence, s.settings):
-            actions, events = actions + step.actions, events + step.events
-            _, offset, timestamp, *_ = step.pointer
-    except Exception as error:  # noqa: BLE001 - reported, not raised: the other partitions do not wait
-        if not isinstance(error, StrandlineError) or error.retryable:
-            target.drop()
-        error_text = to_text(error)
-    return Result(partition, actions, events, offset, timestamp, time.perf_counter() - started, error_text)
-
-
-def _row(result: Result) -> pa.RecordBatch:
-    arrays = [pa.array([value], type=field.type) for value, field in zip(result, RESULT_ARROW_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=RESULT_ARROW_SCHEMA)

@@ -1,0 +1,431 @@
+"""Supervise: run a job on Spark, batch by batch, until it is stopped or has come to its end.
+
+                 ┌────────────────────────────────────┐
+                 ▼                                    │ Spark broke it, or log or store are away
+    take lease ─▶ query ─▶ batch ─▶ batch ─▶ … ─▶ end ─┘
+                                                  │
+                                                  └─▶ stopped, or `once` is done ─▶ give the lease back
+
+A job says what is to be done: its source plans ranges of work, its task does one and never fails (its error is its
+result), its results say what came of them. The supervisor is the same for all jobs: it starts the query again, holds
+what failed back while the rest goes on, keeps an eye on the lease, and tells whoever wants to know. What is done is
+decided by what the tasks wrote; the query's checkpoint is a temporary folder that nobody needs.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from strandline.connect import Strandline
+from strandline.errors import LeaseLost, StrandlineError, Unavailable, Unsupported, text_of
+from strandline.pipeline import jvm, session
+from strandline.pipeline.failures import crossed, from_text
+from strandline.pipeline.held import Held
+from strandline.pipeline.target import Target
+from strandline.pipeline.task import Result, Task, arrow_schema, do_ranges
+from strandline.store.api import Lease
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSource
+    from pyspark.sql.streaming.query import StreamingQuery
+
+BACK_OFF_S, BACK_OFF_MAX_S = 0.1, 5.0
+LOOK_S = 0.1
+BESIDE_EVERY_S = 60.0
+BROKEN_QUERIES_MAX = 5
+"""So often in a row a query may break, without a batch in between, while log and store are well."""
+AWAY_WAIT_S = 1.0
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Failure:
+    """A part of the work that failed: why, how often in a row, since when, and when it is tried again."""
+
+    error: Exception
+    times: int
+    since: float
+    until: float
+
+
+class SparkBroke(Exception):
+    """Something of Spark's own failed."""
+
+
+class Job(Protocol):
+    """What is to be done. Work has parts, numbered from 0 (a partition of the log, a range of slices): each is done in
+    order, and fails and waits by itself.
+    """
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+
+    @property
+    def source(self) -> type[DataSource]:
+        """The stream of ranges: a row is one range, its first column the part that it is of.
+
+        It plans from what is done, never from what Spark remembers, and leaves parts alone that `Held` names. Beside
+        the options of `options` it gets `target`, `held` and `slots`, how many tasks run at once (null: nobody knows).
+        """
+
+    @property
+    def task(self) -> Task:
+        """Does one range, on an executor. It is sent there by its name: a function of a module."""
+
+    @property
+    def result(self) -> type[Result]:
+        """What comes back of a range."""
+
+    def take_lease(self, holder: str) -> Lease:
+        """Become the one who does this job; `LeaseHeld` if another does. The tasks write under the lease's fence."""
+
+    def options(self, ends: Sequence[int] | None) -> Mapping[str, str]:
+        """Options of the source; with `ends`, positions by part, it plans up to there and then says that it is done."""
+
+    def rounds(self) -> Iterator[Sequence[int]]:
+        """For a run `once`: the ends to reach, one round after the other. The next is asked for when one is reached."""
+
+    def left(self, ends: Sequence[int]) -> list[int]:
+        """The parts that are not there yet."""
+
+    def take(self, results: Sequence[Any], errors: Mapping[int, str]) -> None:
+        """What a batch came to, and all parts that fail now."""
+
+    def progress(self, batch: int, seconds: float, errors: Mapping[int, str]) -> Any:
+        """What whoever watches is told after a batch. Asked for only if somebody does."""
+
+    def beside(self) -> None:
+        """What is to be done now and then while the job runs, and at the end of a run `once`."""
+
+
+def supervise(
+    s: Strandline,
+    target: Target,
+    job: Job,
+    *,
+    once: bool = False,
+    progress: Callable[[Any], None] | None = None,
+    stop: threading.Event | None = None,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+) -> None:
+    """Run a job until `stop` is set, or with `once` to the end of its rounds, under a lease that is given back.
+
+    Without a `spark` session one is started on `master`, this machine by default, and ended.
+    """
+    _check_shared(s, spark.sparkContext.master if spark else master)
+    lease = job.take_lease(f"{socket.gethostname()} pid {os.getpid()}")
+    stop = stop or threading.Event()
+    try:
+        with suppress(jvm.Stopped), _interrupted_in_order(stop), _session(spark, master, stop) as running:
+            supervisor = Supervisor(s, target, running, lease, job, progress, stop)
+            supervisor.run_once() if once else supervisor.run()
+    except BaseException:
+        with suppress(StrandlineError):  # why it ended is what counts
+            lease.release()
+        raise
+    lease.release()
+
+
+@contextmanager
+def _interrupted_in_order(stop: threading.Event) -> Iterator[None]:
+    """Let Ctrl-C set `stop`, and be raised when all is over; one that comes for the third time is raised at once.
+
+    In the middle of a call to the JVM it would leave half an answer behind, which the next call takes for its own.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    times = 0
+
+    def interrupt(*_: Any) -> None:
+        nonlocal times
+        times += 1
+        stop.set()
+        if times > 2:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if times:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def _session(given: SparkSession | None, master: str | None, stop: threading.Event) -> Iterator[SparkSession]:
+    """The caller's session, one that runs already, or one of our own, which ends with us."""
+    if given is not None:
+        session.check(given)
+        yield given
+        return
+    own = not session.runs()
+    try:
+        # The JVM only hands ranges out: its optimising compiler took half of all its processor time and gained nothing.
+        yield session.start(master, short=True, stop=stop)
+    finally:
+        if own:
+            session.end()
+
+
+def _check_shared(s: Strandline, master: str | None) -> None:
+    if not s.shared:
+        raise Unsupported(
+            "the pipeline runs in other processes, and a memory log or store is seen by one process alone",
+            code="not_shared",
+            hint='use "sqlite:FOLDER"; in tests, strandline.testing.carry',
+        )
+    if s.local and master is not None and not master.startswith("local"):
+        raise Unsupported(
+            f"SQLite files are on this machine; tasks on {master} cannot share them",
+            code="not_shared",
+            hint='use a local master, such as "local[2]"',
+        )
+
+
+class Supervisor:
+    """One job at work."""
+
+    def __init__(
+        self,
+        s: Strandline,
+        target: Target,
+        spark: SparkSession,
+        lease: Lease,
+        job: Job,
+        progress: Callable[[Any], None] | None,
+        stop: threading.Event,
+    ) -> None:
+        self.s, self.lease, self.job = s, lease, job
+        self._place = jvm.temporary_folder()
+        self.target = target.by_reference(self._place)
+        session.send_files(spark, self.target.files)
+        self.spark = spark.newSession()  # settings of ours are nobody else's
+        self.progress, self.stop = progress, stop
+        self.batches = 0
+        self.failures: dict[int, Failure] = {}
+        self.fatal: Exception | None = None
+        self._held = Held.create(self._place, job.parts)
+        self._ending = threading.Event()
+        self.spark.dataSource.register(job.source)
+
+    def run(self) -> None:
+        """Work until `stop` is set."""
+        keeper = threading.Thread(target=self._keep, name="strandline-keeper", daemon=True)
+        keeper.start()
+        broken = 0
+        try:
+            while not self.stop.is_set():
+                broken = self._query(None, broken)
+        finally:
+            self._ending.set()
+            self.stop.set()
+            keeper.join()
+            self._held.remove()
+
+    def run_once(self) -> None:
+        """Reach the ends of each round; then do what is done beside, whatever came of it."""
+        rounds = self.job.rounds()
+        try:
+            while not self.stop.is_set() and (ends := next(rounds, None)) is not None:
+                self._reach(ends)
+        finally:
+            self._held.remove()
+            if self.fatal is None and not self.stop.is_set():
+                try:
+                    self.job.beside()
+                except StrandlineError as error:
+                    _logger.warning("what is done beside the batches waits: %s", error)
+
+    def _reach(self, ends: Sequence[int]) -> None:
+        """Work up to these ends. What is left when all that is left has failed for too long is raised."""
+        broken = 0
+        while not self.stop.is_set():
+            left = self.job.left(ends)
+            if not left:
+                return
+            failed = [self.failures[part] for part in left if part in self.failures]
+            if len(failed) == len(left):
+                now = time.monotonic()
+                if all(now - failure.since >= self.s.settings.append_timeout_s for failure in failed):
+                    raise max(failed, key=lambda failure: failure.times).error
+                self.stop.wait(max(0.0, min(failure.until for failure in failed) - now))
+            broken = self._query(ends, broken)
+
+    # ------------------------------------------------------------ one query
+
+    def _query(self, ends: Sequence[int] | None, broken: int) -> int:
+        """Run a query until it ends, or is to end; how many in a row have broken by now."""
+        self._ending.clear()
+        if self.fatal is not None:  # found while the last one was waited for
+            raise self.fatal
+        self._broken_by: Exception | None = None
+        before = self.batches
+        try:
+            folder = tempfile.mkdtemp(prefix="checkpoint-", dir=self._place)
+            query = self._start(folder, ends)
+        except Exception as failed:
+            if not isinstance(failed, (OSError, *session.spark_errors())):
+                raise
+            return self._broke(_of_spark(failed), broken, patient=ends is None)
+        while query.isActive and not self.stop.is_set() and not self._ending.is_set():
+            self._ending.wait(LOOK_S)
+        ended_itself = not query.isActive
+        self._ending.set()
+        query.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+        if self.fatal is not None:
+            raise self.fatal
+        error = query.exception() if ended_itself else None
+        if error is None:
+            return 0
+        why = self._broken_by or _of_spark(error)
+        return self._broke(why, broken if self.batches == before else 0, patient=ends is None)
+
+    def _start(self, folder: str, ends: Sequence[int] | None) -> StreamingQuery:
+        context = self.spark.sparkContext
+        slots = str(context.defaultParallelism) if session.is_local(context.master) else "null"  # they come and go
+        stream = self.spark.readStream.format(self.job.source.name()).options(**self.job.options(ends))
+        stream = stream.option("target", self.target.to_json()).option("held", self._held.path).option("slots", slots)
+        writer = stream.load().writeStream.foreachBatch(self._batch).option("checkpointLocation", folder)
+        if ends is not None:
+            return writer.trigger(availableNow=True).start()
+        return writer.options(**session.UNLOGGED).trigger(processingTime="0 seconds").start()
+
+    def _broke(self, error: Exception, broken: int, *, patient: bool) -> int:
+        """What follows when a query broke: an error that would come again is raised, others are waited for."""
+        if isinstance(error, StrandlineError) and (error.retry != "yes" or _moved(error)):
+            raise error
+        if patient and isinstance(error, Unavailable):
+            _logger.warning("the pipeline waits: %s", error)
+            self.stop.wait(AWAY_WAIT_S)
+            return 0
+        if broken + 1 >= BROKEN_QUERIES_MAX:
+            raise _ended(error)
+        _logger.warning("the query broke and is started again from the pointers: %s", error)
+        self.stop.wait(min(BACK_OFF_MAX_S, BACK_OFF_S * 2**broken))
+        return broken + 1
+
+    def _batch(self, frame: DataFrame, _batch_id: int) -> None:
+        if self.stop.is_set() or self._ending.is_set():
+            return
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        started = time.monotonic()
+        task = partial(do_ranges, self.job.task, self.job.result, self.target, self.lease.fence)
+        mapped = frame.mapInArrow(task, from_arrow_schema(arrow_schema(self.job.result)))
+        try:
+            results = [self.job.result(*row) for row in mapped.collect()]
+        except Exception as error:  # noqa: BLE001 - Spark's own errors are pages long, and it chokes on them
+            if self._ending.is_set() or self.stop.is_set():
+                return
+            self._broken_by = _of_spark(error)
+            raise self._broken_by from None
+        try:
+            for result in results:
+                if result.error is None:
+                    self.failures.pop(result.part, None)
+                else:
+                    self._failed(result.part, from_text(result.error))
+            self._held.put({part: failure.until for part, failure in self.failures.items()}, self.job.parts)
+            errors = {part: str(failure.error) for part, failure in self.failures.items()}
+            self.job.take(results, errors)
+            self.batches += 1
+            if self.progress is not None:
+                self.progress(self.job.progress(self.batches, time.monotonic() - started, errors))
+        except Exception as error:
+            self._broken_by = error
+            if isinstance(error, StrandlineError):
+                raise
+            self._end(error)  # a caller's own, or a bug
+
+    def _failed(self, part: int, error: Exception) -> None:
+        if isinstance(error, LeaseLost) or _moved(error):
+            self._end(error)
+            return
+        now = time.monotonic()
+        before = self.failures.get(part)
+        times = before.times + 1 if before else 1
+        wait_s = min(BACK_OFF_MAX_S, BACK_OFF_S * 2 ** min(times - 1, 10))
+        self.failures[part] = Failure(error, times, before.since if before else now, now + wait_s)
+        _logger.warning("partition %d failed and is tried again in %.1f s: %s", part, wait_s, error)
+
+    def _end(self, why: Exception) -> None:
+        """The job cannot go on."""
+        self.fatal = why
+        self._ending.set()
+
+    # ------------------------------------------------------------ beside the batches
+
+    def _keep(self) -> None:
+        """A look at the lease, and what is done beside the batches, while the query runs."""
+        done = time.monotonic()
+        while not self.stop.wait(self.s.settings.mark_idle_s / 4):
+            try:
+                self.lease.check()
+                if time.monotonic() - done >= BESIDE_EVERY_S:
+                    self.job.beside()
+                    done = time.monotonic()
+            except StrandlineError as error:
+                if isinstance(error, LeaseLost) or _moved(error):
+                    self._end(error)
+                    return
+                _logger.warning("what is done beside the batches waits: %s", error)
+
+
+def _ended(error: Exception) -> Exception:
+    if not isinstance(error, SparkBroke):
+        return error
+    return Unavailable(
+        f"Spark ended the query: {error}",
+        code="away",
+        hint="see `strandline doctor`; what was carried is safe, run it again",
+    )
+
+
+def _of_spark(error: Exception) -> Exception:
+    """What broke a query, in our words: an error that crossed Spark, no space, or Spark's own."""
+    text = text_of(error)
+    if os.strerror(errno.ENOSPC) in text:
+        return Unavailable(
+            "Spark has no space for its temporary files",
+            code="no_space",
+            hint=f"free some space in {tempfile.gettempdir()}, or set TMPDIR to a folder with more",
+        )
+    return crossed(text) or SparkBroke(_last_words(text) or type(error).__name__)
+
+
+def _last_words(text: str) -> str:
+    """What an error of Spark's says, in one line: where Python failed inside, what Python said last."""
+    lines = text.strip().splitlines() or [""]
+    if "Traceback (most recent call last):" in text:
+        lines = [line for line in lines if _SAID.match(line)][-1:] or lines
+    return lines[0][:300]
+
+
+_SAID = re.compile(r"[\w.]+(Error|Exception|Failed)\b.*")
+
+
+def _moved(error: Exception) -> bool:
+    """Whether a file of the log or the store is not where it was: what comes back there is not what was carried."""
+    return isinstance(error, StrandlineError) and bool(error.facts.get("moved"))
