@@ -7,7 +7,7 @@ a cut before the next of the same key; one with transactions writes them togethe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -65,6 +65,10 @@ class Cut:
     before: State = None
     """The state before `ended_by`. Without transactions the run's head is written first: a removal that was killed
     half-way is known by it."""
+    looked: Mapping[Any, Sequence[Any]] = field(default_factory=dict)
+    """What views looked up for the key: rows by table, as the cuts before this one left them."""
+    rows: dict[Any, list[Any]] = field(default_factory=dict)
+    """What views make of it: rows by table."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,347 @@
+"""The tables of a store, each declared once: what a row is, where it stands, who takes it away, when it is written.
+
+Stores loop over these; none of them knows a table by name that a view may add. Statements are files of the package that
+a table names, called after it:
+
+    SQL    put_TABLE            rows of a batch; the same again changes nothing
+           delete_TABLE         $1 key, $2 life, $3 first and $4 last number, $5 and $6 their segments
+           purge_TABLE          $1 key, $2 life
+           look_TABLE           rows of tables that are looked up with heads, by key
+    CQL    put_TABLE            the row, then its write timestamp (none if `time` is None: such rows never change)
+           find_TABLE           rows of a stretch of a partition: partition key, and bounds unless it is a whole one
+           remove_TABLE_row     the write timestamp, then the place of one row
+           remove_TABLE_rows    the write timestamp, the partition key, first and last of the next column of the place
+           remove_TABLE_all     the write timestamp, then the partition key: all of it
+
+A table needs those alone that its declaration and its view make use of.
+
+A row that has a digest keeps `version << 32 | crc32` there, over a canonical form of its columns: numbers by `struct`,
+texts and bytes after their lengths, a bit for each that is null. An unknown version is `SchemaMismatch.version`, never
+damage.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, Final, Literal, NamedTuple
+from zlib import crc32
+
+from strandline.errors import Corrupt, SchemaMismatch
+from strandline.rows import Pointer, QuarantineRow
+from strandline.store.refusals import bad_row
+from strandline.values.events import EventRow
+from strandline.values.tuples import make
+
+PACKAGE: Final = "strandline.store"
+Kind = Literal["text", "bigint", "integer", "blob"]
+Taken = Literal["never", "delete", "purge"]
+"""Who takes rows away: nobody; a delete, and a purge of the life; a purge of the life alone."""
+Phase = Literal["quarantine", "events", "views", "progress", "heads", "own"]
+"""When rows are written, in this order; `own`: by somebody else than the pipeline's batches."""
+WRITTEN: Final[tuple[Phase, ...]] = ("events", "views", "progress", "heads")
+"""Phases of a run of appends, each whole before the next."""
+REMOVED: Final[tuple[tuple[Phase, ...], ...]] = (("views",), ("events", "quarantine", "own"), ("progress",))
+"""Phases in the order in which a removal takes their rows; heads go last, by the phases' own rule."""
+_DIGEST_BITS: Final = 32
+_VERSION_MAX: Final = 255
+"""What says that it is of a greater one is damaged."""
+
+
+class Column(NamedTuple):
+    """A column of a table."""
+
+    name: str
+    kind: Kind
+    nullable: bool = False
+    sql_only: bool = False
+    """It stands in an index of SQL stores; a store that finds rows by partition keys does without it."""
+    absent: int | None = None
+    """What stands for nothing where a null would be a tombstone in every row."""
+
+
+def columns_of(text: str) -> tuple[Column, ...]:
+    """Columns from `name kind`, comma by comma; behind it `null`, `null=-1` (see `absent`), `sql`."""
+    found = []
+    for part in text.split(","):
+        name, kind, *words = part.split()
+        absent = next((int(word.removeprefix("null=")) for word in words if word.startswith("null=")), None)
+        found.append(Column(name, kind, "null" in words or absent is not None, "sql" in words, absent))  # type: ignore[arg-type]
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table: rows are tuples in the order of `columns`, most of them named ones of class `row`."""
+
+    name: str
+    row: Callable[[Sequence[Any]], Any]
+    """Makes a row from its columns: `_make` of a NamedTuple."""
+    columns: tuple[Column, ...]
+    place: tuple[str, ...]
+    """The primary key."""
+    partitioned_by: int
+    """So many columns of the place are Cassandra's partition key."""
+    taken_by: Taken
+    phase: Phase
+    version: int | None = 1
+    """Of the digest; None if there is none, because what a row has is under a digest already."""
+    digest: str = "digest"
+    apart: tuple[str, ...] = ()
+    """Columns that the digest leaves out."""
+    beside: tuple[Column, ...] = ()
+    """Columns behind the digest, which somebody else writes: they may change without the row."""
+    time: str | None = "timestamp"
+    """The column that has the timestamp of the row's action. None: a row that is there never changes."""
+    looked_up: bool = False
+    """Whether its rows are found with the heads of a batch, by key and life: the first two columns."""
+    partitioned_only: bool = False
+    """Whether only stores that find rows by partition keys have it; others have an index."""
+    package: str = PACKAGE
+    """Whose statements and schema steps make it."""
+    versions: tuple[int, ...] = field(default=(1,))
+    """Those that can be read."""
+
+    def __repr__(self) -> str:
+        return f"<table {self.name}>"
+
+    def at(self, column: str) -> int:
+        """The index of a column in a row."""
+        return self._indexes[column]
+
+    @cached_property
+    def _indexes(self) -> dict[str, int]:
+        return {column.name: index for index, column in enumerate(self.columns)}
+
+    @cached_property
+    def place_of(self) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        """The place of a row."""
+        return _picker([self.at(name) for name in self.place])
+
+    @cached_property
+    def partition_of(self) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        """The first part of a row's place: Cassandra's partition key."""
+        return _picker([self.at(name) for name in self.place[: self.partitioned_by]])
+
+    @cached_property
+    def within(self) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        """The rest of a row's place."""
+        return _picker([self.at(name) for name in self.place[self.partitioned_by :]])
+
+    @cached_property
+    def _crc(self) -> Callable[[Sequence[Any]], int]:
+        return _compiled([(i, column) for i, column in enumerate(self.columns) if column.name not in self.apart])
+
+    def stored(self, row: Sequence[Any]) -> Sequence[Any]:
+        """The values of a row as it is stored, its digest behind it."""
+        if self.version is None:
+            return row
+        return (*row, self.version << _DIGEST_BITS | self._crc(row))
+
+    def read(self, values: Sequence[Any]) -> Any:
+        """The row in stored values; `Corrupt.digest` or `SchemaMismatch.version` if it is not one."""
+        count = len(self.columns)
+        row = values[:count]
+        if self.version is not None:
+            self._check(row, values[count])
+        return self.row(row)
+
+    def _check(self, row: Sequence[Any], digest: Any) -> None:
+        version, crc = divmod(digest, 1 << _DIGEST_BITS) if isinstance(digest, int) else (0, 0)
+        if version not in self.versions:
+            raise _unknown(self, row, version) if 0 < version <= _VERSION_MAX else self.bad(row)
+        try:
+            if self._crc(row) == crc:
+                return
+        except (struct.error, TypeError, AttributeError):  # a damaged file may give any type for a column
+            pass
+        raise self.bad(row)
+
+    def bad(self, row: Sequence[Any]) -> Corrupt:
+        """The error for a row that is not what was written."""
+        return bad_row(self.name, ", ".join(str(part) for part in self.place_of(row)))
+
+
+def _unknown(table: Table, row: Sequence[Any], version: int) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"{table.name} {', '.join(map(str, table.place_of(row)))} was written in version {version}",
+        code="version",
+        hint="use the strandline that wrote it, or a newer one",
+        found=[version],
+        known=list(table.versions),
+        remedy="use the strandline that wrote it, or a newer one",
+    )
+
+
+def _picker(indexes: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    if len(indexes) > 1:
+        return itemgetter(*indexes)
+    if not indexes:
+        return lambda row: ()
+    (index,) = indexes
+    return lambda row: (row[index],)
+
+
+def _compiled(columns: Sequence[tuple[int, Column]]) -> Callable[[Sequence[Any]], int]:
+    """The checksum over these columns: nulls and numbers by one `struct`, then texts and bytes after their lengths."""
+    numbers = _picker([index for index, column in columns if column.kind in ("bigint", "integer")])
+    texts = [index for index, column in columns if column.kind == "text"]
+    blobs = [index for index, column in columns if column.kind == "blob"]
+    count = len(columns) - len(texts) - len(blobs)
+    pack = struct.Struct(f"<Q{count}q{len(texts) + len(blobs)}q").pack
+    nulls = [index for index, column in columns if column.nullable]
+
+    def crc(row: Sequence[Any]) -> int:
+        long = [row[index].encode() for index in texts]
+        long += [row[index] for index in blobs]
+        return _over(pack(0, *numbers(row), *map(len, long)), long)
+
+    def crc_with_nulls(row: Sequence[Any]) -> int:
+        absent = 0
+        for bit, index in enumerate(nulls):
+            absent |= (row[index] is None) << bit
+        if not absent:
+            return crc(row)
+        long = [(row[index] or "").encode() for index in texts]
+        long += [row[index] or b"" for index in blobs]
+        return _over(pack(absent, *[number or 0 for number in numbers(row)], *map(len, long)), long)
+
+    return crc_with_nulls if nulls else crc
+
+
+def _over(head: bytes, long: Sequence[bytes]) -> int:
+    found = crc32(head)
+    for part in long:
+        found = crc32(part, found)
+    return found
+
+
+# ---------------------------------------------------------------- the journal's own
+
+
+class HeadRow(NamedTuple):
+    """A head as tables keep it. What archiving moves stands beside it."""
+
+    entity_type: str
+    slice: int
+    key: str
+    seq_nr: int
+    delete_to: int
+    life: int
+    partition: int
+    log_offset: int
+    created: int
+    updated: int
+    expire_after_us: int | None
+    expire_at: int | None
+    segment_size: int
+    prev: int
+    removed_to: int
+    remembered: str
+    """JSON."""
+
+
+class EndedRow(NamedTuple):
+    """The last ended life of a key."""
+
+    slice: int
+    key_digest: bytes
+    life: int
+    partition: int
+    log_offset: int
+
+
+class SnapshotRow(NamedTuple):
+    """A saved state."""
+
+    key: str
+    life: int
+    seq_nr: int
+    timestamp: int
+    form: int
+    state: bytes
+
+
+class SliceRow(NamedTuple):
+    """An event in the slice view: by time, with its body."""
+
+    entity_type: str
+    partition: int
+    bucket: int
+    """The minute of its timestamp."""
+    timestamp: int
+    seq_nr: int
+    key: str
+    life: int
+    prev_seq_nr: int
+    body: bytes
+    digest: int
+
+
+def _event_row(values: Sequence[Any]) -> EventRow:
+    return make(EventRow, values)
+
+
+JOURNAL: Final = Table(
+    "journal", _event_row,
+    columns_of(
+        "key text, life bigint, segment bigint, seq_nr bigint, prev_seq_nr bigint, entity_type text sql, "
+        "slice integer sql, partition integer sql, timestamp bigint, body blob, digest bigint"
+    ),
+    place=("key", "life", "segment", "seq_nr"), partitioned_by=3, taken_by="delete", phase="events", version=None,
+)  # fmt: skip
+METAJOURNAL: Final = Table(
+    "metajournal", HeadRow._make,
+    columns_of(
+        "entity_type text, slice integer, key text, seq_nr bigint, delete_to bigint, life bigint, partition integer, "
+        "log_offset bigint, created bigint, updated bigint, expire_after_us bigint null=-1, expire_at bigint null=-1, "
+        "segment_size bigint, prev bigint, removed_to bigint, remembered text"
+    ),
+    place=("entity_type", "slice", "key"), partitioned_by=2, taken_by="purge", phase="heads", time="updated",
+    beside=columns_of("hidden_to bigint null, archive_life bigint null, archive_to bigint null"),
+)  # fmt: skip
+ENDED: Final = Table(
+    "ended", EndedRow._make,
+    columns_of("slice integer, key_digest blob, life bigint, partition integer, log_offset bigint"),
+    place=("slice", "key_digest"), partitioned_by=1, taken_by="never", phase="own",
+)  # fmt: skip
+POINTER: Final = Table(
+    "pointer", Pointer._make,
+    columns_of("partition integer, log_offset bigint, timestamp bigint, moved bigint, fence bigint, revision bigint"),
+    place=("partition",), partitioned_by=1, taken_by="never", phase="own",
+)  # fmt: skip
+QUARANTINE: Final = Table(
+    "quarantine", QuarantineRow._make,
+    columns_of(
+        "partition integer, log_offset bigint, timestamp bigint, key text null, reason text, header blob null, "
+        "value blob null, life bigint null, first bigint null, last bigint null"
+    ),
+    place=("partition", "log_offset"), partitioned_by=1, taken_by="purge", phase="quarantine",
+)  # fmt: skip
+SNAPSHOT: Final = Table(
+    "snapshot", SnapshotRow._make,
+    columns_of("key text, life bigint, seq_nr bigint, timestamp bigint, form bigint, state blob"),
+    place=("key", "life", "seq_nr"), partitioned_by=2, taken_by="purge", phase="own",
+)  # fmt: skip
+SLICE_VIEW: Final = Table(
+    "slice_view", SliceRow._make,
+    columns_of(
+        "entity_type text, partition integer, bucket bigint, timestamp bigint, seq_nr bigint, key text, life bigint, "
+        "prev_seq_nr bigint, body blob, digest bigint"
+    ),
+    place=("entity_type", "partition", "bucket", "timestamp", "seq_nr", "key"), partitioned_by=3, taken_by="delete",
+    phase="views", version=None, partitioned_only=True,
+)  # fmt: skip
+SLICE_BUCKET: Final = Table(
+    "slice_bucket", tuple, columns_of("entity_type text, partition integer, bucket bigint"),
+    place=("entity_type", "partition", "bucket"), partitioned_by=2, taken_by="never", phase="events", version=None,
+    time=None, partitioned_only=True,
+)  # fmt: skip
+ENTITY_TYPE: Final = Table(
+    "entity_type", tuple, columns_of("partition integer, entity_type text"),
+    place=("partition", "entity_type"), partitioned_by=1, taken_by="never", phase="events", version=None, time=None,
+    partitioned_only=True,
+)  # fmt: skip

@@ -1,0 +1,184 @@
+"""Views: what stands in the tables of a store, as pure functions of what the fold made of a key.
+
+A view is handed *cuts*: a run of a key's appends that a delete or purge may end, with what was looked up for the key
+before it (rows of tables that declare `looked_up`, as the cuts before left them). It says
+
+    rows      which rows the cut makes, by table; also those of events that the cut itself, or a later one of the same
+              batch, takes away: a table that a delete does not take keeps them
+    asks      for a removal, where to look: stretches of tables whose rows tell where the view's own stand
+    gone      from what was found there: the stretches that go
+
+SQL stores need `rows` alone: `delete_TABLE` and `purge_TABLE` take the others. Stores that find rows by partition keys
+run `phases`. The journal's own tables are one more view; nothing here but that one is known to any store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from strandline.fold import LifePurged, segment_of
+from strandline.rows import Batch, Cut
+from strandline.store.tables import (
+    ENTITY_TYPE,
+    JOURNAL,
+    QUARANTINE,
+    SLICE_BUCKET,
+    SLICE_VIEW,
+    SNAPSHOT,
+    SliceRow,
+    Table,
+)
+from strandline.values.actions import EventHeader
+from strandline.values.heads import Head
+from strandline.values.tuples import make
+
+Row = Sequence[Any]
+Rows = dict[Table, list[Row]]
+Looked = Mapping[Table, Sequence[Row]]
+"""What was looked up for a key: rows by table."""
+MINUTE_US: Final = 60_000_000
+
+
+class Span(NamedTuple):
+    """A stretch of a partition of a table: from `first` to `last`, both of them places in it; all of it without."""
+
+    table: Table
+    partition: tuple[Any, ...]
+    first: tuple[Any, ...] = ()
+    last: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(cls, table: Table, row: Row) -> Span:
+        """The place of one row."""
+        within = table.within(row)
+        return cls(table, table.partition_of(row), within, within)
+
+
+def _nothing(*_: object) -> Iterable[Any]:
+    return ()
+
+
+def _no_rows(_: Cut) -> Rows:
+    return {}
+
+
+def _never(_: EventHeader) -> bool:
+    return False
+
+
+class View(NamedTuple):
+    """A view: its tables, and what a cut means for them."""
+
+    name: str
+    tables: tuple[Table, ...]
+    rows: Callable[[Cut], Rows] = _no_rows
+    asks: Callable[[Cut], Iterable[Span]] = _nothing
+    gone: Callable[[Cut, Mapping[Span, Sequence[Row]]], Iterable[Span]] = _nothing
+    follows: Callable[[EventHeader], bool] = _never
+    """Whether an event of this type and these tags wants what is looked up for its key."""
+
+
+# ---------------------------------------------------------------- the journal's own tables
+
+
+def _spans(cut: Cut) -> Iterator[Span]:
+    """Events that go, by segment. Below the head's `removed_to` there is nothing left."""
+    if cut.ended_by is None or not isinstance(cut.before, Head):
+        return
+    size, first, last = cut.before.segment_size, cut.before.removed_to + 1, cut.ended_by.to
+    for segment in range(segment_of(first, size), segment_of(last, size) + 1) if first <= last else ():
+        yield Span(JOURNAL, (cut.key, cut.ended_by.life, segment), (first,), (last,))
+
+
+def _listed(cut: Cut) -> Iterator[Span]:
+    if isinstance(cut.ended_by, LifePurged) and cut.state is not None:
+        yield Span(QUARANTINE, (cut.state.partition,))
+
+
+def _journal_gone(cut: Cut, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
+    if not isinstance(cut.ended_by, LifePurged):
+        yield from _spans(cut)
+        return
+    life = (cut.key, cut.ended_by.life)
+    for span in _spans(cut):
+        yield span._replace(first=(), last=())
+    yield Span(SNAPSHOT, life)
+    key, number = QUARANTINE.at("key"), QUARANTINE.at("life")
+    for span in _listed(cut):
+        for row in found[span]:
+            if (row[key], row[number]) == life:
+                yield Span.of(QUARANTINE, row)
+
+
+JOURNAL_ITSELF: Final = View("journal", (JOURNAL, SNAPSHOT, QUARANTINE), asks=_listed, gone=_journal_gone)
+
+
+# ---------------------------------------------------------------- events by slices
+
+
+def _slice_rows(cut: Cut) -> Rows:
+    if not isinstance(cut.state, Head) and not cut.events:
+        return {}
+    rows: list[Row] = []
+    buckets: set[tuple[str, int, int]] = set()
+    for key, life, _, seq_nr, prev, entity_type, _, partition, timestamp, body, digest in cut.events:
+        place = entity_type, partition, timestamp // MINUTE_US
+        buckets.add(place)
+        rows.append(make(SliceRow, (*place, timestamp, seq_nr, key, life, prev, body, digest)))
+    partition = cut.state.partition if cut.state is not None else 0
+    known: list[Row] = [(partition, cut.key.partition("|")[0])]
+    return {ENTITY_TYPE: known, SLICE_BUCKET: [*sorted(buckets)], SLICE_VIEW: rows}
+
+
+def _slice_gone(cut: Cut, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
+    """The journal's rows tell where they stand."""
+    entity_type, partition = cut.key.partition("|")[0], cut.state.partition if cut.state is not None else 0
+    seq_nr, timestamp = JOURNAL.at("seq_nr"), JOURNAL.at("timestamp")
+    for span in _spans(cut):
+        for row in found[span]:
+            within = row[timestamp], row[seq_nr], cut.key
+            yield Span(SLICE_VIEW, (entity_type, partition, row[timestamp] // MINUTE_US), within, within)
+
+
+SLICES: Final = View("slices", (SLICE_VIEW, SLICE_BUCKET, ENTITY_TYPE), _slice_rows, _spans, _slice_gone)
+VIEWS: Final[tuple[View, ...]] = (SLICES,)
+"""All views of the journal: a new one is added here."""
+
+
+# ---------------------------------------------------------------- what a store keeps
+
+
+def kept(views: Sequence[View], *, partitioned: bool) -> tuple[View, ...]:
+    """The views that a store keeps, each with those of its tables that it has."""
+    found = []
+    for view in views:
+        tables = tuple(table for table in view.tables if partitioned or not table.partitioned_only)
+        if tables:
+            found.append(view._replace(tables=tables))
+    return tuple(found)
+
+
+def add_rows(batch: Batch, views: Sequence[View], looked: Mapping[str, Looked]) -> None:
+    """Let views say which rows the cuts of a batch make. What was looked up follows each cut of its key."""
+    if not views:
+        return
+    now: dict[str, Looked] = dict(looked)
+    for cut in batch.cuts:
+        cut.looked = now.get(cut.key, {})
+        for view in views:
+            made = view.rows(cut)
+            cut.rows.update({table: rows for table, rows in made.items() if table in view.tables})
+        after = {table: rows for table, rows in cut.rows.items() if table.looked_up}
+        if isinstance(cut.ended_by, LifePurged):
+            now.pop(cut.key, None)
+        elif after:
+            now[cut.key] = _followed(cut.looked, after)
+
+
+def _followed(before: Looked, rows: Mapping[Table, Sequence[Row]]) -> dict[Table, list[Row]]:
+    """What is looked up after a cut: new rows in the place of those before."""
+    found = {table: {table.place_of(row): row for row in given} for table, given in before.items()}
+    for table, given in rows.items():
+        found.setdefault(table, {}).update({table.place_of(row): row for row in given})
+    return {table: list(by_place.values()) for table, by_place in found.items()}
