@@ -15,7 +15,7 @@ import pytest
 
 from strandline.backends.postgres import round_trips as exchange
 from strandline.backends.postgres.binary import bigints
-from strandline.backends.postgres.database import Transaction
+from strandline.backends.postgres.database import Begun
 from strandline.backends.postgres.log import PostgresLog
 from strandline.backends.postgres.notifications import Bell
 from strandline.backends.postgres.pool import CONNECTIONS_MAX, Pool
@@ -64,15 +64,15 @@ def through(proxy: Proxy, postgres: PostgresServer, url: str) -> str:
 def test_who_comes_first_and_commits_last_leaves_no_hole(log: PostgresLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """late-commit: a reader polls all the time; it sees both, once, in the order of their offsets."""
     begun, may_commit = threading.Event(), threading.Event()
-    commit = Transaction.commit
+    commit = Begun.commit
 
-    def slow(self: Transaction, *last: Any) -> None:
+    def slow(self: Begun, *last: Any) -> None:
         if not begun.is_set():
             begun.set()
             assert may_commit.wait(60)
         commit(self, *last)
 
-    monkeypatch.setattr(Transaction, "commit", slow)
+    monkeypatch.setattr(Begun, "commit", slow)
     keys = keys_in(1, 2)
     first = threading.Thread(target=log.append, args=([draft_of(keys[0], "first")],))
     second = threading.Thread(target=log.append, args=([draft_of(keys[1], "second")],))
@@ -100,15 +100,15 @@ def test_who_comes_first_and_commits_last_leaves_no_hole(log: PostgresLog, monke
 @pytest.mark.req("J28")
 def test_other_partitions_do_not_wait(log: PostgresLog, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, may_commit = threading.Event(), threading.Event()
-    commit = Transaction.commit
+    commit = Begun.commit
 
-    def slow(self: Transaction, *last: Any) -> None:
+    def slow(self: Begun, *last: Any) -> None:
         if not begun.is_set():
             begun.set()
             assert may_commit.wait(60)
         commit(self, *last)
 
-    monkeypatch.setattr(Transaction, "commit", slow)
+    monkeypatch.setattr(Begun, "commit", slow)
     first = threading.Thread(target=log.append, args=([draft_of(keys_in(1, 1)[0])],))
     first.start()
     assert begun.wait(60)
@@ -241,15 +241,15 @@ def test_a_partition_that_somebody_holds_is_waited_for_no_longer_than_the_time_o
 
 @pytest.mark.req("RA2")
 def test_a_writer_that_sleeps_in_its_transaction_loses_its_locks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = Transaction.commit
+    commit = Begun.commit
     with closing(opened(url, append_timeout_s=1)) as sleeper, closing(opened(url)) as other:
 
-        def late(self: Transaction, *last: Any) -> None:
-            monkeypatch.setattr(Transaction, "commit", commit)
+        def late(self: Begun, *last: Any) -> None:
+            monkeypatch.setattr(Begun, "commit", commit)
             assert other.append([draft_of(KEY, "other")])[0].place is not None
             commit(self, *last)
 
-        monkeypatch.setattr(Transaction, "commit", late)
+        monkeypatch.setattr(Begun, "commit", late)
         with pytest.raises(Unavailable) as caught:
             sleeper.append([draft_of(KEY, "sleeper")])
         assert caught.value.code in {"timeout", "away"}

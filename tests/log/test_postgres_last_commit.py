@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from strandline.backends.postgres.database import Transaction
+from strandline.backends.postgres.database import Begun
 from strandline.backends.postgres.last_commit import LATER
 from strandline.backends.postgres.log import PostgresLog
 from strandline.backends.postgres.notifications import Bell
@@ -213,13 +213,13 @@ def test_a_key_that_somebody_else_starts_at_the_same_time(
     monkeypatch.setattr(Bell, "ring", lambda self: None)
     (key,), (beside,) = keys_in(1, 1), keys_in(2, 1)
     log.append([mark_in(1), mark_in(2)])
-    commit = Transaction.commit
+    commit = Begun.commit
     drafts = [draft_of(key, "ours", expected=0), *[draft_of(beside)] * (partitions - 1)]
     answers: list[Any] = []
     ours = threading.Thread(target=lambda: answers.extend(log.append(drafts)))
 
-    def late(self: Transaction, *last: Any) -> None:
-        monkeypatch.setattr(Transaction, "commit", commit)
+    def late(self: Begun, *last: Any) -> None:
+        monkeypatch.setattr(Begun, "commit", commit)
         self._connection.exchange(last)
         ours.start()
         _until_somebody_waits(url)
@@ -229,7 +229,7 @@ def test_a_key_that_somebody_else_starts_at_the_same_time(
         commit(self)
 
     with closing(opened(url)) as other:
-        monkeypatch.setattr(Transaction, "commit", late)
+        monkeypatch.setattr(Begun, "commit", late)
         if commits:
             assert first(other, draft_of(key, "theirs", expected=0)) == EventsAppended(1, 1, 0, 1)
         else:

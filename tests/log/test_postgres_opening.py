@@ -22,7 +22,9 @@ from strandline.backends.postgres.pool import Pool
 from strandline.extras import install
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
-from strandline.steps import steps_in
+from strandline.sql.api import Part
+from strandline.sql.statements import script
+from strandline.sql.steps import steps_in
 from strandline.testing import carry
 from strandline.testing.log_contract.made import KEY, draft_of, everything, partition_for
 from tests.log.postgres_logs import create, new_url, opened, parsed
@@ -321,8 +323,8 @@ def test_of_many_creators_one_creates_and_the_others_wait(url: str, advisory: bo
 def test_a_dead_creators_row_is_taken_over(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = parsed(url).parameters["schema"]
     run(url, f'CREATE SCHEMA "{name}"')
-    foundation = schemas.Schema(name, "log", "strandline.log").filled(
-        schemas.statement_text("strandline.backends.postgres", "foundation")
+    foundation = schemas.Schema(name, Part("log", "strandline.log")).filled(
+        script("strandline.sql", "foundation", "postgres")
     )
     run(url, foundation, f"""INSERT INTO "{name}".log_lock VALUES ('schema', 'dead', 5)""")
     with closing(opened(url, advisory=False)) as log:
@@ -412,7 +414,7 @@ def test_upgrade_does_what_is_missing_and_keeps_everything(url: str) -> None:
         s.journal.append(Key("order", "42"), [Event("Placed", 1)])
         carry(s)
     name = parsed(url).parameters["schema"]
-    last = steps_in("strandline.store", "sql/postgres/schema")[-1].name
+    last = steps_in("strandline.store", "sql/schema", "postgres")[-1].name
     run(url, f"DELETE FROM \"{name}\".schema_step WHERE name = '{last}'")
     with pytest.raises(SchemaMismatch) as caught:
         strandline.connect(url)

@@ -285,8 +285,8 @@ def contents_of(record: Record) -> list[Content]:
 def test_a_lost_record_is_found_by_who_reads(path: Path) -> None:
     log = SqliteLog(path)
     log.append([draft(number) for number in range(300)])
-    with log._database.write() as connection:
-        connection.execute("DELETE FROM action WHERE seq IN (100, 101)")
+    with log._database.write() as transaction:
+        transaction.raw.execute("DELETE FROM action WHERE seq IN (100, 101)")
     with pytest.raises(MissingEvent) as missing:
         log.read(PARTITION, after=50)
     assert missing.value.facts == {"partition": PARTITION, "first": 99, "last": 100}
@@ -355,7 +355,7 @@ def test_the_wal_stays_small_while_readers_come_and_go(path: Path) -> None:
 def test_a_reader_that_left_a_cursor_half_read_keeps_nothing_open(path: Path) -> None:
     log = SqliteLog(path)
     log.append([draft(bytes(1000)) for _ in range(50)])
-    with log._database.read() as connection:
+    with log._database.connection() as connection:
         next(iter(connection.execute("SELECT * FROM action")))
     found, written = log._database.writer.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
     assert found == written

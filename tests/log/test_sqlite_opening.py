@@ -20,7 +20,8 @@ from strandline.backends.sqlite import checks, database, describe_database, open
 from strandline.backends.sqlite.log import SqliteLog, upgrade
 from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError
 from strandline.settings import Settings
-from strandline.steps import Step
+from strandline.sql.api import Part
+from strandline.sql.steps import Step
 from strandline.testing.log_contract import draft_of, everything
 
 KEY = "order|42"
@@ -74,7 +75,7 @@ def test_what_durability_rests_on_is_set(path: Path, monkeypatch: pytest.MonkeyP
         connection.pragma("mmap_size", 2**20)
 
     def found(log: SqliteLog) -> list[tuple[Any, ...]]:
-        with log._database.read() as reader:
+        with log._database.connection() as reader:
             names = ("journal_mode", "synchronous", "mmap_size")
             return [tuple(map(connection.pragma, names)) for connection in (log._database.writer, reader)]
 
@@ -222,7 +223,7 @@ def test_a_database_of_another_program_is_refused_and_left_alone(path: Path, mod
 @pytest.mark.req("U4")
 def test_a_file_of_another_kind_is_refused(path: Path) -> None:
     SqliteLog(path).close()
-    error = refusal(lambda: open_database(path, kind="store", package="strandline.store", settings=Settings()))
+    error = refusal(lambda: open_database(path, Part("store", "strandline.store"), settings=Settings()))
     assert error.name == "SchemaMismatch.foreign_file"
     assert "a Strandline log" in error.message
 
@@ -323,7 +324,7 @@ def test_a_folder_that_may_not_be_looked_into_is_away(everybodys: Path, closed: 
         lambda: strandline.connect(f"sqlite:{folder}"),
         lambda: strandline.connect(log=f"sqlite:{folder}/log.db", store=f"sqlite:{folder}/store.db"),
         lambda: SqliteLog(folder / "log.db"),
-        lambda: describe_database(folder / "log.db", kind="log", package="strandline.log", settings=Settings()),
+        lambda: describe_database(folder / "log.db", Part("log", "strandline.log"), settings=Settings()),
         lambda: upgrade(folder / "log.db"),
     ]
     for call in calls:
@@ -380,9 +381,9 @@ def test_an_empty_place_is_created_or_refused(path: Path) -> None:
 def test_steps_are_recorded_by_name_and_the_version_with_them(path: Path) -> None:
     log = SqliteLog(path)
     known = schema.schema_of("log", "strandline.log").names
-    with log._database.read() as connection:
-        assert [name for (name,) in connection.execute("SELECT name FROM schema_step ORDER BY nr")] == known
-        assert connection.execute("SELECT value FROM setting WHERE name = 'schema_version'").get == str(len(known))
+    with log._database.connection() as connection:
+        assert [name for (name,) in connection.execute("SELECT name FROM log_schema_step ORDER BY nr")] == known
+        assert connection.execute("SELECT value FROM log_setting WHERE name = 'schema_version'").get == str(len(known))
     log.close()
 
 
@@ -407,7 +408,7 @@ def test_other_settings_than_those_of_creation_are_refused(path: Path, given: An
 @pytest.mark.req("J23")
 def test_another_fold_is_refused(path: Path) -> None:
     SqliteLog(path).close()
-    change(path, "UPDATE setting SET value = '9' WHERE name = 'fold_version'")
+    change(path, "UPDATE log_setting SET value = '9' WHERE name = 'fold_version'")
     error = refusal(lambda: SqliteLog(path))
     assert (error.name, error.stored) == ("SchemaMismatch.fold_version", 9)
 
@@ -415,7 +416,7 @@ def test_another_fold_is_refused(path: Path) -> None:
 def later_schema(*scripts: str) -> schema.Schema:
     first = schema.schema_of("log", "strandline.log").steps
     names = ("002_second", "003_third")
-    return schema.schema_with("log", (*first, *map(Step, names, scripts)))
+    return schema.schema_with(Part("log", "strandline.log"), (*first, *map(Step, names, scripts)))
 
 
 @pytest.mark.req("J110", "U4", "RS5")
@@ -446,7 +447,7 @@ def test_a_skipped_step_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) ->
     new = later_schema("CREATE TABLE added (x INTEGER) STRICT", "CREATE TABLE more (x INTEGER) STRICT")
     monkeypatch.setattr(database, "schema_of", lambda kind, package: new)
     SqliteLog(path).close()
-    change(path, "DELETE FROM schema_step WHERE name = '002_second'")
+    change(path, "DELETE FROM log_schema_step WHERE name = '002_second'")
     error = refusal(lambda: SqliteLog(path))
     assert (error.name, error.found) == ("SchemaMismatch.version", [new.names[0], "003_third"])
     change(path, "DROP TABLE added")

@@ -122,7 +122,10 @@ def _schema(path: Path) -> list[object]:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         found = connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall()
-        return [*found, *connection.execute("SELECT * FROM setting ORDER BY name").fetchall()]
+        return [
+            *found,
+            *connection.execute("SELECT * FROM setting WHERE name <> 'database_id' ORDER BY name").fetchall(),
+        ]
     finally:
         connection.close()
 

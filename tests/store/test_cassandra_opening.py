@@ -26,7 +26,7 @@ from strandline.backends.cassandra.schema import open_keyspace
 from strandline.backends.cassandra.session import _cluster_of
 from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError, Unavailable, Unsupported
 from strandline.servers.cassandra import CassandraServer
-from strandline.steps import steps_in
+from strandline.sql.steps import steps_in
 from strandline.store.creation import to_fix
 from strandline.testing import carry
 from strandline.testing.faults import Crash, Faults, crash

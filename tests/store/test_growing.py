@@ -18,7 +18,8 @@ from strandline.backends.cassandra import schema as of_keyspaces
 from strandline.backends.postgres import schema as of_databases
 from strandline.backends.sqlite import schema as of_files
 from strandline.settings import Settings
-from strandline.steps import Step, steps_in
+from strandline.sql.api import Dialect
+from strandline.sql.steps import Step, steps_in
 from strandline.testing import carry
 from strandline.testing.faults import Crash
 from strandline.urls import urls_of
@@ -30,24 +31,24 @@ pytestmark = RELAXED
 PAIRINGS = ("sqlite-sqlite", "postgres-postgres", pytest.param("sqlite-cassandra", marks=needs_servers))
 CASSANDRA = "strandline.backends.cassandra"
 TABLES = {
-    ("strandline.log", "sql/schema"): "action place latest head ended trimmed",
-    ("strandline.log", "sql/postgres/schema"): "log_partition log_action log_head",
-    ("strandline.store", "sql/schema"): "journal metajournal pointer ended quarantine snapshot lease",
-    ("strandline.store", "sql/postgres/schema"): "journal metajournal pointer ended quarantine snapshot lease",
-    (CASSANDRA, "cql/schema"): "journal slice_view metajournal pointer ended quarantine snapshot lease",
+    ("strandline.log", "sqlite"): "action place latest head ended trimmed",
+    ("strandline.log", "postgres"): "log_partition log_action log_head",
+    ("strandline.store", "sqlite"): "journal metajournal pointer ended quarantine snapshot lease",
+    ("strandline.store", "postgres"): "journal metajournal pointer ended quarantine snapshot lease",
+    (CASSANDRA, "cql"): "journal slice_view metajournal pointer ended quarantine snapshot lease",
 }
 ADD = {
-    "sql/schema": "ALTER TABLE {table} ADD COLUMN grown TEXT;",
-    "sql/postgres/schema": "ALTER TABLE {{schema}}.{table} ADD COLUMN IF NOT EXISTS grown text;",
-    "cql/schema": "ALTER TABLE keyspace.{table} ADD grown text;",
+    "sqlite": "ALTER TABLE {table} ADD COLUMN grown TEXT;",
+    "postgres": "ALTER TABLE {{schema}}.{table} ADD COLUMN IF NOT EXISTS grown text;",
+    "cql": "ALTER TABLE keyspace.{table} ADD grown text;",
 }
 MORE = {
-    "sql/schema": """
+    "sqlite": """
         CREATE TABLE added (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
         CREATE INDEX added_by_value ON added (value);
         INSERT INTO added (name, value) VALUES ('rows', 7);
     """,
-    "sql/postgres/schema": """
+    "postgres": """
 CREATE TABLE IF NOT EXISTS {schema}.{prefix}added (
     -- with a comment
     name text NOT NULL PRIMARY KEY,
@@ -56,28 +57,29 @@ CREATE TABLE IF NOT EXISTS {schema}.{prefix}added (
 CREATE INDEX IF NOT EXISTS {prefix}added_by_value ON {schema}.{prefix}added (value);
 INSERT INTO {schema}.{prefix}added (name, value) VALUES ('rows', 7) ON CONFLICT DO NOTHING;
 """,
-    "cql/schema": """
+    "cql": """
         CREATE TABLE IF NOT EXISTS keyspace.added (name text, value bigint, PRIMARY KEY ((name)));
         CREATE INDEX IF NOT EXISTS added_by_value ON keyspace.added (value);
         INSERT INTO keyspace.added (name, value) VALUES ('rows', 7);
     """,
 }
 HEADS = {
-    "sql/schema": "UPDATE metajournal SET grown = key;",
-    "sql/postgres/schema": "UPDATE {schema}.metajournal SET grown = key;",
-    "cql/schema": """
+    "sqlite": "UPDATE metajournal SET grown = key;",
+    "postgres": "UPDATE {schema}.metajournal SET grown = key;",
+    "cql": """
         SELECT key AS given, entity_type, slice, key FROM keyspace.metajournal;
         UPDATE keyspace.metajournal SET grown = ? WHERE entity_type = ? AND slice = ? AND key = ?;
     """,
 }
 
 
-def grown_steps(package: str, folder: str, *, additive: bool) -> tuple[Step, ...]:
+def grown_steps(package: str, folder: str, dialect: Dialect | None, *, additive: bool) -> tuple[Step, ...]:
     """The steps of a later program: it adds to everything that is there, and changes data."""
-    columns = "\n".join(ADD[folder].format(table=table) for table in TABLES[package, folder].split())
-    heads = "" if package == "strandline.log" else HEADS[folder]
-    known = steps_in(package, folder)
-    more = MORE[folder].replace("{prefix}", "log_" if package == "strandline.log" else "")
+    form = dialect or "cql"
+    columns = "\n".join(ADD[form].format(table=table) for table in TABLES[package, form].split())
+    heads = "" if package == "strandline.log" else HEADS[form]
+    known = steps_in(package, folder, dialect)
+    more = MORE[form].replace("{prefix}", "log_" if package == "strandline.log" else "")
     return (*known, Step("800_columns", columns + heads, additive), Step("801_table", more, additive))
 
 
@@ -85,8 +87,8 @@ def grown_steps(package: str, folder: str, *, additive: bool) -> tuple[Step, ...
 def later_program(*, additive: bool = True) -> Iterator[None]:
     """What is opened inside is opened by a program that knows two more steps."""
 
-    def steps(package: str, folder: str) -> tuple[Step, ...]:
-        return grown_steps(package, folder, additive=additive)
+    def steps(package: str, folder: str, dialect: Dialect | None = None) -> tuple[Step, ...]:
+        return grown_steps(package, folder, dialect, additive=additive)
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (of_files, of_databases, of_keyspaces):

@@ -16,7 +16,7 @@ import pytest
 
 import strandline
 from strandline import Event, Key, LeaseHeld, LeaseLost, SchemaMismatch, Unavailable, Unsupported
-from strandline.backends.postgres import Transaction
+from strandline.backends.postgres import Begun
 from strandline.backends.postgres.round_trips import PLANS_S, Connection, Sent
 from strandline.backends.postgres.store import PostgresStore
 from strandline.journal.read import Making
@@ -388,19 +388,19 @@ def test_a_batch_is_there_whole_or_not_at_all(url: str, monkeypatch: pytest.Monk
     tape.append(KEY, ["a", "b"])
     tape.purge("order|gone")
     with closing(opened(url)) as store:
-        execute = Transaction.execute
+        execute = Begun.execute
 
-        def failing(self: Transaction, name: str, *given: Any) -> int:
+        def failing(self: Begun, name: str, *given: Any) -> int:
             if name == "set_pointer":
                 raise psycopg.errors.DiskFull("no space left")
             return execute(self, name, *given)
 
         batch, seen = batch_of(tape, store)
-        monkeypatch.setattr(Transaction, "execute", failing)
+        monkeypatch.setattr(Begun, "execute", failing)
         with pytest.raises(Unavailable) as caught:
             store.write(batch, seen)
         assert (caught.value.name, caught.value.applied) == ("Unavailable.no_space", "no")
-        monkeypatch.setattr(Transaction, "execute", execute)
+        monkeypatch.setattr(Begun, "execute", execute)
         assert events(store, KEY) == []
         assert store.look(KEY, 0)[1] is None
         store.write(batch, seen)
@@ -449,14 +449,14 @@ def test_a_batch_may_take_longer_than_an_append(url: str, monkeypatch: pytest.Mo
     tape = Tape()
     tape.append(KEY, ["a"])
     with closing(opened(url, append_timeout_s=0.3)) as store:
-        execute = Transaction.execute
+        execute = Begun.execute
 
-        def slow(self: Transaction, name: str, parameters: Any) -> int:
+        def slow(self: Begun, name: str, parameters: Any) -> int:
             if name == "insert_events":
                 self._connection.execute("SELECT pg_sleep(1)")
             return execute(self, name, parameters)
 
-        monkeypatch.setattr(Transaction, "execute", slow)
+        monkeypatch.setattr(Begun, "execute", slow)
         batch, seen = batch_of(tape, store)
         store.write(batch, seen)
         assert numbers(events(store, KEY)) == [1]

@@ -249,10 +249,10 @@ def _steps(store: SqliteStore, call: Callable[[], object]) -> int:
         steps += 1
         return False
 
-    with store._database.read() as connection:
+    with store._database.connection() as connection:
         connection.set_progress_handler(count, 1)
     call()
-    with store._database.read() as connection:
+    with store._database.connection() as connection:
         connection.set_progress_handler(None)
     assert steps > 0
     return steps

@@ -10,11 +10,12 @@ from strandline.log.api import Log
 from strandline.settings import (
     Settings,
 )
+from strandline.sql.api import Part
 from strandline.store.api import Store
 from strandline.urls import Url
 
 if TYPE_CHECKING:
-    from strandline.steps import Description
+    from strandline.sql.steps import Description
 
 Kind = Literal["log", "store"]
 
@@ -22,7 +23,8 @@ Kind = Literal["log", "store"]
 Clock = Callable[[], int]
 
 
-PACKAGES: Final = {"log": "strandline.log", "store": "strandline.store"}
+PARTS: Final = {"log": Part("log", "strandline.log"), "store": Part("store", "strandline.store")}
+"""What a database may have in it."""
 
 
 class Backend(Protocol):

@@ -113,14 +113,15 @@ def one_in_child(where: dict[str, Any]) -> dict[str, Any]:
 
 def _sqlite(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
     from strandline.backends.sqlite import open_database
-    from strandline.statements import statement
+    from strandline.sql.api import Part
+    from strandline.sql.statements import statement
     from strandline.store.end_state import change_of
     from strandline.store.sql_rows import head_row, pointer_row
 
     names = "insert_event", "set_head", "set_pointer"
-    insert_event, set_head, set_pointer = (statement("strandline.store", name) for name in names)
+    insert_event, set_head, set_pointer = (statement("strandline.store", name, "sqlite") for name in names)
     path = url.path or Path()
-    database = open_database(path, kind="store", package="strandline.store", settings=s.settings)
+    database = open_database(path, Part("store", "strandline.store"), settings=s.settings)
     stack.callback(database.close)
 
     def prepared(batch: Batch, seen: Pointer) -> Callable[[], None]:
@@ -129,7 +130,8 @@ def _sqlite(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
         pointer = pointer_row(batch.pointer)
 
         def write() -> None:
-            with database.write() as connection:
+            with database.write() as transaction:
+                connection = transaction.raw
                 connection.executemany(insert_event, events)
                 connection.executemany(set_head, heads)
                 connection.execute(set_pointer, pointer)
@@ -199,10 +201,11 @@ def half_in_child(where: dict[str, Any], process: int, ready: str) -> dict[str, 
 def _postgres(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
     from strandline.backends.postgres import open_database
     from strandline.backends.postgres.store import insert_events, set_heads
+    from strandline.sql.api import Part
     from strandline.store.end_state import change_of
     from strandline.store.sql_rows import pointer_row
 
-    database = open_database(url, kind="store", package="strandline.store", settings=s.settings)
+    database = open_database(url, Part("store", "strandline.store"), settings=s.settings)
     stack.callback(database.close)
 
     def prepared(batch: Batch, seen: Pointer) -> Callable[[], None]:

@@ -66,7 +66,7 @@ def settle(url: str) -> None:
     """Have a PostgreSQL do at once what it would do in the background while a clock runs: vacuum and checkpoint."""
     import psycopg
 
-    from strandline.statements import statement
+    from strandline.sql.statements import statement
 
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(statement("strandline.bench", "vacuum"))
@@ -77,7 +77,7 @@ def _alter_database(server: str, statement_name: str, database: str) -> None:
     import psycopg
     from psycopg.sql import SQL, Identifier
 
-    from strandline.statements import statement
+    from strandline.sql.statements import statement
 
     with psycopg.connect(server, autocommit=True) as connection:
         text = statement("strandline.bench", statement_name)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from eventsourcing.persistence import ApplicationRecorder
 from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteConnection, SQLiteConnectionPool, SQLiteDatastore
 
-from strandline.statements import statement
+from strandline.sql.statements import statement
 
 NAME = "eventsourcing"
 SYNCHRONOUS_FULL = 2

@@ -14,7 +14,7 @@ from typing import Any
 
 from strandline.demo.checker import ShownEvent
 from strandline.pipeline.target import Target
-from strandline.statements import statement
+from strandline.sql.statements import statement
 from strandline.urls import Url, urls_of
 
 TYPE_AT = 67

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from strandline.errors import SchemaMismatch
 from strandline.settings import BUCKET_SIZE_DEFAULT, PARTITIONS_DEFAULT, Settings
-from strandline.steps import check_fixed, rules_in, rules_to_fix
+from strandline.sql.steps import check_fixed, rules_in, rules_to_fix
 from strandline.store.api import StoreSettings
 from strandline.values.keys import SLICES
 

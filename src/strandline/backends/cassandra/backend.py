@@ -15,7 +15,7 @@ from strandline.store.api import Store
 from strandline.urls import Url
 
 if TYPE_CHECKING:
-    from strandline.steps import Description
+    from strandline.sql.steps import Description
 
 
 class CassandraBackend:

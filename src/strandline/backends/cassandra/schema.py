@@ -22,7 +22,7 @@ from strandline.backends.cassandra.session import Session
 from strandline.backends.cassandra.statements import named, parts, script, statement
 from strandline.errors import NO_JOURNAL, SchemaMismatch, Unavailable
 from strandline.settings import Settings
-from strandline.steps import Columns, Description, Step, StepDone, check_schema, missing_steps, steps_in
+from strandline.sql.steps import Columns, Description, Step, StepDone, check_schema, missing_steps, steps_in
 
 LOCK_S: Final = 60.0
 """A lock whose holder did nothing for so long is taken over."""

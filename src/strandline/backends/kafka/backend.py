@@ -15,7 +15,7 @@ from strandline.store.api import Store
 from strandline.urls import Url
 
 if TYPE_CHECKING:
-    from strandline.steps import Description
+    from strandline.sql.steps import Description
 
 
 class KafkaBackend:
@@ -33,7 +33,7 @@ class KafkaBackend:
         raise invalid("url_scheme", "store", "kafka holds no store", allowed="a store's URL", got=str(url))
 
     def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
-        from strandline.steps import Description
+        from strandline.sql.steps import Description
 
         log = self.open_log(url, settings, None, create=False)
         log.close()

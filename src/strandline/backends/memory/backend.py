@@ -20,7 +20,7 @@ from strandline.store.api import Store, StoreSettings
 from strandline.urls import Url
 
 if TYPE_CHECKING:
-    from strandline.steps import Description
+    from strandline.sql.steps import Description
 
 
 class MemoryBackend:

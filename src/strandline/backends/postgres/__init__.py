@@ -6,6 +6,7 @@ driver is translated here, once.
 """
 
 from strandline.backends.postgres.database import (
+    Begun,
     Database,
     Transaction,
     describe_database,
@@ -15,6 +16,7 @@ from strandline.backends.postgres.database import (
 from strandline.backends.postgres.round_trips import Lost, Sent, TimedOut
 
 __all__ = [
+    "Begun",
     "Database",
     "Lost",
     "Sent",

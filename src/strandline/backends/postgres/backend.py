@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strandline.backends.api import PACKAGES, Clock, Kind, by_rules_of
+from strandline.backends.api import PARTS, Clock, Kind, by_rules_of
 from strandline.log.api import Log
 from strandline.settings import (
     BATCH_ACTIONS_DEFAULT,
@@ -14,7 +14,7 @@ from strandline.store.api import Store
 from strandline.urls import Url
 
 if TYPE_CHECKING:
-    from strandline.steps import Description
+    from strandline.sql.steps import Description
 
 
 class PostgresBackend:
@@ -37,12 +37,12 @@ class PostgresBackend:
     def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
         from strandline.backends.postgres import describe_database
 
-        return describe_database(url, kind=kind, package=PACKAGES[kind], settings=settings)
+        return describe_database(url, PARTS[kind], settings=settings)
 
     def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
         from strandline.backends.postgres import upgrade_database
 
-        return upgrade_database(url, kind=kind, package=PACKAGES[kind], settings=settings)
+        return upgrade_database(url, PARTS[kind], settings=settings)
 
 
 BACKEND = PostgresBackend()

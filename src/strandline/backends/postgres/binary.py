@@ -6,11 +6,13 @@ dumpers, which look at each of them, take five times as long.
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Sequence
-from typing import ClassVar, Final, cast
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, ClassVar, Final, cast
 
-import psycopg
+from psycopg.abc import AdaptContext
 from psycopg.adapt import Buffer, Dumper
 from psycopg.pq import Format
 
@@ -46,6 +48,21 @@ class Texts(Binary):
 
 class Blobs(Binary):
     oid, element = 1001, 17
+    __slots__ = ()
+
+
+class Booleans(Binary):
+    oid, element = 1000, 16
+    __slots__ = ()
+
+
+class Doubles(Binary):
+    oid, element = 1022, 701
+    __slots__ = ()
+
+
+class Double(Binary):
+    oid = 701
     __slots__ = ()
 
 
@@ -85,12 +102,24 @@ def bigints(values: Sequence[int | None]) -> Bigints:
     return Bigints(_head(Bigints, count) + struct.pack("!" + "iq" * count, *sized))
 
 
-def integers(values: Sequence[int]) -> Integers:
+def integers(values: Sequence[int | None]) -> Integers:
     """integer[]."""
     count = len(values)
-    sized = [4] * (2 * count)
+    if None in values:
+        return Integers(_of_bytes(Integers, [None if value is None else integer(value) for value in values]))
+    sized: list[int | None] = [4] * (2 * count)
     sized[1::2] = values
     return Integers(_head(Integers, count) + struct.pack("!" + "ii" * count, *sized))
+
+
+def booleans(values: Sequence[bool | None]) -> Booleans:
+    """boolean[]."""
+    return Booleans(_of_bytes(Booleans, [None if value is None else boolean(value) for value in values]))
+
+
+def doubles(values: Sequence[float | None]) -> Doubles:
+    """double precision[]."""
+    return Doubles(_of_bytes(Doubles, [None if value is None else double(value) for value in values]))
 
 
 def texts(values: Sequence[str | None]) -> Texts:
@@ -124,6 +153,11 @@ def blob(value: bytes) -> Blob:
     return Blob(value)
 
 
+def double(value: float) -> Double:
+    """double precision."""
+    return Double(struct.pack("!d", value))
+
+
 def boolean(value: bool) -> Boolean:
     """boolean."""
     return Boolean(b"\1" if value else b"\0")
@@ -133,13 +167,43 @@ def typed(value: object) -> Binary | None:
     """A number, a text, bytes or nothing as a parameter; what is one already stays so."""
     if value is None or isinstance(value, Binary):
         return value
+    if isinstance(value, bool):
+        return boolean(value)
     if isinstance(value, int):
         return bigint(value)
     if isinstance(value, str):
         return text(value)
     if isinstance(value, bytes):
         return blob(value)
+    if isinstance(value, float):
+        return double(value)
     raise TypeError(type(value))
+
+
+_Dump = Callable[[Any], Binary]
+_TYPES: Final[Mapping[str, _Dump]] = {
+    "bigint": bigint, "integer": integer, "text": text, "bytea": blob, "boolean": boolean, "double precision": double,
+    "jsonb": text, "bigint[]": bigints, "integer[]": integers, "text[]": texts, "bytea[]": blobs,
+    "boolean[]": booleans, "double precision[]": doubles,
+}  # fmt: skip
+_DECLARED: Final = re.compile(r"\$(\d+)::([a-z]+(?: precision)?(?:\[\])?)")
+
+
+@cache
+def declared(statement: str) -> dict[int, _Dump]:
+    """How the values of a statement are sent, by their numbers from 0, where it says their types (`$1::bigint`)."""
+    return {int(number) - 1: _TYPES[kind] for number, kind in _DECLARED.findall(statement) if kind in _TYPES}
+
+
+def parameters(statement: str, values: Sequence[Any]) -> tuple[Binary | None, ...]:
+    """The values of a statement as it says their types, or as what they are."""
+    dumps = declared(statement)
+    if not dumps:
+        return tuple(map(typed, values))
+    return tuple([
+        value if value is None or isinstance(value, Binary) else dumps.get(number, typed)(value)
+        for number, value in enumerate(values)
+    ])  # fmt: skip
 
 
 def _of_bytes(kind: type[Binary], values: Sequence[bytes | None]) -> bytes:
@@ -169,8 +233,15 @@ class _Passed(Dumper):
         return obj
 
 
-def register(connection: psycopg.Connection[object]) -> None:
-    """Let a connection take these as parameters."""
-    for kind in (Bigints, Integers, Texts, Blobs):
-        dumper = type(f"_{kind.__name__}", (_Passed,), {"oid": kind.oid})
-        connection.adapters.register_dumper(kind, dumper)
+_DUMPERS: Final = {
+    kind: type(f"_{kind.__name__}", (_Passed,), {"oid": kind.oid})
+    for kind in (
+        Bigints, Integers, Texts, Blobs, Booleans, Doubles, Bigint, Integer, Text, Blob, Boolean, Double,
+    )
+}  # fmt: skip
+
+
+def register(context: AdaptContext) -> None:
+    """Let a connection or a cursor take these as parameters."""
+    for kind, dumper in _DUMPERS.items():
+        context.adapters.register_dumper(kind, dumper)

@@ -1,6 +1,6 @@
-"""One schema of a PostgreSQL database: reads of one statement each, and transactions that write.
+"""A part in one schema of a PostgreSQL database: reads of one statement each, and transactions.
 
-What is committed is durable as far as the server says so (`checks`). A read is one statement, and so sees one moment. A
+What is committed is durable as far as the server says so (`checks`). One statement sees one moment. A
 connection that broke while it was idle is replaced without a word; one that breaks in a call fails that call.
 """
 
@@ -14,51 +14,54 @@ import psycopg
 from psycopg.pq.abc import PGresult
 
 from strandline.backends.postgres import schema as schemas
-from strandline.backends.postgres.binary import Binary, texts, typed
+from strandline.backends.postgres.binary import Binary, parameters, texts
 from strandline.backends.postgres.checks import SETTINGS, Server, check_server
 from strandline.backends.postgres.driver_errors import Doing, lost
+from strandline.backends.postgres.joining import Sending, joined
 from strandline.backends.postgres.pool import Pool
 from strandline.backends.postgres.round_trips import Connection, Sent, TimedOut
-from strandline.backends.postgres.schema import PREFIXES, Schema
+from strandline.backends.postgres.schema import Schema
 from strandline.errors import NO_JOURNAL, SchemaMismatch, Unavailable, invalid
 from strandline.settings import Settings
-from strandline.statements import statement
-from strandline.steps import Description, Kind
+from strandline.sql.api import DATABASE_ID, Dialect, Part
+from strandline.sql.statements import statement
+from strandline.sql.steps import Description
 from strandline.urls import Url
 
 SCHEMA_DEFAULT: Final = "strandline"
 SCHEMA_BYTES_MAX: Final = 63
 SYSTEM_PREFIX: Final = "pg_"
-LONG_S: Final = 600.0
-"""For statements that may touch a whole journal."""
 BEGIN: Final = Sent(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", often=False)
+BEGIN_READ: Final = Sent(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", often=False)
 COMMIT: Final = Sent(b"COMMIT", often=False)
+ROWS_AT_ONCE: Final = 1000
+"""So many rows are sent with a statement, if the bytes in them are no more than that."""
+BYTES_AT_ONCE: Final = 2**20
 T = TypeVar("T")
 Filling = Sequence[tuple[str, tuple[Any, ...]]]
 
 
 def open_database(
     url: Url,
+    part: Part,
     *,
-    kind: Kind,
-    package: str,
     settings: Settings,
     fixed: Mapping[str, str] | None = None,
     filling: Filling = (),
     create: bool | None = None,
     advisory: bool = True,
 ) -> Database:
-    """Open a schema, or create it with the steps of `package` and what is `fixed` for ever.
+    """Open a part in a schema, or create it with its steps and what is `fixed` for ever.
 
     Nothing is created where the server is refused. `create` is `settings.schema == "create"` unless given; `filling`
-    are statements of the package that creation ends with. Without `advisory` locks the row lock is used.
+    are statements of the part that creation ends with. Without `advisory` locks the row lock is used.
     """
     create = settings.schema == "create" if create is None else create and settings.schema == "create"
     pool = Pool(url, settings)
 
     def opened(connection: Connection, server: Server, schema: Schema) -> Database:
         if not schemas.is_there(connection, schema) or not schemas.fixed_settings(connection, schema):
-            if settings.schema == "create" and kind == "store":
+            if settings.schema == "create" and part.kind == "store":
                 schemas.check_right_to_create(connection, schema)  # also where only its log is to be made first
             if not create:
                 raise _no_schema(pool.where, schema)
@@ -68,13 +71,13 @@ def open_database(
         return Database(pool, schema, settings, schemas.fixed_settings(connection, schema))
 
     try:
-        return _with(pool, url, kind, package, settings, opened)
+        return _with(pool, url, part, settings, opened)
     except BaseException:
         pool.close()
         raise
 
 
-def upgrade_database(url: Url, *, kind: Kind, package: str, settings: Settings) -> list[str]:
+def upgrade_database(url: Url, part: Part, *, settings: Settings) -> list[str]:
     """Do the steps of the schema that are missing; their names. The only way to change a schema."""
 
     def upgraded(connection: Connection, server: Server, schema: Schema) -> list[str]:
@@ -84,12 +87,12 @@ def upgrade_database(url: Url, *, kind: Kind, package: str, settings: Settings) 
 
     pool = Pool(url, settings)
     try:
-        return _with(pool, url, kind, package, settings, upgraded)
+        return _with(pool, url, part, settings, upgraded)
     finally:
         pool.close()
 
 
-def describe_database(url: Url, *, kind: Kind, package: str, settings: Settings) -> Description:
+def describe_database(url: Url, part: Part, *, settings: Settings) -> Description:
     """What a schema says of itself, also where it is older or newer than this program's. Changes nothing."""
 
     def described(connection: Connection, server: Server, schema: Schema) -> Description:
@@ -99,19 +102,12 @@ def describe_database(url: Url, *, kind: Kind, package: str, settings: Settings)
 
     pool = Pool(url, settings)
     try:
-        return _with(pool, url, kind, package, settings, described)
+        return _with(pool, url, part, settings, described)
     finally:
         pool.close()
 
 
-def _with(
-    pool: Pool,
-    url: Url,
-    kind: Kind,
-    package: str,
-    settings: Settings,
-    work: Callable[[Connection, Server, Schema], T],
-) -> T:
+def _with(pool: Pool, url: Url, part: Part, settings: Settings, work: Callable[[Connection, Server, Schema], T]) -> T:
     """Work with a first connection, to a server that is safe."""
     connection, _ = pool.take()
     try:
@@ -123,7 +119,7 @@ def _with(
         if name.startswith(SYSTEM_PREFIX):
             raise invalid("url_parameter", "schema", "the server's own", allowed=f"not {SYSTEM_PREFIX}*", got=name,
                           hint="name another schema with ?schema=")  # fmt: skip
-        return work(connection, server, Schema(name, kind, package, server.collates))
+        return work(connection, server, Schema(name, part, server.collates))
     except psycopg.Error as error:
         raise pool.translated(error, "write") from error
     finally:
@@ -132,25 +128,38 @@ def _with(
 
 
 class Database:
-    """An open schema. `fixed` is what its creation fixed."""
+    """A part in an open schema (`sql.api.Database`). `fixed` is what its creation fixed."""
+
+    dialect: Dialect = "postgres"
 
     def __init__(self, pool: Pool, schema: Schema, settings: Settings, fixed: dict[str, str]) -> None:
         self.fixed = fixed
         self.schema = schema
         self._pool = pool
-        self.idle_timeout = texts([str(_idle_ms(schema.kind, settings))])
+        self.idle_timeout = texts([str(_idle_ms(schema.part.kind, settings))])
         """For how long a transaction may stop and keep its locks (ms)."""
-        self._idle_timeout = Sent(schema.own("idle_timeout").encode(), (self.idle_timeout,))
+        self._idle_timeout = Sent(schema.server("idle_timeout").encode(), (self.idle_timeout,))
 
     @property
     def where(self) -> str:
         """The URL, as it may be printed."""
         return self._pool.where
 
-    def rows(self, name: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """What a named statement gives: tuples, all of one moment."""
+    def rows(self, name: str, values: Sequence[Any] = (), *, often: bool = False) -> list[Any]:
+        """What one statement gives, of one moment. `often`: prepared; it says the types of all its values."""
+        sent = self._sent(name, values, often=often)
+        if often:
+            return self._read(lambda connection: connection.ask(sent))
+        return self._read(lambda connection: connection.rows_of(connection.send(sent)))
+
+    def _sent(self, name: str, values: Sequence[Any], *, often: bool) -> Sent:
         text = self.schema.statement(name)
-        return self._read(lambda connection: connection.execute(text, parameters, binary=True).fetchall())
+        return Sent(text.encode(), parameters(text, values), often)
+
+    def now_us(self) -> int:
+        """The server's clock."""
+        sent = Sent(self.schema.server("now").encode())
+        return int(self._read(lambda connection: connection.ask(sent))[0][0])
 
     def ask(self, name: str, *parameters: Binary, coming: Callable[[list[Any]], None] | None = None) -> list[Any]:
         """The same for one that is asked so often that it is worth preparing, and finds its rows by an index.
@@ -215,6 +224,27 @@ class Database:
         return answer
 
     @contextmanager
+    def read(self) -> Iterator[Transaction]:
+        """A transaction that reads: all statements see one moment."""
+        transaction = self._begin(BEGIN_READ, self._idle_timeout)
+        try:
+            yield transaction
+        except psycopg.Error as error:
+            raise self._pool.translated(error, "read") from error
+        finally:
+            transaction.undo()
+
+    @contextmanager
+    def join(self, tx: object) -> Iterator[Transaction]:
+        """A transaction within the caller's own, on a connection of the caller's to this database."""
+        self.check()
+        try:
+            with joined(tx, self.schema.own("database_id"), self.fixed[DATABASE_ID], self.where) as connection:
+                yield Transaction(self, connection)
+        except psycopg.Error as error:
+            raise self._pool.translated(error, "write") from error
+
+    @contextmanager
     def write(self) -> Iterator[Transaction]:
         """A transaction: committed at the end, undone by any exception."""
         transaction = self.begin(self._idle_timeout)
@@ -228,15 +258,18 @@ class Database:
             raise
         transaction.commit()
 
-    def begin(self, *first: Sent) -> Transaction:
+    def begin(self, *first: Sent) -> Begun:
         """Begin a transaction with these statements, in one round trip; one of them sets the `idle_timeout`.
 
         `commit` or `undo` must follow.
         """
+        return self._begin(BEGIN, *first)
+
+    def _begin(self, *first: Sent) -> Begun:
         while True:
             connection, reused = self._pool.take()
             try:
-                answers = connection.exchange((BEGIN, *first))
+                answers = connection.exchange(first)
             except psycopg.Error as error:
                 self._pool.undo(connection)
                 self._pool.give_back(connection)
@@ -247,7 +280,7 @@ class Database:
                 connection.close()  # in the middle of an answer
                 self._pool.give_back(connection)
                 raise
-            return Transaction(self, connection, answers[1:])
+            return Begun(self, connection, answers[1:])
 
     def sent(self, name: str, *parameters: Binary) -> Sent:
         """A named statement of the package for `begin` or `commit`."""
@@ -261,6 +294,10 @@ class Database:
     def translated(self, error: psycopg.Error, doing: Doing) -> Exception:
         """Our error for one of the driver's."""
         return self._pool.translated(error, doing)
+
+    def channel(self, name: str) -> str:
+        """What a channel of the part is called, in a database that others share."""
+        return f"strandline_{self.fixed[DATABASE_ID]}_{name}"
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
@@ -281,33 +318,79 @@ class Database:
 
 
 class Transaction:
-    """What happens between `begin` and `commit`. `answers` are those of the statements that it began with."""
+    """Statements of a part on one connection (`sql.api.Transaction`)."""
 
-    def __init__(self, database: Database, connection: Connection, answers: list[PGresult]) -> None:
-        self.answers = answers
+    dialect: Dialect = "postgres"
+
+    def __init__(self, database: Database, connection: Sending) -> None:
         self._database = database
-        self._connection = connection
+        self._sending = connection
         self._sql = database.schema.statement
-        self._over = False
+
+    @property
+    def raw(self) -> psycopg.Connection[Any]:
+        return self._sending.raw
+
+    def rows(self, name: str, values: Sequence[Any] = ()) -> list[Any]:
+        """What a named statement gives: tuples."""
+        return self._sending.rows_of(self._sending.send(self._sent(name, values)))
+
+    def execute(self, name: str, values: Sequence[Any] = ()) -> int:
+        """Execute a named statement; how many rows it changed."""
+        return self._sending.send(self._sent(name, values)).command_tuples or 0
+
+    def each(self, name: str, many: Iterable[Sequence[Any]]) -> None:
+        """Execute a named statement with each of these values."""
+        self._sending.send_each(self._sent(name, values) for values in many)
+
+    def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
+        """Execute a statement that takes an array for each column."""
+        found: list[Any] = []
+        for part in _parts(rows):
+            found += self.rows(name, (*first, *zip(*part, strict=True)))
+        return found
 
     def take_long(self) -> None:
         """What comes now may take long: all locks are held that others could keep us waiting for."""
-        self._connection.timeout_s = max(self._connection.timeout_s, LONG_S)
+        self._sending.take_long()
 
-    def rows(self, name: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        """What a named statement gives: tuples."""
-        return self._connection.rows_of(self._connection.send(self._sent(name, parameters)))
+    def notify(self, channel: str) -> None:
+        """Once this is committed, wake who watches the channel."""
+        text = self._database.schema.server("ring")
+        self._sending.send(Sent(text.encode(), (texts([self._database.channel(channel)]),), often=False))
 
-    def execute(self, name: str, parameters: Sequence[Any] = ()) -> int:
-        """Execute a named statement; how many rows it changed."""
-        return self._connection.send(self._sent(name, parameters)).command_tuples or 0
+    def _sent(self, name: str, values: Sequence[Any]) -> Sent:
+        text = self._sql(name)
+        return Sent(text.encode(), parameters(text, values), often=False)
 
-    def each(self, name: str, many: Iterable[Sequence[Any]]) -> None:
-        """Execute a named statement with each of these parameters."""
-        self._connection.send_each(self._sent(name, parameters) for parameters in many)
 
-    def _sent(self, name: str, parameters: Sequence[Any]) -> Sent:
-        return Sent(self._sql(name).encode(), tuple(map(typed, parameters)), often=False)
+def _parts(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:
+    """Rows as they are sent: many at a time, unless they are large."""
+    for at in range(0, len(rows), ROWS_AT_ONCE):
+        waiting = [rows[at : at + ROWS_AT_ONCE]]
+        while waiting:
+            part = waiting.pop()
+            if len(part) > 1 and _bytes_in(part) > BYTES_AT_ONCE:
+                half = len(part) // 2
+                waiting += [part[half:], part[:half]]
+            else:
+                yield part
+
+
+def _bytes_in(rows: Sequence[Sequence[Any]]) -> int:
+    """The size of what is large in rows: bytes."""
+    large = [number for number, value in enumerate(rows[0]) if isinstance(value, bytes)]
+    return sum(len(row[number] or b"") for number in large for row in rows)
+
+
+class Begun(Transaction):
+    """What happens between `begin` and `commit`. `answers` are those of the statements that it began with."""
+
+    def __init__(self, database: Database, connection: Connection, answers: list[PGresult]) -> None:
+        super().__init__(database, connection)
+        self.answers = answers
+        self._connection = connection
+        self._over = False
 
     def commit(self, *last: Sent) -> None:
         """Execute these statements and make the transaction durable, in one round trip; on an error it is undone.
@@ -335,7 +418,7 @@ class Transaction:
             self._database.end(self._connection)
 
 
-def _idle_ms(kind: Kind, settings: Settings) -> int:
+def _idle_ms(kind: str, settings: Settings) -> int:
     """Half of what a caller waits for; in a store, less than the lease, so that who takes over finds no locks."""
     idle_s = settings.append_timeout_s / 2
     return int(1000 * (min(idle_s, settings.lease_s * 2 / 3) if kind == "store" else idle_s))
@@ -357,9 +440,9 @@ def _server(connection: Connection) -> Server:
 
 def _no_schema(where: str, schema: Schema) -> SchemaMismatch:
     return SchemaMismatch(
-        f"{where} has no {schema.kind} in schema {schema.name}",
+        f"{where} has no {schema.part.kind} in schema {schema.name}",
         code="no_schema",
         hint=NO_JOURNAL,
         schema=schema.name,
-        table=f"{PREFIXES[schema.kind]}schema_step",
+        table=f"{schema.part.prefix}schema_step",
     )

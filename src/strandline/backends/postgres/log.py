@@ -22,7 +22,7 @@ from itertools import repeat
 from typing import Final
 from uuid import uuid4
 
-from strandline.backends.postgres import Transaction, open_database
+from strandline.backends.postgres import Begun, open_database
 from strandline.backends.postgres.binary import Binary, bigint, bigints, blobs, boolean, integer, integers, text, texts
 from strandline.backends.postgres.last_commit import LastCommit, LastCommits
 from strandline.backends.postgres.notifications import Bell
@@ -34,7 +34,8 @@ from strandline.log.refusals import check_holes, check_trim, hole, last_older, t
 from strandline.log.waiting import Arrivals
 from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, Settings
-from strandline.steps import check_fixed, rules_in, rules_to_fix
+from strandline.sql.api import Part
+from strandline.sql.steps import check_fixed, rules_in, rules_to_fix
 from strandline.urls import Url
 from strandline.values.actions import Place
 from strandline.values.heads import State
@@ -74,7 +75,7 @@ class PostgresLog:
             **rules_to_fix(settings),
         }
         self._database = open_database(
-            url, kind="log", package=PACKAGE, settings=settings, fixed=fixed, create=create, advisory=advisory,
+            url, Part("log", PACKAGE), settings=settings, fixed=fixed, create=create, advisory=advisory,
             filling=[("add_partitions", (partitions,))],
         )  # fmt: skip
         self._clock = clock
@@ -198,14 +199,14 @@ class PostgresLog:
         self._arrivals.announce()
         self._bell.ring()
 
-    def _begin(self, partitions: Sequence[int], digests: Sequence[bytes]) -> Transaction:
+    def _begin(self, partitions: Sequence[int], digests: Sequence[bytes]) -> Begun:
         database = self._database
         return database.begin(
             database.sent("lock_partitions", integers(partitions), database.idle_timeout),
             database.sent("heads", blobs(digests)),
         )
 
-    def _ends(self, transaction: Transaction) -> tuple[dict[int, End], int]:
+    def _ends(self, transaction: Begun) -> tuple[dict[int, End], int]:
         """Where the partitions end, and the server's clock."""
         locked, heads = transaction.answers
         ends = {
@@ -303,8 +304,7 @@ class PostgresLog:
         if self._clock:
             self._database.check()
             return self._clock()
-        ((told,),) = self._database.rows("now")
-        return int(told)
+        return self._database.now_us()
 
     @contextmanager
     def ending(self, partition: int) -> Iterator[Callable[[], int]]:
@@ -371,7 +371,7 @@ def _known(drafts: Sequence[Draft], lefts: Mapping[int, LastCommit]) -> dict[str
     return known
 
 
-def _states(transaction: Transaction, digests: Mapping[str, bytes]) -> dict[str, State]:
+def _states(transaction: Begun, digests: Mapping[str, bytes]) -> dict[str, State]:
     heads = transaction.answers[1]
     keys = {digest: key for key, digest in digests.items()}
     states: dict[str, State] = {}

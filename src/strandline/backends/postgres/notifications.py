@@ -40,8 +40,8 @@ class Bell:
     def __init__(self, database: Database, channel: str, heard: Callable[[bool], None]) -> None:
         self._database = database
         self._heard = heard
-        self._ring = Sent(database.schema.own("ring").encode(), (texts([channel]),))
-        self._listen = SQL(database.schema.own("listen")).format(channel=Identifier(channel))
+        self._ring = Sent(database.schema.server("ring").encode(), (texts([channel]),))
+        self._listen = SQL(database.schema.server("listen")).format(channel=Identifier(channel))
         self._generation = forks.generation
         self._lock = Lock()
         self._wanted = Event()

@@ -32,9 +32,11 @@ from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from strandline.backends.postgres.binary import Binary
-from strandline.statements import statement
+from strandline.sql.statements import statement
 
 PLANS_S: Final = 1.0
+LONG_S: Final = 600.0
+"""For statements that may touch a whole journal."""
 PART_ROWS: Final = 100
 AT_ONCE_BYTES: Final = 16_000
 """So much is sent with one call of the system, also under TLS, whose records have 16 KiB."""
@@ -98,6 +100,11 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
             raise
 
     @property
+    def raw(self) -> Connection:
+        """What others join."""
+        return self
+
+    @property
     def quiet(self) -> bool:
         """Whether the server said nothing since the last answer: what it says unasked is that it ends."""
         try:
@@ -123,6 +130,10 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         with suppress(psycopg.Error):  # a server that cannot be told notices when it answers
             self.cancel_safe(timeout=1.0)
         self.close()
+
+    def take_long(self) -> None:
+        """What comes now may take long, until the connection is given back."""
+        self.timeout_s = max(self.timeout_s, LONG_S)
 
     def exchange(self, statements: Sequence[Sent]) -> list[PGresult]:
         """Send all, then wait for all; the answer of each, in binary form.

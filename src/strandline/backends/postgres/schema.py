@@ -1,10 +1,10 @@
-"""The schema of a log or a store in a database: its steps (`strandline.steps`), and what creation fixed.
+"""The tables of a part in a schema of a database: their steps (`strandline.sql.steps`), and what creation fixed.
 
-Steps are `sql/postgres/schema/NNN_name.sql` of a package. One process at a time makes or changes a schema: it holds an
+Steps are in `sql/schema` of the part's package. One process at a time makes or changes a schema: it holds an
 advisory lock of its transaction, or, on a server without such locks, the row `schema` of table `lock`, which others
 take over when it is 60 s old. All steps may be repeated.
 
-Tables of a log begin with `log_`, so that a store may stand in the same schema.
+Names of tables begin with the part's kind (those of a store with nothing), so that parts may share a schema.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final
+from uuid import uuid4
 
 import psycopg
 from psycopg.sql import Identifier
 
 from strandline.backends.postgres.round_trips import Connection
 from strandline.errors import Unavailable
-from strandline.statements import statement
-from strandline.steps import Columns, Description, Kind, Step, StepDone, check_schema, missing_steps, steps_in
+from strandline.sql.api import DATABASE_ID, Part
+from strandline.sql.statements import script, statement
+from strandline.sql.steps import Columns, Description, Step, StepDone, check_schema, missing_steps, steps_in
 
-PREFIXES: Final[Mapping[str, str]] = {"log": "log_", "store": ""}
 LOCK_OLD_S: Final = 60
 LOCK_WAIT_S: Final = 90.0
 STEP_S: Final = 3600.0
@@ -39,63 +40,67 @@ _RACES: Final = (
     psycopg.errors.DuplicateSchema,
     psycopg.errors.DuplicateObject,  # a table's row type, where another table of its name was made a moment before
 )
-_TABLE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS \{schema\}\.(\S+) \((.*?)^\)", re.DOTALL | re.MULTILINE)
+_TABLE: Final = re.compile(
+    r"CREATE (?:UNLOGGED )?TABLE IF NOT EXISTS \{schema\}\.(\S+) \((.*?)^\)", re.DOTALL | re.MULTILINE
+)
 _ADDED: Final = re.compile(r"ALTER TABLE \{schema\}\.(\S+) ADD COLUMN IF NOT EXISTS (.*?);", re.DOTALL)
-_COLUMN: Final = re.compile(r"([a-z_]+) (integer|bigint|text|bytea|boolean|double precision|jsonb)\b(.*)")
+_COLUMN: Final = re.compile(
+    r"([a-z_]+) (smallint|integer|bigint|text|bytea|boolean|double precision|jsonb|numeric|uuid)\b(.*)"
+)
+_NO_COLUMN: Final = ("--", "PRIMARY KEY", "UNIQUE", "CHECK", "CONSTRAINT", "FOREIGN KEY")
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The schema of one log or store: its name, what this program knows of its kind, and how statements name it."""
+    """The schema of a part: its name, what this program knows of the part, and how statements name it."""
 
     name: str
-    kind: Kind
-    package: str
+    part: Part
     collates: bool = True
     _texts: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def steps(self) -> Sequence[Step]:
         """What makes it, in order."""
-        return steps_in(self.package, "sql/postgres/schema")
+        return steps_in(self.part.package, "sql/schema", "postgres")
 
     @property
     def names(self) -> list[str]:
         return [step.name for step in self.steps]
 
     def statement(self, name: str) -> str:
-        """A statement of the package, on the tables of this schema."""
-        return self._text(self.package, f"postgres/{name}")
+        """A statement of the part, on its tables."""
+        return self._text(self.part.package, name)
 
     def own(self, name: str) -> str:
-        """A statement of this module."""
+        """A statement that all parts have, on the tables of this one."""
+        return self._text("strandline.sql", name)
+
+    def server(self, name: str) -> str:
+        """A statement of this back-end."""
         return self._text("strandline.backends.postgres", name)
 
     def _text(self, package: str, name: str) -> str:
         text = self._texts.get((package, name))
         if text is None:
-            text = self._texts[package, name] = self.filled(statement(package, name))
+            text = self._texts[package, name] = self.filled(statement(package, name, "postgres"))
         return text
 
     def filled(self, text: str) -> str:
         """A text with the schema's name, quoted, in its places."""
-        text = text.replace("{schema}", Identifier(self.name).as_string(None)).replace("{prefix}", PREFIXES[self.kind])
+        text = text.replace("{schema}", Identifier(self.name).as_string(None)).replace("{prefix}", self.part.prefix)
         return text.replace("{by_bytes}", 'COLLATE "C"' if self.collates else "")
 
     @property
     def columns(self) -> Columns:
         """Name, type and whether it may be null, of each column of each table, as the steps declare them."""
         declared: dict[str, set[tuple[object, ...]]] = {}
-        foundation = statement_text("strandline.backends.postgres", "foundation").replace(
-            "{prefix}", PREFIXES[self.kind]
-        )
-        for script in (foundation, *(step.script for step in self.steps)):
-            for table, body in _TABLE.findall(script):
+        foundation = script("strandline.sql", "foundation", "postgres").replace("{prefix}", self.part.prefix)
+        for text in (foundation, *(step.script for step in self.steps)):
+            for table, body in _TABLE.findall(text):
                 lines = [line.strip().rstrip(",") for line in body.splitlines()]
-                declared[table] = {
-                    _column(line) for line in lines if line and not line.startswith(("--", "PRIMARY KEY"))
-                }
-            for table, column in _ADDED.findall(script):
+                declared[table] = {_column(line) for line in lines if line and not line.startswith(_NO_COLUMN)}
+            for table, column in _ADDED.findall(text):
                 declared[table].add(_column(column))
         return declared
 
@@ -108,22 +113,15 @@ def _column(text: str) -> tuple[object, ...]:
     return name, kind, "NOT NULL" not in rest
 
 
-def statement_text(package: str, name: str) -> str:
-    """A file as it is, with its lines."""
-    from importlib.resources import files
-
-    return files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
-
-
 def is_there(connection: Connection, schema: Schema) -> bool:
     """Whether anything of the schema is there."""
-    found = connection.execute(schema.own("has_table"), (schema.name, f"{PREFIXES[schema.kind]}schema_step"))
+    found = connection.execute(schema.server("has_table"), (schema.name, f"{schema.part.prefix}schema_step"))
     return bool(found.fetchone())
 
 
 def check_right_to_create(connection: Connection, schema: Schema) -> None:
     """`InsufficientPrivilege`, as the server would raise it, for a user who could not make the schema's tables."""
-    ((allowed,),) = connection.execute(schema.own("may_create"), (schema.name,)).fetchall()
+    ((allowed,),) = connection.execute(schema.server("may_create"), (schema.name,)).fetchall()
     if not allowed:
         raise psycopg.errors.InsufficientPrivilege(f"this user has no right to create tables in schema {schema.name}")
 
@@ -141,11 +139,12 @@ def create(
     def finish() -> None:
         for name, parameters in filling:
             connection.execute(schema.statement(name), parameters)
-        for item in {"schema_version": str(len(schema.steps)), **fixed}.items():
+        more = {DATABASE_ID: uuid4().hex, "schema_version": str(len(schema.steps))}
+        for item in {**more, **fixed}.items():
             connection.execute(schema.own("fix_setting"), item)
 
     with _alone(connection, schema, advisory=advisory):
-        missing = missing_steps(schema.kind, _done(connection, schema), schema.steps)
+        missing = missing_steps(schema.part.kind, _done(connection, schema), schema.steps)
         if not missing and fixed_settings(connection, schema):
             return
         _do(connection, schema, missing)
@@ -156,7 +155,7 @@ def create(
 def upgrade(connection: Connection, schema: Schema, *, advisory: bool) -> list[str]:
     """Do the steps that are missing; their names."""
     with _alone(connection, schema, advisory=advisory):
-        missing = missing_steps(schema.kind, _done(connection, schema), schema.steps)
+        missing = missing_steps(schema.part.kind, _done(connection, schema), schema.steps)
         _do(connection, schema, missing)
         connection.execute(schema.own("fix_setting"), ("schema_version", str(len(_done(connection, schema)))))
         return [step.name for step in missing]
@@ -167,7 +166,7 @@ def check(connection: Connection, schema: Schema) -> None:
     found: dict[str, set[tuple[object, ...]]] = {}
     for table, *column in connection.execute(schema.own("columns"), (schema.name,)).fetchall():
         found.setdefault(str(table), set()).add(tuple(column))
-    check_schema(schema.kind, _done(connection, schema), schema.steps, found, schema.columns)
+    check_schema(schema.part.kind, _done(connection, schema), schema.steps, found, schema.columns)
 
 
 def describe(connection: Connection, schema: Schema) -> Description:
@@ -210,7 +209,7 @@ def _alone(connection: Connection, schema: Schema, *, advisory: bool) -> Iterato
     if advisory and _has_advisory_locks(connection, schema):
         with connection.transaction():
             with _timeout(connection, LOCK_WAIT_S):
-                connection.execute(schema.own("advisory_lock"), (lock_number(schema),))
+                connection.execute(schema.server("advisory_lock"), (lock_number(schema),))
             _lay_foundation(connection, schema)
             with _timeout(connection, STEP_S):
                 yield
@@ -222,28 +221,28 @@ def _alone(connection: Connection, schema: Schema, *, advisory: bool) -> Iterato
         with _timeout(connection, STEP_S):
             yield
     finally:
-        connection.execute(schema.own("free_lock"), (holder,))
+        connection.execute(schema.server("free_lock"), (holder,))
 
 
 def _has_advisory_locks(connection: Connection, schema: Schema) -> bool:
     try:
         with _timeout(connection, LOCK_WAIT_S), connection.transaction():
-            connection.execute(schema.own("advisory_lock"), (lock_number(schema),))
+            connection.execute(schema.server("advisory_lock"), (lock_number(schema),))
     except (psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFunction):
         return False
     return True
 
 
 def _lay_foundation(connection: Connection, schema: Schema) -> None:
-    if not connection.execute(schema.own("has_schema"), (schema.name,)).fetchone():
-        connection.execute(schema.own("create_schema"))
+    if not connection.execute(schema.server("has_schema"), (schema.name,)).fetchone():
+        connection.execute(schema.server("create_schema"))
     if not is_there(connection, schema):
-        connection.execute(schema.filled(statement_text("strandline.backends.postgres", "foundation")))
+        connection.execute(schema.filled(script("strandline.sql", "foundation", "postgres")))
 
 
 def _take_row(connection: Connection, schema: Schema, holder: str) -> None:
     deadline = time.monotonic() + LOCK_WAIT_S
-    while not connection.execute(schema.own("take_lock"), (holder, LOCK_OLD_S * 10**6)).fetchone():
+    while not connection.execute(schema.server("take_lock"), (holder, LOCK_OLD_S * 10**6)).fetchone():
         if time.monotonic() > deadline:
             raise Unavailable(
                 f"another process changes schema {schema.name}", code="timeout", hint="wait until it is done"

@@ -19,6 +19,7 @@ from strandline.errors import Corrupt, Unavailable
 from strandline.fold import segment_of
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
+from strandline.sql.api import Part
 from strandline.store.api import CarryMark, Coming, SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
 from strandline.store.creation import fixed_in, to_fix
@@ -82,7 +83,7 @@ class PostgresStore:
         fixed = to_fix(settings, log_id, partitions)
         pointers = [("set_pointer", pointer_row(Pointer(number))) for number in range(int(fixed["partitions"]))]
         database = open_database(
-            url, kind="store", package=PACKAGE, settings=settings, fixed=fixed, filling=pointers, advisory=advisory,
+            url, Part("store", PACKAGE), settings=settings, fixed=fixed, filling=pointers, advisory=advisory,
             create=None if log_id is not None else False,
         )  # fmt: skip
         try:

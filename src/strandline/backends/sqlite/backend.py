@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strandline.backends.api import PACKAGES, Clock, Kind, by_rules_of
+from strandline.backends.api import PARTS, Clock, Kind, by_rules_of
 from strandline.clock import now_us
 from strandline.log.api import Log
 from strandline.settings import (
@@ -16,7 +16,7 @@ from strandline.store.api import Store
 from strandline.urls import Url
 
 if TYPE_CHECKING:
-    from strandline.steps import Description
+    from strandline.sql.steps import Description
 
 
 class SqliteBackend:
@@ -39,12 +39,12 @@ class SqliteBackend:
     def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
         from strandline.backends.sqlite import describe_database
 
-        return describe_database(_path(url), kind=kind, package=PACKAGES[kind], settings=settings)
+        return describe_database(_path(url), PARTS[kind], settings=settings)
 
     def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
         from strandline.backends.sqlite import upgrade_database
 
-        return upgrade_database(_path(url), kind=kind, package=PACKAGES[kind], settings=settings)
+        return upgrade_database(_path(url), PARTS[kind], settings=settings)
 
 
 def _path(url: Url) -> Path:

@@ -12,10 +12,11 @@ was opened ("no"). A commit looks again before it is acknowledged ("unknown": a 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
+from typing import Any, Final
 
 import apsw
 
@@ -24,7 +25,9 @@ from strandline.backends.sqlite import files, schema
 from strandline.backends.sqlite.checks import check_clock, check_file_system, check_library
 from strandline.backends.sqlite.driver_errors import Doing, kills, outcome_of
 from strandline.backends.sqlite.files import OPEN_FILES
-from strandline.backends.sqlite.schema import APPLICATION_IDS, Schema, schema_of
+from strandline.backends.sqlite.schema import APPLICATION_ID, Schema, schema_of
+from strandline.backends.sqlite.transaction import Transaction, Watch, bound, joined
+from strandline.clock import now_us
 from strandline.errors import (
     NO_JOURNAL,
     Applied,
@@ -37,7 +40,8 @@ from strandline.errors import (
     unusable,
 )
 from strandline.settings import Settings
-from strandline.steps import Description, Kind
+from strandline.sql.api import DATABASE_ID, Dialect, Part
+from strandline.sql.steps import Description
 
 IDLE_READERS_MAX = 8
 CACHE_KIB = 16 * 1024
@@ -45,6 +49,8 @@ CACHE_KIB = 16 * 1024
 PASSIVE_SHARE, WAITING_SHARE = 16, 2
 WAITING_CHECKPOINT_MS = 100
 
+APART: Final[Mapping[str, str]] = {"log": "store", "store": "log"}
+"""What a part has no file in common with: an append never waits for the write lock of the pipeline."""
 _PAGES_WRITTEN = apsw.SQLITE_DBSTATUS_CACHE_WRITE
 
 
@@ -64,50 +70,49 @@ _turns = _Turns()
 
 def open_database(
     path: str | Path,
+    part: Part,
     *,
-    kind: Kind,
-    package: str,
     settings: Settings,
     fixed: Mapping[str, str] | None = None,
     clock: Callable[[], int] | None = None,
     create: bool | None = None,
     vfs: str | None = None,
 ) -> Database:
-    """Open a file, or create it with the schema of `package` (`sql/schema/*.sql`) and what is `fixed` for ever.
+    """Open a part in a file, or create it with its steps and what is `fixed` for ever.
 
     Nothing is created or changed where the file, its place, the library or the clock are refused. `create` is
     `settings.schema == "create"` unless given.
     """
     path = Path(path).absolute()
-    known = schema_of(kind, package)
+    known = schema_of(part.kind, part.package)
     if clock is not None:
         check_clock(clock)
     create = settings.schema == "create" if create is None else create
     with _at(path):
-        if not _has_schema(path, known, settings, vfs):
-            if kind == "store" and settings.schema == "create":
+        if not _has_schema(path, part, settings, vfs):
+            if part.kind == "store" and settings.schema == "create":
                 files.check_folder(path)  # also where only its log is to be made first
             if not create:
-                raise _no_schema(path)
-            _create(path, known, settings, fixed or {}, vfs)
+                raise _no_schema(path, part)
+            _create(path, part, known, settings, fixed or {}, vfs)
         connection = _connect(path, settings, vfs)
         try:
             _check_length(connection, path)
             schema.check(connection, known)
-            found = schema.fixed_settings(connection)
-            return Database(path, connection, settings, found, vfs)
+            found = schema.fixed_settings(connection, known)
+            return Database(path, connection, settings, known, found, clock or now_us, vfs)
         except BaseException:
             connection.close()
             raise
 
 
-def upgrade_database(path: str | Path, *, kind: Kind, package: str, settings: Settings) -> list[str]:
+def upgrade_database(path: str | Path, part: Part, *, settings: Settings) -> list[str]:
     """Do the steps of the schema that the file lacks; their names. The only way to change a schema."""
     path = Path(path).absolute()
-    known = schema_of(kind, package)
+    known = schema_of(part.kind, part.package)
     with _at(path), files.folder_lock(path.parent):
-        if not _has_schema(path, known, settings, None):
-            raise _no_schema(path)
+        if not _has_schema(path, part, settings, None):
+            raise _no_schema(path, part)
         connection = _connect(path, settings, None)
         try:
             return schema.upgrade(connection, known)
@@ -115,13 +120,13 @@ def upgrade_database(path: str | Path, *, kind: Kind, package: str, settings: Se
             connection.close()
 
 
-def describe_database(path: str | Path, *, kind: Kind, package: str, settings: Settings) -> Description:
+def describe_database(path: str | Path, part: Part, *, settings: Settings) -> Description:
     """What a file says of itself, also where its schema is older or newer than this program's. Changes nothing."""
     path = Path(path).absolute()
-    known = schema_of(kind, package)
+    known = schema_of(part.kind, part.package)
     with _at(path):
-        if not _has_schema(path, known, settings, None):
-            raise _no_schema(path)
+        if not _has_schema(path, part, settings, None):
+            raise _no_schema(path, part)
         connection = _connect(path, settings, None)
         try:
             return schema.describe(connection, known)
@@ -145,13 +150,27 @@ def _at(path: Path) -> Iterator[None]:
 
 
 class Database:
-    """An open file. `fixed` is what its creation fixed."""
+    """A part in an open file (`sql.api.Database`). `fixed` is what its creation fixed."""
+
+    dialect: Dialect = "sqlite"
 
     def __init__(
-        self, path: Path, writer: apsw.Connection, settings: Settings, fixed: dict[str, str], vfs: str | None
+        self,
+        path: Path,
+        writer: apsw.Connection,
+        settings: Settings,
+        known: Schema,
+        fixed: dict[str, str],
+        clock: Callable[[], int],
+        vfs: str | None,
     ) -> None:
         self.path = path
         self.fixed = fixed
+        self.sql = known.statement
+        """The text of a named statement of the part."""
+        self.now_us = clock
+        self._known = known
+        self._watches: set[Watch] = set()
         self.writer = writer
         """For who holds the write transaction (`begin`)."""
         self.cursor = writer.cursor()
@@ -180,11 +199,11 @@ class Database:
     # ------------------------------------------------------------ writing
 
     @contextmanager
-    def write(self) -> Iterator[apsw.Connection]:
+    def write(self) -> Iterator[Transaction]:
         """A transaction that holds the write lock: committed at the end, undone by any exception."""
         connection = self.begin()
         try:
-            yield connection
+            yield Transaction(self.cursor, self.sql)
         except apsw.Error as error:
             self.rollback()
             raise self.translated(error, connection, "write") from error
@@ -223,6 +242,8 @@ class Database:
             self._version = self.writer.data_version()
             if self.writer.status(_PAGES_WRITTEN)[0] >= self._passive_pages:
                 self._checkpoint()
+            for watch in tuple(self._watches):
+                watch.wake()
         except apsw.Error as error:
             self._undo()
             raise self.translated(error, self.writer, "commit") from error
@@ -272,27 +293,45 @@ class Database:
 
     # ------------------------------------------------------------ reading
 
+    def rows(self, name: str, values: Sequence[Any] = (), *, often: bool = False) -> list[Any]:
+        """What one statement gives, of one moment."""
+        with self.connection() as connection:
+            return connection.execute(self.sql(name), bound(values)).fetchall()
+
     @contextmanager
-    def read(self, *, snapshot: bool = False) -> Iterator[apsw.Connection]:
-        """A connection to read with; all statements see one moment if `snapshot`. Fetch all that you ask for."""
+    def read(self) -> Iterator[Transaction]:
+        """A transaction that reads: all statements see one moment."""
+        with self.connection() as connection:
+            connection.execute("BEGIN")
+            yield Transaction(connection.cursor(), self.sql)
+            connection.execute("COMMIT")
+
+    @contextmanager
+    def connection(self) -> Iterator[apsw.Connection]:
+        """A connection to read with. Fetch all that you ask for."""
         self.check()
         connection = self._reader()
         try:
-            if snapshot:
-                connection.execute("BEGIN")
             yield connection
-            if snapshot:
-                connection.execute("COMMIT")
         except apsw.Error as error:
             raise self.translated(error, connection, "read") from error
         finally:
             self._give_back(connection)
 
+    def watch(self, channel: str, *, interval_s: float = 0.05) -> Watch:
+        """Be woken by commits of anybody, whatever the channel."""
+        self.check()
+        watch = Watch(self._opened_reader(), interval_s, self._watches.discard)
+        self._watches.add(watch)
+        return watch
+
     def _reader(self) -> apsw.Connection:
         try:
             return self._idle.pop()
         except IndexError:
-            pass
+            return self._opened_reader()
+
+    def _opened_reader(self) -> apsw.Connection:
         try:
             connection = _connect(self.path, self._settings, self._vfs)
             connection.pragma("query_only", True)
@@ -314,7 +353,24 @@ class Database:
         else:
             connection.close(True)
 
+    # ------------------------------------------------------------ the caller's transaction
+
+    @contextmanager
+    def join(self, tx: object) -> Iterator[Transaction]:
+        """A transaction within the caller's own, on a connection of the caller's to this file."""
+        self.check()
+        with joined(tx, self._known.own("database_id"), self.fixed[DATABASE_ID], str(self.path)) as cursor:
+            try:
+                yield Transaction(cursor, self.sql)
+            except apsw.Error as error:
+                raise outcome_of(error, self.path, "write") or error from error
+
     # ------------------------------------------------------------ state
+
+    @property
+    def where(self) -> str:
+        """The file."""
+        return str(self.path)
 
     def check(self) -> None:
         """Refuse a call after `close`, in a forked child, or where the file is not what its name leads to any more."""
@@ -349,6 +405,8 @@ class Database:
             if self._closed:
                 return
             self._closed = True
+            for watch in tuple(self._watches):
+                watch.close()
             for connection in self.connections():
                 # What is committed is in the WAL, whether or not it can be written back now.
                 with suppress(apsw.Error):
@@ -384,8 +442,8 @@ class _Place:
 # ---------------------------------------------------------------- opening
 
 
-def _has_schema(path: Path, known: Schema, settings: Settings, vfs: str | None) -> bool:
-    """Whether the file has a schema; `SchemaMismatch.foreign_file` if it is not ours. Changes nothing."""
+def _has_schema(path: Path, part: Part, settings: Settings, vfs: str | None) -> bool:
+    """Whether the file has a part; `SchemaMismatch.foreign_file` if it is not ours. Changes nothing."""
     if path.is_dir():
         raise InvalidInput(
             f"path: {path} is a folder; allowed a file", code="url_incomplete", hint="give a file", field="path"
@@ -393,30 +451,41 @@ def _has_schema(path: Path, known: Schema, settings: Settings, vfs: str | None) 
     if not path.exists() or path.stat().st_size == 0:
         return False
     header = files.read_header(path, vfs)
-    if header is None or header.application_id != known.application_id:
-        raise _foreign(path, known, header)
+    if header is None or header.application_id != APPLICATION_ID:
+        found = None if header is None else header.application_id
+        what = "no SQLite database" if found is None else f"a database of another program ({found:#x})"
+        raise _foreign(path, part, what, found)
     wal = Path(f"{path}-wal")
     if path.stat().st_size < header.length and not (wal.exists() and wal.stat().st_size):
         raise _half_copied(path, path.stat().st_size, header.length)
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
     try:
         connection.set_busy_timeout(_busy_ms(settings))
-        return not schema.is_empty(connection)
+        if schema.is_there(connection, part):
+            return True
+        other = APART.get(part.kind)
+        if other is not None and schema.is_there(connection, Part(other, "")):
+            raise _foreign(path, part, f"a Strandline {other}", APPLICATION_ID)
+        return False
     finally:
         connection.close()
 
 
-def _create(path: Path, known: Schema, settings: Settings, fixed: Mapping[str, str], vfs: str | None) -> None:
+def _create(
+    path: Path, part: Part, known: Schema, settings: Settings, fixed: Mapping[str, str], vfs: str | None
+) -> None:
     files.prepare_folder(path)
     with files.folder_lock(path.parent):
-        if _has_schema(path, known, settings, vfs):
+        if _has_schema(path, part, settings, vfs):
             return
         if not path.exists():
             files.create_file(path)
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
         try:
             connection.set_busy_timeout(_busy_ms(settings))
-            connection.pragma("application_id", known.application_id)
+            for name, value in part.pragmas.items():
+                connection.pragma(name, value)
+            connection.pragma("application_id", APPLICATION_ID)
             _prepare(connection, path, settings)
             schema.create(connection, known, fixed)
         finally:
@@ -488,22 +557,19 @@ def _half_copied(path: Path, found: int, needed: int) -> Corrupt:
     )
 
 
-def _foreign(path: Path, known: Schema, header: files.Header | None) -> SchemaMismatch:
-    names = {number: f"a Strandline {kind}" for kind, number in APPLICATION_IDS.items()}
-    found = header.application_id if header else None
-    what = "no SQLite database" if found is None else names.get(found, f"a database of another program ({found:#x})")
+def _foreign(path: Path, part: Part, what: str, found: int | None) -> SchemaMismatch:
     return SchemaMismatch(
-        f"{path} is {what}; needed is a Strandline {known.kind}",
+        f"{path} is {what}; needed is a Strandline {part.kind}",
         code="foreign_file",
         hint="give another path",
         found=found,
-        known=known.application_id,
+        known=APPLICATION_ID,
     )
 
 
-def _no_schema(path: Path) -> SchemaMismatch:
+def _no_schema(path: Path, part: Part) -> SchemaMismatch:
     return SchemaMismatch(
-        f"{path} has no schema yet" if path.exists() else f"there is no {path}",
+        f"{path} has no {part.kind} yet" if path.exists() else f"there is no {path}",
         code="no_schema",
         hint=NO_JOURNAL,
         path=str(path),

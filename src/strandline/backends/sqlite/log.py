@@ -42,7 +42,8 @@ from strandline.log.waiting import Arrivals
 from strandline.numbering import numbers_of
 from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, Settings
-from strandline.steps import check_fixed, rules_in, rules_to_fix
+from strandline.sql.api import Part
+from strandline.sql.steps import check_fixed, rules_in, rules_to_fix
 from strandline.values.actions import Mark, Place
 from strandline.values.heads import Head, State
 from strandline.values.tuples import make
@@ -52,7 +53,7 @@ UNPLACED_MAX = 128
 TRIM_CHUNK = 10_000
 TAIL_VERIFIED = 64
 
-_PACKAGE = "strandline.log"
+PART = Part("log", "strandline.log")
 
 
 class SqliteLog:
@@ -75,9 +76,7 @@ class SqliteLog:
             "partitions": str(settings.partitions or PARTITIONS_DEFAULT),
             **rules_to_fix(settings),
         }
-        self._database = open_database(
-            path, kind="log", package=_PACKAGE, settings=settings, fixed=fixed, clock=clock, create=create, vfs=vfs
-        )
+        self._database = open_database(path, PART, settings=settings, fixed=fixed, clock=clock, create=create, vfs=vfs)
         self._clock = clock
         self._heads = SqliteHeads()
         self._ends: list[tuple[int, int]] = []
@@ -189,7 +188,8 @@ class SqliteLog:
 
     def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place:
         """Put any bytes into a partition, unfolded: what a foreign or broken writer would leave behind."""
-        with self._database.write() as connection:
+        with self._database.write() as transaction:
+            connection = transaction.raw
             self._catch_up(connection)
             offset, timestamp = self._ends[partition]
             place = Place(partition, offset + 1, max(self._clock(), timestamp + 1))
@@ -232,7 +232,8 @@ class SqliteLog:
             "key_hash": None if key is None else key_hash(key),
             "values": values,
         }
-        with self._database.read(snapshot=True) as connection:
+        with self._database.read() as transaction:
+            connection = transaction.raw
             if key is not None:
                 last_trimmed, newest = _bound(connection, partition)
                 if after < last_trimmed:
@@ -248,11 +249,11 @@ class SqliteLog:
         return Page(records, max(newest if to is None else min(to, newest), after) + 1)
 
     def newest(self) -> list[int]:
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             return [newest for _, newest, _ in self._bounds(connection)]
 
     def ends(self) -> list[Place]:
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             bounds = self._bounds(connection)
         return [Place(partition, newest, timestamp) for partition, (_, newest, timestamp) in enumerate(bounds)]
 
@@ -262,12 +263,12 @@ class SqliteLog:
 
     @contextmanager
     def ending(self, partition: int) -> Iterator[Callable[[], int]]:
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             _, newest = _bound(connection, partition)
         yield lambda: newest
 
     def oldest(self) -> list[int]:
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             return [last_trimmed + 1 for last_trimmed, _, _ in self._bounds(connection)]
 
     def _bounds(self, on: On) -> list[tuple[int, int, int]]:
@@ -275,7 +276,7 @@ class SqliteLog:
         return rows(on, "bounds", {"partitions": self.partitions})
 
     def _check_trimmed(self, partition: int, after: int) -> None:
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             last_trimmed, _ = _bound(connection, partition)
         if after < last_trimmed:
             raise trimmed(partition, after, last_trimmed + 1)
@@ -287,10 +288,12 @@ class SqliteLog:
 
     def trim(self, partition: int, *, to: int, pointer: int, keep_after: int) -> int:
         check_trim(to, pointer)
-        with self._database.write() as connection:
+        with self._database.write() as transaction:
+            connection = transaction.raw
             self._catch_up(connection)
             self._place_actions()
-        with self._database.read(snapshot=True) as connection:
+        with self._database.read() as transaction:
+            connection = transaction.raw
             last_trimmed, newest = _bound(connection, partition)
 
             def timestamp_at(offset: int) -> int:
@@ -301,7 +304,8 @@ class SqliteLog:
         # In pieces, so that appends need not wait long.
         for first in range(last_trimmed + 1, last + 1, TRIM_CHUNK):
             final = min(first + TRIM_CHUNK - 1, last)
-            with self._database.write() as connection:
+            with self._database.write() as transaction:
+                connection = transaction.raw
                 timestamp = connection.execute(sql("place_at"), (partition, final)).get
                 if timestamp is None:
                     break  # somebody else trims
@@ -317,7 +321,7 @@ class SqliteLog:
 
     def _verify_tail(self) -> None:
         """`Corrupt.fold` if a head is behind the last records: what a commit wrote is then not all there."""
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             behind = rows(connection, "tail", (TAIL_VERIFIED,))
         for partition, offset, key in behind:
             raise Corrupt(
@@ -331,7 +335,7 @@ class SqliteLog:
 
 def upgrade(path: str | Path, settings: Settings | None = None) -> list[str]:
     """Do the steps of the schema that a log lacks; their names."""
-    return upgrade_database(path, kind="log", package=_PACKAGE, settings=settings or Settings())
+    return upgrade_database(path, PART, settings=settings or Settings())
 
 
 def _bound(on: On, partition: int) -> tuple[int, int]:

@@ -30,7 +30,7 @@ from strandline.errors import Corrupt
 from strandline.numbering import append_left
 from strandline.record import BadHeader, decode_header
 from strandline.rows import head_columns, head_of
-from strandline.statements import statement
+from strandline.sql.statements import repeated, statement
 from strandline.values.actions import Append
 from strandline.values.heads import Ended, Head, Remembered, State
 from strandline.values.keys import key_digest
@@ -44,7 +44,7 @@ NEW, LATEST, EMPTY, CROWDED = range(4)
 """What a key's row in `latest` says: the rows of the table above."""
 
 On = apsw.Connection | apsw.Cursor
-sql: Final = partial(statement, "strandline.log")
+sql: Final = partial(statement, "strandline.log", dialect="sqlite")
 
 
 class WrongGuess(Exception):
@@ -240,4 +240,4 @@ def insert(cursor: apsw.Cursor, name: str, given: Sequence[tuple[Any, ...]], mos
         return
     for start in range(0, len(given), most):
         part = given[start : start + most]
-        cursor.execute(sql(name, len(part)), tuple(chain.from_iterable(part)))
+        cursor.execute(repeated(sql(name), len(part)), tuple(chain.from_iterable(part)))

@@ -1,109 +1,129 @@
-"""The schema of a file: its steps (`strandline.steps`) are `sql/schema/NNN_name.sql` of a package."""
+"""The schema of a part in a file: its steps (`strandline.sql.steps`) are in `sql/schema` of its package."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, field
+from functools import cache
+from uuid import uuid4
 
 import apsw
 
-from strandline.statements import statement
-from strandline.steps import Columns, Description, Kind, Step, StepDone, check_schema, missing_steps, steps_in
+from strandline.sql.api import DATABASE_ID, Part
+from strandline.sql.statements import script, sqlite_text, statement
+from strandline.sql.steps import Columns, Description, Step, StepDone, check_schema, missing_steps, steps_in
 
-APPLICATION_IDS: dict[Kind, int] = {"log": 0x5374724C, "store": 0x53747253, "work": 0x53747257}
-_sql = partial(statement, "strandline.backends.sqlite")
+APPLICATION_ID = 0x5374724C
+"""Of every file of ours, whatever parts are in it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Schema:
-    """What a program knows of a kind of file."""
+    """What a program knows of a part."""
 
-    kind: Kind
+    part: Part
     steps: tuple[Step, ...]
     """In order."""
     columns: Columns
-
-    @property
-    def application_id(self) -> int:
-        return APPLICATION_IDS[self.kind]
+    _texts: dict[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
         return [step.name for step in self.steps]
 
+    def statement(self, name: str) -> str:
+        """A statement of the part."""
+        return statement(self.part.package, name, "sqlite")
+
+    def own(self, name: str) -> str:
+        """A statement that all parts have, on the tables of this one."""
+        text = self._texts.get(name)
+        if text is None:
+            text = self._texts[name] = statement("strandline.sql", name, "sqlite").replace("{prefix}", self.part.prefix)
+        return text
+
 
 @cache
-def schema_of(kind: Kind, package: str) -> Schema:
+def schema_of(kind: str, package: str) -> Schema:
     """The schema that the steps of a package make."""
-    return schema_with(kind, steps_in(package, "sql/schema"))
+    return schema_with(Part(kind, package), steps_in(package, "sql/schema", "sqlite"))
 
 
-def schema_with(kind: Kind, steps: tuple[Step, ...]) -> Schema:
+def schema_with(part: Part, steps: tuple[Step, ...]) -> Schema:
     """The schema that these steps make. Its columns are learnt by making it in memory."""
     connection = apsw.Connection(":memory:")
-    _run(connection, _sql("foundation"))
+    schema = Schema(part, steps, {})
+    _lay_foundation(connection, schema)
     for step in steps:
-        _run(connection, step.script)
-    columns = _columns(connection)
+        _run(connection, sqlite_text(step.script))
+    columns = _columns(connection, schema)
     connection.close()
-    return Schema(kind, steps, columns)
+    return Schema(part, steps, columns)
 
 
-def is_empty(connection: apsw.Connection) -> bool:
-    """Whether nothing of a schema is there yet."""
-    return not connection.execute(_sql("has_steps")).get
+def is_there(connection: apsw.Connection, part: Part) -> bool:
+    """Whether anything of a part is there."""
+    found = connection.execute(statement("strandline.backends.sqlite", "has_table"), (f"{part.prefix}schema_step",))
+    return bool(found.get)
 
 
 def create(connection: apsw.Connection, schema: Schema, fixed: Mapping[str, str]) -> None:
     """Make the schema and keep what is fixed, in one transaction. The caller holds the folder's lock."""
     connection.execute("BEGIN IMMEDIATE")
-    _run(connection, _sql("foundation"))
+    _lay_foundation(connection, schema)
     for step in schema.steps:
-        _do(connection, step)
-    version = {"schema_version": str(len(schema.steps))}
-    connection.executemany(_sql("fix_setting"), [*fixed.items(), *version.items()])
+        _do(connection, schema, step)
+    more = {DATABASE_ID: uuid4().hex, "schema_version": str(len(schema.steps))}
+    connection.executemany(schema.own("fix_setting"), [*fixed.items(), *more.items()])
     connection.execute("COMMIT")
 
 
 def upgrade(connection: apsw.Connection, schema: Schema) -> list[str]:
     """Do the steps that are missing, each in a transaction of its own; their names. The caller holds the lock."""
-    missing = missing_steps(schema.kind, _done(connection), schema.steps)
+    missing = missing_steps(schema.part.kind, _done(connection, schema), schema.steps)
     for step in missing:
         connection.execute("BEGIN IMMEDIATE")
-        _do(connection, step)
-        connection.execute(_sql("fix_setting"), ("schema_version", str(len(_done(connection)))))
+        _do(connection, schema, step)
+        connection.execute(schema.own("fix_setting"), ("schema_version", str(len(_done(connection, schema)))))
         connection.execute("COMMIT")
     return [step.name for step in missing]
 
 
 def check(connection: apsw.Connection, schema: Schema) -> None:
     """`SchemaMismatch.version` unless the steps done are those known and the columns are as declared."""
-    check_schema(schema.kind, _done(connection), schema.steps, _columns(connection), schema.columns)
+    found = _columns(connection, schema)
+    check_schema(schema.part.kind, _done(connection, schema), schema.steps, found, schema.columns)
 
 
 def describe(connection: apsw.Connection, schema: Schema) -> Description:
-    """What a file says of itself."""
-    return Description([step.name for step in _done(connection)], schema.names, fixed_settings(connection))
+    """What a part says of itself."""
+    done = [step.name for step in _done(connection, schema)]
+    return Description(done, schema.names, fixed_settings(connection, schema))
 
 
-def fixed_settings(connection: apsw.Connection) -> dict[str, str]:
+def fixed_settings(connection: apsw.Connection, schema: Schema) -> dict[str, str]:
     """What creation fixed, by name."""
-    return {str(name): str(value) for name, value in connection.execute(_sql("settings")).fetchall()}
+    return {str(name): str(value) for name, value in connection.execute(schema.own("settings")).fetchall()}
 
 
-def _do(connection: apsw.Connection, step: Step) -> None:
-    _run(connection, step.script)
-    connection.execute(_sql("record_step"), (step.name, step.additive))
+def _lay_foundation(connection: apsw.Connection, schema: Schema) -> None:
+    foundation = script("strandline.sql", "foundation", "sqlite")
+    _run(connection, foundation.replace("{prefix}", schema.part.prefix))
 
 
-def _done(connection: apsw.Connection) -> list[StepDone]:
-    return [StepDone(str(name), bool(additive)) for name, additive in connection.execute(_sql("steps_done")).fetchall()]
+def _do(connection: apsw.Connection, schema: Schema, step: Step) -> None:
+    _run(connection, sqlite_text(step.script))
+    connection.execute(schema.own("record_step"), (step.name, step.additive))
 
 
-def _columns(connection: apsw.Connection) -> Columns:
+def _done(connection: apsw.Connection, schema: Schema) -> list[StepDone]:
+    rows = connection.execute(schema.own("steps_done")).fetchall()
+    return [StepDone(str(name), bool(additive)) for name, additive in rows]
+
+
+def _columns(connection: apsw.Connection, schema: Schema) -> Columns:
     found: dict[str, set[tuple[object, ...]]] = {}
-    for table, *column in connection.execute(_sql("columns")).fetchall():
+    for table, *column in connection.execute(schema.own("columns")).fetchall():
         found.setdefault(str(table), set()).add(tuple(column))
     return found
 

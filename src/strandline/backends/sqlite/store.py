@@ -21,7 +21,8 @@ from strandline.errors import StrandlineError
 from strandline.fold import segment_of
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
-from strandline.statements import statement
+from strandline.sql.api import Part
+from strandline.sql.statements import statement
 from strandline.store.api import CarryMark, Coming, SnapshotRow, StoreSettings, snapshot_digest
 from strandline.store.creation import fixed_in, to_fix
 from strandline.store.end_state import Change, change_of
@@ -48,7 +49,7 @@ from strandline.values.tuples import make
 # Who has taken the lock writes its name within a moment; who asks for the holder waits that long for it.
 _NAMELESS_S = 0.5
 
-_sql = partial(statement, "strandline.store")
+_sql = partial(statement, "strandline.store", dialect="sqlite")
 _moment = itemgetter(8, 3)  # timestamp, seq_nr
 
 
@@ -78,7 +79,7 @@ class SqliteStore:
         `SchemaMismatch` for another log, other fixed settings, another fold; without a `log_id` nothing is created.
         """
         database = open_database(
-            path, kind="store", package="strandline.store", settings=settings, clock=clock, vfs=vfs,
+            path, Part("store", "strandline.store"), settings=settings, clock=clock, vfs=vfs,
             fixed=to_fix(settings, log_id, partitions),
             create=None if log_id is not None else False,
         )  # fmt: skip
@@ -92,7 +93,7 @@ class SqliteStore:
     # ------------------------------------------------------------ read
 
     def pointers(self) -> list[Pointer]:
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             return self._pointers(connection)
 
     def _pointers(self, connection: apsw.Connection) -> list[Pointer]:
@@ -101,7 +102,7 @@ class SqliteStore:
 
     def look(self, key: str, partition: int) -> tuple[Pointer, State]:
         place = (partition, *key_place(key), key_digest(key))
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             row = _rows(connection, "look", place)[0]
         return pointer_of(row[:7], partition), state_of(row[7:])
 
@@ -120,7 +121,7 @@ class SqliteStore:
     ) -> list[Any]:
         name = "page_backwards" if backwards else "page"
         bounds = (segment_of(from_, segment_size), from_, segment_of(to, segment_size), to)
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             rows = _rows(connection, name, (large_bytes(bytes_max), key, life, *bounds, limit))
             if None not in map(BODY, rows):
                 return rows
@@ -133,9 +134,9 @@ class SqliteStore:
     ) -> list[EventRow]:
         bounds = (partition, *after, to, limit)
         if entity_type is not None:
-            with self._database.read() as connection:
+            with self._database.connection() as connection:
                 return _events(_rows(connection, "range", (entity_type, *bounds)))
-        with self._database.read(snapshot=True) as connection:
+        with self._database.read() as tx, nullcontext(tx.raw) as connection:
             # Each type is read only as far as its events are among the first.
             types = _rows(connection, "event_types")
             cursors = [connection.cursor().execute(_sql("range"), (type_, *bounds)) for (type_,) in types]
@@ -147,7 +148,7 @@ class SqliteStore:
         return _events(rows)
 
     def entity_types(self) -> list[str]:
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             return [type_ for (type_,) in _rows(connection, "entity_types")]
 
     def keys(
@@ -157,11 +158,11 @@ class SqliteStore:
         start = (lo, "")
         if after is not None and (place := key_place(after))[1] >= lo:
             start = place[1:]
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             return [key for (key,) in _rows(connection, "keys", (entity_type, *start, hi + 1, "", limit))]
 
     def expired(self, *, at: int, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str, int]]:
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             return _rows(connection, "expired", (*(after or (-1, "")), at, limit))
 
     def close(self) -> None:
@@ -174,7 +175,7 @@ class SqliteStore:
 
     def states(self, partition: int, keys: Iterable[str]) -> tuple[Pointer, dict[str, State]]:
         places = [(*key_place(key), key_digest(key)) for key in keys]
-        with self._database.read(snapshot=True) as connection:
+        with self._database.read() as tx, nullcontext(tx.raw) as connection:
             pointer = self._pointer(connection, partition)
             rows: list[Any] = connection.executemany(_sql("states"), places).fetchall()
         return pointer, {row[0]: state for row in rows if (state := state_of(row)) is not None}
@@ -186,7 +187,7 @@ class SqliteStore:
     def write(self, batch: Batch, seen: Pointer) -> None:
         new, change = batch.pointer, change_of(batch)
         heads = [head_row(key, head) for key, head in change.heads]
-        with self._database.write() as connection:
+        with self._database.write() as tx, nullcontext(tx.raw) as connection:
             found = self._pointer(connection, new.partition)
             check_fence(found.fence, new.fence)
             check_pointer(found, seen)
@@ -207,7 +208,7 @@ class SqliteStore:
             raise lease_held(*self._holder())
         try:
             lock.name(holder)
-            with self._database.write() as connection:
+            with self._database.write() as tx, nullcontext(tx.raw) as connection:
                 ((fence,),) = _rows(connection, "take_lease", (holder, self._clock()))
                 raised = [pointer_row(pointer._replace(fence=fence)) for pointer in self._pointers(connection)]
                 connection.executemany(_sql("set_pointer"), raised)
@@ -223,7 +224,7 @@ class SqliteStore:
         return self._holder() if FileLock(self._lock_path).taken() else None
 
     def _lease_row(self) -> tuple[int, str | None, int | None]:
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             rows = _rows(connection, "lease")
         return rows[0] if rows else (0, None, None)
 
@@ -242,17 +243,17 @@ class SqliteStore:
         return self._lease_row()[0]
 
     def report(self, fence: int, errors: Mapping[int, str]) -> None:
-        with self._database.write() as connection:
+        with self._database.write() as tx, nullcontext(tx.raw) as connection:
             connection.execute(_sql("report"), (report_text(errors), fence))
 
     def reported(self) -> dict[int, str]:
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             rows = _rows(connection, "reported")
         return report_in(rows[0][0] if rows else None)
 
     def _end_lease(self, fence: int) -> None:
         try:
-            with self._database.write() as connection:
+            with self._database.write() as tx, nullcontext(tx.raw) as connection:
                 connection.execute(_sql("release_lease"), (fence,))
         except StrandlineError:
             pass  # the lock tells who holds the lease; the row only names the holder
@@ -260,11 +261,11 @@ class SqliteStore:
     # ------------------------------------------------------------ quarantine
 
     def quarantined(self, *, limit: int = 1000) -> list[QuarantineRow]:
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             return [listed_of(row) for row in _rows(connection, "quarantined", (limit,))]
 
     def quarantined_at(self, partition: int, offset: int) -> QuarantineRow | None:
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             rows = _rows(connection, "quarantined_at", (partition, offset))
         return listed_of(rows[0]) if rows else None
 
@@ -280,7 +281,7 @@ class SqliteStore:
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
     ) -> None:
-        with self._database.write() as connection:
+        with self._database.write() as tx, nullcontext(tx.raw) as connection:
             found = self._pointer(connection, seen.partition)
             check_pointer(found, seen)
             connection.executemany(_sql("delete_event"), [row[:4] for row in remove])
@@ -294,23 +295,26 @@ class SqliteStore:
 
     def save_snapshot(self, row: SnapshotRow, partition: int) -> None:
         place = (*key_place(row.key), key_digest(row.key))
-        with self._database.write() as connection:  # holds the pointer row: no purge comes in between
+        with (
+            self._database.write() as tx,
+            nullcontext(tx.raw) as connection,
+        ):  # holds the pointer row: no purge comes in between
             state = state_of(_rows(connection, "states", place)[0])
             if state is not None and row.life < state.life + isinstance(state, Ended):
                 raise life_ended(row.key, row.life)
             connection.execute(_sql("save_snapshot"), row._replace(digest=snapshot_digest(row)))
 
     def load_snapshot(self, key: str, life: int, *, from_: int, to: int) -> SnapshotRow | None:
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             rows = _rows(connection, "load_snapshot", (key, life, from_, to))
         return snapshot_of(rows[0]) if rows else None
 
     def snapshots(self, key: str, life: int) -> list[SnapshotRow]:
-        with self._database.read() as connection:
+        with self._database.connection() as connection:
             return [SnapshotRow._make(row) for row in _rows(connection, "snapshots", (key, life))]
 
     def delete_snapshots(self, key: str, life: int, *, to: int) -> int:
-        with self._database.write() as connection:
+        with self._database.write() as tx, nullcontext(tx.raw) as connection:
             connection.execute(_sql("delete_snapshots"), (key, life, to))
             return connection.changes()
 

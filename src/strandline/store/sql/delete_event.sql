@@ -1,2 +1,2 @@
 -- Remove one event.
-DELETE FROM journal WHERE key = ? AND life = ? AND segment = ? AND seq_nr = ?;
+DELETE FROM {schema}.journal WHERE key = $1 AND life = $2 AND segment = $3 AND seq_nr = $4;

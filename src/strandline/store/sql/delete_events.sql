@@ -1,3 +1,3 @@
 -- Remove events of a life between two places.
-DELETE FROM journal
-WHERE key = ? AND life = ? AND (segment, seq_nr) >= (?, ?) AND (segment, seq_nr) <= (?, ?);
+DELETE FROM {schema}.journal
+WHERE key = $1 AND life = $2 AND (segment, seq_nr) >= ($3, $4) AND (segment, seq_nr) <= ($5, $6);

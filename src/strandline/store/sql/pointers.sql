@@ -1,2 +1,2 @@
 -- How far all partitions are.
-SELECT partition, log_offset, timestamp, moved, fence, revision, digest FROM pointer ORDER BY partition;
+SELECT partition, log_offset, timestamp, moved, fence, revision, digest FROM {schema}.pointer ORDER BY partition;

@@ -1,2 +1,2 @@
 -- Remove all events of a life.
-DELETE FROM journal WHERE key = ? AND life = ?;
+DELETE FROM {schema}.journal WHERE key = $1 AND life = $2;

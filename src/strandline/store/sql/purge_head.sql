@@ -1,2 +1,2 @@
 -- Remove a head.
-DELETE FROM metajournal WHERE entity_type = ? AND slice = ? AND key = ?;
+DELETE FROM {schema}.metajournal WHERE entity_type = $1 AND slice = $2 AND key = $3;

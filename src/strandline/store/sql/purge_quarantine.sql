@@ -1,2 +1,2 @@
 -- Remove the damaged bytes of a life.
-DELETE FROM quarantine WHERE key = ? AND life = ? AND life IS NOT NULL;
+DELETE FROM {schema}.quarantine WHERE key = $1 AND life = $2 AND life IS NOT NULL;

@@ -1,2 +1,2 @@
 -- Remove all snapshots of a life.
-DELETE FROM snapshot WHERE key = ? AND life = ?;
+DELETE FROM {schema}.snapshot WHERE key = $1 AND life = $2;

@@ -1,3 +1,3 @@
 -- What is in the quarantine.
 SELECT partition, log_offset, timestamp, key, reason, header, value, life, first, last, digest
-FROM quarantine ORDER BY partition, log_offset LIMIT ?;
+FROM {schema}.quarantine ORDER BY partition, log_offset LIMIT $1;

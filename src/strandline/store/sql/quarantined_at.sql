@@ -1,3 +1,3 @@
 -- One record of the quarantine.
 SELECT partition, log_offset, timestamp, key, reason, header, value, life, first, last, digest
-FROM quarantine WHERE partition = ? AND log_offset = ?;
+FROM {schema}.quarantine WHERE partition = $1 AND log_offset = $2;

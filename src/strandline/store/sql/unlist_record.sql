@@ -1,2 +1,2 @@
 -- Take a record off the quarantine.
-DELETE FROM quarantine WHERE partition = ? AND log_offset = ?;
+DELETE FROM {schema}.quarantine WHERE partition = $1 AND log_offset = $2;

@@ -1,4 +1,4 @@
--- What every log and store has: which steps of its schema are done, what its creation fixed, and who changes it.
+-- What every part has: which steps of its schema are done, what its creation fixed, and who changes it.
 CREATE TABLE IF NOT EXISTS {schema}.{prefix}schema_step (
     nr bigint NOT NULL PRIMARY KEY,
     name text NOT NULL UNIQUE,

@@ -1,12 +1,13 @@
 """The steps of a schema: named, done in order, recorded when done, and compared at every start.
 
-A package keeps its steps as files, `NNN_name.sql`. A step that was released is never changed; a change is a new step,
-and `strandline schema upgrade` alone applies it to a schema that exists. Steps add tables, columns and indexes, and
-change data. What is there is compared with what all steps make together.
+A package keeps its steps as files, `NNN_name.sql`, or one for each dialect: `NNN_name.sqlite.sql`,
+`NNN_name.postgres.sql`. A step that was released is never changed; a change is a new step, and `strandline schema
+upgrade` alone applies it to a schema that exists. Steps add tables, columns and indexes, and change data. What is there
+is compared with what all steps make together.
 
-A step `NNN_name.additive.sql` promises that programs which do not know it go on working beside it: it only adds, and
-what it adds to a table that was there may be left out of a row. That it is additive is recorded with it, so that such
-a program knows. This is what all back-ends say of that alike.
+A step with `additive` in its name (`NNN_name.additive.sqlite.sql`) promises that programs which do not know it go on
+working beside it: it only adds, and what it adds to a table that was there may be left out of a row. That it is
+additive is recorded with it, so that such a program knows. This is what all back-ends say of that alike.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from strandline.errors import SchemaMismatch
 from strandline.fold import FOLD_VERSION, Rules
 from strandline.settings import APPEND_IDS_KEPT_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
+from strandline.sql.api import Dialect
 
-Kind = Literal["log", "store", "work"]
+Kind = str
+"""What is made by steps: log, store, work."""
 REMEDY_UPGRADE = "strandline schema upgrade"
 REMEDY_PROGRAM = "use the strandline that wrote it, or a newer one"
 REMEDY_BACKUP = "restore a backup"
-_ADDITIVE = ".additive"
+_ADDITIVE = "additive"
 
 Columns = Mapping[str, set[tuple[object, ...]]]
 """By table, its columns: each with its name, and whatever else a back-end compares of it."""
@@ -54,13 +57,13 @@ class Description(NamedTuple):
 
 
 @cache
-def steps_in(package: str, folder: str) -> tuple[Step, ...]:
-    """The steps that a package keeps in a folder, in order."""
-    texts = {file.name: file.read_text(encoding="utf-8") for file in files(package).joinpath(folder).iterdir()}
+def steps_in(package: str, folder: str, dialect: Dialect | None = None) -> tuple[Step, ...]:
+    """The steps that a package keeps in a folder, in order: those for all dialects, and those for this one."""
     found = []
-    for file_name in sorted(texts):
-        stem = file_name.rpartition(".")[0]
-        found.append(Step(stem.removesuffix(_ADDITIVE), texts[file_name], stem.endswith(_ADDITIVE)))
+    for file in sorted(files(package).joinpath(folder).iterdir(), key=lambda file: file.name):
+        name, *marks = file.name.removesuffix(".sql").removesuffix(".cql").split(".")
+        if not set(marks) - {_ADDITIVE, dialect}:
+            found.append(Step(name, file.read_text(encoding="utf-8"), _ADDITIVE in marks))
     return tuple(found)
 
 

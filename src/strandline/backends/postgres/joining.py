@@ -1,0 +1,104 @@
+"""The caller's own transaction: statements of a part on a connection that is not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, cast
+
+import psycopg
+from psycopg.adapt import AdaptersMap, Transformer
+from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.pq.abc import PGresult
+from psycopg.rows import tuple_row
+
+from strandline.backends.postgres.binary import register
+from strandline.backends.postgres.round_trips import Sent
+from strandline.sql.joining import tx_foreign, tx_idle, tx_unknown
+
+
+class Sending(Protocol):
+    """What a transaction needs of a connection."""
+
+    @property
+    def raw(self) -> psycopg.Connection[Any]:
+        """What others join."""
+
+    def send(self, statement: Sent) -> PGresult:
+        """Execute one statement."""
+
+    def send_each(self, statements: Iterable[Sent]) -> None:
+        """Execute statements one after the other."""
+
+    def take_long(self) -> None:
+        """What comes now may take long."""
+
+    def rows_of(self, answer: PGresult) -> list[Any]:
+        """What is in an answer, as psycopg makes it."""
+
+
+class Joined:
+    """A connection of the caller's. Values go out and rows come in as ours do, whatever the caller registered."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.raw = connection
+        self._cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
+        register(self._cursor)
+        self._transformer = Transformer(_Ours(connection))
+
+    def send(self, statement: Sent) -> PGresult:
+        text, parameters, _ = statement
+        self._cursor.execute(text, parameters, prepare=False, binary=True)
+        return cast(PGresult, self._cursor.pgresult)
+
+    def take_long(self) -> None:
+        """The caller decides how long it may take."""
+
+    def send_each(self, statements: Iterable[Sent]) -> None:
+        for statement in statements:
+            self.send(statement)
+
+    def rows_of(self, answer: PGresult) -> list[Any]:
+        self._transformer.set_pgresult(answer)
+        return self._transformer.load_rows(0, answer.ntuples, tuple)
+
+
+class _Ours:
+    """How values are read: as psycopg does it where nobody registered anything on the connection."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+        self.adapters = AdaptersMap(psycopg.adapters)
+
+
+@contextmanager
+def joined(tx: object, id_sql: str, database_id: str, where: str) -> Iterator[Joined]:
+    """The caller's transaction, within a savepoint."""
+    connection = _connection_of(tx)
+    if connection is None or connection.pgconn.pipeline_status != PipelineStatus.OFF:
+        raise tx_unknown(tx, "a psycopg connection or cursor, outside of a pipeline")
+    status = connection.info.transaction_status
+    begins = status == TransactionStatus.IDLE and not connection.autocommit
+    if connection.closed or not (begins or status == TransactionStatus.INTRANS):
+        raise tx_idle(where)
+    caller = Joined(connection)
+    if begins:
+        caller.send(Sent(b"SELECT", often=False))  # psycopg begins the transaction that the caller will commit
+    with connection.transaction():
+        try:
+            with connection.transaction():
+                found = caller.rows_of(caller.send(Sent(id_sql.encode(), often=False)))
+        except psycopg.ProgrammingError:  # no such table, or none that this user may read
+            found = []
+        if found != [(database_id,)]:
+            raise tx_foreign(where)
+        yield caller
+
+
+def _connection_of(tx: object) -> psycopg.Connection[Any] | None:
+    if isinstance(tx, psycopg.Cursor):
+        return tx.connection
+    if isinstance(tx, psycopg.Connection):
+        return tx
+    raw = getattr(tx, "raw", None)
+    return None if raw is None else _connection_of(raw)

@@ -1,0 +1,2 @@
+-- Whether a table is there.
+SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?1;

@@ -1,0 +1,1 @@
+"""What SQLite and PostgreSQL share: databases, transactions, named statements, and schemas that grow by steps."""

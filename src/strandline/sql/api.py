@@ -1,0 +1,159 @@
+"""A part's database: what the tables of a log, a store, a work journal, of projections and groups are used through.
+
+    part       tables and statements that belong together, in a package of their own (`Part`)
+    Database   a part's tables in one SQLite file or one PostgreSQL schema; other parts may stand beside them
+    Transaction  what sees one moment, or is done as a whole
+
+    with database.read() as tx:                          # one moment
+        waiting = tx.rows("waiting", (now, limit))       # sql/waiting.sql of the part's package
+    with database.write() as tx:                         # committed at the end, undone by any exception
+        tx.execute("add_entry", (key, date))
+    with database.join(caller) as tx:                    # in the caller's own transaction, who commits it
+        tx.execute("add_entry", (key, date))
+
+**Statements** are files of the part's package, one each, with a comment that says what for: `sql/NAME.sql`, or
+`sql/NAME.sqlite.sql` and `sql/NAME.postgres.sql` where the dialects differ. Both read alike:
+
+    -- Entries that wait, by their date.
+    SELECT key, date FROM {schema}.work_entry WHERE date <= $1::bigint ORDER BY date LIMIT $2;
+
+`{schema}.` goes before every table (SQLite leaves it out), `$1` is the first value (SQLite says `?1`), and `$1::bigint`
+its type (SQLite leaves that out). A value without a type is sent to PostgreSQL as what it is in Python: bigint, text,
+bytea, boolean, double precision. A list is an array there (`$1::bigint[]`) and a JSON text in SQLite (`json_each(?1)`).
+
+**Steps** make and change the tables: `sql/schema/NNN_name.sqlite.sql` and `NNN_name.postgres.sql` (`sql/steps.py`).
+Names of tables begin with the part's kind (`work_entry`), so that parts can share a file or schema; each part has its
+own steps and settings there. PostgreSQL's `text` has `{by_bytes}` behind it where it is sorted or compared by order.
+
+Errors are ours (`Unavailable`, `Corrupt`, `SchemaMismatch`), translated once by each back-end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+Dialect = Literal["sqlite", "postgres"]
+DATABASE_ID: Final = "database_id"
+"""The setting that tells a part's tables from all others, wherever they are reached from."""
+
+
+class Part(NamedTuple):
+    """Tables and statements that belong together."""
+
+    kind: str
+    """Its name: log, store, work."""
+    package: str
+    """Whose folder `sql` has its statements and steps."""
+    pragmas: Mapping[str, str] = {}
+    """What a SQLite file must have before there is anything in it, such as `{"auto_vacuum": "incremental"}`."""
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its tables of steps and settings begin with."""
+        return "" if self.kind == "store" else f"{self.kind}_"
+
+
+class Transaction(Protocol):
+    """Statements that see one moment, or are done as a whole. For one thread, inside its `with` alone."""
+
+    dialect: Dialect
+
+    @property
+    def raw(self) -> object:
+        """The driver's own connection: what others `join`."""
+
+    def rows(self, name: str, values: Sequence[Any] = ()) -> list[Any]:
+        """What a named statement gives: tuples, all of them."""
+
+    def execute(self, name: str, values: Sequence[Any] = ()) -> int:
+        """Execute a named statement; how many rows it changed."""
+
+    def each(self, name: str, many: Iterable[Sequence[Any]]) -> None:
+        """Execute a named statement with each of these values, in order."""
+
+    def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
+        """Execute a statement of many rows, as fast as the dialect can; what it gives, in no order.
+
+        SQLite executes it with `(*first, *row)` for each row. PostgreSQL executes it with `first` and then an array for
+        each column of the rows, with as many rows at a time as are good for it; the statement says the type of each
+        (`unnest($1::text[], $2::bigint[])`). Without rows nothing is executed.
+        """
+
+    def take_long(self) -> None:
+        """What comes now may take long: all locks are held that others could keep us waiting for."""
+
+    def notify(self, channel: str) -> None:
+        """Once this is committed, wake who watches the channel. SQLite needs nothing for it."""
+
+
+class Watch(Protocol):
+    """Tells that something may have been committed. It only wakes: who wakes looks, and looks again in the end anyway.
+
+    with database.watch("work") as watch:
+        while True:
+            seen = watch.seen()
+            ...                      # look into the tables; nothing to do
+            watch.wait(seen, 5.0)    # comes back early if anything was committed after `seen`
+    """
+
+    def seen(self) -> int:
+        """A number for this moment."""
+
+    def wait(self, seen: int, timeout_s: float) -> bool:
+        """Wait until something may have come after that moment; False after `timeout_s`."""
+
+    def close(self) -> None:
+        """Twice is harmless."""
+
+    def __enter__(self) -> Watch: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Database(Protocol):
+    """The tables of a part, opened. Safe to share between threads; refused after a fork."""
+
+    dialect: Dialect
+    fixed: Mapping[str, str]
+    """What creation fixed, and `database_id`."""
+
+    @property
+    def where(self) -> str:
+        """The file or URL, as it may be printed."""
+
+    def rows(self, name: str, values: Sequence[Any] = (), *, often: bool = False) -> list[Any]:
+        """What one statement gives, of one moment: quicker than `read`. `often`: worth preparing on a server."""
+
+    def read(self) -> AbstractContextManager[Transaction]:
+        """A transaction that reads: all statements see one moment."""
+
+    def write(self) -> AbstractContextManager[Transaction]:
+        """A transaction: committed at the end, undone by any exception.
+
+        SQLite: it holds the file's write lock. PostgreSQL: READ COMMITTED, so lock what you decide by.
+        """
+
+    def join(self, tx: object) -> AbstractContextManager[Transaction]:
+        """The same within the caller's own transaction, which the caller commits.
+
+        `tx` is an open connection or cursor of psycopg or apsw, or has one as `raw`. An exception undoes what was done
+        here alone. `InvalidInput.tx_unknown` for anything else, `.tx_idle` if it has no transaction open, `.tx_foreign`
+        if these tables are not in its database.
+        """
+
+    def now_us(self) -> int:
+        """The clock that all who share the tables go by: the server's, if there is one."""
+
+    def watch(self, channel: str, *, interval_s: float = 0.05) -> Watch:
+        """Be woken by commits of anybody: on a server by those that notify the channel, in a file by any.
+
+        `interval_s` is how often a file is looked at.
+        """
+
+    def check(self) -> None:
+        """Refuse a call after `close` (`InvalidInput.closed`) or in a forked child (`Unsupported.used_after_fork`)."""
+
+    def close(self) -> None:
+        """Close all connections. Twice is harmless."""

@@ -1,0 +1,44 @@
+"""SQL lives in files of the package that uses it, one named statement each.
+
+`sql/NAME.sql` is written once for both dialects (`sql/api.py` says how); `sql/NAME.sqlite.sql` and
+`sql/NAME.postgres.sql` are for one.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from strandline.sql.api import Dialect
+
+_PLACE: Final = re.compile(r"\$(\d+)(?:::[a-z]+(?: precision)?(?:\[\])?)?")
+
+
+@cache
+def statement(package: str, name: str, dialect: Dialect | None = None) -> str:
+    """A statement of a package, without its comments and line ends: drivers key their caches by the text."""
+    text = script(package, name, dialect)
+    text = " ".join(" ".join(line.partition("--")[0] for line in text.splitlines()).split()).rstrip(";")
+    return sqlite_text(text) if dialect == "sqlite" else text
+
+
+def script(package: str, name: str, dialect: Dialect | None = None) -> str:
+    """The file of a statement as it is."""
+    folder = files(package).joinpath("sql")
+    own = folder.joinpath(f"{name}.{dialect}.sql")
+    found = own if dialect is not None and own.is_file() else folder.joinpath(f"{name}.sql")
+    return found.read_text(encoding="utf-8")
+
+
+def sqlite_text(text: str) -> str:
+    """A statement as SQLite reads it: its tables have no schema, its values no types."""
+    return _PLACE.sub(r"?\1", text.replace("{schema}.", ""))
+
+
+@cache
+def repeated(text: str, rows: int) -> str:
+    """An INSERT whose row, what follows VALUES, stands there so many times: one step of the library for all of them."""
+    insert, values, row = text.rpartition("VALUES ")
+    return insert + values + ", ".join([row] * rows)
