@@ -27,11 +27,13 @@ from strandline.errors import (
 )
 from strandline.journal.journal import Journal
 from strandline.journal.status import PartitionStatus, Status
+from strandline.query.rich_offset import RichOffset
 from strandline.settings import Settings
 from strandline.values.answers import KEEP, Appended, Deleted, Marked, Purged, Recovery, Snapshot
 from strandline.values.events import Event, RecordedEvent
 from strandline.values.heads import Head
-from strandline.values.keys import Key
+from strandline.values.keys import Key, slice_of
+from strandline.values.ranges import ranges
 
 __version__ = "0.1.0"
 
@@ -68,6 +70,7 @@ __all__ = [
     "ReadConflict",
     "RecordedEvent",
     "Recovery",
+    "RichOffset",
     "SchemaMismatch",
     "SeqNrConflict",
     "Settings",
@@ -79,4 +82,6 @@ __all__ = [
     "Unsupported",
     "__version__",
     "connect",
+    "ranges",
+    "slice_of",
 ]

@@ -23,6 +23,8 @@ from strandline.fold import Rules
 from strandline.journal.journal import Journal
 from strandline.journal.status import Status, status_of, strandline_of
 from strandline.log.api import Log
+from strandline.query.pointer_watch import PointerWatch
+from strandline.query.slices import SliceQuery, by_slices
 from strandline.settings import Settings
 from strandline.store.api import Store
 from strandline.urls import Url, Urls, urls_of
@@ -53,10 +55,24 @@ class Strandline:
         self._clock = clock
         _check_pair(log, store, urls)
         self.journal = Journal(log, store, self.settings, clock)
+        self.pointer_watch = PointerWatch(store)
+        """One look at the pointers for all live queries and projections."""
 
     def strandline(self) -> int:
         """Every event recorded up to this time (µs) is in the store; 0 while a partition was never replicated."""
         return strandline_of(self.store.pointers())
+
+    def by_slices(self, entity_type: str, lo: int, hi: int, **how: Any) -> SliceQuery:
+        """Events of an entity type in slices `lo`..`hi`, by (timestamp, seq_nr, key), each once. A context manager.
+
+            with s.by_slices("order", 0, 1023) as events: ...                      all that is in the store now
+            with s.by_slices("order", 0, 255, after=offset, live=True) as events:  from an offset on, without end
+
+        `after` is an event's `offset` or a query's `resume_offset` (or its text), `from_` and `to` (both included) are
+        times, `filter` is {"types": …, "tags": …}; settings: `page_size`, `refresh_interval_s`, `gap_timeout_s`,
+        `keys_in_memory_max`.
+        """
+        return by_slices(self.store, self.pointer_watch, entity_type, lo, hi, **how)
 
     def status(self) -> Status:
         """How far the store is behind the log, who carries, what to look at."""

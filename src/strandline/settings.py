@@ -24,11 +24,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _within(default: Any, least: float, most: float, **more: Any) -> Any:
+def within(default: Any, least: float, most: float, **more: Any) -> Any:
     return field(default=default, metadata={"least": least, "most": most, **more})
 
 
-def _one_of(default: str, *allowed: str) -> Any:
+def one_of(default: str, *allowed: str) -> Any:
     return field(default=default, metadata={"allowed": allowed})
 
 
@@ -36,54 +36,59 @@ def _one_of(default: str, *allowed: str) -> Any:
 class Settings:
     """One value per setting. Durations are seconds, sizes are bytes."""
 
-    partitions: int | None = _within(None, 1, 1024, kind=int)
+    partitions: int | None = within(None, 1, 1024, kind=int)
     """Fixed at creation; 8 where nothing is given."""
-    segment_size: int | None = _within(None, 2, 1_000_000, kind=int)
+    segment_size: int | None = within(None, 2, 1_000_000, kind=int)
     """Fixed at creation; 10000 where nothing is given."""
-    append_ids_kept: int | None = _within(None, 1, 256, kind=int)
+    append_ids_kept: int | None = within(None, 1, 256, kind=int)
     """Fixed at creation; 32 where nothing is given. So many of a key's last appends with an id are remembered."""
     bucket_size: str | None = field(default=None, metadata={"allowed": ("minute", "hour", "day")})
     """Fixed at creation; hour where nothing is given."""
-    schema: str = _one_of("create", "create", "check")
-    group_actions_max: int = _within(1000, 1, 10_000)
-    group_bytes_max: int = _within(16 * MIB, 1, 64 * MIB)
-    read_page: int = _within(2000, 1, 10_000)
-    tail_buffer_bytes: int = _within(16 * MIB, 0, 1024 * MIB)
-    consumers_max: int = _within(min(10 * cores(), 1000), 1, 1000)
+    schema: str = one_of("create", "create", "check")
+    group_actions_max: int = within(1000, 1, 10_000)
+    group_bytes_max: int = within(16 * MIB, 1, 64 * MIB)
+    read_page: int = within(2000, 1, 10_000)
+    tail_buffer_bytes: int = within(16 * MIB, 0, 1024 * MIB)
+    consumers_max: int = within(min(10 * cores(), 1000), 1, 1000)
     """Kafka: how many reads of this process may be under way at once."""
     heads_cache: bool = True
     """Kafka: whether to keep what is not replicated yet, by key, in memory."""
-    heads_cache_wait_s: float = _within(1.0, 0, 60)
-    heads_cache_keys_max: int = _within(10_000, 1, 1_000_000)
-    heads_cache_idle_s: float = _within(600.0, 1, 86_400)
-    batch_actions_max: int = _within(BATCH_ACTIONS_DEFAULT, 1, 1_000_000)
+    heads_cache_wait_s: float = within(1.0, 0, 60)
+    heads_cache_keys_max: int = within(10_000, 1, 1_000_000)
+    heads_cache_idle_s: float = within(600.0, 1, 86_400)
+    batch_actions_max: int = within(BATCH_ACTIONS_DEFAULT, 1, 1_000_000)
     """10000 where the store is Cassandra's and nothing is given."""
-    batch_bytes_max: int = _within(64 * MIB, MIB, 1024 * MIB)
+    batch_bytes_max: int = within(64 * MIB, MIB, 1024 * MIB)
     accept_power_loss: bool = False
-    append_timeout_s: float = _within(10.0, 0.1, 600)
-    append_queue_max: int = _within(10_000, 1, 1_000_000)
-    lease_s: float = _within(30.0, 1, 3600)
-    log_retention_s: float = _within(86_400.0, 86_400, SECONDS_MAX)
-    mark_idle_s: float = _within(1.0, 0.1, 60)
-    shutdown_grace_s: float = _within(10.0, 0, 600)
-    wal_bytes_max: int = _within(64 * MIB, 4 * MIB, 4096 * MIB)
-    event_bytes_max: int = _within(MIB, 1, 8 * MIB)
-    append_events_max: int = _within(1000, 1, 10_000)
-    append_bytes_max: int = _within(8 * MIB, 1, 16 * MIB)
-    metadata_bytes_max: int = _within(64 * 1024, 1, 8 * MIB)
+    append_timeout_s: float = within(10.0, 0.1, 600)
+    append_queue_max: int = within(10_000, 1, 1_000_000)
+    lease_s: float = within(30.0, 1, 3600)
+    log_retention_s: float = within(86_400.0, 86_400, SECONDS_MAX)
+    mark_idle_s: float = within(1.0, 0.1, 60)
+    shutdown_grace_s: float = within(10.0, 0, 600)
+    wal_bytes_max: int = within(64 * MIB, 4 * MIB, 4096 * MIB)
+    event_bytes_max: int = within(MIB, 1, 8 * MIB)
+    append_events_max: int = within(1000, 1, 10_000)
+    append_bytes_max: int = within(8 * MIB, 1, 16 * MIB)
+    metadata_bytes_max: int = within(64 * 1024, 1, 8 * MIB)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Settings:
         """Settings from names and values; `InvalidInput.setting` for the first that is unknown or out of range."""
-        known = {f.name: f for f in fields(cls)}
-        checked = {}
-        for name, value in given.items():
-            if name not in known:
-                near = difflib.get_close_matches(shown(name), known, n=1)
-                hint = f"did you mean {near[0]}?" if near else "known settings: " + " ".join(sorted(known))
-                raise _refused(name, "unknown setting", "a known setting", value, hint)
-            checked[name] = _check(known[name].metadata, name, value, known[name].default)
-        return cls(**checked)
+        return cls(**checked_settings(cls, given))
+
+
+def checked_settings(kind: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values for the fields of a class of settings (`within`, `one_of`); `InvalidInput.setting` as above."""
+    known = {f.name: f for f in fields(kind)}
+    checked = {}
+    for name, value in given.items():
+        if name not in known:
+            near = difflib.get_close_matches(shown(name), known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "known settings: " + " ".join(sorted(known))
+            raise _refused(name, "unknown setting", "a known setting", value, hint)
+        checked[name] = _check(known[name].metadata, name, value, known[name].default)
+    return checked
 
 
 SETTING_NAMES = frozenset(known.name for known in fields(Settings))

@@ -1,0 +1,1 @@
+"""Queries over the journal store, in order and bounded by the strandline."""

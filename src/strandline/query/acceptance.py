@@ -1,0 +1,154 @@
+"""Is an event the next one of its key? One table decides, for queries by slices and for projections.
+
+`last` is the newest (life, seq_nr) of the key that is done, `prev` the number of the event before it. "Deleted": the
+head has this life and delete_to >= prev. The first row that fits decides.
+
+     1  key parked in this life, event newer than `last`                          waits
+     2  `last` known, (life, seq_nr) <= `last`                                    duplicate
+     3  from the ordered query, with the strandline, at or below the position     duplicate
+     4  `last` of this life and prev <= `last`; of an earlier one and prev = 0    accepted
+     5  `last` known, deleted                                                     accepted, unseen in between
+     6  `last` known, otherwise                                                   rejected
+     7  no `last`, at or below the line, not from look-back                       duplicate; late if no strandline
+     8  no `last`, prev = 0, or deleted                                           accepted
+     9  no `last`, the event before it is in the store, at or below the line      accepted: its row was forgotten
+    10  no `last`, otherwise                                                      rejected
+
+Rows 5, 8, 9 and 10 need what the store says of the key. Without it the answer is `LOOK`, so that a whole page is looked
+up at once. Only the head tells of deletion and life: if the event's own life has ended it is `GONE`, whatever it was.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from strandline.values.heads import SEQ_NR_MAX
+
+Place = tuple[int, int, bytes]
+"""Where an event stands in the order of a query: timestamp, seq_nr, key."""
+
+
+def end_of(timestamp: int) -> Place:
+    """The place behind everything at this time: no key begins with that byte."""
+    return (timestamp, SEQ_NR_MAX, b"\xff")
+
+
+class Verdict(Enum):
+    """What the table says."""
+
+    ACCEPTED = "accepted"
+    UNSEEN = "unseen"
+    """Accepted; events before it were deleted before anybody saw them."""
+    DUPLICATE = "duplicate"
+    LATE = "late"
+    """A duplicate as far as anybody can tell: its time is below the line, and its key is not known any more."""
+    WAITS = "waits"
+    REJECTED = "rejected"
+    GONE = "gone"
+    LOOK = "look"
+
+
+class Way(Enum):
+    """How an event came."""
+
+    ORDERED = "ordered"
+    LOOK_BACK = "look-back"
+    BACK_TRACK = "back-track"
+    FEED = "feed"
+
+
+class Last(NamedTuple):
+    """The newest event of a key that is done. A parked key waits behind it."""
+
+    life: int
+    seq_nr: int
+    parked: bool = False
+
+
+class Candidate(NamedTuple):
+    """What the table reads of an event."""
+
+    life: int
+    seq_nr: int
+    prev: int
+    timestamp: int
+    key: bytes
+
+    @property
+    def place(self) -> Place:
+        return (self.timestamp, self.seq_nr, self.key)
+
+
+class Looked(NamedTuple):
+    """What the store says of an event's key: its life (None: it has no head), and of the event before."""
+
+    life: int | None
+    delete_to: int = 0
+    prev_timestamp: int | None = None
+    """When the event before was recorded; None if it is not in the store."""
+
+    def ended(self, life: int) -> bool:
+        """Whether this life is over."""
+        return self.life is None or self.life > life
+
+    def deleted(self, event: Candidate) -> bool:
+        """Whether all before the event was deleted."""
+        return self.life == event.life and self.delete_to >= event.prev
+
+
+NOTHING_DONE: Final = -1
+
+
+def judge(
+    event: Candidate,
+    last: Last | None,
+    *,
+    way: Way = Way.ORDERED,
+    position: int = NOTHING_DONE,
+    line: Place = (NOTHING_DONE, 0, b""),
+    strandline: bool = True,
+    looked: Looked | None = None,
+) -> Verdict:
+    """Read the table. `position` is that of the event's slice, `line` the place up to which `last` may be forgotten."""
+    if last is not None:
+        return _known(event, last, way, position, strandline, looked)
+    if way is Way.ORDERED and strandline and event.timestamp <= position:
+        return Verdict.DUPLICATE
+    if way is not Way.LOOK_BACK and event.place <= line:
+        return Verdict.DUPLICATE if strandline else Verdict.LATE
+    if event.prev == 0:
+        return Verdict.ACCEPTED
+    if looked is None:
+        return Verdict.LOOK
+    if looked.ended(event.life):
+        return Verdict.GONE
+    if looked.deleted(event):
+        return Verdict.ACCEPTED
+    before = looked.prev_timestamp
+    forgotten = before is not None and (before, event.prev, event.key) <= line
+    return Verdict.ACCEPTED if forgotten else Verdict.REJECTED
+
+
+def _known(event: Candidate, last: Last, way: Way, position: int, strandline: bool, looked: Looked | None) -> Verdict:
+    newer = (event.life, event.seq_nr) > (last.life, last.seq_nr)
+    if last.parked and newer and event.life == last.life:
+        return Verdict.WAITS
+    if not newer:
+        return Verdict.DUPLICATE
+    if way is Way.ORDERED and strandline and event.timestamp <= position:
+        return Verdict.DUPLICATE
+    if event.prev <= last.seq_nr if event.life == last.life else event.prev == 0:
+        return Verdict.ACCEPTED
+    if looked is None:
+        return Verdict.LOOK
+    if looked.ended(event.life):
+        return Verdict.GONE
+    if looked.deleted(event):
+        return Verdict.UNSEEN if event.life == last.life else Verdict.ACCEPTED
+    return Verdict.REJECTED
+
+
+def unseen(event: Candidate, last: Last) -> int:
+    """How many numbers lie between `last` and an event that was accepted behind deleted ones."""
+    return event.prev - last.seq_nr

@@ -1,0 +1,281 @@
+"""Events by slices: those of one entity type in a range of slices, by (timestamp, seq_nr, key bytes), each once.
+
+A partition holds a run of slices, and within it a time belongs to one action. So each partition of the range is read in
+order, from a place on and up to the bound, and the partitions are merged. The bound is the least pointer timestamp of
+these partitions: nothing at or below it can still arrive, so there is no delay, and nothing is searched for.
+
+The query checks all the same that each event follows on the one before it of its key (`acceptance`). At a hole it holds
+the event back and looks back by key; if the missing one is not found in time it stops with `MissingEvent.slice_hole`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from heapq import merge
+from operator import itemgetter
+from threading import Event as Signal
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from strandline.errors import MissingEvent, invalid, shown
+from strandline.journal import checks
+from strandline.query.acceptance import Last, Place, Verdict, end_of, judge
+from strandline.query.look_back import LookedBack, candidate, look, look_back
+from strandline.query.pointer_watch import PointerWatch
+from strandline.query.recent import Recent
+from strandline.query.rich_offset import RichOffset, Shown
+from strandline.query.settings import SliceSettings
+from strandline.query.times import time_us
+from strandline.rows import Pointer
+from strandline.store.api import Readable
+from strandline.values.events import EventRow, Life, RecordedEvent
+from strandline.values.ranges import Range
+
+_logger = logging.getLogger("strandline")
+_slice = itemgetter(6)
+
+
+def _place(row: EventRow) -> Place:
+    return row[8], row[3], row[0].encode()
+
+
+class Slices:
+    """The events of an entity type in a range of slices, as a store has them."""
+
+    def __init__(self, store: Readable, entity_type: str, range_: Range) -> None:
+        self.store, self.entity_type, self.range = store, entity_type, range_
+        self._count = store.settings.partitions
+        self.partitions = range_.partitions(self._count)
+
+    def bound(self, pointers: list[Pointer]) -> int:
+        """Up to here all is in the store. A partition that was never replicated counts as: nothing has arrived."""
+        return min(pointers[partition].timestamp for partition in self.partitions)
+
+    def rows(self, after: Place, to: int, page_size: int) -> Iterator[EventRow]:
+        """The rows after a place, up to a time, in order. At most a page of them is held."""
+        share = max(1, page_size // len(self.partitions))
+        parts = [self._partition(partition, after, to, share) for partition in self.partitions]
+        return parts[0] if len(parts) == 1 else merge(*parts, key=_place)
+
+    def _partition(self, partition: int, after: Place, to: int, limit: int) -> Iterator[EventRow]:
+        """Those of one partition, page by page; no statement is open between two pages."""
+        whole = self.range.covers(partition, self._count)
+        lo, hi = self.range
+        # In another partition the place's time may belong to a key that comes later in the order.
+        place = (after[0], after[1] if after == end_of(after[0]) else 0)
+        while True:
+            rows = self.store.range(partition, after=place, to=to, limit=limit, entity_type=self.entity_type)
+            for row in rows:
+                if (whole or lo <= _slice(row) <= hi) and _place(row) > after:
+                    yield row
+            if len(rows) < limit:
+                return
+            place = rows[-1].timestamp, rows[-1].seq_nr
+
+
+class Filter(NamedTuple):
+    """Which events pass: by type, and by tag. None lets all pass."""
+
+    types: frozenset[str] | None = None
+    tags: frozenset[str] | None = None
+
+    def passes(self, event: RecordedEvent) -> bool:
+        """No payload is decoded for it."""
+        if self.types is not None and event.type not in self.types:
+            return False
+        return self.tags is None or not self.tags.isdisjoint(event.tags)
+
+    @classmethod
+    def of(cls, given: object) -> Filter | None:
+        """A filter as callers give it: {"types": [...], "tags": [...]}."""
+        if given is None or isinstance(given, Filter):
+            return given
+        allowed = '{"types": texts, "tags": texts}'
+        if not isinstance(given, Mapping) or not given or not given.keys() <= {"types", "tags"}:
+            raise invalid("setting", "filter", "no filter", allowed=allowed, got=given)
+        parts = {}
+        for name, words in given.items():
+            listed = [words] if isinstance(words, str) else words
+            good = isinstance(listed, Iterable) and not isinstance(listed, bytes | Mapping)
+            parts[name] = frozenset(listed) if good else frozenset()
+            if not parts[name] or not all(isinstance(word, str) for word in parts[name]):
+                raise invalid("setting", f"filter.{name}", "no texts", allowed=allowed, got=words)
+        return cls(**parts)
+
+
+class SliceQuery:
+    """A query by slices: iterate over it, and close it. `resume_offset` is where another one can go on."""
+
+    def __init__(
+        self,
+        slices: Slices,
+        watch: PointerWatch,
+        start: RichOffset,
+        *,
+        to: int | None = None,
+        live: bool = False,
+        chosen: Filter | None = None,
+        settings: SliceSettings | None = None,
+    ) -> None:
+        self._slices, self._watch, self._to, self._live, self._chosen = slices, watch, to, live, chosen
+        self._settings = settings = settings or SliceSettings()
+        self.violations = 0
+        """How many events look-back found behind the place where they belong."""
+        self.resume_offset = start
+        """The rich offset after the last event that was handed out or filtered."""
+        self._start = start
+        self._known: Recent[tuple[int, int, Life, int]] = Recent(settings.keys_in_memory_max)
+        for key, (life, seq_nr) in start.seen.items():
+            self._known[key] = (life, seq_nr, Life(key, life), start.timestamp)
+        self._read_to: Place = end_of(start.timestamp - 1)
+        self._shown: tuple[int, Shown] = (start.timestamp, start.shown)
+        self._closed = Signal()
+        self._events = self._run()
+
+    def __iter__(self) -> Iterator[RecordedEvent]:
+        return self
+
+    def __next__(self) -> RecordedEvent:
+        return next(self._events)
+
+    def close(self) -> None:
+        """End it; one that waits in another thread ends too. Twice is harmless."""
+        self._closed.set()
+        with suppress(ValueError):  # another thread is in it, and sees the signal
+            self._events.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ reading
+
+    def _run(self) -> Generator[RecordedEvent]:
+        pointers = self._watch.now()  # before the rows, never after
+        while not self._closed.is_set():
+            bound = self._slices.bound(pointers)
+            if self._to is not None:
+                bound = min(bound, self._to)
+            if self._read_to < end_of(bound):
+                for row in self._slices.rows(self._read_to, bound, self._settings.page_size):
+                    yield from self._passed(row)
+                    self._read_to = _place(row)
+                self._read_to = end_of(bound)
+            if not self._live or (self._to is not None and bound >= self._to):
+                return
+            refresh_s = self._settings.refresh_interval_s
+            self._closed.wait(self._watch.due_in(refresh_s))
+            pointers = self._watch.within(refresh_s)
+
+    def _passed(self, row: EventRow) -> Iterator[RecordedEvent]:
+        """What is to be shown now that this row has come."""
+        known = self._known.get(row.key)
+        life, seq_nr, prev = row.life, row.seq_nr, row.prev_seq_nr
+        if known is not None and known[0] == life and prev <= known[1] < seq_nr:
+            yield from self._show(row, known[2])
+            return
+        last = None if known is None else Last(known[0], known[1])
+        asked = candidate(row)
+        verdict = judge(asked, last, line=self._read_to)
+        if verdict is Verdict.LOOK:
+            verdict = judge(asked, last, line=self._read_to, looked=look(self._slices.store, row))
+        if verdict in (Verdict.ACCEPTED, Verdict.UNSEEN):
+            yield from self._show(row, Life(row.key, life))
+        elif verdict is Verdict.REJECTED:
+            for each in self._looked_back(row, last).rows:
+                yield from self._show(each, Life(each.key, each.life))
+
+    def _show(self, row: EventRow, life: Life) -> Iterator[RecordedEvent]:
+        key, timestamp = row.key, row.timestamp
+        self._known[key] = (row.life, row.seq_nr, life, timestamp)
+        at, shown_before = self._shown
+        start = self.resume_offset
+        if timestamp >= at:  # what look-back finds lies before, and moves nothing
+            shown = (shown_before if timestamp == at else None, key, row.life, row.seq_nr)
+            self._shown = (timestamp, shown)
+            self.resume_offset = RichOffset(start.entity_type, start.history, timestamp, shown)
+        event = RecordedEvent(life, row.cells)
+        if self._chosen is None or self._chosen.passes(event):
+            event.offset = self.resume_offset
+            yield event
+
+    # ------------------------------------------------------------ holes
+
+    def _looked_back(self, row: EventRow, last: Last | None) -> LookedBack:
+        """Look for what is missing until it is there, or nothing is missing any more, or the time is up."""
+        settings = self._settings
+        deadline = time.monotonic() + settings.gap_timeout_s
+        while True:
+            found = look_back(self._slices.store, row, last, self._read_to)
+            if found.missing is None:
+                if len(found.rows) > 1:
+                    self.violations += len(found.rows) - 1
+                    _logger.error(
+                        "events of %s stood in the store behind the place where they belong: first %d, last %d",
+                        shown(row.key), found.rows[0].seq_nr, found.rows[-2].seq_nr,
+                    )  # fmt: skip
+                return found
+            if time.monotonic() >= deadline or self._closed.wait(
+                min(settings.refresh_interval_s, settings.gap_timeout_s)
+            ):
+                raise missing_event(row.key, found.missing, self._last_known(row.key))
+
+    def _last_known(self, key: str) -> RichOffset:
+        """The offset of the key's last event that was shown, else where the query began: nothing is missing there."""
+        known, start = self._known.get(key), self._start
+        if known is None:
+            return start
+        return RichOffset.of(start.entity_type, start.history, known[3], {key: (known[0], known[1])})
+
+
+def by_slices(
+    store: Readable,
+    watch: PointerWatch,
+    entity_type: object,
+    lo: object,
+    hi: object,
+    *,
+    after: object = None,
+    from_: object = None,
+    to: object = None,
+    live: bool = False,
+    filter: object = None,  # noqa: A002 (the name that callers give)
+    **settings: Any,
+) -> SliceQuery:
+    """Check what a caller gives, and begin a query. Nothing is read before the first event is asked for."""
+    type_, range_ = checks.entity_type(entity_type), Range.of(lo, hi)
+    history = store.settings.log_id
+    if after is not None and from_ is not None:
+        raise invalid("offset_ambiguous", "after", "given with from_", allowed="one of after and from_", got=after)
+    start = RichOffset(type_, history, 0 if from_ is None else time_us(from_, "from_"))
+    if after is not None:
+        start = RichOffset.checked(after, type_, history)
+    end = None if to is None else time_us(to, "to")
+    if end is not None and end < start.timestamp:
+        raise invalid("empty_range", "to", "below the start", allowed=f"{start.timestamp} or later", got=to)
+    if not isinstance(live, bool):
+        raise invalid("setting", "live", "not true or false", allowed="true or false", got=live)
+    checked = SliceSettings.of(settings)
+    chosen = Filter.of(filter)
+    slices = Slices(store, type_, range_)
+    return SliceQuery(slices, watch, start, to=end, live=live, chosen=chosen, settings=checked)
+
+
+def missing_event(key: str, missing: tuple[int, int, int], offset: object) -> MissingEvent:
+    """The error at a hole that stays."""
+    life, first, last = missing
+    numbers = str(first) if first == last else f"{first} to {last}"
+    return MissingEvent(
+        f"{shown(key)} lacks {numbers} in the store",
+        code="slice_hole",
+        hint="see `strandline pipeline reconcile`; once the events are there, go on from last_known_offset",
+        missing={key: (life, first, last)},
+        last_known_offset=offset,
+    )
