@@ -1,0 +1,142 @@
+"""Success checks: what must hold after a step's statement, and what decides about it.
+
+    checks=[affected_rows_equal(1), is_true("balance >= 0"), ask("auditor", timeout_s=5)]
+
+All of them must hold. A check is data, so that a definition can be kept; `verdict` says what became of one.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from strandline.errors import InvalidExpression
+from strandline.group.core.expression import compiled
+from strandline.group.core.scope import Scope
+
+_AFFECTED: Final[dict[str, Callable[[int, int], bool]]] = {
+    "affected_rows_equal": operator.eq, "affected_rows_not_equal": operator.ne,
+    "affected_rows_less_than": operator.lt, "affected_rows_at_most": operator.le,
+    "affected_rows_greater_than": operator.gt, "affected_rows_at_least": operator.ge,
+}  # fmt: skip
+KINDS: Final = frozenset({*_AFFECTED, "no_exception", "is_true", "row_exists", "row_absent", "ask", "query_check"})
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One of them. Which fields are used depends on its kind."""
+
+    kind: str
+    n: int | None = None
+    expression: str | None = None
+    handler: str | None = None
+    ack: bool = False
+    timeout_s: float | None = None
+    optimistic: bool = False
+    statement: str | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    target: str | None = None
+
+
+def no_exception() -> Check:
+    """Holds whenever the statement raised nothing."""
+    return Check("no_exception")
+
+
+def affected_rows_equal(n: int) -> Check:
+    """So many rows existed and matched."""
+    return Check("affected_rows_equal", n)
+
+
+def affected_rows_not_equal(n: int) -> Check:
+    return Check("affected_rows_not_equal", n)
+
+
+def affected_rows_less_than(n: int) -> Check:
+    return Check("affected_rows_less_than", n)
+
+
+def affected_rows_at_most(n: int) -> Check:
+    return Check("affected_rows_at_most", n)
+
+
+def affected_rows_greater_than(n: int) -> Check:
+    return Check("affected_rows_greater_than", n)
+
+
+def affected_rows_at_least(n: int) -> Check:
+    return Check("affected_rows_at_least", n)
+
+
+def is_true(expression: str) -> Check:
+    """An expression over what the statement returned is true."""
+    compiled(expression)
+    return Check("is_true", expression=expression)
+
+
+def row_exists() -> Check:
+    """The statement returned a row."""
+    return Check("row_exists")
+
+
+def row_absent() -> Check:
+    """The statement returned no row."""
+    return Check("row_absent")
+
+
+def ask(handler: str, *, ack: bool = False, timeout_s: float | None = None, optimistic: bool = False) -> Check:
+    """A handler decides: its result `value` must be true. `optimistic`: only the commit waits for it."""
+    return Check("ask", handler=handler, ack=ack, timeout_s=timeout_s, optimistic=optimistic)
+
+
+def query_check(
+    statement: str, values: Mapping[str, Any] | None = None, expression: str = "row_count > 0",
+    *, target: str | None = None,
+) -> Check:  # fmt: skip
+    """A query that is run after the step, and an expression over what it returns."""
+    compiled(expression)
+    return Check("query_check", expression=expression, statement=statement, values=values or {}, target=target)
+
+
+class Verdict(NamedTuple):
+    """What became of a check: true, false, or (`reason`) not even that."""
+
+    value: bool
+    reason: str | None = None
+    detail: str = ""
+
+
+def verdict(check: Check, scope: Scope, affected: int | None) -> Verdict:
+    """Of a check that needs nobody: neither `ask` nor `query_check`."""
+    if check.kind in _AFFECTED:
+        if affected is None:
+            return Verdict(False, "check_error", "the statement changes no rows")
+        held = _AFFECTED[check.kind](affected, check.n or 0)
+        return Verdict(held, detail="" if held else f"{affected} rows were affected")
+    if check.kind == "row_exists":
+        return Verdict(bool(scope.rows), detail=f"{len(scope.rows)} rows")
+    if check.kind == "row_absent":
+        return Verdict(not scope.rows, detail=f"{len(scope.rows)} rows")
+    if check.kind == "is_true" and check.expression is not None:
+        return decided(_evaluated(check.expression, scope))
+    return Verdict(True)
+
+
+def _evaluated(expression: str, scope: Scope) -> Any:
+    try:
+        return compiled(expression)(scope)
+    except InvalidExpression as error:
+        return error
+
+
+def decided(value: Any) -> Verdict:
+    """Only `true` and `"true"` are success, `false` and `"false"` are not; anything else is an error."""
+    if value is True or value == "true":
+        return Verdict(True)
+    if value is False or value == "false":
+        return Verdict(False, detail="it is false")
+    if isinstance(value, InvalidExpression):
+        return Verdict(False, "check_error", value.message)
+    return Verdict(False, "check_error", f"neither true nor false: {value!r:.100}")

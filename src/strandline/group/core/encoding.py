@@ -1,0 +1,108 @@
+"""Values as JSON and back, exactly: what JSON lacks is an object with one `$` that names its type.
+
+    b"\\x00"  ->  {"$": "bytes", "v": "AA=="}          Decimal("1.10")  ->  {"$": "decimal", "v": "1.10"}
+
+Texts of a target's own (`Opaque`) keep the type that they have there, for what Python cannot hold.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import ipaddress
+import math
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from strandline.errors import invalid
+
+
+class Opaque(NamedTuple):
+    """A value in its target's own text form."""
+
+    type: str
+    text: str
+
+
+_INT_MAX: Final = 2**63 - 1
+_PLAIN: Final = (str, bool, type(None))
+
+
+def encoded(value: Any) -> Any:
+    """A value as JSON; `InvalidInput.payload_type` for one that no target can hold."""
+    if isinstance(value, _PLAIN):
+        return value
+    kind = type(value)
+    if kind is int:
+        return value if -_INT_MAX - 1 <= value <= _INT_MAX else {"$": "int", "v": str(value)}
+    if kind is float:
+        return value if math.isfinite(value) else {"$": "float", "v": str(value)}
+    if kind is Opaque:
+        return {"$": "opaque", "t": value.type, "v": value.text}
+    if isinstance(value, (list, tuple)):
+        return [encoded(one) for one in value]
+    if isinstance(value, Mapping):
+        if all(type(key) is str for key in value) and "$" not in value:
+            return {key: encoded(one) for key, one in value.items()}
+        return {"$": "map", "v": [[encoded(key), encoded(one)] for key, one in value.items()]}
+    if isinstance(value, (set, frozenset)):
+        return {"$": "set", "v": sorted((encoded(one) for one in value), key=repr)}
+    for name, known, write, _ in _TYPES:
+        if isinstance(value, known):
+            return {"$": name, "v": write(value)}
+    raise invalid(
+        "payload_type", "value", f"a {kind.__name__} cannot be kept", allowed="values that databases hold", got=value
+    )
+
+
+def decoded(made: Any) -> Any:
+    """The value that `encoded` was given (tuples have become lists)."""
+    if isinstance(made, list):
+        return [decoded(one) for one in made]
+    if not isinstance(made, dict):
+        return made
+    name = made.get("$")
+    if name is None:
+        return {key: decoded(one) for key, one in made.items()}
+    if name == "opaque":
+        return Opaque(made["t"], made["v"])
+    if name == "map":
+        return {decoded(key): decoded(one) for key, one in made["v"]}
+    if name == "set":
+        return {decoded(one) for one in made["v"]}
+    read = _READ.get(name)
+    if read is None:
+        raise invalid("payload_type", "value", "unknown type", allowed=" ".join(_READ), got=name)
+    return read(made["v"])
+
+
+def _from_base64(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _to_microseconds(value: dt.timedelta) -> int:
+    return value // dt.timedelta(microseconds=1)
+
+
+def _from_microseconds(value: int) -> dt.timedelta:
+    return dt.timedelta(microseconds=value)
+
+
+# A datetime is a date: it stands first.
+_TYPES: Final[tuple[tuple[str, Any, Callable[[Any], Any], Callable[[Any], Any]], ...]] = (
+    ("int", int, lambda value: str(int(value)), int),
+    ("float", float, lambda value: str(float(value)), float),
+    ("bytes", (bytes, bytearray, memoryview), lambda value: base64.b64encode(bytes(value)).decode(), _from_base64),
+    ("decimal", Decimal, str, Decimal),
+    ("datetime", dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
+    ("date", dt.date, dt.date.isoformat, dt.date.fromisoformat),
+    ("time", dt.time, dt.time.isoformat, dt.time.fromisoformat),
+    ("interval", dt.timedelta, _to_microseconds, _from_microseconds),
+    ("uuid", UUID, str, UUID),
+    ("address", (ipaddress.IPv4Address, ipaddress.IPv6Address), str, ipaddress.ip_address),
+    ("interface", (ipaddress.IPv4Interface, ipaddress.IPv6Interface), str, ipaddress.ip_interface),
+    ("network", (ipaddress.IPv4Network, ipaddress.IPv6Network), str, ipaddress.ip_network),
+)
+_READ: Final = {name: read for name, _, _, read in _TYPES}

@@ -1,0 +1,98 @@
+"""The graph of a group's steps: kept as dependents, free of cycles after every change, and never walked recursively."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+
+
+class Graph:
+    """Who waits for whom. A step may be waited for before it is added."""
+
+    def __init__(self) -> None:
+        self._needs: dict[str, dict[str, None]] = {}
+        self._dependents: dict[str, dict[str, None]] = {}
+
+    def add(self, step: str, needs: Iterable[str]) -> list[str] | None:
+        """Add a step behind others. The names of a cycle, in order, if that would close one: then nothing changed."""
+        wanted = list(dict.fromkeys(needs))
+        if cycle := self._cycle(step, wanted):
+            return cycle
+        self._needs.setdefault(step, {}).update(dict.fromkeys(wanted))
+        for need in wanted:
+            self._dependents.setdefault(need, {})[step] = None
+        return None
+
+    def remove(self, step: str, needs: Iterable[str]) -> None:
+        """Take back what the last call of `add` added."""
+        for need in needs:
+            self._needs[step].pop(need, None)
+            self._dependents[need].pop(step, None)
+        if not self._needs[step]:
+            del self._needs[step]
+
+    def needs(self, step: str) -> tuple[str, ...]:
+        """What a step waits for."""
+        return tuple(self._needs.get(step, ()))
+
+    def dependents(self, step: str) -> tuple[str, ...]:
+        """Who waits for a step: exactly the inverse of what was declared."""
+        return tuple(self._dependents.get(step, ()))
+
+    def order(self) -> list[str]:
+        """All steps, each behind what it waits for; among those that may come next, the one added first."""
+        place = {step: n for n, step in enumerate(self._needs)}
+        left = {step: sum(need in place for need in needs) for step, needs in self._needs.items()}
+        ready = [place[step] for step, count in left.items() if not count]
+        heapq.heapify(ready)
+        names, found = list(place), []
+        while ready:
+            step = names[heapq.heappop(ready)]
+            found.append(step)
+            for dependent in self._dependents.get(step, ()):
+                left[dependent] -= 1
+                if not left[dependent]:
+                    heapq.heappush(ready, place[dependent])
+        return found
+
+    def behind(self, steps: Iterable[str]) -> set[str]:
+        """All that wait for these, near or far."""
+        return set(_walk(self._dependents, dict.fromkeys(steps)))
+
+    def _cycle(self, step: str, needs: list[str]) -> list[str] | None:
+        """The cycle that these needs would close, in the order in which its steps would run.
+
+        What is behind the step and what is before its needs are looked at in turns. Whichever ends first settles it, so
+        a chain costs the same whichever end it is defined from.
+        """
+        if step in needs:
+            return [step, step]
+        down: dict[str, str | None] = {step: None}
+        up: dict[str, str | None] = dict.fromkeys(needs)
+        wanted = set(needs)
+        for behind, before in zip(_walk(self._dependents, down), _walk(self._needs, up), strict=False):
+            if behind in wanted:
+                return [*reversed(_way(behind, down)), step]
+            if before == step:
+                return [*_way(step, up), step]
+        return None
+
+
+def _walk(edges: Mapping[str, Iterable[str]], came: dict[str, str | None]) -> Iterator[str]:
+    """What can be reached from the names in `came`, each once; `came` is told from where."""
+    waiting = list(came)
+    while waiting:
+        name = waiting.pop()
+        for following in edges.get(name, ()):
+            if following not in came:
+                came[following] = name
+                waiting.append(following)
+                yield following
+
+
+def _way(name: str | None, came: Mapping[str, str | None]) -> list[str]:
+    found = []
+    while name is not None:
+        found.append(name)
+        name = came[name]
+    return found

@@ -1,0 +1,70 @@
+"""Names in groups, and what is wrong with a definition."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from strandline.errors import CycleFound, InvalidGroup, InvalidInput, NotInvertible, shown
+
+NAME_MAX: Final = 64
+ID_MAX: Final = 200
+NAMES: Final = "letters, digits and _, 1 to 64 of them, no digit first"
+IDS: Final = "1 to 200 of A-Z a-z 0-9 . _ : ~ -"
+_LETTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
+_DIGITS: Final = frozenset("0123456789")
+_ID: Final = _LETTERS | _DIGITS | frozenset(".:~-")
+
+
+class Problem(NamedTuple):
+    """Something wrong with a definition: where, and what."""
+
+    code: str
+    step: str | None
+    text: str
+    position: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.step}: {self.text}" if self.step else self.text
+
+
+def is_name(value: object) -> bool:
+    """Whether this may name a step, a recipe, a result or a target."""
+    return (
+        isinstance(value, str)
+        and 0 < len(value) <= NAME_MAX
+        and value[0] in _LETTERS
+        and all(char in _LETTERS or char in _DIGITS for char in value)
+    )
+
+
+def is_id(value: object) -> bool:
+    """Whether this may be a group's id, or a stream."""
+    return isinstance(value, str) and 0 < len(value) <= ID_MAX and all(char in _ID for char in value)
+
+
+def bad_name(value: object, what: str, step: str | None = None) -> Problem:
+    return Problem("name", step, f"{what} {shown(value)!r} is no name: give {NAMES}")
+
+
+def bad_id(value: object, what: str) -> Problem:
+    return Problem("name", None, f"{what} {shown(value)!r} is no {what}: give {IDS}")
+
+
+def of_error(error: InvalidInput, step: str | None) -> Problem:
+    """What another part refused, as a problem of the definition."""
+    return Problem(error.code, step, error.message, error.facts.get("column"))
+
+
+def refusal(problems: list[Problem], group: object) -> InvalidGroup:
+    """The error that says all of it. Its class and code are those of the problems, where they are of one class."""
+    codes = {problem.code for problem in problems}
+    lines = "".join(f"\n  {problem}" for problem in problems)
+    message = f"group {shown(group)!r} cannot be accepted:{lines}"
+    facts: dict[str, Any] = {"problems": tuple(problems)}
+    hint = "mend what is listed; nothing was recorded"
+    if codes == {"cycle"}:
+        return CycleFound(message, code="cycle", hint=hint, **facts)
+    if codes == {"not_invertible"}:
+        return NotInvertible(message, code="not_invertible", hint=hint, **facts)
+    first = problems[0].code
+    return InvalidGroup(message, code=first if first in InvalidGroup.codes else "value", hint=hint, **facts)

@@ -1,0 +1,135 @@
+"""What a step is made of: what it waits for, what it hands on, and whom it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+SUCCESS: Final = "success"
+IDENTITY: Final = "identity"
+RESERVED_RECIPES: Final = frozenset({SUCCESS, IDENTITY})
+
+Kind = Literal["query", "insert", "update", "delete", "statement", "empty"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dep:
+    """A step that must have succeeded before, and the recipe of it whose results are used; none: its success alone."""
+
+    step: str
+    recipe: str | None = None
+    alias: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How results are made of what a statement returned: by an expression, or by a handler. Exactly one of them."""
+
+    name: str
+    expression: str | None = None
+    handler: str | None = None
+    ack: bool = False
+    timeout_s: float | None = None
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Data that a step asks for itself: of a handler, which is given the rows of `step`, or none."""
+
+    name: str
+    handler: str
+    step: str | None = None
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A handler that undoes a step."""
+
+    name: str
+    ack: bool = False
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A handler that is told, and never waited for."""
+
+    handler: str
+    ack: bool = False
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartHandler:
+    """A group's pre-hook that starts a handler from JSON, for this group alone. This one is waited for."""
+
+    name: str
+    factory: str
+    props: Mapping[str, Any] = field(default_factory=dict)
+
+
+# ---------------------------------------------------------------- messages to handlers, and their answers
+
+
+class Data(NamedTuple):
+    """What a statement returned."""
+
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[Any, ...], ...] = ()
+    affected: int | None = None
+
+    def by_column(self) -> list[dict[str, Any]]:
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+class Produce(NamedTuple):
+    """Asks a handler for the results of a recipe, a need or a check. A second delivery has the same `message_id`."""
+
+    data: Data
+    group: str
+    step: str
+    recipe: str
+    message_id: str
+    attempt: int = 1
+    deadline: int = 0
+    """Microseconds."""
+
+
+class Produced(NamedTuple):
+    """The results, by name."""
+
+    results: Mapping[str, Any]
+
+
+class Refused(NamedTuple):
+    """There are none."""
+
+    reason: str
+    retryable: bool = False
+
+
+class Undo(NamedTuple):
+    """Asks a handler to undo what a step did, or (outcome `unknown`) may have done."""
+
+    group: str
+    step: str
+    outcome: Literal["done", "unknown"]
+    data: Data
+    message_id: str
+
+
+class Told(NamedTuple):
+    """What a hook is told. `n` grows with every message of a group."""
+
+    group: str
+    step: str
+    when: Literal["pre", "post"]
+    n: int
+    message_id: str
+    succeeded: bool | None = None
+    """Of a post-hook."""
+    end: str | None = None
+    """Of a group's post-hook: how it ended."""

@@ -1,0 +1,329 @@
+"""A group as it is defined: plain data, in Python or as JSON. Defining executes nothing.
+
+    g = Group("bonus-42")
+    g.query("customer", "SELECT is_active FROM customer WHERE id = :id", {"id": 42}, target="shop", success="is_active")
+    g.update("grant", "UPDATE account SET bonus = 5 WHERE id = :id", {"id": 42}, target="shop", depends_on=["customer"])
+
+A cycle is refused by the call that closes it, an expression that cannot be read by the call that has it. Everything
+else that is wrong is told together, when the group is submitted or explained (`problems`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Final, Literal
+
+from strandline.errors import CycleFound, InvalidInput, shown
+from strandline.group import checks as checking
+from strandline.group.checks import Check
+from strandline.group.core.encoding import encoded
+from strandline.group.core.expression import compiled
+from strandline.group.core.graph import Graph
+from strandline.group.core.names import Problem, bad_id, bad_name, is_id, is_name, of_error, refusal
+from strandline.group.core.parts import RESERVED_RECIPES, Dep, Handler, Hook, Kind, Need, Recipe, StartHandler
+from strandline.group.problems import bad_seconds, problems_of
+from strandline.values.payloads import encode_json, parse_json
+
+FORM: Final = 1
+"""Of the JSON; another one is refused."""
+OnConflict = Literal["fail", "keep_current", "overwrite"]
+ON_CONFLICT: Final = ("fail", "keep_current", "overwrite")
+STEPS_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One statement, or none, and all that goes with it."""
+
+    name: str
+    kind: Kind
+    statement: str | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    target: str | None = None
+    depends_on: tuple[Dep, ...] = ()
+    recipes: tuple[Recipe, ...] = ()
+    needs: tuple[Need, ...] = ()
+    checks: tuple[Check, ...] = ()
+    must_exist: bool = False
+    must_not_exist: bool = False
+    undo: str | Handler | None = None
+    is_rollback: bool = False
+    execute_on_failure: tuple[str, ...] = ()
+    irreversible: bool = False
+    for_each: str | None = None
+    touches: tuple[tuple[str, str, Mapping[str, Any]], ...] = ()
+    triggers: str | None = None
+    pre_hook: Hook | None = None
+    post_hook: Hook | None = None
+    timeout_s: float | None = None
+    retries: int | None = None
+
+    def behind(self) -> list[str]:
+        """The steps that this one waits for."""
+        named = [dep.step for dep in self.depends_on] + [need.step for need in self.needs if need.step]
+        return [*named, self.for_each.partition(".")[0]] if self.for_each else named
+
+    def rollback_steps(self) -> list[str]:
+        """Those that its failure calls for."""
+        return [*([self.undo] if isinstance(self.undo, str) else []), *self.execute_on_failure]
+
+    def recipe(self, name: str) -> Recipe | None:
+        return next((recipe for recipe in self.recipes if recipe.name == name), None)
+
+    @property
+    def writes(self) -> bool:
+        return self.kind not in ("query", "empty")
+
+
+class Group:
+    """Steps that succeed, or are undone, as a whole."""
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002 (the specification's name)
+        *,
+        deadline_s: float | None = None,
+        on_conflict: OnConflict | None = None,
+        pre_hook: Hook | StartHandler | str | None = None,
+        post_hook: Hook | str | None = None,
+    ) -> None:
+        self.id = id
+        self.deadline_s, self.on_conflict = deadline_s, on_conflict
+        self.pre_hook = Hook(pre_hook) if isinstance(pre_hook, str) else pre_hook
+        self.post_hook = Hook(post_hook) if isinstance(post_hook, str) else post_hook
+        self.steps: dict[str, Step] = {}
+        self.graph = Graph()
+        self._slips: list[Problem] = []
+        """What could not become part of it."""
+
+    # ------------------------------------------------------------ steps
+
+    def query(self, name: str, statement: str, values: Mapping[str, Any] | None = None, **more: Any) -> Step:
+        """A statement that returns rows."""
+        return self._add("query", name, statement, values, more)
+
+    def insert(self, name: str, statement: str, values: Mapping[str, Any] | None = None, **more: Any) -> Step:
+        return self._add("insert", name, statement, values, more)
+
+    def update(self, name: str, statement: str, values: Mapping[str, Any] | None = None, **more: Any) -> Step:
+        return self._add("update", name, statement, values, more)
+
+    def delete(self, name: str, statement: str, values: Mapping[str, Any] | None = None, **more: Any) -> Step:
+        return self._add("delete", name, statement, values, more)
+
+    def statement(self, name: str, statement: str, values: Mapping[str, Any] | None = None, **more: Any) -> Step:
+        """Any one statement."""
+        return self._add("statement", name, statement, values, more)
+
+    def empty(self, name: str, **more: Any) -> Step:
+        """No statement: it returns no rows, and succeeds."""
+        return self._add("empty", name, None, None, more)
+
+    def _add(
+        self, kind: Kind, name: str, statement: str | None, values: Mapping[str, Any] | None, more: Mapping[str, Any]
+    ) -> Step:
+        step = _step(kind, name, statement, values, more, self._slips)
+        if not is_name(name):
+            self._slips.append(bad_name(name, "step"))
+            return step
+        if name in self.steps:
+            self._slips.append(Problem("name_taken", name, f"{name!r} is defined twice"))
+            return step
+        self._connect(step)
+        self.steps[name] = step
+        return step
+
+    def _connect(self, step: Step) -> None:
+        """Put a step behind what it waits for, and before its rollback steps; or leave the graph as it was."""
+        added: list[tuple[str, list[str]]] = []
+        for behind, before in [(step.name, step.behind()), *((name, [step.name]) for name in step.rollback_steps())]:
+            if cycle := self.graph.add(behind, before):
+                for done in reversed(added):
+                    self.graph.remove(*done)
+                raise _cycle(cycle)
+            added.append((behind, before))
+
+    # ------------------------------------------------------------ JSON
+
+    def to_json(self) -> str:
+        """The whole definition as text; `from_json` gives the same group."""
+        self.check()
+        return encode_json(self.made(), "group").decode()
+
+    def made(self) -> dict[str, Any]:
+        """The definition as JSON values; what has its default is left out."""
+        made: dict[str, Any] = {"form": FORM, "id": self.id}
+        for name in ("deadline_s", "on_conflict"):
+            if (value := getattr(self, name)) is not None:
+                made[name] = value
+        for name in ("pre_hook", "post_hook"):
+            if (hook := getattr(self, name)) is not None:
+                made[name] = _made(hook)
+        made["steps"] = [_made(step) for step in self.steps.values()]
+        return made
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Group:
+        """A group from its text; one `InvalidGroup` says all that is wrong with it."""
+        try:
+            made = parse_json(text, "group")
+        except InvalidInput as error:
+            raise refusal([of_error(error, None)], "?") from None
+        return cls.of(made)
+
+    @classmethod
+    def of(cls, made: Any) -> Group:
+        """A group from JSON values."""
+        from strandline.group.reading import read
+
+        return read(cls, made)
+
+    @property
+    def hash(self) -> str:
+        """Of the definition: what tells two groups of one id apart."""
+        return hashlib.sha256(encode_json(self.made(), "group")).hexdigest()
+
+    # ------------------------------------------------------------ problems
+
+    def check(self) -> None:
+        """Raise one `InvalidGroup` for all that is wrong, as far as the definition alone tells."""
+        if problems := self.problems():
+            raise refusal(problems, self.id)
+
+    def problems(self, steps_max: int = STEPS_MAX) -> list[Problem]:
+        """All that is wrong with the definition by itself, without its targets and handlers."""
+        found = list(self._slips)
+        if not is_id(self.id):
+            found.append(bad_id(self.id, "id"))
+        if not 1 <= len(self.steps) <= steps_max:
+            found.append(Problem("steps", None, f"{len(self.steps)} steps: give 1..{steps_max:,}"))
+        if self.on_conflict is not None and self.on_conflict not in ON_CONFLICT:
+            found.append(Problem("setting", None, f"on_conflict: {shown(self.on_conflict)!r} is none of {ON_CONFLICT}"))
+        found += bad_seconds(self.deadline_s, "deadline_s", None, 0.1)
+        for step in self.steps.values():
+            found += self._problems_of(step)
+        irreversible = [step.name for step in self.steps.values() if step.irreversible]
+        found += [
+            Problem("irreversible", name, f"{name!r} is irreversible and must be last; so is {irreversible[0]!r}")
+            for name in irreversible[1:]
+        ]
+        return found
+
+    def _problems_of(self, step: Step) -> list[Problem]:
+        name = step.name
+        found = [*problems_of(step)]
+        for dep in step.depends_on:
+            found += self._dep_problems(step, dep)
+        for need in step.needs:
+            if need.step is not None and need.step not in self.steps:
+                found.append(self._unknown(name, need.step))
+        if step.for_each is not None:
+            source, _, rest = step.for_each.partition(".")
+            if rest != "identity.rows":
+                found.append(Problem("value", name, f"for_each: give STEP.identity.rows, not {shown(step.for_each)}"))
+            elif source not in self.steps:
+                found.append(self._unknown(name, source))
+        for rollback in step.rollback_steps():
+            other = self.steps.get(rollback)
+            if other is None:
+                found.append(self._unknown(name, rollback))
+            elif not other.is_rollback:
+                found.append(Problem("rollback_step", name, f"{rollback!r} is no rollback step: give is_rollback=True"))
+        if step.irreversible and self.graph.dependents(name):
+            found.append(Problem("irreversible", name, f"{name!r} is irreversible and must be last"))
+        return found
+
+    def _dep_problems(self, step: Step, dep: Dep) -> list[Problem]:
+        other = self.steps.get(dep.step)
+        if other is None:
+            return [self._unknown(step.name, dep.step)]
+        if other.is_rollback and not step.is_rollback:
+            return [Problem("rollback_step", step.name, f"{dep.step!r} is a rollback step")]
+        if dep.recipe is not None and dep.recipe not in RESERVED_RECIPES and other.recipe(dep.recipe) is None:
+            has = ", ".join(recipe.name for recipe in other.recipes) or "none"
+            return [Problem("unknown_step", step.name, f"needs '{dep.step}.{dep.recipe}', {dep.step!r} has: {has}")]
+        return []
+
+    def _unknown(self, step: str, named: str) -> Problem:
+        known = ", ".join(list(self.steps)[:20])
+        return Problem("unknown_step", step, f"{step!r} needs {shown(named)!r}; steps are: {known}")
+
+
+def _cycle(names: list[str]) -> CycleFound:
+    way = " → ".join(names)
+    problem = Problem("cycle", names[0], way)
+    return CycleFound(way, hint="take one of these dependencies away", names=tuple(names), problems=(problem,))
+
+
+# ---------------------------------------------------------------- a step from what a caller gives
+
+
+def _step(
+    kind: Kind,
+    name: str,
+    statement: str | None,
+    values: Mapping[str, Any] | None,
+    more: Mapping[str, Any],
+    slips: list[Problem],
+) -> Step:
+    given = dict(more)
+    label = name if isinstance(name, str) else None
+    for unknown in given.keys() - _OPTIONS - {"success"}:
+        slips.append(
+            Problem("setting", label, f"unknown field {shown(unknown)!r}; known: {' '.join(sorted(_OPTIONS))}")
+        )
+        del given[unknown]
+    checks = list(_listed(given.pop("checks", None)))
+    if (success := given.pop("success", None)) is not None:
+        checks.insert(0, checking.is_true(success))
+    for recipe in (recipes := _listed(given.pop("recipes", None))):
+        if isinstance(recipe, Recipe) and recipe.expression is not None:
+            compiled(recipe.expression)
+    for hook in ("pre_hook", "post_hook"):
+        if isinstance(given.get(hook), str):
+            given[hook] = Hook(given[hook])
+    return Step(
+        name=name,
+        kind=kind,
+        statement=statement,
+        values=dict(values or {}),
+        depends_on=tuple(Dep(dep) if isinstance(dep, str) else dep for dep in _listed(given.pop("depends_on", None))),
+        recipes=tuple(recipes),
+        needs=tuple(_listed(given.pop("needs", None))),
+        checks=tuple(checks),
+        execute_on_failure=tuple(_listed(given.pop("execute_on_failure", None))),
+        touches=tuple((*one[:2], dict(one[2])) for one in _listed(given.pop("touches", None))),
+        **given,
+    )
+
+
+def _listed(given: Any) -> Sequence[Any]:
+    return () if given is None else (given,) if isinstance(given, (str, Dep, Recipe, Check)) else tuple(given)
+
+
+_FIXED: Final = {"name", "kind", "statement", "values"}
+_OPTIONS: Final = frozenset(one.name for one in fields(Step)) - _FIXED
+
+
+# ---------------------------------------------------------------- to JSON
+
+
+def _made(part: Any) -> dict[str, Any]:
+    """A dataclass of a definition as JSON, without what has its default."""
+    made: dict[str, Any] = {}
+    for one in fields(part):
+        value = getattr(part, one.name)
+        default = one.default_factory() if one.default_factory is not MISSING else one.default
+        if value == default:
+            continue
+        if one.name in ("values", "props"):
+            made[one.name] = encoded(value)
+        elif one.name == "touches":
+            made[one.name] = [[target, table, encoded(key)] for target, table, key in value]
+        elif isinstance(value, tuple):
+            made[one.name] = [item if isinstance(item, str) else _made(item) for item in value]
+        else:
+            made[one.name] = value if isinstance(value, (str, int, float, bool)) else _made(value)
+    return made
