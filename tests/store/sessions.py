@@ -26,7 +26,7 @@ class RowByRow:
             self.requests.append(request)
             for row in request.rows:
                 self._pass(request.name, row)
-                self._session.write([Request(request.name, [row], request.size)])
+                self._session.write([request._replace(rows=[row])])
 
     def conditional(self, name: str, values: Sequence[Any], **more: Any) -> bool:
         if name == "set_pointer":  # a lease beats whenever it likes

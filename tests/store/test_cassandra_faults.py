@@ -19,6 +19,8 @@ from strandline.backends.memory.store import MemoryStore
 from strandline.errors import LeaseHeld, LeaseLost, Unavailable
 from strandline.rows import Batch
 from strandline.servers.cassandra import CassandraServer
+from strandline.store.phases import run, written
+from strandline.store.views import add_rows
 from strandline.testing.store_contract import contents, random_tape, settings_of
 from strandline.testing.store_contract.made import batch_of
 from strandline.testing.tape import Tape
@@ -166,10 +168,12 @@ class Writing:
     """The writes of a batch without the look before them."""
 
     def __init__(self, store: CassandraStore) -> None:
-        self._writing = store._writing()
+        self._store = store
 
     def write(self, batch: Batch) -> None:
-        self._writing.write_cuts(batch.cuts, batch.pointer.partition)
+        writing, views = self._store._writing, self._store.views
+        add_rows(batch, views, {})
+        run(written(batch, views), writing.write, writing.find)
 
 
 def _until(what: object, timeout_s: float) -> None:

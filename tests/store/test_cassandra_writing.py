@@ -17,8 +17,18 @@ from cassandra.cluster import Cluster
 
 from strandline.backends.cassandra import Request, Session
 from strandline.backends.cassandra.store import CassandraStore
-from strandline.backends.cassandra.writing import ALWAYS
 from strandline.errors import LeaseLost, Unavailable
+from strandline.store.phases import ALWAYS
+from strandline.store.tables import (
+    ENDED,
+    ENTITY_TYPE,
+    JOURNAL,
+    METAJOURNAL,
+    QUARANTINE,
+    SLICE_BUCKET,
+    SLICE_VIEW,
+    SNAPSHOT,
+)
 from strandline.testing.faults import Crash
 from strandline.testing.store_contract import random_tape, settings_of
 from strandline.testing.store_contract.made import snapshot
@@ -31,14 +41,11 @@ from tests.store.test_last_write_wins import story
 
 pytestmark = RELAXED
 KEY = "order|42"
-PARTITION_KEYS = {
-    "insert_event": 3, "insert_slice_row": 3, "add_bucket": 3, "add_entity_type": 1, "set_head": 2, "list_record": 1,
-    "end_life": 1, "save_snapshot": 2,
-}  # fmt: skip
-"""How many of a statement's first values are its partition key."""
-REMOVALS = {"delete_slice_row": 3, "delete_events": 3, "purge_events": 3, "purge_snapshots": 2, "purge_head": 2,
-            "unlist_record": 1, "delete_snapshots": 2}  # fmt: skip
-"""The same for removals, whose first value is the write timestamp."""
+PARTITION_KEYS = {table.name: table.partitioned_by for table in (
+    JOURNAL, SLICE_VIEW, SLICE_BUCKET, ENTITY_TYPE, METAJOURNAL, QUARANTINE, ENDED, SNAPSHOT,
+)}  # fmt: skip
+"""How many of a statement's first values are its partition key; before them removals have the write timestamp."""
+NAMED = re.compile(r"(put|remove)_(\w+?)(?:_row|_rows|_all)?")
 
 
 def tables(stores: EmptyStores) -> dict[str, list[Any]]:
@@ -70,10 +77,11 @@ def test_the_order_of_writes(empty_stores: EmptyStores) -> None:
     tape.carry(store)
     names = [name for name, _ in session.written]
     assert [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name] == [
-        *("list_record", "add_entity_type", "insert_event", "add_bucket", "insert_slice_row"),
-        *("set_head", "hide", "delete_slice_row", "delete_events", "set_head"),
-        *("insert_event", "add_bucket", "insert_slice_row", "set_head"),
-        *("end_life", "delete_slice_row", "purge_events", "purge_snapshots", "unlist_record", "purge_head"),
+        *("put_quarantine", "put_journal", "put_entity_type", "put_slice_bucket", "put_slice_view"),
+        *("put_metajournal", "hide", "remove_slice_view_row", "remove_journal_row", "put_metajournal"),
+        *("put_journal", "put_entity_type", "put_slice_bucket", "put_slice_view", "put_metajournal", "put_ended"),
+        *("remove_slice_view_row", "remove_journal_all", "remove_snapshot_all", "remove_quarantine_row"),
+        "remove_metajournal_row",
         "set_pointer",
     ]
 
@@ -85,11 +93,12 @@ def test_a_batch_never_spans_two_partition_keys(empty_stores: EmptyStores) -> No
     tape = random_tape(3, actions=150, keys=12)
     tape.carry(store, size=50)
     assert {request.name for request in session.requests if len(request.rows) > 1} >= {
-        "insert_event", "insert_slice_row", "delete_slice_row",
+        "put_journal", "put_slice_view", "remove_slice_view_row",
     }  # fmt: skip
-    for name, rows, _ in session.requests:
+    for name, rows, *_ in session.requests:
         if len(rows) > 1:
-            start, count = (1, REMOVALS[name]) if name in REMOVALS else (0, PARTITION_KEYS[name])
+            verb, table = NAMED.fullmatch(name).groups()  # type: ignore[union-attr]
+            start, count = verb == "remove", PARTITION_KEYS[table]
             assert len({tuple(row[start : start + count]) for row in rows}) == 1, name
 
 
@@ -246,7 +255,7 @@ def test_what_is_older_never_beats_what_is_newer(empty_stores: EmptyStores) -> N
         session.write([Request(name, [row])])
     assert tables(empty_stores) == before
     for name, row in past:
-        if name in ("insert_event", "insert_slice_row") and KEY in row:
+        if name in ("put_journal", "put_slice_view") and KEY in row:
             session.write([Request(name, [(*row[:-1], ALWAYS - 1)])])  # from a clock that is far ahead
     assert tables(empty_stores) == before
 

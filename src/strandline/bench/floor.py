@@ -226,16 +226,21 @@ def _postgres(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
 def _cassandra(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
     from strandline.backends.cassandra import Session
     from strandline.backends.cassandra.writing import Writing
+    from strandline.store.phases import run, written
+    from strandline.store.views import VIEWS, add_rows, kept
 
+    views = kept(VIEWS, partitioned=True)
     session = stack.enter_context(closing(Session(url, PATIENCE_S)))
     session.rows("pointer", (0,))  # connects
 
     def prepared(batch: Batch, seen: Pointer) -> Callable[[], None]:
-        kept, pointer = _Kept(), _pointer_values(batch.pointer, seen)
-        Writing(kept, s.store.settings.bucket_size).write_cuts(batch.cuts, seen.partition)  # type: ignore[arg-type]
+        recorded, pointer = _Kept(), _pointer_values(batch.pointer, seen)
+        writing = Writing(recorded)  # type: ignore[arg-type]
+        add_rows(batch, views, {})
+        run(written(batch, views), writing.write, writing.find)
 
         def write() -> None:
-            session.write(kept.requests)
+            session.write(recorded.requests)
             if not session.conditional("set_pointer", pointer):
                 raise RuntimeError(f"the pointer was not as it was seen: {pointer}")
 
@@ -255,8 +260,8 @@ class _Kept:
 
 
 def _pointer_values(pointer: Pointer, seen: Pointer) -> tuple[Any, ...]:
-    from strandline.store.sql_rows import pointer_row
+    from strandline.store.tables import POINTER
 
-    _, *values = pointer_row(pointer)
+    _, *values = POINTER.stored(pointer)
     absent = seen == Pointer(seen.partition)
     return (*values, seen.partition, *((None,) * 3 if absent else (seen.offset, seen.fence, seen.revision)))

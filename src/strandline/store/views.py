@@ -7,6 +7,7 @@ before it (rows of tables that declare `looked_up`, as the cuts before left them
               batch, takes away: a table that a delete does not take keeps them
     asks      for a removal, where to look: stretches of tables whose rows tell where the view's own stand
     gone      from what was found there: the stretches that go
+    mirrors   rows that have no more to say than an event's own: a correction writes them anew, or removes them, with it
 
 SQL stores need `rows` alone: `delete_TABLE` and `purge_TABLE` take the others. Stores that find rows by partition keys
 run `phases`. The journal's own tables are one more view; nothing here but that one is known to any store.
@@ -30,6 +31,7 @@ from strandline.store.tables import (
     Table,
 )
 from strandline.values.actions import EventHeader
+from strandline.values.events import EventRow
 from strandline.values.heads import Head
 from strandline.values.tuples import make
 
@@ -63,6 +65,10 @@ def _no_rows(_: Cut) -> Rows:
     return {}
 
 
+def _no_mirrors(_: Sequence[EventRow]) -> Rows:
+    return {}
+
+
 def _never(_: EventHeader) -> bool:
     return False
 
@@ -75,6 +81,7 @@ class View(NamedTuple):
     rows: Callable[[Cut], Rows] = _no_rows
     asks: Callable[[Cut], Iterable[Span]] = _nothing
     gone: Callable[[Cut, Mapping[Span, Sequence[Row]]], Iterable[Span]] = _nothing
+    mirrors: Callable[[Sequence[EventRow]], Rows] = _no_mirrors
     follows: Callable[[EventHeader], bool] = _never
     """Whether an event of this type and these tags wants what is looked up for its key."""
 
@@ -118,17 +125,20 @@ JOURNAL_ITSELF: Final = View("journal", (JOURNAL, SNAPSHOT, QUARANTINE), asks=_l
 
 
 def _slice_rows(cut: Cut) -> Rows:
-    if not isinstance(cut.state, Head) and not cut.events:
+    if cut.state is None or not (cut.events or isinstance(cut.state, Head)):
         return {}
+    rows = _slice_mirrors(cut.events)
+    buckets = dict.fromkeys(map(SLICE_VIEW.partition_of, rows[SLICE_VIEW]))
+    known: list[Row] = [(cut.state.partition, cut.key.partition("|")[0])]
+    return {ENTITY_TYPE: known, SLICE_BUCKET: [*buckets], **rows}
+
+
+def _slice_mirrors(events: Sequence[EventRow]) -> Rows:
     rows: list[Row] = []
-    buckets: set[tuple[str, int, int]] = set()
-    for key, life, _, seq_nr, prev, entity_type, _, partition, timestamp, body, digest in cut.events:
-        place = entity_type, partition, timestamp // MINUTE_US
-        buckets.add(place)
-        rows.append(make(SliceRow, (*place, timestamp, seq_nr, key, life, prev, body, digest)))
-    partition = cut.state.partition if cut.state is not None else 0
-    known: list[Row] = [(partition, cut.key.partition("|")[0])]
-    return {ENTITY_TYPE: known, SLICE_BUCKET: [*sorted(buckets)], SLICE_VIEW: rows}
+    for key, life, _, seq_nr, prev, entity_type, _, partition, timestamp, body, digest in events:
+        row = entity_type, partition, timestamp // MINUTE_US, timestamp, seq_nr, key, life, prev, body, digest
+        rows.append(make(SliceRow, row))
+    return {SLICE_VIEW: rows}
 
 
 def _slice_gone(cut: Cut, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
@@ -141,7 +151,9 @@ def _slice_gone(cut: Cut, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]
             yield Span(SLICE_VIEW, (entity_type, partition, row[timestamp] // MINUTE_US), within, within)
 
 
-SLICES: Final = View("slices", (SLICE_VIEW, SLICE_BUCKET, ENTITY_TYPE), _slice_rows, _spans, _slice_gone)
+SLICES: Final = View(
+    "slices", (SLICE_VIEW, SLICE_BUCKET, ENTITY_TYPE), _slice_rows, _spans, _slice_gone, _slice_mirrors
+)
 VIEWS: Final[tuple[View, ...]] = (SLICES,)
 """All views of the journal: a new one is added here."""
 
@@ -174,6 +186,11 @@ def add_rows(batch: Batch, views: Sequence[View], looked: Mapping[str, Looked]) 
             now.pop(cut.key, None)
         elif after:
             now[cut.key] = _followed(cut.looked, after)
+
+
+def mirrored(views: Sequence[View], events: Sequence[EventRow]) -> Rows:
+    """Rows of views that go with events in a correction."""
+    return {table: rows for view in views for table, rows in view.mirrors(events).items() if table in view.tables}
 
 
 def _followed(before: Looked, rows: Mapping[Table, Sequence[Row]]) -> dict[Table, list[Row]]:

@@ -4,14 +4,7 @@ It proves the order in which a store without transactions must be written: whate
 readers get right answers, and the same actions again end in the same rows. `before_write` is called with the table's
 name before every single write; a test raises there.
 
-    batch     quarantine → cuts → pointer. A damaged append that its head has passed is not met again, so it is
-              listed before any head moves.
-    appends   events → slice view → head
-    delete    hide (`delete_to` alone) → slice view, events → head
-    purge     `ended`, which hides all → slice view, events, snapshots, quarantine, removed for always → head row
-              The head of the appends before it is always written first: hiding 6 while the head is at 5 would number
-              the next event 7, and a purge that was killed half-way is known by its head row.
-    amend     rows anew → head → rows out, the last first → off the list → the pointer's revision
+The order is that of `store.phases`, which is what the Cassandra store runs.
 
 Every cell is written with its action's timestamp. A correction is written above that of the last action, and above an
 earlier correction: at equal timestamps the greater value would stay. Below the actions to come it stays because a Mark
@@ -27,10 +20,12 @@ from typing import Any
 
 from strandline.backends.memory.store import expired_heads
 from strandline.clock import now_us
-from strandline.fold import LifePurged, segment_of
-from strandline.rows import Batch, Cut, Pointer, QuarantineRow, head_columns, head_of
+from strandline.fold import segment_of
+from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.store.api import CarryMark, Coming, SnapshotRow, StoreSettings, snapshot_digest
+from strandline.store.heads import ended_in, ended_place, head_in, key_place, state_of
 from strandline.store.pages import up_to
+from strandline.store.phases import Hide, Put, Write, amended, run, written
 from strandline.store.refusals import (
     bad_row,
     check_correcting,
@@ -40,15 +35,14 @@ from strandline.store.refusals import (
     lease_held,
     life_ended,
 )
-from strandline.testing.cells import ALWAYS, Table
+from strandline.store.tables import ENDED, JOURNAL, METAJOURNAL, QUARANTINE, SLICE_VIEW, SNAPSHOT, SliceRow, Table
+from strandline.store.views import VIEWS, Row, Span, View, add_rows, kept
+from strandline.testing import cells
 from strandline.values.events import Cells, EventRow
 from strandline.values.heads import Ended, Head, State
-from strandline.values.keys import SLICES, key_digest, slice_of
+from strandline.values.keys import SLICES, slice_of
 
-_HEAD_CELLS = (*Head._fields[:13], "remembered")
 CORRECTION_ROOM_US = 1000
-BUCKET_US = {"minute": 60_000_000, "hour": 3_600_000_000, "day": 86_400_000_000}
-TABLES = ("journal", "slice_view", "metajournal", "ended", "pointer", "quarantine", "snapshot", "lease")
 
 
 def _nothing(table: str) -> None:
@@ -58,10 +52,18 @@ def _nothing(table: str) -> None:
 class LastWriteWinsStore:
     """All protocols of `store.api`, written as `reliability.md` 3.2 says."""
 
-    def __init__(self, settings: StoreSettings, *, before_write: Callable[[str], None] = _nothing) -> None:
+    def __init__(
+        self,
+        settings: StoreSettings,
+        *,
+        before_write: Callable[[str], None] = _nothing,
+        views: Sequence[View] = VIEWS,
+    ) -> None:
         self.settings = settings
         self.before_write = before_write
-        self.tables = {name: Table() for name in TABLES}
+        self.views = kept(views, partitioned=True)
+        declared = [JOURNAL, METAJOURNAL, ENDED, QUARANTINE, SNAPSHOT, *[t for view in self.views for t in view.tables]]
+        self.tables = {name: cells.Table() for name in ("pointer", "lease", *[table.name for table in declared])}
         self._closed = False
         self._clock_us = 0
         self._correcting: int | None = None
@@ -70,10 +72,39 @@ class LastWriteWinsStore:
 
     # ------------------------------------------------------------ single writes
 
-    def _put(self, table: str, partition: Any, place: Any, cells: dict[str, Any], timestamp: int) -> None:
+    def _write(self, writes: Sequence[Write]) -> None:
+        """The writes of a step, row by row."""
+        for write in writes:
+            if isinstance(write, Put):
+                for row in write.rows:
+                    self._put_row(write.table, row, write.timestamp)
+            elif isinstance(write, Hide):
+                place = key_place(write.key)
+                self._put(METAJOURNAL.name, place[:2], place[2:], {"hidden_to": write.to}, write.timestamp)
+            else:
+                (table, partition, first, last), timestamp = write
+                self._remove(table.name, partition, timestamp, first=first or None, last=last or None)
+
+    def _put_row(self, table: Table, row: Row, timestamp: int | None = None) -> None:
+        if timestamp is None:
+            timestamp = 1 if table.time is None else row[table.at(table.time)]
+        named = dict(zip([column.name for column in table.columns], row, strict=True))
+        self._put(table.name, table.partition_of(row), table.within(row), named, timestamp)
+
+    def _find(self, spans: Sequence[Span]) -> dict[Span, list[Row]]:
+        return {span: self._found(*span) for span in spans}
+
+    def _found(self, table: Table, partition: Row, first: Row = (), last: Row = ()) -> list[Row]:
+        """The rows of a stretch of a partition."""
+        self._check_open()
+        rows = self.tables[table.name].rows(partition)
+        within = [row for place, row in rows if (not first or first <= place) and (not last or place <= last)]
+        return [tuple([row.get(column.name) for column in table.columns]) for row in within]
+
+    def _put(self, table: str, partition: Any, place: Any, named: dict[str, Any], timestamp: int) -> None:
         self._check_open()
         self.before_write(table)
-        self.tables[table].put(partition, place, cells, timestamp)
+        self.tables[table].put(partition, place, named, timestamp)
 
     def _remove(self, table: str, partition: Any, timestamp: int, *, first: Any = None, last: Any = None) -> None:
         self._check_open()
@@ -103,17 +134,20 @@ class LastWriteWinsStore:
 
     def look(self, key: str, partition: int) -> tuple[Pointer, State]:
         pointer = self._pointer(partition)  # first: the other way round loses actions
-        ended, head = self._ended(key), self._head(key)
-        return pointer, ended if ended and (head is None or head.life <= ended.life) else head
+        return pointer, state_of(self._head(key), self._ended(key))
 
     def _head(self, key: str) -> Head | None:
-        cells = self._row("metajournal", key, 0)
-        # A hidden `delete_to` may be all there is of a row that has no head yet.
-        return head_of([cells.get(name) for name in _HEAD_CELLS]) if "offset" in cells else None
+        place = key_place(key)
+        named = self._row(METAJOURNAL.name, place[:2], place[2:])
+        if "log_offset" not in named:  # `hidden_to` may be all there is of a row that has no head yet
+            return None
+        head = head_in([named.get(column.name) for column in METAJOURNAL.columns])
+        return head._replace(delete_to=max(head.delete_to, named.get("hidden_to", 0)))
 
     def _ended(self, key: str) -> Ended | None:
-        cells = self._row("ended", key_digest(key), 0)
-        return Ended(**cells) if cells else None
+        slice_, digest = ended_place(key)
+        rows = self._found(ENDED, (slice_,), (digest,), (digest,))
+        return ended_in(rows[0]) if rows else None
 
     def page(
         self,
@@ -133,27 +167,31 @@ class LastWriteWinsStore:
         return up_to(islice(reversed(rows) if backwards else rows, limit), bytes_max)
 
     def _events(self, key: str, life: int) -> Iterator[EventRow]:
-        journal = self.tables["journal"]
-        for place in journal.partitions():
+        for place in self.tables[JOURNAL.name].partitions():
             if place[:2] == (key, life):
-                for _, cells in journal.rows(place):
-                    yield _event(cells)
+                yield from map(EventRow._make, self._found(JOURNAL, place))
 
     def range(
         self, partition: int, *, after: tuple[int, int], to: int, limit: int, entity_type: str | None = None
     ) -> list[EventRow]:
         to = min(to, self._pointer(partition).timestamp)  # above it a killed attempt may have left some of its rows
-        view = self.tables["slice_view"]
         found = []
-        for place in view.partitions():
+        for place in self.tables[SLICE_VIEW.name].partitions():
             if place[1] == partition and entity_type in (None, place[0]):
-                found += [_event(cells) for moment, cells in view.rows(place) if after < moment[:2] and moment[0] <= to]
+                found += [SLICE_VIEW.row(row) for row in self._found(SLICE_VIEW, place)]
+        found = [row for row in found if after < (row.timestamp, row.seq_nr) and row.timestamp <= to]
         found.sort(key=lambda row: (row.timestamp, row.seq_nr))
-        return list(islice((row for row in found if self._shows(row)), limit))
+        return list(islice((event for row in found if (event := self._shown(row))), limit))
 
-    def _shows(self, row: EventRow) -> bool:
+    def _shown(self, row: SliceRow) -> EventRow | None:
         _, state = self.look(row.key, row.partition)
-        return isinstance(state, Head) and state.life == row.life and row.seq_nr > state.delete_to
+        if not isinstance(state, Head) or state.life != row.life or row.seq_nr <= state.delete_to:
+            return None
+        segment = segment_of(row.seq_nr, state.segment_size)
+        return EventRow(
+            row.key, row.life, segment, row.seq_nr, row.prev_seq_nr, row.entity_type, slice_of(row.key), row.partition,
+            row.timestamp, row.body, row.digest,
+        )  # fmt: skip
 
     def entity_types(self) -> list[str]:
         return sorted({key.partition("|")[0] for key in self._living()}, key=str.encode)
@@ -168,7 +206,9 @@ class LastWriteWinsStore:
 
     def _living(self) -> dict[str, Head]:
         self._check_open()
-        states = {key: self.look(key, 0)[1] for key in self.tables["metajournal"].partitions()}
+        table = self.tables[METAJOURNAL.name]
+        keys = [key for partition in table.partitions() for (key,), _ in table.rows(partition)]
+        states = {key: self.look(key, 0)[1] for key in keys}
         return {key: state for key, state in states.items() if isinstance(state, Head)}
 
     def expired(self, *, at: int, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str, int]]:
@@ -200,73 +240,9 @@ class LastWriteWinsStore:
         check_pointer(found, seen)
         if new.offset <= found.offset:
             return
-        for row in batch.quarantine:
-            self._put("quarantine", row.partition, row.offset, row._asdict(), row.timestamp)
-        for cut in batch.cuts:
-            self._write_events(cut.events)
-            if cut.ended_by is None:
-                self._write_head(cut.key, cut.state, cut.timestamp)
-                continue
-            if cut.events and isinstance(cut.before, Head):
-                self._write_head(cut.key, cut.before, cut.before.updated)
-            if isinstance(cut.ended_by, LifePurged):
-                self._purge(cut, cut.ended_by.life, cut.ended_by.to)
-            else:
-                self._delete(cut, cut.ended_by.life, cut.ended_by.from_, cut.ended_by.to)
+        add_rows(batch, self.views, {})
+        run(written(batch, self.views), self._write, self._find)
         self._move_pointer(new._replace(revision=found.revision + 1))
-
-    def _write_events(self, rows: Sequence[EventRow]) -> None:
-        for row in rows:
-            self._put_event("journal", row, row.timestamp)
-        for row in rows:
-            self._put_event("slice_view", row, row.timestamp)
-
-    def _put_event(self, table: str, row: EventRow, timestamp: int) -> None:
-        self._put(table, *self._place(table, row), row._asdict(), timestamp)
-
-    def _remove_event(self, table: str, row: EventRow, timestamp: int) -> None:
-        partition, place = self._place(table, row)
-        self._remove(table, partition, timestamp, first=place, last=place)
-
-    def _place(self, table: str, row: EventRow) -> tuple[Any, Any]:
-        if table == "journal":
-            return (row.key, row.life, row.segment), row.seq_nr
-        bucket = row.timestamp // BUCKET_US[self.settings.bucket_size]
-        return (row.entity_type, row.partition, bucket), (row.timestamp, row.seq_nr, row.key)
-
-    def _write_head(self, key: str, state: State, timestamp: int) -> None:
-        if isinstance(state, Head):
-            cells = dict(zip(_HEAD_CELLS, head_columns(state), strict=True))
-            self._put("metajournal", key, 0, cells, timestamp)
-
-    def _delete(self, cut: Cut, life: int, from_: int, to: int) -> None:
-        head = cut.state
-        if not isinstance(head, Head):
-            return
-        self._put("metajournal", cut.key, 0, {"delete_to": head.delete_to}, cut.timestamp)
-        self._remove_slices(cut.key, life, to, cut.timestamp)
-        for segment in range(segment_of(from_, head.segment_size), segment_of(max(to, 1), head.segment_size) + 1):
-            self._remove("journal", (cut.key, life, segment), cut.timestamp, first=from_, last=to)
-        self._write_head(cut.key, head, cut.timestamp)
-
-    def _remove_slices(self, key: str, life: int, to: int, timestamp: int) -> None:
-        for row in [row for row in self._events(key, life) if row.seq_nr <= to]:
-            self._remove_event("slice_view", row, timestamp)
-
-    def _purge(self, cut: Cut, life: int, to: int) -> None:
-        if not isinstance(cut.state, Ended):
-            return
-        key, head = cut.key, self._head(cut.key)
-        segment_size = head.segment_size if head and head.life == life else self.settings.segment_size
-        self._put("ended", key_digest(key), 0, cut.state._asdict(), cut.timestamp)
-        self._remove_slices(key, life, to, ALWAYS)
-        for segment in range(segment_of(max(to, 1), segment_size) + 1):
-            self._remove("journal", (key, life, segment), ALWAYS)
-        self._remove("snapshot", (key, life), ALWAYS)
-        for row in self._quarantine():
-            if (row.key, row.life) == (key, life):
-                self._remove("quarantine", row.partition, ALWAYS, first=row.offset, last=row.offset)
-        self._remove("metajournal", key, cut.timestamp)
 
     def _move_pointer(self, new: Pointer) -> None:
         """A conditional write: only under the fence in force, and never back."""
@@ -319,10 +295,8 @@ class LastWriteWinsStore:
         return list(islice(self._quarantine(), limit))
 
     def _quarantine(self) -> Iterator[QuarantineRow]:
-        table = self.tables["quarantine"]
-        for partition in table.partitions():
-            for _, cells in list(table.rows(partition)):
-                yield QuarantineRow._make([cells.get(name) for name in QuarantineRow._fields])
+        for partition in self.tables[QUARANTINE.name].partitions():
+            yield from map(QuarantineRow._make, self._found(QUARANTINE, partition))
 
     def quarantined_at(self, partition: int, offset: int) -> QuarantineRow | None:
         return next((row for row in self._quarantine() if (row.partition, row.offset) == (partition, offset)), None)
@@ -351,24 +325,21 @@ class LastWriteWinsStore:
         check_correcting(found.fence, self._correcting)
         check_pointer(found, seen)
         timestamp = self._after(found, replace, head)
-        for row in replace:
-            for table in ("slice_view", "journal"):
-                self._put(table, *self._place(table, row), row._asdict(), timestamp)
-        if head is not None:
-            self._write_head(*head, timestamp)
-        for row in sorted(remove, key=lambda row: -row.seq_nr):
-            for table in ("slice_view", "journal"):
-                self._remove_event(table, row, timestamp)
-        self._remove("quarantine", seen.partition, ALWAYS, first=resolved, last=resolved)
+        steps = amended(
+            self.views, unlisted=(seen.partition, resolved), remove=remove, replace=replace, head=head,
+            timestamp=timestamp,
+        )  # fmt: skip
+        run(steps, self._write, self._find)
         self.before_write("pointer")
         self._set_pointer(found._replace(revision=found.revision + 1))
 
     def _after(self, pointer: Pointer, rows: Sequence[EventRow], head: tuple[str, Head] | None) -> int:
         """Above the last action's timestamp, and above that of a correction before."""
-        written = [self.tables["journal"].written(*self._place("journal", row)) for row in rows]
+        before = [self.tables[JOURNAL.name].written(JOURNAL.partition_of(row), JOURNAL.within(row)) for row in rows]
         if head is not None:
-            written.append(self.tables["metajournal"].written(head[0], 0))
-        return max([pointer.moved, *written]) + 1
+            place = key_place(head[0])
+            before.append(self.tables[METAJOURNAL.name].written(place[:2], place[2:]))
+        return max([pointer.moved, *before]) + 1
 
     # ------------------------------------------------------------ snapshots
 
@@ -376,8 +347,8 @@ class LastWriteWinsStore:
         ended, head = self._ended(row.key), self._head(row.key)
         if (ended and ended.life >= row.life) or (head and head.life > row.life):
             raise life_ended(row.key, row.life)
-        cells = row._replace(digest=snapshot_digest(row))._asdict()
-        self._put("snapshot", (row.key, row.life), row.seq_nr, cells, self._now_us())
+        named = row._replace(digest=snapshot_digest(row))._asdict()
+        self._put("snapshot", (row.key, row.life), (row.seq_nr,), named, self._now_us())
 
     def load_snapshot(self, key: str, life: int, *, from_: int, to: int) -> SnapshotRow | None:
         rows = [row for row in self._snapshots(key, life) if from_ <= row.seq_nr <= to]
@@ -391,11 +362,11 @@ class LastWriteWinsStore:
     def _snapshots(self, key: str, life: int) -> list[SnapshotRow]:
         self._check_open()
         rows = self.tables["snapshot"].rows((key, life))
-        return [SnapshotRow(**{"state": None, **cells}) for _, cells in rows]
+        return [SnapshotRow(**{"state": None, **named}) for _, named in rows]
 
     def delete_snapshots(self, key: str, life: int, *, to: int) -> int:
         count = sum(row.seq_nr <= to for row in self._snapshots(key, life))
-        self._remove("snapshot", (key, life), self._now_us(), last=to)
+        self._remove("snapshot", (key, life), self._now_us(), last=(to,))
         return count
 
 
@@ -411,7 +382,3 @@ class LastWriteWinsLease:
 
     def release(self) -> None:
         self._store.release_lease(self.fence)
-
-
-def _event(cells: dict[str, Any]) -> EventRow:
-    return EventRow._make([cells.get(name) for name in EventRow._fields])

@@ -44,7 +44,7 @@ BUSY_S: Final = 0.01
 """While a socket is full: how long until the next try."""
 HEARTBEAT_S: Final = 5
 """A connection that was silent for so long is asked whether it lives."""
-_STORE: Final = "strandline.backends.cassandra"
+OWN_PACKAGE: Final = "strandline.backends.cassandra"
 T = TypeVar("T")
 
 # The driver tells of every connection that fails, with a traceback. Who wants to read that configures logging; else
@@ -59,6 +59,16 @@ class Request(NamedTuple):
     rows: Sequence[Sequence[Any]]
     size: int = 0
     """Bytes of large values."""
+    package: str = OWN_PACKAGE
+    """Whose statement it is."""
+
+
+class Query(NamedTuple):
+    """A query and its values."""
+
+    name: str
+    values: Sequence[Any] = ()
+    package: str = OWN_PACKAGE
 
 
 class Session:
@@ -78,7 +88,7 @@ class Session:
 
     # ------------------------------------------------------------ one statement
 
-    def rows(self, name: str, values: Sequence[Any] = (), *, package: str = _STORE) -> list[Any]:
+    def rows(self, name: str, values: Sequence[Any] = (), *, package: str = OWN_PACKAGE) -> list[Any]:
         """All rows of a query, page by page."""
         session = self._open()
         try:
@@ -91,13 +101,13 @@ class Session:
         """Rows as the last conditional write left them, one that is under way included."""
         session = self._open()
         try:
-            bound = self._bound(session, name, values, _STORE)
+            bound = self._bound(session, name, values, OWN_PACKAGE)
             bound.consistency_level = ConsistencyLevel.SERIAL
             return self._patiently(lambda: list(session.execute(bound)))
         except FAILURES as error:
             raise outcome_of(error, self.url, writing=False) from error
 
-    def conditional(self, name: str, values: Sequence[Any], *, package: str = _STORE) -> bool:
+    def conditional(self, name: str, values: Sequence[Any], *, package: str = OWN_PACKAGE) -> bool:
         """Whether a conditional write was applied."""
         session = self._open()
         try:
@@ -149,10 +159,10 @@ class Session:
 
     # ------------------------------------------------------------ many at a time
 
-    def each(self, queries: Iterable[tuple[str, Sequence[Any]]]) -> Iterator[list[Any]]:
+    def each(self, queries: Iterable[Query | tuple[str, Sequence[Any]]]) -> Iterator[list[Any]]:
         """The rows of each query, in their order; so many are under way that nobody waits for the network."""
         session = self._open()
-        bound = ((self._bound(session, name, values, _STORE), 0) for name, values in queries)
+        bound = ((self._bound(session, *Query(*query)), 0) for query in queries)
         for answer in self._flight(session, bound, writing=False):
             try:
                 yield list(answer)
@@ -166,8 +176,8 @@ class Session:
             pass
 
     def _bodies(self, session: DriverSession, requests: Iterable[Request]) -> Iterator[tuple[Any, int]]:
-        for name, rows, size in requests:
-            prepared = self._prepare(session, name, _STORE)
+        for name, rows, size, package in requests:
+            prepared = self._prepare(session, name, package)
             if len(rows) == 1:
                 yield prepared.bound(rows[0]), size + ROW_BYTES
                 continue
@@ -222,7 +232,12 @@ class Session:
         return self._prepare(session, name, package).bound(values)
 
     def _prepare(self, session: DriverSession, name: str, package: str) -> _Prepared:
-        return self._prepared.get(name) or self._prepare_text(session, name, statement(package, name, self.keyspace))
+        known = name if package == OWN_PACKAGE else f"{package} {name}"
+        return self._prepared.get(known) or self._prepare_text(session, known, statement(package, name, self.keyspace))
+
+    def columns(self, name: str, package: str = OWN_PACKAGE) -> list[str]:
+        """The columns of a query's rows."""
+        return self._prepare(self._open(), name, package).columns
 
     def _prepare_text(self, session: DriverSession, name: str, text: str) -> _Prepared:
         prepared = self._patiently(lambda: session.prepare(text))
@@ -278,10 +293,11 @@ class Session:
 class _Prepared:
     """A prepared statement, and how its values become bytes."""
 
-    __slots__ = ("_packers", "_statement")
+    __slots__ = ("_packers", "_statement", "columns")
 
     def __init__(self, prepared: PreparedStatement) -> None:
         self._statement = prepared
+        self.columns = [name for _, _, name, _ in prepared.result_metadata or ()]
         self._packers = [_PACKERS.get(column.type) or partial(_serialized, column.type)
                          for column in prepared.column_metadata]  # fmt: skip
 

@@ -16,24 +16,29 @@ from typing import Any, Final
 from strandline.backends.cassandra import Session, open_keyspace
 from strandline.backends.cassandra.heads import find, find_ended, find_heads
 from strandline.backends.cassandra.session import Request
-from strandline.backends.cassandra.writing import BUCKET_US, Writing
+from strandline.backends.cassandra.writing import Writing, put_requests
 from strandline.clock import now_us
 from strandline.errors import Unavailable
 from strandline.fold import segment_of
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
-from strandline.store.api import CarryMark, Coming, SnapshotRow, StoreSettings, snapshot_digest
+from strandline.store.api import CarryMark, Coming, SnapshotRow, StoreSettings
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
 from strandline.store.creation import fixed_in, to_fix
+from strandline.store.heads import key_place
 from strandline.store.pages import GrowingPage
+from strandline.store.phases import Put, amended, run, written
 from strandline.store.refusals import check_correcting, check_fence, check_pointer, lease_held, life_ended
-from strandline.store.sql_rows import key_place, listed_of, pointer_of, pointer_row, report_in, report_text, snapshot_of
+from strandline.store.sql_rows import report_in, report_text
+from strandline.store.tables import POINTER, QUARANTINE, SNAPSHOT
+from strandline.store.views import MINUTE_US, VIEWS, View, add_rows, kept
 from strandline.urls import Url
 from strandline.values.events import EventRow
 from strandline.values.heads import Head, State
 from strandline.values.keys import SLICES, slice_of
 
 SEGMENTS_A_ROUND: Final = 32
+BUCKETS_A_ROUND: Final = 32
 SLICES_A_ROUND: Final = 64
 FENCE_ATTEMPTS_MAX: Final = 100
 LEASE_ATTEMPTS_MAX: Final = 5
@@ -45,13 +50,18 @@ class CassandraStore:
     """All protocols of `store.api`. Safe to share between threads; not across a fork."""
 
     def __init__(
-        self, session: Session, settings: StoreSettings, lease_s: float, clock: Callable[[], int] = now_us
+        self,
+        session: Session,
+        settings: StoreSettings,
+        lease_s: float,
+        clock: Callable[[], int] = now_us,
+        views: Sequence[View] = VIEWS,
     ) -> None:
         self.settings = settings
+        self.views = kept(views, partitioned=True)
         self._session = session
         self._lease_s = lease_s
         self._clock = clock
-        self._bucket_us = BUCKET_US[settings.bucket_size]
         self._leases: list[BeatingLease] = []
         self._correcting: int | None = None
         """The fence of the lease under which a correction may be made."""
@@ -93,11 +103,10 @@ class CassandraStore:
 
     def pointers(self) -> list[Pointer]:
         found = self._session.each(("pointer", (partition,)) for partition in range(self.settings.partitions))
-        return [pointer_of(rows[0] if rows else None, partition) for partition, rows in enumerate(found)]
+        return [_pointer_in(rows, partition) for partition, rows in enumerate(found)]
 
     def _pointer(self, partition: int) -> Pointer:
-        rows = self._session.rows("pointer", (partition,))
-        return pointer_of(rows[0] if rows else None, partition)
+        return _pointer_in(self._session.rows("pointer", (partition,)), partition)
 
     def look(self, key: str, partition: int) -> tuple[Pointer, State]:
         pointer = self._pointer(partition)  # first: the other way round loses actions
@@ -164,15 +173,24 @@ class CassandraStore:
 
     def _shown(self, type_: str, partition: int, after: tuple[int, int], to: int, limit: int) -> Iterator[EventRow]:
         """Events of a type by time: those that no delete or purge has hidden."""
-        bounds = after[0] // self._bucket_us, to // self._bucket_us
-        for (bucket,) in self._session.rows("buckets", (type_, partition, *bounds)):
-            place = after
-            while True:
-                found = self._session.rows("range", (type_, partition, bucket, *place, to, limit))
-                yield from self._living(found, type_, partition)
-                if len(found) < limit:
-                    break
-                place = found[-1][:2]
+        bucket, last = after[0] // MINUTE_US, to // MINUTE_US
+        count = 1
+        while True:
+            # No more buckets are listed than are read. Where little stands in them, more of them at a time.
+            listed = [nr for (nr,) in self._session.rows("buckets", (type_, partition, bucket, last, count))]
+            found = self._session.each([("range", (type_, partition, nr, *after, to, limit)) for nr in listed])
+            some = 0
+            for nr, rows in zip(listed, found, strict=True):
+                yield from self._living(rows, type_, partition)
+                some += len(rows)
+                more = rows
+                while len(more) == limit:  # there may be more in this one
+                    more = self._session.rows("range", (type_, partition, nr, *more[-1][:2], to, limit))
+                    yield from self._living(more, type_, partition)
+            if len(listed) < count:
+                return
+            bucket = listed[-1] + 1
+            count = min(2 * count, BUCKETS_A_ROUND) if 2 * some < limit else 1
 
     def _living(self, rows: list[Any], type_: str, partition: int) -> Iterator[EventRow]:
         keys = {row[2] for row in rows}
@@ -264,13 +282,13 @@ class CassandraStore:
         check_pointer(found, seen)
         if new.offset <= found.offset:  # all of it is there
             return
-        writing = self._writing()
-        writing.list_records(batch.quarantine)
-        writing.write_cuts(batch.cuts, new.partition)
+        add_rows(batch, self.views, {})
+        run(written(batch, self.views), self._writing.write, self._writing.find)
         self._move(found, new._replace(revision=found.revision + 1))
 
+    @property
     def _writing(self) -> Writing:
-        return Writing(self._session, self.settings.bucket_size)
+        return Writing(self._session)
 
     def _move(self, found: Pointer, new: Pointer) -> None:
         """From what was found to a new pointer, or the refusal that says why not."""
@@ -283,15 +301,14 @@ class CassandraStore:
         """Conditionally; the pointer that is there then. A write whose answer was lost is looked at again."""
         absent = found == Pointer(found.partition)
         seen = (None, None, None) if absent else (found.offset, found.fence, found.revision)
-        _, *values = pointer_row(new)
+        _, *values = POINTER.stored(new)
         lost: Unavailable | None = None
         try:
             if self._session.conditional("set_pointer", (*values, new.partition, *seen)):
                 return new
         except Unavailable as error:
             lost = error
-        rows = self._session.serial_rows("pointer", (new.partition,))
-        now = pointer_of(rows[0] if rows else None, new.partition)
+        now = _pointer_in(self._session.serial_rows("pointer", (new.partition,)), new.partition)
         if now == found and lost is not None:
             raise lost
         return now
@@ -369,12 +386,12 @@ class CassandraStore:
         for partition in range(self.settings.partitions):
             if len(found) >= limit:
                 break
-            found += map(listed_of, self._session.rows("quarantined", (partition, limit - len(found))))
+            found += map(QUARANTINE.read, self._session.rows("quarantined", (partition, limit - len(found))))
         return found
 
     def quarantined_at(self, partition: int, offset: int) -> QuarantineRow | None:
         rows = self._session.rows("quarantined_at", (partition, offset))
-        return listed_of(rows[0]) if rows else None
+        return QUARANTINE.read(rows[0]) if rows else None
 
     @contextmanager
     def correcting(self, partition: int, holder: str, carry_mark: CarryMark) -> Iterator[None]:
@@ -397,20 +414,15 @@ class CassandraStore:
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
     ) -> None:
-        """Rows anew → head → rows out, the last first → off the list → the pointer's revision.
-
-        Killed in between, it is found again by its place on the list.
-        """
         found = self._pointer(seen.partition)
         check_correcting(found.fence, self._correcting)
         check_pointer(found, seen)
         timestamp = self._after(found, replace, head)
-        writing = self._writing()
-        writing.write_events(replace, timestamp)
-        if head is not None:
-            writing.write_heads([(*head, timestamp)])
-        writing.remove_events(remove, timestamp)
-        writing.unlist(seen.partition, resolved)
+        steps = amended(
+            self.views, unlisted=(seen.partition, resolved), remove=remove, replace=replace, head=head,
+            timestamp=timestamp,
+        )  # fmt: skip
+        run(steps, self._writing.write, self._writing.find)
         self._move(found, found._replace(revision=found.revision + 1))
 
     def _after(self, pointer: Pointer, rows: Sequence[EventRow], head: tuple[str, Head] | None) -> int:
@@ -430,21 +442,20 @@ class CassandraStore:
         found = find(self._session, row.key)
         if (found.ended and found.ended.life >= row.life) or (found.head and found.head.life > row.life):
             raise life_ended(row.key, row.life)
-        saved = row._replace(digest=snapshot_digest(row))
         # A purge that comes meanwhile removes for always: this row is gone before it is there.
-        self._session.write([Request("save_snapshot", [(*saved, self._write_us())], len(row.state or b""))])
+        self._session.write(put_requests(Put(SNAPSHOT, [row[:6]], self._write_us())))
 
     def load_snapshot(self, key: str, life: int, *, from_: int, to: int) -> SnapshotRow | None:
         rows = self._session.rows("load_snapshot", (key, life, from_, to))
-        return snapshot_of(rows[0]) if rows else None
+        return SnapshotRow._make((*SNAPSHOT.read(rows[0]), 0)) if rows else None
 
     def snapshots(self, key: str, life: int) -> list[SnapshotRow]:
-        return [SnapshotRow._make([*row[:5], None, row[5]]) for row in self._session.rows("snapshots", (key, life))]
+        return [SnapshotRow._make((*row[:5], None, 0)) for row in self._session.rows("snapshots", (key, life))]
 
     def delete_snapshots(self, key: str, life: int, *, to: int) -> int:
         count = sum(row.seq_nr <= to for row in self.snapshots(key, life))
         if count:
-            self._session.write([Request("delete_snapshots", [(self._write_us(), key, life, to)])])
+            self._session.write([Request("remove_snapshot_rows", [(self._write_us(), key, life, 1, to)])])
         return count
 
     def _write_us(self) -> int:
@@ -452,6 +463,11 @@ class CassandraStore:
         with self._lock:
             self._last_us = max(self._last_us + 1, now_us())
             return self._last_us
+
+
+def _pointer_in(rows: Sequence[Any], partition: int) -> Pointer:
+    """The pointer in its row; one that was never written stands before everything."""
+    return POINTER.read(rows[0]) if rows else Pointer(partition)
 
 
 def _beyond(seq_nr: int, from_: int, to: int, backwards: bool) -> tuple[int, int]:

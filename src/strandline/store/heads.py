@@ -1,0 +1,63 @@
+"""Heads and ended lives as rows, and the state of a key that they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from strandline.store.tables import EndedRow, HeadRow
+from strandline.values.heads import Ended, Head, Remembered, State
+from strandline.values.keys import key_digest, slice_of
+from strandline.values.tuples import make
+
+
+def key_place(key: str) -> tuple[str, int, str]:
+    """Where the head of a key stands: entity type, slice, key."""
+    return key.partition("|")[0], slice_of(key), key
+
+
+def head_row(key: str, head: Head) -> HeadRow:
+    """The row of a head."""
+    (seq_nr, delete_to, life, partition, offset, created, updated, expire_after_us, expire_at, segment_size, _, prev,
+     removed_to, given, generated) = head  # fmt: skip
+    remembered = orjson.dumps(([tuple(answer) for answer in given], generated and tuple(generated))).decode()
+    return make(HeadRow, (
+        key.partition("|")[0], slice_of(key), key, seq_nr, delete_to, life, partition, offset, created, updated,
+        expire_after_us, expire_at, segment_size, prev, removed_to, remembered,
+    ))  # fmt: skip
+
+
+def head_in(row: Sequence[Any], archive_life: int | None = None, archive_to: int | None = None) -> Head:
+    """The head in a row. What was archived of another life is not this one's."""
+    (_, _, _, seq_nr, delete_to, life, partition, offset, created, updated, expire_after_us, expire_at, segment_size,
+     prev, removed_to, text) = row  # fmt: skip
+    given, generated = orjson.loads(text)
+    return make(Head, (
+        seq_nr, delete_to, life, partition, offset, created, updated, expire_after_us, expire_at, segment_size,
+        archive_to or 0 if archive_life == life else 0, prev, removed_to,
+        tuple([Remembered._make(answer) for answer in given]), generated and Remembered._make(generated),
+    ))  # fmt: skip
+
+
+def ended_row(key: str, ended: Ended) -> EndedRow:
+    """The row of an ended life. Neither the key nor any data of it."""
+    return EndedRow(slice_of(key), key_digest(key), *ended)
+
+
+def ended_in(row: Sequence[Any]) -> Ended:
+    """The ended life in a row."""
+    return Ended(*row[2:5])
+
+
+def ended_place(key: str) -> tuple[int, bytes]:
+    """Where the ended life of a key stands."""
+    return slice_of(key), key_digest(key)
+
+
+def state_of(head: Head | None, ended: Ended | None) -> State:
+    """A head that an ended life covers is none."""
+    if ended is not None and (head is None or head.life <= ended.life):
+        return ended
+    return head

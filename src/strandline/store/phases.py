@@ -1,0 +1,211 @@
+"""How a batch is written without transactions: the order, once, for every store that has none.
+
+    batch     quarantine → rounds → pointer (the store's own)
+    round     the next cut of every key; a key's cuts are finished one after the other, keys do not wait for each other
+    appends   events → views → progress → heads
+    deletes   heads of the appends before → hide → views → events → progress → heads
+    purges    heads of the appends before → `ended`, which hides all → views → events, snapshots, quarantine → progress
+              → head rows
+    amend     rows anew → head → rows out, the last first, each with its rows in views before it → off the list
+
+Each arrow waits until all before it is acknowledged: that is a *step*. Every row is written with its action's
+timestamp, so a repeat is the same write, and what comes late from somebody who lost the lease undoes nothing. What a
+purge removes but the head row, it removes for always. The head of the appends before a removal is always written
+first: hiding 6 while the head is at 5 would number the next event 7, and a purge that was killed half-way is known by
+its head row. A damaged append that its head has passed is not met again, so it is listed before any head moves.
+`reliability.md` 3.2 says what must hold after a crash between any two writes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from strandline.fold import EventsDeleted, LifePurged
+from strandline.rows import Batch, Cut
+from strandline.store.heads import ended_row, head_row, key_place
+from strandline.store.tables import ENDED, JOURNAL, METAJOURNAL, QUARANTINE, REMOVED, Table
+from strandline.store.views import JOURNAL_ITSELF, Row, Rows, Span, View, mirrored
+from strandline.values.events import EventRow
+from strandline.values.heads import Ended, Head
+
+ALWAYS: Final = 2**62
+"""A write timestamp above any clock's: what is removed with it does not come back."""
+
+
+class Put(NamedTuple):
+    """Rows of a table, with the timestamps of their actions unless one is given."""
+
+    table: Table
+    rows: Sequence[Row]
+    timestamp: int | None = None
+
+
+class Remove(NamedTuple):
+    """A stretch of a table goes: what was written there up to this timestamp."""
+
+    span: Span
+    timestamp: int
+
+
+class Hide(NamedTuple):
+    """A head says that events up to this number are deleted, and nothing else of it changes."""
+
+    key: str
+    to: int
+    timestamp: int
+
+
+Write = Put | Remove | Hide
+
+
+class Step(NamedTuple):
+    """What may be done at once: writes; or `asks`, whose rows the steps that follow need."""
+
+    writes: Sequence[Write] = ()
+    asks: Sequence[Span] = ()
+
+
+Found = Mapping[Span, Sequence[Row]]
+Steps = Generator[Step, Found, None]
+
+
+def run(steps: Steps, write: Callable[[Sequence[Write]], None], find: Callable[[Sequence[Span]], Found]) -> None:
+    """Do one step after the other. `write` returns when all of its writes are acknowledged."""
+    found: Found = {}
+    try:
+        step = next(steps)
+        while True:
+            if step.asks:
+                found = find(step.asks)
+            else:
+                write(step.writes)
+            step = steps.send(found)
+    except StopIteration:
+        pass
+
+
+# ---------------------------------------------------------------- a batch
+
+
+def written(batch: Batch, views: Sequence[View]) -> Steps:
+    """All of a batch but its pointer."""
+    yield from _put({QUARANTINE: batch.quarantine})
+    for round_ in _rounds(batch.cuts):
+        rows: Rows = {JOURNAL: [row for cut in round_ for row in cut.events]}
+        for cut in round_:
+            for table, made in cut.rows.items():
+                rows.setdefault(table, []).extend(made)
+        for phase in ("events", "views", "progress"):
+            yield from _put({table: some for table, some in rows.items() if table.phase == phase})
+        yield from _put({METAJOURNAL: [_head(cut.key, cut.state) for cut in round_ if _only_appends(cut)]})
+        removals = [cut for cut in round_ if cut.ended_by is not None]
+        if removals:
+            yield from _removed(removals, (JOURNAL_ITSELF, *views))
+
+
+def _rounds(cuts: Sequence[Cut]) -> list[list[Cut]]:
+    rounds: list[list[Cut]] = []
+    met: defaultdict[str, int] = defaultdict(int)
+    for cut in cuts:
+        nr = met[cut.key]
+        met[cut.key] += 1
+        if nr == len(rounds):
+            rounds.append([])
+        rounds[nr].append(cut)
+    return rounds
+
+
+def _only_appends(cut: Cut) -> bool:
+    return cut.ended_by is None and isinstance(cut.state, Head)
+
+
+def _head(key: str, state: object) -> Row:
+    if not isinstance(state, Head):
+        raise TypeError(state)
+    return head_row(key, state)
+
+
+def _put(rows: Mapping[Table, Sequence[Row]], timestamp: int | None = None) -> Steps:
+    """A step that writes rows. Of those that never change, each once."""
+    writes = [
+        Put(table, some if table.time is not None else sorted(set(map(tuple, some))), timestamp)
+        for table, some in rows.items()
+        if some
+    ]
+    if writes:
+        yield Step(writes)
+
+
+def _removed(cuts: Sequence[Cut], views: Sequence[View]) -> Steps:
+    yield from _put({METAJOURNAL: [_head(cut.key, cut.before) for cut in cuts if cut.events and _had_head(cut)]})
+    yield Step([_hiding(cut) for cut in cuts])
+    asks = list(dict.fromkeys([span for cut in cuts for view in views if _taken(cut, view) for span in view.asks(cut)]))
+    found = (yield Step(asks=asks)) if asks else {}
+    gone: defaultdict[str, list[Remove]] = defaultdict(list)
+    for cut in cuts:
+        at = ALWAYS if isinstance(cut.ended_by, LifePurged) else cut.timestamp
+        for view in views:
+            tables = _taken(cut, view)
+            for span in view.gone(cut, found) if tables else ():
+                if span.table in tables:
+                    gone[span.table.phase].append(Remove(span, at))
+    for phases in REMOVED:
+        if removals := [removal for phase in phases for removal in gone[phase]]:
+            yield Step(removals)
+    deleted = [cut for cut in cuts if isinstance(cut.ended_by, EventsDeleted) and isinstance(cut.state, Head)]
+    yield from _put({METAJOURNAL: [_head(cut.key, cut.state) for cut in deleted]})
+    # Not for always: the next life has its head in the same place.
+    purged = [Remove(_head_place(cut.key), cut.timestamp) for cut in cuts if isinstance(cut.ended_by, LifePurged)]
+    if purged:
+        yield Step(purged)
+
+
+def _had_head(cut: Cut) -> bool:
+    return isinstance(cut.before, Head)
+
+
+def _taken(cut: Cut, view: View) -> list[Table]:
+    """The tables of a view whose rows this removal takes."""
+    purge = isinstance(cut.ended_by, LifePurged)
+    return [table for table in view.tables if table.taken_by == "delete" or (purge and table.taken_by == "purge")]
+
+
+def _hiding(cut: Cut) -> Write:
+    if isinstance(cut.state, Ended):
+        return Put(ENDED, [ended_row(cut.key, cut.state)], cut.timestamp)
+    if not isinstance(cut.state, Head):
+        raise TypeError(cut.state)
+    return Hide(cut.key, cut.state.delete_to, cut.timestamp)
+
+
+def _head_place(key: str) -> Span:
+    place = key_place(key)
+    return Span(METAJOURNAL, place[:2], place[2:], place[2:])
+
+
+# ---------------------------------------------------------------- a correction
+
+
+def amended(
+    views: Sequence[View],
+    *,
+    unlisted: tuple[int, int],
+    remove: Sequence[EventRow],
+    replace: Sequence[EventRow],
+    head: tuple[str, Head] | None,
+    timestamp: int,
+) -> Steps:
+    """An operator's correction. Killed in between, it is found again by its place on the list: partition, offset."""
+    yield from _put({JOURNAL: replace}, timestamp)
+    yield from _put(mirrored(views, replace), timestamp)
+    if head is not None:
+        yield from _put({METAJOURNAL: [head_row(*head)]}, timestamp)
+    for row in sorted(remove, key=lambda row: -row.seq_nr):
+        rows = mirrored(views, [row])
+        if gone := [Remove(Span.of(table, some), timestamp) for table in rows for some in rows[table]]:
+            yield Step(gone)
+        yield Step([Remove(Span.of(JOURNAL, row), timestamp)])
+    partition, offset = unlisted
+    yield Step([Remove(Span(QUARANTINE, (partition,), (offset,), (offset,)), ALWAYS)])
