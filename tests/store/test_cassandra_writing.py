@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cassandra.cluster import Cluster
@@ -347,3 +347,46 @@ def test_sockets_that_stay_full(empty_stores: EmptyStores) -> None:
                 ask()
             assert (refused.value.name, refused.value.applied) == ("Unavailable.overloaded", "no")
             assert time.monotonic() - begun >= timeout_s
+
+
+@pytest.mark.req("P15")
+def test_a_page_lists_no_more_buckets_than_it_reads(empty_stores: EmptyStores) -> None:
+    store, tape = empty_stores.make(settings_of(segment_size=100)), Tape()
+    for _ in range(40):
+        tape.append(KEY, ["a", "b"])
+        tape._count += 60_000  # a minute
+    tape.carry(store)
+    assert len(empty_stores.rows("slice_bucket")) == 40
+    session = Counting(store._session)
+    store._session = cast(Session, session)
+    assert [row.seq_nr for row in store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=3)] == [1, 2, 3]
+    assert 2 <= session.listed <= session.read <= 7
+    whole = store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=100)
+    assert [row.seq_nr for row in whole] == list(range(1, 81))
+    middle = whole[40]
+    session.listed = session.read = 0
+    later = store.range(0, after=(middle.timestamp, middle.seq_nr), to=whole[50].timestamp, limit=100)
+    assert later == whole[41:52]
+    assert session.listed <= session.read == 6
+
+
+class Counting:
+    """Counts buckets that are listed, and those that are read."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.listed = self.read = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def rows(self, name: str, values: Any = (), **more: Any) -> list[Any]:
+        found = self._session.rows(name, values, **more)
+        self.listed += len(found) if name == "buckets" else 0
+        self.read += name == "range"
+        return found
+
+    def each(self, queries: Any) -> Any:
+        queries = list(queries)
+        self.read += sum(query[0] == "range" for query in queries)
+        return self._session.each(queries)

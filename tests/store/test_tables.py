@@ -81,6 +81,7 @@ def test_places_are_taken_from_rows() -> None:
     assert POINTER.within((3, 0)) == ()
 
 
+@pytest.mark.req("P15")
 def test_the_slice_view_is_in_minutes() -> None:
     at = 1_700_000_000_000_000
     event = EventRow("order|42", 1, 0, 1, 0, "order", 601, 3, at, b"body", 7)
