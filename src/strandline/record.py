@@ -40,7 +40,8 @@ HEADER_OPENED: Final = zlib.crc32(b"{")
 LENGTH_TOP: Final = 0x80000000
 _TWO_HEXADECIMAL: Final = re.compile("[0-9a-f]{64}").fullmatch
 _MARK: Final = b'"kind":"mark"'
-_MARK_WITHIN: Final = 48
+_APPEND: Final = b'"kind":"append"'
+_KIND_WITHIN: Final = 48
 _AT_LEAST: Final = b'"at_least":'
 _ONE_EVENT: Final = struct.Struct("<BIII")
 _COUNT: Final = itemgetter(slice(1, 5))
@@ -166,7 +167,12 @@ def at_least_of(header: bytes | None) -> int:
 
 def is_mark(header: bytes) -> bool:
     """Whether a header is that of a Mark, as `encode_header` writes it; quicker than to decode it."""
-    return header.find(_MARK, 0, _MARK_WITHIN) >= 0
+    return header.find(_MARK, 0, _KIND_WITHIN) >= 0
+
+
+def is_append(header: bytes | None) -> bool:
+    """The same for an Append."""
+    return header is not None and header.find(_APPEND, 0, _KIND_WITHIN) >= 0
 
 
 def _unknown(version: object, kind: object) -> SchemaMismatch:

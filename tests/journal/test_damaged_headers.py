@@ -18,14 +18,13 @@ from strandline.backends.memory.log import MemoryLog
 from strandline.carry.resolve import resolve
 from strandline.connect import Strandline
 from strandline.errors import Corrupt, InvalidInput, SeqNrConflict
-from strandline.journal.replay import replay_partition
 from strandline.record import decode_header, encode_header
 from strandline.testing import carry
 from strandline.values.actions import Append, Purge
 from strandline.values.events import RecordedEvent
 from strandline.values.heads import Head
 from tests.journal.damage import ROT, rot
-from tests.journal.worlds import KEY, events, last_write_wins, world
+from tests.journal.worlds import KEY, events, last_write_wins, replayed, world
 
 BACKENDS = ("memory", "sqlite", "postgresql")
 Shown = list[tuple[Any, ...]]
@@ -71,8 +70,8 @@ def everywhere(s: Strandline) -> Shown:
         found = list(s.journal.read(KEY))
         head = s.journal.head(KEY)
         whole = [(e.seq_nr, e.prev_seq_nr, e.life, e.log_offset, e.timestamp, e.append_id, told(e)) for e in found]
-        replayed = list(replay_partition(s.log, s.store, s.settings, 0, cut=s.log.newest()[0]))
-        assert [event for event in replayed if event.key == KEY] == found
+        rows = list(replayed(s, 0, cut=s.log.newest()[0]))
+        assert [event for event in rows if event.key == KEY] == found
         seen.append((whole, head))
         carry(s)
     assert seen[0] == seen[1]

@@ -17,7 +17,6 @@ from strandline import InvalidInput, MissingEvent, SeqNrConflict, StrandlineErro
 from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline
 from strandline.journal.judge import Judge
-from strandline.journal.replay import replay_partition
 from strandline.log.api import Answered, Draft, Recorded
 from strandline.record import encode_header
 from strandline.settings import Settings
@@ -27,7 +26,7 @@ from strandline.testing.inexact import InexactMemoryLog
 from strandline.testing.log_contract import draft_of
 from strandline.values.actions import Mark
 from tests.journal.test_lags import STORIES, Step, Story
-from tests.journal.worlds import KEY, events, inexact, numbered
+from tests.journal.worlds import KEY, events, inexact, numbered, replayed
 
 
 def check_at_every_lag(
@@ -224,8 +223,8 @@ def test_timestamps_are_counted_alike_by_writer_reader_and_pipeline() -> None:
             carry(s, limit=limit)
             assert [event.timestamp for event in s.journal.read(KEY)] == told
             assert s.store.pointers()[0].timestamp >= (told[0] or 0)
-        replayed = replay_partition(s.log, s.store, s.settings, 0, cut=s.log.newest()[0])
-        assert [event.timestamp for event in replayed] == told
+        rows = replayed(s, 0, cut=s.log.newest()[0])
+        assert [event.timestamp for event in rows] == told
 
 
 class Slow(InexactMemoryLog):

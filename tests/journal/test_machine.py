@@ -16,13 +16,12 @@ from strandline import Key, ReadConflict, SeqNrConflict
 from strandline.backends.memory.log import MemoryLog
 from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline
-from strandline.journal.replay import replay_partition
 from strandline.store.api import StoreSettings
 from strandline.testing import LastWriteWinsStore, carry
 from strandline.testing.faults import Crash
 from tests.journal.model import Model
 from tests.journal.test_lags import AfterWrites
-from tests.journal.worlds import events, inexact, last_write_wins, numbered, paired
+from tests.journal.worlds import events, inexact, last_write_wins, numbered, paired, replayed
 from tests.repeats import examples
 
 KEYS = [Key("order", "1"), Key("order", "2"), Key("user", "1")]
@@ -143,7 +142,7 @@ class Work(RuleBasedStateMachine):
             return
         found: dict[str, list[int]] = {}
         for partition, cut in enumerate(self.s.log.newest()):
-            for row in replay_partition(self.s.log, self.s.store, self.s.settings, partition, cut=cut):
+            for row in replayed(self.s, partition, cut=cut):
                 found.setdefault(str(row.key), []).append(row.seq_nr)
         expected = {str(key): [number for number, _, _ in model.read()] for key, model in self.models.items()}
         assert found == {key: given for key, given in expected.items() if given}

@@ -11,9 +11,8 @@ import pytest
 
 from strandline import Event
 from strandline.connect import Strandline
-from strandline.journal.replay import replay_partition
 from strandline.testing import carry
-from tests.journal.worlds import KEY, world
+from tests.journal.worlds import KEY, replayed, world
 
 EVENTS = 50_000
 PAYLOAD = b"x" * 200
@@ -63,7 +62,7 @@ def test_a_read_backwards_is_flat(s: Strandline) -> None:
 @pytest.mark.req("RJ11")
 def test_a_replay_is_flat(s: Strandline) -> None:
     cut = s.log.newest()[0]
-    count, peak = peak_of(replay_partition(s.log, s.store, s.settings, 0, cut=cut))
+    count, peak = peak_of(replayed(s, 0, cut=cut))
     assert count == EVENTS
     assert peak < LIMIT
 

@@ -16,6 +16,7 @@ from strandline.backends.memory.log import MemoryLog
 from strandline.backends.memory.store import MemoryStore
 from strandline.clock import now_us
 from strandline.connect import Strandline
+from strandline.journal.replay import Wanted, replay_partition
 from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
 from strandline.testing import LastWriteWinsStore
@@ -90,6 +91,12 @@ def events(*payloads: Any) -> list[Event]:
 def numbered(found: Iterator[RecordedEvent]) -> list[tuple[int, int, Any]]:
     """seq_nr, prev_seq_nr and payload of each."""
     return [(event.seq_nr, event.prev_seq_nr, event.payload) for event in found]
+
+
+def replayed(s: Strandline, partition: int, *, tail: bool = True, **wanted: Any) -> Iterator[RecordedEvent]:
+    """The events that a replay gives."""
+    pages = replay_partition(s.log, s.store, s.settings, Wanted(partition, **wanted), tail=tail)
+    return (row.event for page in pages for row in page)
 
 
 def seq_nrs(found: Iterator[RecordedEvent]) -> list[int]:

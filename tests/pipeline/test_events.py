@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import strandline.pipeline
 from strandline import Event
 from strandline.connect import Strandline
 from strandline.errors import InvalidInput
+from strandline.journal.replay import LAST
+from strandline.pipeline.columns import record_batch
 from strandline.pipeline.events import BATCH_OPTIONS, STREAM_OPTIONS, EventsReader, Selection
 from strandline.pipeline.log_source import LogReader
 from strandline.record import Content, content_digest, encode_header, encode_value
@@ -247,7 +250,38 @@ def test_another_schema_is_refused(url: str, s: Strandline, spark: Any) -> None:
     assert set(STREAM_OPTIONS) - set(BATCH_OPTIONS) == {"start", "rows_max"}
 
 
-def test_a_batch_plans_one_range_a_task_over_all_slices(s: Strandline, url: str) -> None:
-    ranges = EventsReader(Selection.of({"url": url, "tasks": "3"}, BATCH_OPTIONS)).partitions()
-    assert len(ranges) == 6
-    assert sum(r.hi - r.lo + 1 for r in ranges) == 1024
+@pytest.mark.req("J113")
+def test_tasks_share_the_time_and_nothing_else(s: Strandline, url: str) -> None:
+    shop(s)
+    for tasks in (1, 3, 700):
+        reader = EventsReader(Selection.of({"url": url, "tasks": str(tasks)}, BATCH_OPTIONS))
+        ranges = reader.partitions()
+        assert len(ranges) == 2 * tasks
+        for partition in range(2):
+            own = [r for r in ranges if r.partition == partition]
+            assert (own[0].after, own[-1].to) == (-1, LAST)
+            assert all(earlier.to == later.after for earlier, later in pairwise(own))
+    chosen = EventsReader(Selection.of({"url": url, "slices": "600-700"}, BATCH_OPTIONS))
+    assert [r.partition for r in chosen.partitions()] == [1]
+
+
+@pytest.mark.req("J113", "J9", "J97")
+def test_a_page_as_columns_is_what_its_events_say(s: Strandline) -> None:
+    """By columns where all are well, one by one where one is not; the same either way."""
+    keys = shop(s)
+    s.journal.append("user|é", [Event("Ünïted", {"a": 1}, tags=["ä"]), Event("x", b"")], headers={"ß": "1", "b": ""})
+    rows = [event.row(10) for key in [*keys, "user|é"] for event in s.journal.read(key)]
+    last: Any = rows[-1]
+    for other in (last, last._replace(digest=last.digest ^ 1), last._replace(body="x")):
+        page = [*rows[:-1], other]
+        found = record_batch(page).to_pylist()
+        for row, values in zip(page, found, strict=True):
+            e = row.event
+            wanted = (str(e.key), e.slice, e.seq_nr, e.prev_seq_nr, e.life, e.partition, e.log_offset, str(e.append_id))
+            names = ("key", "slice", "seq_nr", "prev_seq_nr", "life", "partition", "log_offset", "append_id")
+            assert tuple(values[name] for name in names) == wanted
+            assert _us(values["timestamp"]) == e.timestamp
+            assert (values["type"], tuple(values["tags"]), dict(values["headers"])) == (e.type, e.tags, e.headers)
+            packed = (None, None, False) if e.damaged else e.packed()
+            assert (values["metadata"], values["payload"], values["json"], values["damaged"]) == (*packed, e.damaged)
+        assert [values["damaged"] for values in found] == [False] * (len(page) - 1) + [other != last]

@@ -250,8 +250,8 @@ class Reading:
             if missing:
                 self._look_again(missing)
                 return
-            if self._cut is not None and rows and _offset(rows[-1]) > self._cut:
-                rows = [row for row in rows if _offset(row) <= self._cut]
+            if self._cut is not None and rows and log_offset_of(rows[-1][2]) > self._cut:
+                rows = [row for row in rows if log_offset_of(row[2]) <= self._cut]
                 wanted = end + 1
             while rows and rows[-1][0] > end:
                 rows.pop()
@@ -442,9 +442,10 @@ class BackwardReading(Reading):
         return self._plan.start
 
 
-def _offset(cells: tuple[Any, ...]) -> int:
+def log_offset_of(body: bytes) -> int:
+    """Where an event is from; -1 if its body cannot say."""
     try:
-        return parts_of(cells[2]).log_offset
+        return parts_of(body).log_offset
     except (TypeError, struct.error):  # a damaged row: nobody can say any more, and it is shown as damaged
         return -1
 

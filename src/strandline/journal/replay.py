@@ -1,158 +1,244 @@
-"""Replay: the journals of all keys of a partition, up to a cut. Store and tail are joined by the rule of a read.
+"""Replay: the events of a partition by time, up to a cut. Store and tail are joined by the rule of a read.
 
-The partition's tail is read once and grouped by key; each key is then planned and read like any other. A tail that does
-not fit into the buffer is read again for each half of the slices. A key is whole up to the cut, less what a Delete or a
-Purge removed while the replay ran.
+    p, cut        the partition's pointer; the newest offset when the replay was planned
+    (p, cut]      the tail: read once, and put aside by slices, in memory or in files where it is large
+    q             the pointer once the store was asked for the states of the tail's keys: the pipeline may have moved
+    up to q       rows of the store by time, less those that a Delete or Purge of the tail takes away
+    above q       what the tail appended, folded on those states
+
+A tail in several portions is folded one after the other, so that not all keys are held at once. Each has a q of its
+own, up to which it takes the rows of its keys from the store. A store without transactions may have a head that is
+ahead of the pointer: what lies between the two is read key by key, like any other journal.
+
+A key comes in the order of its numbers, and is whole up to the cut, less what a Delete or a Purge removed while the
+replay ran. That nothing is missing in the store is for `reconcile` to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from heapq import merge
+import marshal
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import ExitStack
+from struct import Struct
+from tempfile import SpooledTemporaryFile
+from typing import Any, Final, NamedTuple
 
 from strandline.errors import NotFound
-from strandline.journal.plan import Plan, plan
-from strandline.journal.read import Reader, Reading
-from strandline.journal.tail import EVENT_OVERHEAD_BYTES, Tail
+from strandline.journal.plan import plan
+from strandline.journal.read import Reader, Reading, log_offset_of
+from strandline.journal.tail import Tail
 from strandline.log.api import Log
 from strandline.log.cursor import PAGE_BYTES, Cursor
 from strandline.log.refusals import trimmed_away
-from strandline.record import Record
+from strandline.record import Record, is_append
 from strandline.rows import Pointer
 from strandline.settings import Settings
-from strandline.store.api import Readable
-from strandline.values.events import RecordedEvent
-from strandline.values.heads import SEQ_NR_MAX
+from strandline.store.api import Store
+from strandline.values.events import EventRow, RecordedEvent
+from strandline.values.heads import SEQ_NR_MAX, Head, State
 from strandline.values.keys import SLICES, is_key, slice_of
+from strandline.values.tuples import make
 
-KEYS_A_PAGE = 1000
+PAGE: Final = 2000
+LAST: Final = 2**63 - 1
+PORTION_RECORDS: Final = 20_000
+PORTIONS_MAX: Final = 64
+_LENGTH: Final = Struct("<q")
+
+
+class Wanted(NamedTuple):
+    """Which events of a partition: up to offset `cut`, from timestamp `from_` up to and with `to`."""
+
+    partition: int
+    cut: int
+    from_: int = 0
+    to: int = LAST
+    slices: tuple[int, int] = (0, SLICES - 1)
+    entity_type: str | None = None
+
+    def key(self, key: str) -> bool:
+        """Whether events of this key are wanted."""
+        whole = self.entity_type is None or key.partition("|")[0] == self.entity_type
+        return whole and self.slices[0] <= slice_of(key) <= self.slices[1]
 
 
 def replay_partition(
-    log: Log,
-    store: Readable,
-    settings: Settings,
-    partition: int,
-    *,
-    cut: int,
-    slices: tuple[int, int] = (0, SLICES - 1),
-    entity_type: str | None = None,
-    tail: bool = True,
-) -> Iterator[RecordedEvent]:
-    """Events of every key of a partition in these slices, key by key, each by seq_nr, up to offset `cut`.
+    log: Log, store: Store, settings: Settings, wanted: Wanted, *, tail: bool = True
+) -> Iterator[list[EventRow]]:
+    """Pages of events by time. Without `tail` only what the store has by then."""
+    replay = Replay(Reader(log, store, settings), store, wanted)
+    return replay.pages() if tail else replay.stored(0, LAST)
 
-    Without `tail` only what the store has by then.
+
+class Replay:
+    """One replay under way."""
+
+    def __init__(self, reader: Reader, store: Store, wanted: Wanted) -> None:
+        self._reader, self._store, self._wanted = reader, store, wanted
+
+    def pages(self) -> Iterator[list[EventRow]]:
+        """Store, then tail."""
+        with PutAside(self._reader, self._wanted) as aside:
+            aside.read(self._pointer())
+            hiding: dict[str, State] = {}
+            for portion in aside.portions if aside.removing else ():
+                hiding |= self._after(portion, self._before(portion, aside.removing))
+            bound = min(self._pointer().timestamp, aside.end)
+            shown = (lambda row: row.key not in hiding or remains(row, hiding[row.key])) if hiding else None
+            yield from self.stored(0, bound, shown)
+            for portion in aside.portions:
+                yield from self._added(portion, bound, aside.end)
+
+    def stored(self, after: int, to: int, shown: Callable[[EventRow], bool] | None = None) -> Iterator[list[EventRow]]:
+        """Rows of the store after one timestamp, up to another."""
+        partition, cut, from_, last, slices, entity_type = self._wanted
+        place, to = (max(after, from_ - 1), LAST), min(to, last)
+        whole = slices == (0, SLICES - 1)
+        more = place[0] < to
+        while more:
+            rows = self._store.range(partition, after=place, to=to, limit=PAGE, entity_type=entity_type)
+            more = len(rows) == PAGE
+            if not rows:
+                return
+            place = rows[-1].timestamp, rows[-1].seq_nr
+            if log_offset_of(rows[-1].body) > cut:
+                rows, more = [row for row in rows if log_offset_of(row.body) <= cut], False
+            if not whole:
+                rows = [row for row in rows if slices[0] <= row.slice <= slices[1]]
+            if shown is not None:
+                rows = list(filter(shown, rows))
+            yield rows
+
+    def _added(self, portion: Portion, bound: int, end: int) -> Iterator[list[EventRow]]:
+        """What a portion of the tail adds above a timestamp that the store was read up to."""
+        before = self._before(portion)
+        after = self._after(portion, before)
+        pointer = self._pointer()
+        reached = min(pointer.timestamp, end)
+        yield from self.stored(bound, reached, lambda row: row.key in after and remains(row, after[row.key]))
+
+        def rows(key: str, events: Iterable[RecordedEvent]) -> Iterator[EventRow]:
+            from_, to, state = max(reached + 1, self._wanted.from_), self._wanted.to, after[key]
+            if isinstance(state, Head):
+                made = (event.row(state.segment_size) for event in events)
+                yield from (row for row in made if from_ <= row.timestamp <= to and remains(row, state))
+
+        for key, state in before.items():
+            if isinstance(state, Head) and state.offset > pointer.offset:
+                yield list(rows(key, self._ahead(key, state)))
+        tails = self._tails(before)
+        found: list[EventRow] = []
+        size = 0
+        for key, record in portion:
+            tails[key].add((record,))
+            events, tails[key].events = tails[key].events, []
+            found += rows(key, events)
+            size += len(record.value or b"")
+            if len(found) >= PAGE or size >= PAGE_BYTES:
+                yield found
+                found, size = [], 0
+        yield found
+
+    def _ahead(self, key: str, head: Head) -> Iterator[RecordedEvent]:
+        """What the store has of a key whose head is ahead of the pointer."""
+        made = plan(key, self._wanted.partition, self._wanted.cut, head, None)
+        events = Reading(self._reader, made, 1, head.seq_nr, cut=self._wanted.cut).events()
+        return (event for event in events if event.life == head.life)
+
+    def _before(self, portion: Portion, among: Container[str] | None = None) -> dict[str, State]:
+        """The states in the store of a portion's keys, or of those among these."""
+        keys = {key for key, _ in portion if among is None or key in among}
+        _, states = self._store.states(self._wanted.partition, keys)
+        return {key: states.get(key) for key in keys}
+
+    def _after(self, portion: Portion, states: dict[str, State]) -> dict[str, State]:
+        """The states of these keys after a portion."""
+        tails = self._tails(states, to=0)
+        for key, record in portion:
+            if key in tails:
+                tails[key].add((record,))
+        return {key: tail.state for key, tail in tails.items()}
+
+    def _tails(self, states: dict[str, State], to: int = SEQ_NR_MAX) -> dict[str, Tail]:
+        rules = self._reader.rules
+        return {key: Tail(key, state, rules, to=to, bytes_max=SEQ_NR_MAX) for key, state in states.items()}
+
+    def _pointer(self) -> Pointer:
+        return self._store.pointers()[self._wanted.partition]
+
+
+def remains(row: EventRow, state: State) -> bool:
+    """Whether an event is left, now that its key's state is this one."""
+    return isinstance(state, Head) and row.life == state.life and row.seq_nr > state.delete_to
+
+
+class Portion:
+    """Records of some keys with these, in a file that has them in memory while they are few."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.file = SpooledTemporaryFile(max(1, bytes_max), prefix="strandline-")  # noqa: SIM115 - closed by PutAside
+
+    def put(self, records: list[tuple[Any, ...]]) -> None:
+        packed = marshal.dumps(records)
+        self.file.write(_LENGTH.pack(len(packed)) + packed)
+
+    def __iter__(self) -> Iterator[tuple[str, Record]]:
+        self.file.seek(0)
+        while length := self.file.read(_LENGTH.size):
+            for values in marshal.loads(self.file.read(*_LENGTH.unpack(length))):  # noqa: S302 - we wrote it ourselves
+                yield values[3], make(Record, values)
+
+
+class PutAside(ExitStack):
+    """The tail of a partition up to a cut, in portions: all records of a key are in one.
+
+    `removing`: the keys that may have lost something in it. `end`: the timestamp of the cut, or above it where the
+    pointer has passed it.
     """
-    reader = Reader(log, store, settings)
-    left = [_slices_of(partition, log.partitions, slices)]
-    while left:
-        lo, hi = left.pop()
-        tails = Tails(reader, partition, cut if tail else -1, (lo, hi), entity_type)
-        if tails.full and lo < hi:
-            middle = (lo + hi) // 2
-            left += [(middle + 1, hi), (lo, middle)]
-            continue
-        for key in _keys(store, (lo, hi), entity_type, tails):
-            yield from Reading(reader, tails.plan(key), 1, SEQ_NR_MAX, cut=cut).events()
 
+    def __init__(self, reader: Reader, wanted: Wanted) -> None:
+        super().__init__()
+        self._reader, self._wanted = reader, wanted
+        self.removing: set[str] = set()
+        self.end = LAST
+        self.portions: list[Portion] = []
 
-class Tails:
-    """The tail of a partition up to a mark: the records of each key, if the buffer holds them all.
-
-    `full`: it does not. Of several slices nothing is kept then, of one the names of its keys.
-    """
-
-    def __init__(
-        self, reader: Reader, partition: int, mark: int, slices: tuple[int, int], entity_type: str | None
-    ) -> None:
-        self._reader, self._partition, self._mark = reader, partition, mark
-        self._slices, self._entity_type = slices, entity_type
-        self._free = reader.settings.tail_buffer_bytes
-        self.full = False
-        self._records: dict[str, list[Record]] = {}
-        self._read(reader.store.pointers()[partition])
-
-    def keys(self) -> dict[str, list[tuple[int, bytes]]]:
-        """The keys that the tail has something of: by entity type, then slice and bytes."""
-        found: dict[str, list[tuple[int, bytes]]] = {}
-        for key in self._records:
-            found.setdefault(key.partition("|")[0], []).append(_place(key))
-        return {name: sorted(places) for name, places in found.items()}
-
-    def plan(self, key: str) -> Plan:
-        """The key's plan. The log is asked again only where the buffer was too small."""
-        if self.full and key in self._records:
-            return self._reader.plan(key, mark=self._mark)
-        _, state = self._reader.store.look(key, self._partition)
-        tail = Tail(key, state, self._reader.rules, bytes_max=SEQ_NR_MAX)
-        tail.add(self._records.pop(key, ()))
-        return plan(key, self._partition, self._mark, state, tail)
-
-    def _read(self, pointer: Pointer) -> None:
-        reader, partition, mark = self._reader, self._partition, self._mark
-        cursor = Cursor(reader.log, partition, pointer.offset, pointer.timestamp)
-        while cursor.offset < mark and not (self.full and self._slices[0] < self._slices[1]):
+    def read(self, pointer: Pointer) -> None:
+        """Read it, from a pointer on."""
+        partition, cut, _, to, *_ = self._wanted
+        settings, log = self._reader.settings, self._reader.log
+        # Nobody knows how large the tail is before it was read; how many records it has at most says enough.
+        count = max(1, min(PORTIONS_MAX, (cut - pointer.offset) // PORTION_RECORDS))
+        self.portions = [Portion(settings.tail_buffer_bytes // count) for _ in range(count)]
+        for portion in self.portions:
+            self.enter_context(portion.file)
+        cursor = Cursor(log, partition, pointer.offset, pointer.timestamp)
+        values = to > pointer.timestamp  # else the tail only takes away
+        while cursor.offset < cut:
             try:
-                records = cursor.read(
-                    to=mark, limit=reader.settings.read_page, bytes_max=PAGE_BYTES, values=not self.full
-                )
+                records = cursor.read(to=cut, limit=settings.read_page, bytes_max=PAGE_BYTES, values=values)
             except NotFound as error:
                 if error.code != "trimmed":
                     raise
                 # The pipeline carried it, and it was trimmed, while this was read: go on at the pointer of now.
-                pointer = reader.store.pointers()[partition]
+                pointer = self._reader.store.pointers()[partition]
                 if pointer.offset + 1 < error.earliest:
                     raise trimmed_away(partition, pointer.offset + 1, error.earliest - 1) from None
-                cursor = Cursor(reader.log, partition, pointer.offset, pointer.timestamp)
+                cursor = Cursor(log, partition, pointer.offset, pointer.timestamp)
                 continue
-            for record in records:
-                self._keep(record)
+            self._put(records)
+        if cursor.offset == cut:
+            self.end = cursor.timestamp
 
-    def _keep(self, record: Record) -> None:
-        key = record.key
-        if key is None or not is_key(key) or not self._slices[0] <= slice_of(key) <= self._slices[1]:
-            return
-        if self._entity_type is not None and key.partition("|")[0] != self._entity_type:
-            return
-        kept = self._records.setdefault(key, [])
-        if self.full:
-            return
-        kept.append(record)
-        self._free -= len(record.header or b"") + len(record.value or b"") + EVENT_OVERHEAD_BYTES
-        if self._free < 0:
-            self.full = True
-            for records in self._records.values():
-                records.clear()
-
-
-def _keys(store: Readable, slices: tuple[int, int], entity_type: str | None, tails: Tails) -> Iterator[str]:
-    """The keys of store and tail, each once. One that is new in the store by now was in the tail before."""
-    in_tail = tails.keys()
-    names = [entity_type] if entity_type is not None else sorted({*store.entity_types(), *in_tail}, key=str.encode)
-    for name in names:
-        last: tuple[int, bytes] | None = None
-        for place in merge(_stored_keys(store, name, slices), in_tail.get(name, ())):
-            if place != last:
-                yield place[1].decode()
-            last = place
-
-
-def _stored_keys(store: Readable, entity_type: str, slices: tuple[int, int]) -> Iterator[tuple[int, bytes]]:
-    after = None
-    while True:
-        page = store.keys(entity_type, after=after, limit=KEYS_A_PAGE, slices=slices)
-        yield from map(_place, page)
-        if len(page) < KEYS_A_PAGE:
-            return
-        after = page[-1]
-
-
-def _place(key: str) -> tuple[int, bytes]:
-    return slice_of(key), key.encode()
-
-
-def _slices_of(partition: int, partitions: int, wanted: tuple[int, int]) -> tuple[int, int]:
-    """The slices of a partition that are wanted."""
-    first = -(-partition * SLICES // partitions)
-    last = -(-(partition + 1) * SLICES // partitions) - 1
-    return max(first, wanted[0]), min(last, wanted[1])
+    def _put(self, records: list[Record]) -> None:
+        """Put a page aside: what is wanted of it, by portion."""
+        pages: dict[int, list[tuple[Any, ...]]] = {}
+        for record in records:
+            key = record.key
+            if key is None or not is_key(key) or not self._wanted.key(key):
+                continue
+            if not is_append(record.header) or (record.life is not None and record.first is None):
+                self.removing.add(key)
+            pages.setdefault(slice_of(key) % len(self.portions), []).append(tuple(record))
+        for number, page in pages.items():
+            self.portions[number].put(page)

@@ -14,7 +14,7 @@ the URL, or `env:NAME`, a variable that has it, on each machine that runs tasks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -33,40 +33,16 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from strandline.errors import InvalidInput, invalid, shown
-from strandline.journal.replay import replay_partition
+from strandline.journal.replay import LAST, Wanted, replay_partition
 from strandline.pipeline import jvm, session
+from strandline.pipeline.columns import ARROW_SCHEMA, record_batch
 from strandline.pipeline.target import PLACES, Target, has_password
-from strandline.rows import life_of
 from strandline.settings import SETTING_NAMES, parse_setting
 from strandline.urls import masked
-from strandline.values.events import RecordedEvent
 from strandline.values.keys import SLICES, partition_of
 
-ARROW_SCHEMA = pa.schema(
-    [
-        ("key", pa.string()),
-        ("entity_type", pa.string()),
-        ("slice", pa.int32()),
-        ("seq_nr", pa.int64()),
-        ("prev_seq_nr", pa.int64()),
-        ("life", pa.int64()),
-        ("partition", pa.int32()),
-        ("log_offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("append_id", pa.string()),
-        ("type", pa.string()),
-        ("tags", pa.list_(pa.string())),
-        ("headers", pa.map_(pa.string(), pa.string())),
-        ("metadata", pa.string()),
-        ("payload", pa.binary()),
-        ("json", pa.bool_()),
-        ("damaged", pa.bool_()),
-    ]
-)
 BATCH_OPTIONS = ("url", "log", "store", "entity_type", "slices", "from", "to", "tail", "tasks")
 STREAM_OPTIONS = ("url", "log", "store", "entity_type", "slices", "from", "to", "start", "rows_max")
-PAGE = 2000
-LAST = 2**63 - 1
 
 
 class EventsSource(DataSource):
@@ -154,31 +130,30 @@ class Selection:
             _count(given["rows_max"], "rows_max", LAST) if "rows_max" in given else None,
         )
 
-    def wants(self, event: RecordedEvent) -> bool:
-        return (
-            self.lo <= event.slice <= self.hi
-            and self.from_ <= event.timestamp < self.to
-            and (self.entity_type is None or event.key.entity_type == self.entity_type)
-        )
+    def partitions(self, partitions: int) -> list[int]:
+        """The partitions of a log that have slices of these."""
+        return list(range(partition_of(self.lo, partitions), partition_of(self.hi, partitions) + 1))
 
-
-@dataclass
-class SliceRange(InputPartition):
-    """What one task of a batch read gives: slices of one partition of the log, up to an offset."""
-
-    partition: int
-    lo: int
-    hi: int
-    cut: int
+    def batches(self, range_: InputPartition, *, tail: bool) -> Iterator[pa.RecordBatch]:
+        """The events of a range of time."""
+        if not isinstance(range_, TimeRange):
+            raise TypeError(range_)
+        s = self.target.open()
+        from_, to = max(range_.after + 1, self.from_), min(range_.to, self.to - 1)
+        wanted = Wanted(range_.partition, range_.cut, from_, to, (self.lo, self.hi), self.entity_type)
+        for rows in replay_partition(s.log, s.store, s.settings, wanted, tail=tail):
+            if rows:
+                yield record_batch(rows)
 
 
 @dataclass
 class TimeRange(InputPartition):
-    """What one task of a stream gives: events of a partition after one timestamp, up to another."""
+    """What one task gives: events of a partition after one timestamp, up to another, and up to an offset."""
 
     partition: int
     after: int
     to: int
+    cut: int = LAST
 
 
 class EventsReader(DataSourceReader):
@@ -187,31 +162,32 @@ class EventsReader(DataSourceReader):
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
 
-    def partitions(self) -> list[SliceRange]:
+    def partitions(self) -> list[TimeRange]:
         s = self.selection.target.open()
-        cuts = s.log.newest()
+        cuts, pointers = s.log.newest(), s.store.pointers()
         return [
-            SliceRange(partition, lo, hi, cuts[partition])
-            for partition in range(len(cuts))
-            for lo, hi in _split(partition, len(cuts), self.selection)
+            TimeRange(partition, after, to, cuts[partition])
+            for partition in self.selection.partitions(len(cuts))
+            for after, to in self._split(partition, pointers[partition].timestamp)
         ]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, SliceRange):
-            raise TypeError(partition)
+    def _split(self, partition: int, newest: int) -> list[tuple[int, int]]:
+        """Ranges of time for as many tasks as are wanted: equal ones, from the first event of the store to its last.
+
+        The last one goes on with what is not in the store yet.
+        """
         chosen = self.selection
-        s = chosen.target.open()
-        events = replay_partition(
-            s.log,
-            s.store,
-            s.settings,
-            partition.partition,
-            cut=partition.cut,
-            slices=(partition.lo, partition.hi),
-            entity_type=chosen.entity_type,
-            tail=chosen.tail,
-        )
-        yield from _batches(event for event in events if chosen.wants(event))
+        if chosen.tasks == 1:
+            return [(-1, LAST)]
+        store = chosen.target.open().store
+        rows = store.range(partition, after=(-1, LAST), to=newest, limit=1, entity_type=chosen.entity_type)
+        first = max(rows[0].timestamp if rows else newest, chosen.from_) - 1
+        span = max(0, min(newest, chosen.to) - first)
+        edges = [first + span * task // chosen.tasks for task in range(1, chosen.tasks)]
+        return list(pairwise([-1, *edges, LAST]))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self.selection.batches(partition, tail=self.selection.tail)
 
 
 class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -246,28 +222,14 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offsets(self._pointers())
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[TimeRange]:
-        return [TimeRange(int(p), start[p], end[p]) for p in end if end[p] > start[p]]
+        wanted = map(str, self.selection.partitions(len(end)))
+        return [TimeRange(int(p), start[p], end[p]) for p in wanted if end[p] > start[p]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, TimeRange):
-            raise TypeError(partition)
-        chosen = self.selection
-        yield from _batches(event for event in self._events(partition) if chosen.wants(event))
+        return self.selection.batches(partition, tail=False)
 
     def stop(self) -> None:
         self.selection.target.drop()
-
-    def _events(self, range_: TimeRange) -> Iterator[RecordedEvent]:
-        store = self.selection.target.open().store
-        after = (range_.after, LAST)
-        while True:
-            rows = store.range(
-                range_.partition, after=after, to=range_.to, limit=PAGE, entity_type=self.selection.entity_type
-            )
-            yield from [RecordedEvent(life_of(row.key, row.life), row.cells) for row in rows]
-            if len(rows) < PAGE:
-                return
-            after = rows[-1].timestamp, rows[-1].seq_nr
 
     def _pointers(self) -> list[int]:
         return [pointer.timestamp for pointer in self.selection.target.open().store.pointers()]
@@ -279,41 +241,6 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partition, after=(start, LAST), to=end, limit=rows_max, entity_type=self.selection.entity_type
         )
         return rows[-1].timestamp if len(rows) == rows_max else end
-
-
-def _batches(events: Iterable[RecordedEvent]) -> Iterator[pa.RecordBatch]:
-    page: list[RecordedEvent] = []
-    for event in events:
-        page.append(event)
-        if len(page) == PAGE:
-            yield _batch(page)
-            page = []
-    if page:
-        yield _batch(page)
-
-
-def _batch(events: list[RecordedEvent]) -> pa.RecordBatch:
-    columns = zip(*map(_columns, events), strict=True)
-    arrays = [pa.array(list(column), type=field.type) for column, field in zip(columns, ARROW_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
-
-
-def _columns(e: RecordedEvent) -> tuple[Any, ...]:
-    metadata, payload, is_json = e.packed() if not e.damaged else (None, None, False)
-    return (
-        str(e.key), e.key.entity_type, e.slice, e.seq_nr, e.prev_seq_nr, e.life, e.partition, e.log_offset, e.timestamp,
-        str(e.append_id), e.type, e.tags, e.headers, metadata, payload, is_json, e.damaged,
-    )  # fmt: skip
-
-
-def _split(partition: int, partitions: int, selection: Selection) -> list[tuple[int, int]]:
-    """The slices of a partition that are wanted, in as many runs as there are tasks."""
-    own = [s for s in range(selection.lo, selection.hi + 1) if partition_of(s, partitions) == partition]
-    if not own:
-        return []
-    tasks = min(selection.tasks, len(own))
-    edges = [len(own) * task // tasks for task in range(tasks + 1)]
-    return [(own[a], own[b - 1]) for a, b in pairwise(edges)]
 
 
 def _offsets(timestamps: Sequence[int]) -> dict[str, int]:

@@ -87,12 +87,7 @@ class EventRow(NamedTuple):
     @classmethod
     def of(cls, life: Life, segment_size: int, cells: tuple[Any, ...]) -> EventRow:
         """The row of an event."""
-        seq_nr, prev, body, digest = cells
-        parts = parts_of(body)
-        return cls(
-            life.key, life.number, (seq_nr - 1) // segment_size, seq_nr, prev, life.entity_type, life.slice,
-            parts.partition, parts.timestamp, body, digest,
-        )  # fmt: skip
+        return RecordedEvent(life, cells).row(segment_size)
 
 
 # ---------------------------------------------------------------- body
@@ -116,11 +111,11 @@ class Parts(NamedTuple):
     payload_at: int
 
 
-_FIXED: Final = struct.Struct("<qqBHqq16sIIII")
+FIXED: Final = struct.Struct("<qqBHqq16sIIII")
 _PLACED: Final = struct.Struct("<qqBHqq16s")  # up to append_id
 _PREV: Final = struct.Struct("<q")
 _PREV_AT: Final = 8
-_pack, _unpack = _FIXED.pack, _FIXED.unpack_from
+_pack, _unpack = FIXED.pack, FIXED.unpack_from
 _BRIEF: Final = struct.Struct("<qqB46xI").unpack_from  # seq_nr, prev_seq_nr, form, payload_at: what most readers need
 
 
@@ -194,7 +189,7 @@ def _words_of(event: tuple[str, tuple[str, ...]]) -> tuple[bytes, int, int]:
     """Type and tags as a body has them, and where tags and headers begin."""
     type_, tags = event
     name, labels = type_.encode(), orjson.dumps(tags) if tags else b""
-    tags_at = _FIXED.size + len(name)
+    tags_at = FIXED.size + len(name)
     return name + labels, tags_at, tags_at + len(labels)
 
 
@@ -263,17 +258,17 @@ class RecordedEvent:
 
     @property
     def type(self) -> str:
-        return self._between(_FIXED.size, self._left().tags_at).decode(errors="replace")
+        return self._between(FIXED.size, self._left().tags_at).decode(errors="replace")
 
     @property
     def tags(self) -> tuple[str, ...]:
         left = self._left()
-        return tuple(_parsed(self._between(left.tags_at, left.headers_at), list))
+        return parsed_tags(self._between(left.tags_at, left.headers_at))
 
     @property
     def headers(self) -> dict[str, str]:
         left = self._left()
-        return _parsed(self._between(left.headers_at, left.metadata_at), dict)  # type: ignore[no-any-return]
+        return parsed_headers(self._between(left.headers_at, left.metadata_at))
 
     @property
     def damaged(self) -> bool:
@@ -302,6 +297,15 @@ class RecordedEvent:
         left = self._left()
         data = self._between(left.metadata_at, left.payload_at)
         return self._loaded(data) if data else None
+
+    def row(self, segment_size: int) -> EventRow:
+        """The event as a store keeps it."""
+        life, left = self._life, self._left()
+        seq_nr, prev, body, digest = self._cells
+        return EventRow(
+            life.key, life.number, (seq_nr - 1) // segment_size, seq_nr, prev, life.entity_type, life.slice,
+            left.partition, left.timestamp, body, digest,
+        )  # fmt: skip
 
     def packed(self) -> tuple[str | None, bytes, bool]:
         """Metadata as JSON text, payload as bytes, and whether the payload is JSON, as they were written."""
@@ -369,6 +373,16 @@ class RecordedEvent:
     def __repr__(self) -> str:
         mark = " damaged" if self.damaged else ""
         return f"<RecordedEvent {self._life.key} {self.seq_nr} {self.type}{mark}>"
+
+
+def parsed_tags(text: bytes) -> tuple[str, ...]:
+    """The tags that stand in a body."""
+    return tuple(_parsed(text, list))
+
+
+def parsed_headers(text: bytes) -> dict[str, str]:
+    """The headers that stand in a body."""
+    return _parsed(text, dict)  # type: ignore[no-any-return]
 
 
 def _parsed(text: bytes, kind: type[Any]) -> Any:
