@@ -13,6 +13,7 @@ import pytest
 
 from strandline import Event, SchemaMismatch, Strandline
 from strandline.backends import backend_of
+from strandline.backends.api import PARTS
 from strandline.backends.cassandra import Session, upgrade_keyspace
 from strandline.backends.cassandra import schema as of_keyspaces
 from strandline.backends.postgres import schema as of_databases
@@ -117,7 +118,10 @@ def upgrade(place: Pairing) -> list[list[str]]:
     urls = urls_of(log=place.log, store=place.store)
     settings = Settings.of(place.settings)
     log, store = urls.log, urls.store
-    return [backend_of(log).upgrade(log, "log", settings), backend_of(store).upgrade(store, "store", settings)]
+    return [
+        backend_of(log).upgrade(log, PARTS["log"], settings),
+        backend_of(store).upgrade(store, PARTS["store"], settings),
+    ]
 
 
 def work(s: Strandline, key: str) -> list[Any]:

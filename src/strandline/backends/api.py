@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from strandline.errors import Unsupported
 from strandline.log.api import Log
 from strandline.settings import (
     Settings,
 )
-from strandline.sql.api import Part
+from strandline.sql.api import Database, Part
 from strandline.store.api import Store
 from strandline.urls import Url
 
 if TYPE_CHECKING:
     from strandline.sql.steps import Description
 
-Kind = Literal["log", "store"]
-
-
 Clock = Callable[[], int]
 
 
 PARTS: Final = {"log": Part("log", "strandline.log"), "store": Part("store", "strandline.store")}
-"""What a database may have in it."""
+"""What a URL may name, by the fields of `urls.Urls`: what `schema show` and `schema upgrade` know."""
 
 
 class Backend(Protocol):
@@ -46,11 +44,28 @@ class Backend(Protocol):
     def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
         """Open a store, or create it for a log; without a log one that is not there is `SchemaMismatch.no_schema`."""
 
-    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+    def open_database(
+        self, url: Url, part: Part, settings: Settings, clock: Clock | None = None, *, fixed: Mapping[str, str]
+    ) -> Database:
+        """Open the tables of a part, or create them with what is `fixed` for ever, unless `settings.schema` is "check".
+
+        `Unsupported.work_url` where there are no transactions of SQL.
+        """
+
+    def describe(self, url: Url, part: Part, settings: Settings) -> Description:
         """What a schema says of itself, also where it is older or newer than this program's. Changes nothing."""
 
-    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+    def upgrade(self, url: Url, part: Part, settings: Settings) -> list[str]:
         """Do the steps that a schema lacks; their names."""
+
+
+def no_sql(url: Url, part: Part) -> Unsupported:
+    """What a part is refused with that needs an SQL database."""
+    return Unsupported(
+        f"{url} holds no {part.kind}: it needs an SQL database",
+        code="work_url",
+        hint="give a sqlite: or postgresql: URL for it",
+    )
 
 
 def by_rules_of(log: Log, settings: Settings) -> Settings:

@@ -1,19 +1,23 @@
-"""`strandline schema`: what log and store say of themselves, and the only way to upgrade them."""
+"""`strandline schema`: what the parts of a journal say of themselves, and the only way to upgrade them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from strandline.cli.arguments import confirm
 from strandline.cli.options import Options
 from strandline.cli.output import emit, printable, say
 from strandline.cli.record import Yes
+from strandline.errors import SchemaMismatch
 from strandline.settings import Settings
 
 if TYPE_CHECKING:
-    from strandline.backends.api import Backend, Kind
+    from strandline.backends.api import Backend
+    from strandline.sql.api import Part
     from strandline.urls import Url
+
+MUST_BE: Final = ("log", "store")
 
 
 def show(options: Options) -> None:
@@ -21,14 +25,14 @@ def show(options: Options) -> None:
 
     Example: strandline schema show --url sqlite:orders
     """
-    for kind, url, backend in _places(options):
-        found = backend.describe(url, kind, Settings.of(options.settings))
+    for part, url, backend in _places(options):
+        found = backend.describe(url, part, Settings.of(options.settings))
         missing = [step for step in found.known if step not in found.done]
         unknown = [step for step in found.done if step not in found.known]
         if options.json:
-            emit({"kind": kind, "path": str(url), **found._asdict(), "missing": missing, "unknown": unknown})
+            emit({"kind": part.kind, "path": str(url), **found._asdict(), "missing": missing, "unknown": unknown})
             continue
-        say(f"{kind}: {printable(str(url))}")
+        say(f"{part.kind}: {printable(str(url))}")
         for name, value in sorted(found.fixed.items()):
             say(f"  {name} = {printable(value)}")
         say(f"  steps done: {' '.join(found.done)}")
@@ -45,18 +49,34 @@ def upgrade(options: Options, yes: Yes = False) -> None:
     """
     places = list(_places(options))
     confirm("upgrade the schema of log and store: older programs will refuse them", yes=yes)
-    for kind, url, backend in places:
-        steps = backend.upgrade(url, kind, Settings.of(options.settings))
+    for part, url, backend in places:
+        steps = backend.upgrade(url, part, Settings.of(options.settings))
         if options.json:
-            emit({"kind": kind, "path": str(url), "done": steps})
+            emit({"kind": part.kind, "path": str(url), "done": steps})
         else:
-            say(f"{kind}: {'up to date' if not steps else 'did ' + ' '.join(steps)}")
+            say(f"{part.kind}: {'up to date' if not steps else 'did ' + ' '.join(steps)}")
 
 
-def _places(options: Options) -> Iterator[tuple[Kind, Url, Backend]]:
+def _places(options: Options) -> Iterator[tuple[Part, Url, Backend]]:
+    """The parts that a journal has: log and store, and further ones where they were made."""
     from strandline.backends import backend_of
+    from strandline.backends.api import PARTS
     from strandline.urls import urls_of
 
-    urls = urls_of(**options.target())
-    yield "log", urls.log, backend_of(urls.log)
-    yield "store", urls.store, backend_of(urls.store)
+    for kind, url in urls_of(**options.target())._asdict().items():
+        if url is None:
+            continue
+        part, backend = PARTS[kind], backend_of(url)
+        if kind not in MUST_BE and not _is_there(part, url, backend, Settings.of(options.settings)):
+            continue
+        yield part, url, backend
+
+
+def _is_there(part: Part, url: Url, backend: Backend, settings: Settings) -> bool:
+    try:
+        backend.describe(url, part, settings)
+    except SchemaMismatch as error:
+        if error.code != "no_schema":
+            raise
+        return False
+    return True

@@ -35,6 +35,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 Dialect = Literal["sqlite", "postgres"]
+Isolation = Literal["read_committed", "serializable"]
 DATABASE_ID: Final = "database_id"
 """The setting that tells a part's tables from all others, wherever they are reached from."""
 
@@ -129,18 +130,20 @@ class Database(Protocol):
     def read(self) -> AbstractContextManager[Transaction]:
         """A transaction that reads: all statements see one moment."""
 
-    def write(self) -> AbstractContextManager[Transaction]:
+    def write(self, *, isolation: Isolation = "read_committed") -> AbstractContextManager[Transaction]:
         """A transaction: committed at the end, undone by any exception.
 
-        SQLite: it holds the file's write lock. PostgreSQL: READ COMMITTED, so lock what you decide by.
+        SQLite: it holds the file's write lock, whatever the isolation. PostgreSQL: lock what you decide by, or ask for
+        "serializable", and repeat the transaction after `Unavailable.serialization`.
         """
 
     def join(self, tx: object) -> AbstractContextManager[Transaction]:
         """The same within the caller's own transaction, which the caller commits.
 
-        `tx` is an open connection or cursor of psycopg or apsw, or has one as `raw`. An exception undoes what was done
-        here alone. `InvalidInput.tx_unknown` for anything else, `.tx_idle` if it has no transaction open, `.tx_foreign`
-        if these tables are not in its database.
+        `tx` is an open connection or cursor of psycopg or apsw, or has one as `raw`, whatever the caller makes of its
+        rows. An exception undoes what was done here alone. A connection in autocommit, without an open transaction,
+        commits it at the end. `InvalidInput.tx_foreign` for anything else, for a database that does not have these
+        tables, and on PostgreSQL for a transaction that is not READ COMMITTED.
         """
 
     def now_us(self) -> int:
@@ -149,7 +152,8 @@ class Database(Protocol):
     def watch(self, channel: str, *, interval_s: float = 0.05) -> Watch:
         """Be woken by commits of anybody: on a server by those that notify the channel, in a file by any.
 
-        `interval_s` is how often a file is looked at.
+        `interval_s` is how often a file is looked at, and how often a watch wakes where the server tells nothing (no
+        LISTEN, a pooler in between): `wait` then says True, so that the caller looks.
         """
 
     def check(self) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from strandline.backends.api import Clock, Kind, by_rules_of
+from strandline.backends.api import Clock, by_rules_of, no_sql
 from strandline.clock import now_us
 from strandline.log.api import Log
 from strandline.settings import (
     Settings,
 )
+from strandline.sql.api import Database, Part
 from strandline.store.api import Store
 from strandline.urls import Url
 
@@ -35,13 +37,18 @@ class CassandraBackend:
         settings = by_rules_of(log, settings)
         return CassandraStore.open(url, settings, log.log_id, log.partitions, clock=clock or now_us)
 
-    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+    def open_database(
+        self, url: Url, part: Part, settings: Settings, clock: Clock | None = None, *, fixed: Mapping[str, str]
+    ) -> Database:
+        raise no_sql(url, part)
+
+    def describe(self, url: Url, part: Part, settings: Settings) -> Description:
         from strandline.backends.cassandra import Session, describe_keyspace
 
         with closing(Session(url, settings.append_timeout_s)) as session:
             return describe_keyspace(session)
 
-    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+    def upgrade(self, url: Url, part: Part, settings: Settings) -> list[str]:
         from strandline.backends.cassandra import Session, upgrade_keyspace
 
         with closing(Session(url, settings.append_timeout_s)) as session:

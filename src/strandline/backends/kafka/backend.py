@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from strandline.backends.api import Clock, Kind
+from strandline.backends.api import Clock, no_sql
 from strandline.errors import invalid
 from strandline.log.api import Log
 from strandline.settings import (
     BATCH_ACTIONS_DEFAULT,
     Settings,
 )
+from strandline.sql.api import Database, Part
 from strandline.store.api import Store
 from strandline.urls import Url
 
@@ -32,14 +34,19 @@ class KafkaBackend:
     def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
         raise invalid("url_scheme", "store", "kafka holds no store", allowed="a store's URL", got=str(url))
 
-    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+    def open_database(
+        self, url: Url, part: Part, settings: Settings, clock: Clock | None = None, *, fixed: Mapping[str, str]
+    ) -> Database:
+        raise no_sql(url, part)
+
+    def describe(self, url: Url, part: Part, settings: Settings) -> Description:
         from strandline.sql.steps import Description
 
         log = self.open_log(url, settings, None, create=False)
         log.close()
         return Description([], [], {"log_id": log.log_id, "partitions": str(log.partitions)})
 
-    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+    def upgrade(self, url: Url, part: Part, settings: Settings) -> list[str]:
         return []  # a topic has no schema of ours
 
 

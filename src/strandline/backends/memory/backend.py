@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from strandline.backends.api import Clock, Kind, by_rules_of
+from strandline.backends.api import Clock, by_rules_of, no_sql
 from strandline.clock import now_us
 from strandline.errors import NO_JOURNAL, SchemaMismatch, Unsupported
 from strandline.log.api import Log
@@ -16,6 +17,7 @@ from strandline.settings import (
     SEGMENT_SIZE_DEFAULT,
     Settings,
 )
+from strandline.sql.api import Database, Part
 from strandline.store.api import Store, StoreSettings
 from strandline.urls import Url
 
@@ -52,10 +54,15 @@ class MemoryBackend:
         )
         return MemoryStore(fixed, clock=clock or now_us)
 
-    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+    def open_database(
+        self, url: Url, part: Part, settings: Settings, clock: Clock | None = None, *, fixed: Mapping[str, str]
+    ) -> Database:
+        raise no_sql(url, part)
+
+    def describe(self, url: Url, part: Part, settings: Settings) -> Description:
         raise _no_schema_in_memory()
 
-    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+    def upgrade(self, url: Url, part: Part, settings: Settings) -> list[str]:
         raise _no_schema_in_memory()
 
 

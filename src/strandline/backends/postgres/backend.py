@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from strandline.backends.api import PARTS, Clock, Kind, by_rules_of
+from strandline.backends.api import Clock, by_rules_of
 from strandline.log.api import Log
 from strandline.settings import (
     BATCH_ACTIONS_DEFAULT,
     Settings,
 )
+from strandline.sql.api import Database, Part
 from strandline.store.api import Store
 from strandline.urls import Url
 
@@ -34,15 +36,22 @@ class PostgresBackend:
         settings = by_rules_of(log, settings)
         return PostgresStore.open(url, settings, log.log_id, log.partitions, clock=clock)
 
-    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+    def open_database(
+        self, url: Url, part: Part, settings: Settings, clock: Clock | None = None, *, fixed: Mapping[str, str]
+    ) -> Database:
+        from strandline.backends.postgres import open_database
+
+        return open_database(url, part, settings=settings, clock=clock, fixed=fixed)
+
+    def describe(self, url: Url, part: Part, settings: Settings) -> Description:
         from strandline.backends.postgres import describe_database
 
-        return describe_database(url, PARTS[kind], settings=settings)
+        return describe_database(url, part, settings=settings)
 
-    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+    def upgrade(self, url: Url, part: Part, settings: Settings) -> list[str]:
         from strandline.backends.postgres import upgrade_database
 
-        return upgrade_database(url, PARTS[kind], settings=settings)
+        return upgrade_database(url, part, settings=settings)
 
 
 BACKEND = PostgresBackend()

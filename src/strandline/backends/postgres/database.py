@@ -18,12 +18,13 @@ from strandline.backends.postgres.binary import Binary, parameters, texts
 from strandline.backends.postgres.checks import SETTINGS, Server, check_server
 from strandline.backends.postgres.driver_errors import Doing, lost
 from strandline.backends.postgres.joining import Sending, joined
+from strandline.backends.postgres.notifications import Listener, Watch
 from strandline.backends.postgres.pool import Pool
 from strandline.backends.postgres.round_trips import Connection, Sent, TimedOut
 from strandline.backends.postgres.schema import Schema
 from strandline.errors import NO_JOURNAL, SchemaMismatch, Unavailable, invalid
 from strandline.settings import Settings
-from strandline.sql.api import DATABASE_ID, Dialect, Part
+from strandline.sql.api import DATABASE_ID, Dialect, Isolation, Part
 from strandline.sql.statements import statement
 from strandline.sql.steps import Description
 from strandline.urls import Url
@@ -32,6 +33,10 @@ SCHEMA_DEFAULT: Final = "strandline"
 SCHEMA_BYTES_MAX: Final = 63
 SYSTEM_PREFIX: Final = "pg_"
 BEGIN: Final = Sent(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", often=False)
+BEGINS: Final[Mapping[Isolation, Sent]] = {
+    "read_committed": BEGIN,
+    "serializable": Sent(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE", often=False),
+}
 BEGIN_READ: Final = Sent(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", often=False)
 COMMIT: Final = Sent(b"COMMIT", often=False)
 ROWS_AT_ONCE: Final = 1000
@@ -47,6 +52,7 @@ def open_database(
     *,
     settings: Settings,
     fixed: Mapping[str, str] | None = None,
+    clock: Callable[[], int] | None = None,
     filling: Filling = (),
     create: bool | None = None,
     advisory: bool = True,
@@ -68,7 +74,7 @@ def open_database(
             locks = advisory and server.advisory_locks
             schemas.create(connection, schema, fixed or {}, filling, advisory=locks)
         schemas.check(connection, schema)
-        return Database(pool, schema, settings, schemas.fixed_settings(connection, schema))
+        return Database(pool, schema, settings, schemas.fixed_settings(connection, schema), clock)
 
     try:
         return _with(pool, url, part, settings, opened)
@@ -132,12 +138,22 @@ class Database:
 
     dialect: Dialect = "postgres"
 
-    def __init__(self, pool: Pool, schema: Schema, settings: Settings, fixed: dict[str, str]) -> None:
-        self.fixed = fixed
+    def __init__(
+        self,
+        pool: Pool,
+        schema: Schema,
+        settings: Settings,
+        fixed: dict[str, str],
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self._clock = clock
+        self.fixed: Mapping[str, str] = fixed
         self.schema = schema
         self._pool = pool
         self.idle_timeout = texts([str(_idle_ms(schema.part.kind, settings))])
         """For how long a transaction may stop and keep its locks (ms)."""
+        self.listener = Listener(self)
+        """Hears what is notified, for all who wait."""
         self._idle_timeout = Sent(schema.server("idle_timeout").encode(), (self.idle_timeout,))
 
     @property
@@ -157,7 +173,10 @@ class Database:
         return Sent(text.encode(), parameters(text, values), often)
 
     def now_us(self) -> int:
-        """The server's clock."""
+        """The server's clock, unless another was given."""
+        if self._clock is not None:
+            self.check()
+            return self._clock()
         sent = Sent(self.schema.server("now").encode())
         return int(self._read(lambda connection: connection.ask(sent))[0][0])
 
@@ -245,9 +264,9 @@ class Database:
             raise self._pool.translated(error, "write") from error
 
     @contextmanager
-    def write(self) -> Iterator[Transaction]:
+    def write(self, *, isolation: Isolation = "read_committed") -> Iterator[Transaction]:
         """A transaction: committed at the end, undone by any exception."""
-        transaction = self.begin(self._idle_timeout)
+        transaction = self._begin(BEGINS[isolation], self._idle_timeout)
         try:
             yield transaction
         except psycopg.Error as error:
@@ -295,6 +314,11 @@ class Database:
         """Our error for one of the driver's."""
         return self._pool.translated(error, doing)
 
+    def watch(self, channel: str, *, interval_s: float = 0.05) -> Watch:
+        """Be woken by commits that notify the channel."""
+        self.check()
+        return Watch(self.listener, self.channel(channel), interval_s)
+
     def channel(self, name: str) -> str:
         """What a channel of the part is called, in a database that others share."""
         return f"strandline_{self.fixed[DATABASE_ID]}_{name}"
@@ -314,6 +338,7 @@ class Database:
 
     def close(self) -> None:
         """Close all connections. Twice is harmless."""
+        self.listener.close()
         self._pool.close()
 
 

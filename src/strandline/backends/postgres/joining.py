@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import psycopg
 from psycopg.adapt import AdaptersMap, Transformer
@@ -14,7 +14,9 @@ from psycopg.rows import tuple_row
 
 from strandline.backends.postgres.binary import register
 from strandline.backends.postgres.round_trips import Sent
-from strandline.sql.joining import tx_foreign, tx_idle, tx_unknown
+from strandline.sql.joining import tx_foreign, tx_unknown
+
+_OPEN: Final = (TransactionStatus.IDLE, TransactionStatus.INTRANS)
 
 
 class Sending(Protocol):
@@ -75,14 +77,13 @@ class _Ours:
 def joined(tx: object, id_sql: str, database_id: str, where: str) -> Iterator[Joined]:
     """The caller's transaction, within a savepoint."""
     connection = _connection_of(tx)
-    if connection is None or connection.pgconn.pipeline_status != PipelineStatus.OFF:
-        raise tx_unknown(tx, "a psycopg connection or cursor, outside of a pipeline")
+    if connection is None:
+        raise tx_unknown(tx, "a psycopg connection or cursor")
     status = connection.info.transaction_status
-    begins = status == TransactionStatus.IDLE and not connection.autocommit
-    if connection.closed or not (begins or status == TransactionStatus.INTRANS):
-        raise tx_idle(where)
+    if connection.closed or status not in _OPEN or connection.pgconn.pipeline_status != PipelineStatus.OFF:
+        raise tx_foreign(where, "its connection is closed, in a pipeline, or in a transaction that has failed")
     caller = Joined(connection)
-    if begins:
+    if status == TransactionStatus.IDLE and not connection.autocommit:
         caller.send(Sent(b"SELECT", often=False))  # psycopg begins the transaction that the caller will commit
     with connection.transaction():
         try:
@@ -90,8 +91,10 @@ def joined(tx: object, id_sql: str, database_id: str, where: str) -> Iterator[Jo
                 found = caller.rows_of(caller.send(Sent(id_sql.encode(), often=False)))
         except psycopg.ProgrammingError:  # no such table, or none that this user may read
             found = []
-        if found != [(database_id,)]:
+        if not found or found[0][0] != database_id:
             raise tx_foreign(where)
+        if found[0][1] != "read committed":
+            raise tx_foreign(where, f"its isolation is {found[0][1]}, not read committed")
         yield caller
 
 

@@ -75,22 +75,24 @@ class PostgresLog:
             **rules_to_fix(settings),
         }
         self._database = open_database(
-            url, Part("log", PACKAGE), settings=settings, fixed=fixed, create=create, advisory=advisory,
+            url, Part("log", PACKAGE), settings=settings, fixed=fixed, clock=clock, create=create, advisory=advisory,
             filling=[("add_partitions", (partitions,))],
         )  # fmt: skip
         self._clock = clock
         self._arrivals = Arrivals()
         self._last_commits = LastCommits()
         try:
-            fixed = self._database.fixed
-            self.log_id = fixed["log_id"]
-            self.partitions = int(fixed["partitions"])
+            found = self._database.fixed
+            self.log_id = found["log_id"]
+            self.partitions = int(found["partitions"])
             check_fixed("partitions", self.partitions, settings.partitions)
-            self.rules = rules_in(fixed, settings)
+            self.rules = rules_in(found, settings)
         except BaseException:
             self._database.close()
             raise
-        self._bell = Bell(self._database, f"strandline_{self.log_id}", self._arrivals.heard)
+        self._channel = self._database.channel("appended")
+        self._bell = Bell(self._database, self._channel)
+        self._hears = False
 
     # ------------------------------------------------------------ writing
 
@@ -301,9 +303,6 @@ class PostgresLog:
         return [Place(partition, newest, timestamp) for partition, (_, newest, timestamp) in enumerate(bounds)]
 
     def now(self) -> int:
-        if self._clock:
-            self._database.check()
-            return self._clock()
         return self._database.now_us()
 
     @contextmanager
@@ -316,7 +315,9 @@ class PostgresLog:
 
     def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
         self._database.check()
-        self._bell.listen()
+        if not self._hears:
+            self._hears = True
+            self._database.listener.hear(self._channel, self._arrivals.heard)
         return self._arrivals.wait(self.newest, after, timeout_s)
 
     # ------------------------------------------------------------ keeping

@@ -1,54 +1,57 @@
-"""A bell between the processes that use one schema: who has committed rings, and who waits is woken.
+"""Channels between the processes that use one schema: who has committed rings, and who waits is woken.
 
-It only wakes. A ring is a transaction of its own, sent by a thread after the append was acknowledged, at most one every
-`RING_S`: a NOTIFY in the append's transaction would make all commits of the database take turns. A ring may be lost, so
-whoever waits must look from time to time. Where the server has no LISTEN, or a pooler stands in between, nothing is
-heard.
+It only wakes. A ring may be lost, so whoever waits must look from time to time. Where the server has no LISTEN, or a
+pooler stands in between, nothing is heard.
 
-    ring ─▶ thread "strandline-ring": NOTIFY by a connection of the pool; what fails is dropped
-    listen ─▶ thread "strandline-listen": LISTEN on a connection of its own ─▶ heard(True) for each ring,
-              heard(False) when it cannot hear any more; tried again after `AGAIN_S`
+    Bell.ring ─▶ thread "strandline-ring": NOTIFY by a connection of the pool; what fails is dropped
+    Listener  ─▶ thread "strandline-listen": LISTEN on a connection of its own, for all channels of a database
+                 ─▶ heard(True) for each ring, heard(False) when it cannot hear any more; tried again after `AGAIN_S`
+
+A bell is for who commits often: its ring is a transaction of its own, sent after the commit, at most one in an
+interval, because a NOTIFY in the transaction itself makes all commits of the database take turns. Who commits seldom
+has that (`Transaction.notify`).
 """
 
 from __future__ import annotations
 
 import os
 import select
+import time
 from collections.abc import Callable
-from threading import Event, Lock, Thread
-from typing import Final
+from threading import Condition, Event, Lock, RLock, Thread
+from typing import TYPE_CHECKING, Final, Self
 
 import psycopg
 from psycopg.sql import SQL, Identifier
 
 from strandline import forks
 from strandline.backends.postgres.binary import texts
-from strandline.backends.postgres.database import Database
 from strandline.backends.postgres.round_trips import Connection, Sent
 from strandline.errors import StrandlineError
+
+if TYPE_CHECKING:
+    from strandline.backends.postgres.database import Database
 
 RING_S: Final = 0.05
 """No more often: who works through appends that keep coming does not wait, so only the first after a pause matters."""
 AGAIN_S: Final = 30.0
 """After a ring that failed, or when nothing can be heard: for so long nothing is tried."""
 END_S: Final = 1.0
+Heard = Callable[[bool], None]
 
 
 class Bell:
-    """A bell of one log. `heard` is called in a thread of the bell's. Threads start with the first ring or listener."""
+    """Rings on a channel, at most once in an interval. Its thread starts with the first ring."""
 
-    def __init__(self, database: Database, channel: str, heard: Callable[[bool], None]) -> None:
+    def __init__(self, database: Database, channel: str, interval_s: float = RING_S) -> None:
         self._database = database
-        self._heard = heard
+        self._interval_s = interval_s
         self._ring = Sent(database.schema.server("ring").encode(), (texts([channel]),))
-        self._listen = SQL(database.schema.server("listen")).format(channel=Identifier(channel))
         self._generation = forks.generation
         self._lock = Lock()
         self._wanted = Event()
         self._closed = Event()
         self._ringer: Thread | None = None
-        self._listener: Thread | None = None
-        self._ends: tuple[int, int] | None = None
 
     def ring(self) -> None:
         """Wake those who listen, soon."""
@@ -57,50 +60,77 @@ class Bell:
             if self._ringer is None:
                 self._start()
 
-    def listen(self) -> None:
-        """From now on, hear."""
-        if self._listener is None:
-            self._start(listener=True)
-
     def close(self) -> None:
-        """End the threads. Twice, or in a forked child, is harmless."""
+        """End the thread. Twice, or in a forked child, is harmless."""
         if forks.generation != self._generation:
             return
         with self._lock:
             self._closed.set()
             self._wanted.set()
-            threads = [thread for thread in (self._ringer, self._listener) if thread is not None]
-            ends, self._ends = self._ends, None
-            if ends is not None:
-                os.close(ends[1])  # the listener sees the end of it
-        for thread in threads:
-            thread.join(END_S)  # one that waits for the server ends when that answers
-        if ends is not None:
-            os.close(ends[0])
+        if self._ringer is not None:
+            self._ringer.join(END_S)  # one that waits for the server ends when that answers
 
-    def _start(self, *, listener: bool = False) -> None:
+    def _start(self) -> None:
         with self._lock:
-            if self._closed.is_set():
-                return
-            if listener and self._listener is None:
-                self._ends = os.pipe()
-                self._listener = Thread(target=self._live, args=(self._ends[0],), name="strandline-listen", daemon=True)
-                self._listener.start()
-            elif not listener and self._ringer is None:
+            if not self._closed.is_set() and self._ringer is None:
                 self._ringer = Thread(target=self._ring_on, name="strandline-ring", daemon=True)
                 self._ringer.start()
-
-    # ------------------------------------------------------------ threads
 
     def _ring_on(self) -> None:
         while self._wanted.wait() and not self._closed.is_set():
             self._wanted.clear()
-            pause_s = RING_S
+            pause_s = self._interval_s
             try:
                 self._database.execute(self._ring)
             except (StrandlineError, psycopg.Error):
                 pause_s = AGAIN_S
             self._closed.wait(pause_s)
+
+
+class Listener:
+    """Hears all channels of a database with one connection, in a thread that starts with the first."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._listen = database.schema.server("listen")
+        self._generation = forks.generation
+        self._lock = Lock()
+        self._closed = Event()
+        self._heard: dict[str, list[Heard]] = {}
+        self._thread: Thread | None = None
+        self._ends: tuple[int, int] | None = None
+
+    def hear(self, channel: str, heard: Heard) -> None:
+        """From now on, hear a channel. The first call comes when it can be heard: what came before is not told."""
+        with self._lock:
+            if self._closed.is_set():
+                return
+            self._heard.setdefault(channel, []).append(heard)
+            if self._ends is not None:
+                os.write(self._ends[1], b"+")
+                return
+            self._ends = os.pipe()
+            self._thread = Thread(target=self._live, args=(self._ends[0],), name="strandline-listen", daemon=True)
+            self._thread.start()
+
+    def leave(self, channel: str, heard: Heard) -> None:
+        """Nothing more is told of the channel to this one."""
+        with self._lock:
+            self._heard[channel].remove(heard)
+
+    def close(self) -> None:
+        """End the thread. Twice, or in a forked child, is harmless."""
+        if forks.generation != self._generation:
+            return
+        with self._lock:
+            self._closed.set()
+            ends, self._ends = self._ends, None
+            if ends is not None:
+                os.close(ends[1])  # the thread sees the end of it
+        if self._thread is not None:
+            self._thread.join(END_S)
+        if ends is not None:
+            os.close(ends[0])
 
     def _live(self, end: int) -> None:
         while not self._closed.is_set():
@@ -108,24 +138,82 @@ class Bell:
                 with self._database.connection() as connection:
                     if not connection.is_direct():
                         return
-                    connection.execute(self._listen)
                     self._hear(connection, end)
             except (psycopg.NotSupportedError, psycopg.ProgrammingError):
                 return
             except (StrandlineError, psycopg.Error):
-                self._heard(False)
+                self._tell(None, False)
                 self._closed.wait(AGAIN_S)
 
     def _hear(self, connection: Connection, end: int) -> None:
         poll = select.poll()
         poll.register(connection.pgconn.socket, select.POLLIN)
         poll.register(end, select.POLLIN)
-        rung = True  # what came before is not told: look
+        listened: set[str] = set()
         while not self._closed.is_set():
-            if rung:
-                self._heard(True)
-            poll.poll()
+            for channel in set(self._heard) - listened:
+                connection.execute(SQL(self._listen).format(channel=Identifier(channel)))
+                listened.add(channel)
+                self._tell(channel, True)
+            if any(found == end for found, _ in poll.poll()):
+                os.read(end, 100)  # another channel, or the end; or one more who hears a channel
+                self._tell(None, True)
             connection.pgconn.consume_input()
-            rung = False
-            while connection.pgconn.notifies() is not None:
-                rung = True
+            rung: set[str] = set()
+            while (notified := connection.pgconn.notifies()) is not None:
+                rung.add(notified.relname.decode())
+            for channel in rung:
+                self._tell(channel, True)
+
+    def _tell(self, channel: str | None, told: bool) -> None:
+        with self._lock:
+            names = list(self._heard) if channel is None else [channel]
+            calls = [heard for name in names for heard in self._heard.get(name, ())]
+        for heard in calls:
+            heard(told)
+
+
+class Watch:
+    """Woken by what is notified on a channel (`sql.api.Watch`); where nothing is heard, after every interval."""
+
+    def __init__(self, listener: Listener, channel: str, interval_s: float) -> None:
+        self._listener, self._channel, self._interval_s = listener, channel, interval_s
+        self._changed = Condition(RLock())
+        self._count = 0
+        self._told = self._closed = False
+        listener.hear(channel, self._hear)
+
+    def _hear(self, told: bool) -> None:
+        with self._changed:
+            self._told = told
+            self._count += 1
+            self._changed.notify_all()
+
+    def seen(self) -> int:
+        return self._count
+
+    def wait(self, seen: int, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while self._count == seen and not self._closed:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return False
+                told = self._told
+                if not self._changed.wait(left_s if told else min(left_s, self._interval_s)) and not told:
+                    return left_s > self._interval_s
+        return True
+
+    def close(self) -> None:
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        self._listener.leave(self._channel, self._hear)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strandline.backends.api import PARTS, Clock, Kind, by_rules_of
+from strandline.backends.api import Clock, by_rules_of
 from strandline.clock import now_us
 from strandline.log.api import Log
 from strandline.settings import (
     BATCH_ACTIONS_DEFAULT,
     Settings,
 )
+from strandline.sql.api import Database, Part
 from strandline.store.api import Store
 from strandline.urls import Url
 
@@ -36,15 +38,22 @@ class SqliteBackend:
         settings = by_rules_of(log, settings)
         return SqliteStore.open(_path(url), settings, log.log_id, log.partitions, clock=clock or now_us)
 
-    def describe(self, url: Url, kind: Kind, settings: Settings) -> Description:
+    def open_database(
+        self, url: Url, part: Part, settings: Settings, clock: Clock | None = None, *, fixed: Mapping[str, str]
+    ) -> Database:
+        from strandline.backends.sqlite import open_database
+
+        return open_database(_path(url), part, settings=settings, clock=clock or now_us, fixed=fixed)
+
+    def describe(self, url: Url, part: Part, settings: Settings) -> Description:
         from strandline.backends.sqlite import describe_database
 
-        return describe_database(_path(url), PARTS[kind], settings=settings)
+        return describe_database(_path(url), part, settings=settings)
 
-    def upgrade(self, url: Url, kind: Kind, settings: Settings) -> list[str]:
+    def upgrade(self, url: Url, part: Part, settings: Settings) -> list[str]:
         from strandline.backends.sqlite import upgrade_database
 
-        return upgrade_database(_path(url), PARTS[kind], settings=settings)
+        return upgrade_database(_path(url), part, settings=settings)
 
 
 def _path(url: Url) -> Path:

@@ -40,7 +40,7 @@ from strandline.errors import (
     unusable,
 )
 from strandline.settings import Settings
-from strandline.sql.api import DATABASE_ID, Dialect, Part
+from strandline.sql.api import DATABASE_ID, Dialect, Isolation, Part
 from strandline.sql.steps import Description
 
 IDLE_READERS_MAX = 8
@@ -165,7 +165,7 @@ class Database:
         vfs: str | None,
     ) -> None:
         self.path = path
-        self.fixed = fixed
+        self.fixed: Mapping[str, str] = fixed
         self.sql = known.statement
         """The text of a named statement of the part."""
         self.now_us = clock
@@ -199,7 +199,7 @@ class Database:
     # ------------------------------------------------------------ writing
 
     @contextmanager
-    def write(self) -> Iterator[Transaction]:
+    def write(self, *, isolation: Isolation = "read_committed") -> Iterator[Transaction]:
         """A transaction that holds the write lock: committed at the end, undone by any exception."""
         connection = self.begin()
         try:
@@ -359,11 +359,11 @@ class Database:
     def join(self, tx: object) -> Iterator[Transaction]:
         """A transaction within the caller's own, on a connection of the caller's to this file."""
         self.check()
-        with joined(tx, self._known.own("database_id"), self.fixed[DATABASE_ID], str(self.path)) as cursor:
-            try:
+        try:
+            with joined(tx, self._known.own("database_id"), self.fixed[DATABASE_ID], str(self.path)) as cursor:
                 yield Transaction(cursor, self.sql)
-            except apsw.Error as error:
-                raise outcome_of(error, self.path, "write") or error from error
+        except apsw.Error as error:
+            raise outcome_of(error, self.path, "write") or error from error
 
     # ------------------------------------------------------------ state
 
@@ -485,6 +485,8 @@ def _create(
             connection.set_busy_timeout(_busy_ms(settings))
             for name, value in part.pragmas.items():
                 connection.pragma(name, value)
+            if part.pragmas and path.stat().st_size:
+                connection.execute("VACUUM")  # other parts were there first
             connection.pragma("application_id", APPLICATION_ID)
             _prepare(connection, path, settings)
             schema.create(connection, known, fixed)

@@ -83,11 +83,11 @@ class SqliteLog:
         self._seq = self._placed = 0
         self._arrivals = Arrivals()
         try:
-            fixed = self._database.fixed
-            self.log_id = fixed["log_id"]
-            self.partitions = int(fixed["partitions"])
+            found = self._database.fixed
+            self.log_id = found["log_id"]
+            self.partitions = int(found["partitions"])
             check_fixed("partitions", self.partitions, settings.partitions)
-            self.rules = rules_in(fixed, settings)
+            self.rules = rules_in(found, settings)
             self._verify_tail()
             if settings.accept_power_loss:
                 _warn_power_loss(self._database.path)

@@ -12,9 +12,14 @@ import apsw
 import orjson
 
 from strandline.sql.api import Dialect
-from strandline.sql.joining import tx_foreign, tx_idle, tx_unknown
+from strandline.sql.joining import tx_foreign, tx_unknown
 
-SAVEPOINT: Final = "strandline_joined"
+WITHIN: Final = (
+    "SAVEPOINT strandline_joined",
+    "RELEASE strandline_joined",
+    "ROLLBACK TO strandline_joined; RELEASE strandline_joined",
+)
+AUTOCOMMIT: Final = ("BEGIN IMMEDIATE", "COMMIT", "ROLLBACK")
 
 
 class Transaction:
@@ -69,12 +74,15 @@ def joined(tx: object, id_sql: str, database_id: str, where: str) -> Iterator[ap
     connection = _connection_of(tx)
     if connection is None:
         raise tx_unknown(tx, "an apsw connection or cursor")
-    if not connection.in_transaction:
-        raise tx_idle(where)
+    try:
+        autocommit = not connection.in_transaction
+    except apsw.ConnectionClosedError:
+        raise tx_foreign(where, "its connection is closed") from None
     cursor = apsw.Cursor(connection)
     cursor.row_trace = lambda _, row: row
     cursor.exec_trace = lambda *_: True
-    cursor.execute(f"SAVEPOINT {SAVEPOINT}")
+    begin, end, undo = AUTOCOMMIT if autocommit else WITHIN
+    cursor.execute(begin)
     try:
         try:
             found = cursor.execute(id_sql).fetchall()
@@ -83,12 +91,11 @@ def joined(tx: object, id_sql: str, database_id: str, where: str) -> Iterator[ap
         if found != [(database_id,)]:
             raise tx_foreign(where)
         yield cursor
+        cursor.execute(end)
     except BaseException:
         if connection.in_transaction:  # some errors undo all of it
-            cursor.execute(f"ROLLBACK TO {SAVEPOINT}")
-            cursor.execute(f"RELEASE {SAVEPOINT}")
+            cursor.execute(undo)
         raise
-    cursor.execute(f"RELEASE {SAVEPOINT}")
 
 
 def _connection_of(tx: object) -> apsw.Connection | None:
@@ -112,17 +119,20 @@ class Watch:
 
     def seen(self) -> int:
         self._woken.clear()
-        return self._connection.data_version()
+        return self._version()
 
     def wait(self, seen: int, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
-        while not self._closed and self._connection.data_version() == seen:
+        while not self._closed and self._version() == seen:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return False
             self._woken.wait(min(self._interval_s, left_s))
             self._woken.clear()
         return True
+
+    def _version(self) -> int:
+        return int(self._connection.pragma("data_version"))  # `data_version()` alone does not look at the file
 
     def wake(self) -> None:
         """Look now: this process has committed, or closes."""
