@@ -15,7 +15,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Lock
@@ -27,6 +27,7 @@ import apsw
 from strandline.errors import Applied, InvalidInput, Unavailable, Unsupported, invalid, unusable
 
 LOCK_WAIT_S = 60.0
+_DESCRIPTORS = Path("/proc/self/fd")
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -193,6 +194,16 @@ class OpenFiles:
         if self._inherited and path.exists() and inode_of(path) in self._inherited:
             raise used_after_fork(path)
 
+    def refuse_foreign(self, path: Path) -> None:
+        """`Unsupported.second_library` for a file that this process has open, but not through the library here."""
+        inode = inode_of(path)
+        if inode in self._open or not _DESCRIPTORS.is_dir() or inode in _open_in_library():
+            return
+        for descriptor in _DESCRIPTORS.iterdir():
+            with suppress(OSError):  # closed meanwhile
+                if inode_of(descriptor) == inode:
+                    raise _second_library(path)
+
     def _refuse_second_library(self, event: str, args: tuple[Any, ...]) -> None:
         if event != "sqlite3.connect" or not self._open:
             return
@@ -202,12 +213,7 @@ class OpenFiles:
         except (OSError, TypeError, ValueError, IndexError):
             return
         if inode in self._open:
-            raise Unsupported(
-                f"{name} is open here through another SQLite library; a second one would drop its locks, and commits",
-                code="second_library",
-                hint="read it from another process, or close it here first",
-                path=name,
-            )
+            raise _second_library(name)
 
     def _leave_to_parent(self) -> None:
         """In a forked child: the parent's connections are never closed here, not even when the child ends."""
@@ -218,6 +224,24 @@ class OpenFiles:
         self._inherited.update(self._open)
         self._owners.clear()
         self._open.clear()
+
+
+def _open_in_library() -> set[tuple[int, int]]:
+    """Files that any code of this process has open through the library here."""
+    found = set()
+    for connection in apsw.connections():
+        with suppress(OSError, apsw.Error):
+            found.add(inode_of(connection.filename))
+    return found
+
+
+def _second_library(path: Path | str) -> Unsupported:
+    return Unsupported(
+        f"{path} is open here through another SQLite library; a second one would drop its locks, and commits",
+        code="second_library",
+        hint="read it from another process, or close it here first",
+        path=str(path),
+    )
 
 
 OPEN_FILES = OpenFiles()

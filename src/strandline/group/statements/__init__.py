@@ -1,1 +1,27 @@
 """Statements of users: what they are, which rows they touch, and how they are undone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from strandline.group.statements.api import TEXT_BYTES_MAX, Dialect, Plan, Problem, Statement, Table, Template
+from strandline.group.statements.holding import held
+
+__all__ = ["held", "parse", "plan"]
+
+
+def parse(text: str, dialect: Dialect) -> Statement:
+    """What a text is. What is wrong with it is in its `problems`; nothing is raised."""
+    if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
+        wrong = Problem("statement_too_long", f"a statement has at most {TEXT_BYTES_MAX:,} bytes")
+        return Statement(text[:100], dialect, "any", Template((text[:100],)), (wrong,), understood=False)
+    from strandline.group.statements.sql import parse_sql  # a library that only who defines groups needs
+
+    return parse_sql(text, dialect)
+
+
+def plan(statement: Statement, tables: Mapping[str, Table], *, own_row_triggers: bool = False) -> Plan:
+    """How a statement runs and is undone on tables such as these (by the names that `statement.tables` asks for)."""
+    from strandline.group.statements.planning import plan_sql
+
+    return plan_sql(statement, tables, own_row_triggers=own_row_triggers)

@@ -38,6 +38,8 @@ class Parameter(NamedTuple):
     position: int
     many: Literal["", "in", "not in"] = ""
     """Where a list is wanted: the part stands for `IN :name` or `NOT IN :name` as a whole."""
+    compared: bool = False
+    """In a condition, where one value is wanted."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -162,7 +164,7 @@ class Given(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """What a text is, whatever the tables in it are. With `problems` of code `statement` nothing else is known."""
+    """What a text is, whatever the tables in it are. With `problems` nothing else may be known."""
 
     text: str
     dialect: Dialect

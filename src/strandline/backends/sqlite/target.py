@@ -1,0 +1,304 @@
+"""A SQLite file of the user's as a target of groups.
+
+The file keeps its journal mode and its application id; foreign keys are enforced. It has one writer, as every SQLite
+file does: a step waits for the write lock, then sees nobody until it commits. A process that was stopped inside a step
+holds that lock, and is waited for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+import apsw
+
+from strandline import forks
+from strandline.backends.sqlite import files
+from strandline.backends.sqlite.checks import check_file_system, check_library
+from strandline.backends.sqlite.driver_errors import Doing, outcome_of
+from strandline.backends.sqlite.files import OPEN_FILES
+from strandline.backends.sqlite.target_schema import table_of
+from strandline.errors import InvalidInput, SchemaMismatch, Unavailable, Unsupported, unusable
+from strandline.group.core.encoding import decoded, encoded
+from strandline.group.sql_steps import Changed, Changes, Collided, Refused, SqlSteps
+from strandline.group.statements.api import Dialect, Plan, Table
+from strandline.group.statements.binding import Bound, Unbound, bound
+from strandline.group.target import Failed, Limits, Rows
+from strandline.sql.statements import statement
+
+READERS_MAX: Final = 8
+STEPS_BETWEEN_LOOKS: Final = 10_000
+"""Of SQLite's machine, until it looks whether its time is over."""
+_OURS: Final = "strandline.group"
+_HERE: Final = "strandline.backends.sqlite"
+_OF_STATEMENT: Final = (
+    apsw.SQLError, apsw.ConstraintError, apsw.MismatchError, apsw.RangeError, apsw.TooBigError, apsw.BindingsError,
+)  # fmt: skip
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+
+class SqliteTarget(SqlSteps):
+    """An open file. Safe to share between threads; refused after a fork."""
+
+    dialect: Dialect = "sqlite"
+    same = "IS"
+
+    def __init__(self, path: str | Path, *, timeout_s: float = 10.0) -> None:
+        self.path = Path(path).absolute()
+        self.name = f"sqlite:{self.path}"
+        self._timeout_s = timeout_s
+        self._generation = forks.generation
+        self._lock = Lock()
+        self._idle: list[apsw.Connection] = []
+        self._closed = False
+        check_library()
+        check_file_system(self.path)
+        if not self.path.is_file():
+            raise unusable(self.path, "no such file")
+        OPEN_FILES.refuse_inherited(self.path)
+        OPEN_FILES.refuse_foreign(self.path)
+        self._inode = OPEN_FILES.add(self.path, self)
+        try:
+            self._writer = self._connect()
+        except BaseException:
+            OPEN_FILES.remove(self._inode, self)
+            raise
+
+    def _connect(self) -> apsw.Connection:
+        try:
+            connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=100)
+            connection.set_busy_timeout(int(self._timeout_s * 1000))
+            connection.pragma("foreign_keys", True)
+            mode = str(connection.pragma("journal_mode")).lower()
+            connection.pragma("synchronous", "full")
+        except apsw.Error as error:
+            raise outcome_of(error, self.path, "read") or error from error
+        if mode in {"off", "memory"}:
+            connection.close()
+            raise Unsupported(
+                f"{self.path}: journal_mode is {mode}: a crash would damage it",
+                code="sqlite_pragma",
+                hint="PRAGMA journal_mode = wal, or delete",
+                pragma="journal_mode",
+                found=mode,
+                needed="wal, delete, truncate or persist",
+            )
+        return connection
+
+    # ------------------------------------------------------------ transactions
+
+    def changing(self, limits: Limits, work: Callable[[Changes], T]) -> T:
+        self._check()
+        if not self._lock.acquire(timeout=limits.timeout_s):
+            raise Unavailable(f"{self.path} is busy in this process", code="timeout", hint="call again")
+        connection = self._writer
+        doing: Doing = "write"
+        try:
+            with _within(connection, limits.timeout_s):
+                connection.execute("BEGIN IMMEDIATE")
+                found = work(_Changes(connection))
+                doing = "commit"
+                connection.execute("COMMIT")
+            return found
+        except apsw.Error as error:
+            raise self._translated(error, connection, doing, limits) from error
+        finally:
+            self._leave(connection)
+            self._lock.release()
+
+    def _leave(self, connection: apsw.Connection) -> None:
+        with suppress(apsw.Error):
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _translated(self, error: apsw.Error, connection: apsw.Connection, doing: Doing, limits: Limits) -> Exception:
+        if isinstance(error, apsw.InterruptError):
+            return Refused(Failed("statement", f"it took longer than {limits.timeout_s:g} s", retry=True))
+        if isinstance(error, _OF_STATEMENT):
+            return Refused(Failed("statement", f"{type(error).__name__}: {error}"))
+        return outcome_of(error, self.path, doing, errno_=connection.system_errno) or error
+
+    def may_create(self, changes: Changes) -> None:
+        try:
+            changes.count("make_target")
+            changes.count("make_barrier")
+        except (apsw.ReadOnlyError, apsw.AuthError) as error:
+            raise SchemaMismatch(
+                f"{self.path} has no tables of ours, and they cannot be made: {error}",
+                code="barrier",
+                hint=f"{_text('make_target')}; {_text('make_barrier')}",
+            ) from error
+
+    # ------------------------------------------------------------ reading
+
+    def query(self, plan: Plan, values: Mapping[str, Any], limits: Limits) -> Rows | Failed:
+        try:
+            asked = bound(plan.statement.template, values, "sqlite", limits.rows_max)
+        except Unbound as error:
+            return Failed("binding", str(error))
+        with self._reading() as connection:
+            try:
+                with _within(connection, limits.timeout_s):
+                    rows, description = _execute(connection, asked, limits.rows_max + 1)
+            except apsw.Error as error:
+                translated = self._translated(error, connection, "read", limits)
+                if isinstance(translated, Refused):
+                    return translated.failed
+                raise translated from error
+        if len(rows) > limits.rows_max:
+            return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
+        return _rows(rows, description, plan)
+
+    def tables(self, names: Sequence[str]) -> Mapping[str, Table]:
+        with self._reading() as connection:
+
+            def ask(name: str, values: Sequence[Any]) -> list[Row]:
+                return list(connection.execute(_text(name, _HERE), tuple(values)))
+
+            try:
+                found = {name: table_of(ask, name) for name in names}
+            except apsw.Error as error:
+                raise outcome_of(error, self.path, "read") or error from error
+        return {name: table for name, table in found.items() if table is not None}
+
+    @contextmanager
+    def _reading(self) -> Iterator[apsw.Connection]:
+        self._check()
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+            connection.pragma("query_only", True)
+        try:
+            yield connection
+        finally:
+            if self._closed or len(self._idle) >= READERS_MAX or connection.in_transaction:
+                connection.close(True)
+            else:
+                self._idle.append(connection)
+
+    # ------------------------------------------------------------ state
+
+    def _check(self) -> None:
+        if forks.generation != self._generation:
+            raise files.used_after_fork(self.path)
+        if self._closed:
+            raise InvalidInput(f"{self.path} is closed", code="closed", hint="connect again")
+        try:
+            found = files.inode_of(self.path)
+        except OSError as error:
+            raise files.moved(str(self.path), error.strerror, "no") from None
+        if found != self._inode:
+            raise files.moved(str(self.path), "another file stands there", "no")
+
+    def connections(self) -> list[apsw.Connection]:
+        """All that are open now."""
+        return [self._writer, *self._idle]
+
+    def close(self) -> None:
+        """Twice is harmless."""
+        if self._closed or forks.generation != self._generation:
+            return
+        with self._lock:
+            self._closed = True
+            for connection in self.connections():
+                with suppress(apsw.Error):
+                    connection.close(True)
+            OPEN_FILES.remove(self._inode, self)
+
+
+class _Changes:
+    """A transaction that holds the write lock."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def own(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
+        return list(self._connection.execute(_text(name), tuple(values)))
+
+    def count(self, name: str, values: Sequence[Any] = ()) -> int:
+        self._connection.execute(_text(name), tuple(values))
+        return self._connection.changes()
+
+    def image(self, statement: Bound) -> list[Row]:
+        values = tuple(map(decoded, statement.values))
+        return [_encoded(row) for row in self._connection.execute(statement.text, values)]
+
+    def change(self, statement: Bound, ours: int, plan: Plan) -> Changed:
+        rows, description = _execute(self._connection, statement)
+        affected = self._connection.changes()
+        theirs = len(description) - ours
+        kept = _rows([row[:theirs] for row in rows], description[:theirs], plan) if theirs else Rows()
+        return Changed(affected, kept, tuple(_encoded(row[theirs:]) for row in rows))
+
+    def put(self, statement: Bound) -> int:
+        try:
+            self._connection.execute(statement.text, tuple(map(decoded, statement.values)))
+        except apsw.ConstraintError as error:  # undoes this statement alone
+            raise Collided(Failed("statement", f"{type(error).__name__}: {error}")) from error
+        return self._connection.changes()
+
+
+@contextmanager
+def _within(connection: apsw.Connection, timeout_s: float) -> Iterator[None]:
+    """Interrupt what runs on this connection when its time is over."""
+    until = time.monotonic() + timeout_s
+    connection.set_busy_timeout(int(timeout_s * 1000))
+    connection.set_progress_handler(lambda: time.monotonic() > until, STEPS_BETWEEN_LOOKS)
+    try:
+        yield
+    finally:
+        connection.set_progress_handler(None)
+
+
+def _execute(connection: apsw.Connection, asked: Bound, most: int = 0) -> tuple[list[Row], tuple[Any, ...]]:
+    """The rows of a statement, and what is known of its columns, also where there are no rows."""
+    cursor = connection.cursor()
+    described: list[tuple[Any, ...]] = []
+
+    def look(found: Any, *_: Any) -> bool:
+        described.append(tuple(found.description_full))
+        return True
+
+    cursor.exec_trace = look
+    cursor.execute(asked.text, asked.values)
+    rows = []
+    for row in cursor:
+        rows.append(row)
+        if most and len(rows) >= most:
+            break
+    cursor.close(True)
+    return rows, described[0] if described else ()
+
+
+def _rows(rows: list[Row], description: tuple[Any, ...], plan: Plan) -> Rows:
+    """With names as everywhere: lower case unless quoted; declared booleans are booleans."""
+    told = plan.statement.columns
+    names = told if told is not None and len(told) == len(description) else ("",) * len(description)
+    columns = tuple(name or str(column[0]).lower() for name, column in zip(names, description, strict=True))
+    types = tuple((column[1] or "").lower() for column in description)
+    flags = [n for n, kind in enumerate(types) if kind.startswith("bool")]
+    made = tuple(map(tuple, rows)) if not flags else tuple(_with_booleans(row, flags) for row in rows)
+    keys = plan.table.key if plan.table is not None else ()
+    return Rows(columns, types, made, tuple(name for name in columns if name in keys))
+
+
+def _with_booleans(row: Row, flags: Sequence[int]) -> Row:
+    made = list(row)
+    for place in flags:
+        if made[place] in (0, 1):
+            made[place] = bool(made[place])
+    return tuple(made)
+
+
+def _encoded(row: Row) -> Row:
+    return tuple(map(encoded, row))
+
+
+def _text(name: str, package: str = _OURS) -> str:
+    return statement(package, name, "sqlite")

@@ -1,0 +1,93 @@
+"""What putting a row back takes: pure.
+
+Of each row that a step changed there are three images: before, after, and as it is now.
+
+    now is            what is done
+    as before         nothing
+    as after          the row is put back: inserted, removed, or its changed columns set
+    another           somebody else wrote it since: `fail`, `keep_current` or `overwrite` decides
+
+Only the columns that the step can change are compared and put back, the others are their writers'; a row that the step
+inserted or removed is compared whole. Values are compared as they are encoded: 1 is not 1.0, NaN is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from strandline.group.target import Conflict, Image, OnConflict
+
+Row = tuple[Any, ...]
+
+
+class Back(NamedTuple):
+    """One row to put back."""
+
+    how: Literal["insert", "update", "delete"]
+    key: Row
+    row: Row
+    """All columns of the image: as before; of a `delete`, as after."""
+
+
+class Restoration(NamedTuple):
+    rows: list[Back]
+    conflicts: list[Conflict]
+
+
+def keys_of(*images: Image) -> list[Row]:
+    """All keys in these images, each once."""
+    found = {place(row[: image.keys]): row[: image.keys] for image in images for row in image.rows}
+    return list(found.values())
+
+
+def place(key: Sequence[Any]) -> bytes:
+    """A key as a dictionary takes it."""
+    return orjson.dumps(key)
+
+
+def restoration(
+    before: Image,
+    after: Image,
+    current: Callable[[Row], Row | None],
+    changed: Sequence[str],
+    on_conflict: OnConflict,
+) -> Restoration:
+    """What to do to each row; with `fail`, conflicts mean that nothing is to be done at all."""
+    compared = [number for number, name in enumerate(before.columns or after.columns) if name in changed]
+    olds, news = _by_key(before), _by_key(after)
+    made = Restoration([], [])
+    for key in keys_of(before, after):
+        old, new = olds.get(place(key)), news.get(place(key))
+        now = current(key)
+        whole = old is None or new is None
+        if _same(now, old, compared, whole):
+            continue
+        if not _same(now, new, compared, whole):
+            made.conflicts.append(Conflict(key, old, new, now))
+            if on_conflict != "overwrite":
+                continue
+        if old is None:
+            made.rows.append(Back("delete", key, new or ()))
+        else:
+            made.rows.append(Back("update" if now is not None else "insert", key, old))
+    return made
+
+
+def in_order(rows: Iterable[Back]) -> list[Back]:
+    """First what makes room."""
+    return sorted(rows, key=lambda back: ("delete", "update", "insert").index(back.how))
+
+
+def _by_key(image: Image) -> dict[bytes, Row]:
+    return {place(row[: image.keys]): row for row in image.rows}
+
+
+def _same(one: Row | None, other: Row | None, compared: Sequence[int], whole: bool) -> bool:
+    if one is None or other is None:
+        return one is other
+    if not whole:
+        one, other = tuple(one[n] for n in compared), tuple(other[n] for n in compared)
+    return orjson.dumps(one) == orjson.dumps(other)

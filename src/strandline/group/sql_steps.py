@@ -1,0 +1,453 @@
+"""Steps on an SQL target, whichever it is: each is one transaction, and whatever goes wrong leaves nothing behind.
+
+    gate      the fence is ours, and this step has no barrier row yet; else its outcome is what that row says
+    before    the rows that the statement is about to change, locked
+    change    the user's own text, with its values
+    after     the same rows, as the statement left them
+    barrier   the row that proves all this, with both images; then COMMIT
+
+A back-end brings transactions (`Changes`) and its own words for errors; what a step is, is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from uuid import uuid4
+
+import orjson
+
+from strandline.errors import InvalidGroup, LeaseLost, SchemaMismatch
+from strandline.group.core.encoding import decoded, encoded
+from strandline.group.restoring import Back, in_order, keys_of, place, restoration
+from strandline.group.statements import texts
+from strandline.group.statements.api import Dialect, Plan
+from strandline.group.statements.binding import Bound, Unbound, bound
+from strandline.group.statements.binding import place as parameter
+from strandline.group.target import (
+    Barrier,
+    Conflict,
+    Done,
+    Failed,
+    Image,
+    Limits,
+    NotUndone,
+    OnConflict,
+    Owner,
+    Rows,
+    StepId,
+    Undone,
+    Work,
+)
+
+VERSION: Final = 1
+KEYS_AT_ONCE: Final = 100
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+
+class Refused(Exception):
+    """The database refuses a statement of the user's, or we do: nothing was changed."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.detail)
+        self.failed = failed
+
+
+class Collided(Refused):
+    """A constraint is in the way of a row."""
+
+
+class Changed(NamedTuple):
+    affected: int
+    rows: Rows
+    """What the user's own RETURNING gave."""
+    ours: tuple[Row, ...]
+    """The last columns, encoded."""
+
+
+class Changes(Protocol):
+    """A transaction of a target."""
+
+    def own(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
+        """The rows of a named statement of ours (`sql/NAME.sql`)."""
+
+    def count(self, name: str, values: Sequence[Any] = ()) -> int:
+        """The same for one that changes rows: how many."""
+
+    def image(self, statement: Bound) -> list[Row]:
+        """Rows, encoded."""
+
+    def change(self, statement: Bound, ours: int, plan: Plan) -> Changed:
+        """Execute the user's statement; the last so many columns that it returns are ours."""
+
+    def put(self, statement: Bound) -> int:
+        """Execute a statement that puts a row back, with encoded values; how many rows it changed. May be `Collided`.
+
+        Where it is, the transaction is as before it.
+        """
+
+
+class SqlSteps:
+    """What both SQL targets do alike."""
+
+    dialect: Dialect
+    name: str
+    lock: str = ""
+    """Behind a query whose rows are to stay as they are."""
+    lock_of: str = ""
+    """The same, of one table: a text with a place for its name."""
+    same: str = "="
+    """How a column of a key is compared."""
+    overriding: str = ""
+    """Between columns and values of an INSERT that brings its own identity."""
+
+    def changing(self, limits: Limits, work: Callable[[Changes], T]) -> T:
+        """Do this in one transaction. It is begun again where that is how the database settles who was first."""
+        raise NotImplementedError
+
+    def may_create(self, changes: Changes) -> None:
+        """Make the tables; `SchemaMismatch.barrier` if this user may not."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ whose it is
+
+    def own(self, history_id: str, stream: str, *, shared: bool) -> Owner:
+        def owned(changes: Changes) -> Owner:
+            self.may_create(changes)
+            owners = [
+                Owner(identity, history, name, fence) for identity, history, name, fence, _ in self._owners(changes)
+            ]
+            mine = [owner for owner in owners if (owner.history_id, owner.stream) == (history_id, stream)]
+            if mine:
+                return mine[0]
+            if owners and not shared:
+                raise self._taken(owners[0], history_id, stream)
+            identity = owners[0].identity if owners else uuid4().hex
+            changes.count("add_owner", (identity, history_id, stream))
+            return Owner(identity, history_id, stream, 0)
+
+        return self.changing(Limits(), owned)
+
+    def _owners(self, changes: Changes) -> list[Row]:
+        owners = changes.own("owners")
+        if any(version > VERSION for *_, version in owners):
+            raise SchemaMismatch(
+                f"{self.name}: strandline_target was written by a newer program",
+                code="version",
+                hint="upgrade this program",
+            )
+        return owners
+
+    def _taken(self, owner: Owner, history_id: str, stream: str) -> InvalidGroup:
+        return InvalidGroup(
+            f"{self.name} belongs to stream {owner.stream!r} of history {owner.history_id}",
+            code="target_taken",
+            hint="Target(..., shared=True) lets several streams use it, without an order among them; to hand it over: "
+            + texts.hand_over((history_id, stream), (owner.history_id, owner.stream)),
+            history_id=owner.history_id,
+            stream=owner.stream,
+        )
+
+    def raise_fence(self, owner: Owner, fence: int) -> None:
+        def raised(changes: Changes) -> None:
+            if not changes.count("raise_fence", (owner.history_id, owner.stream, fence)):
+                raise self._lost(fence, changes.own("fence", owner[1:3]))
+
+        self.changing(Limits(), raised)
+
+    def _lost(self, fence: int, found: Sequence[Row], why: str = "") -> LeaseLost:
+        other = found[0][0] if found else None
+        return LeaseLost(
+            f"{self.name}: {why or f'the fence is {other}, not {fence}'}: another processor runs this stream",
+            hint="nothing to do: the other one goes on",
+            fence=fence,
+            found=other,
+        )
+
+    # ------------------------------------------------------------ forward
+
+    def run(self, owner: Owner, work: Work) -> Done | Failed:
+        try:
+            return self.changing(work.limits, lambda changes: self._run(changes, owner, work))
+        except Refused as error:
+            return error.failed
+
+    def _run(self, changes: Changes, owner: Owner, work: Work) -> Done:
+        self._check_fence(changes, owner, work.fence)
+        rows = self._barriers(changes, owner, work.id)
+        if "undo" in rows or ("do" in rows and rows["do"].void):
+            raise self._lost(work.fence, [(rows["do"].fence,)], f"step {work.id.step} is undone already")
+        if "do" in rows:
+            found = rows["do"].done
+            return (found or Done(0))._replace(again=True)
+        done = self._do(changes, work)
+        self._add_barrier(changes, owner, work.id, "do", work.fence, done, work.events)
+        return done
+
+    def _do(self, changes: Changes, work: Work) -> Done:
+        plan, limits = work.plan, work.limits
+        before: dict[bytes, Row] = {}
+        after: dict[bytes, Row] = {}
+        affected, returned = 0, Rows()
+        for more in ({},) if work.each is None else work.each:
+            values = {**work.values, **more}
+            found = self._before(changes, plan, values, limits) if work.undo else []
+            for row in found:
+                key = place(row[: self._keys(plan)])
+                if key not in after:  # what this step itself inserted was not there before it
+                    before.setdefault(key, row)
+            self._check_size(before.values(), limits)
+            changed = self._change(changes, work, values)
+            if work.undo and plan.undo in ("update", "delete") and not plan.own_row_triggers:
+                self._check_same(plan, len(found), changed.affected)
+            affected += changed.affected
+            returned = changed.rows if work.each is None else _together(returned, changed.rows, limits)
+            after.update((place(row[: self._keys(plan)]), row) for row in changed.ours)
+            if plan.undo == "delete":
+                after.clear()
+        if work.undo and (plan.own_row_triggers or (work.each is not None and plan.undo != "delete")):
+            keys = {**before, **after}.values()
+            now = self._current(changes, plan, [row[: self._keys(plan)] for row in keys])
+            after = {key: row for key, row in now.items() if row is not None}
+        self._check_size(after.values(), limits)
+        if not work.undo:
+            return Done(affected, returned)
+        return Done(affected, returned, self._image(plan, before.values()), self._image(plan, after.values()))
+
+    def _keys(self, plan: Plan) -> int:
+        return len(plan.table.key) if plan.table is not None else 0
+
+    def _image(self, plan: Plan, rows: Iterable[Row]) -> Image:
+        return Image(plan.columns, self._keys(plan), tuple(rows))
+
+    def _before(self, changes: Changes, plan: Plan, values: Mapping[str, Any], limits: Limits) -> list[Row]:
+        if plan.before is None:
+            return []
+        suffix = f" LIMIT {limits.rows_max + 1}"
+        if self.lock_of:
+            alias = plan.statement.shape.reference if plan.undo != "insert" else ""
+            suffix += self.lock_of.format(alias) if alias else self.lock
+        return changes.image(_bound(plan.before, values, self.dialect, limits, suffix))
+
+    def _change(self, changes: Changes, work: Work, values: Mapping[str, Any]) -> Changed:
+        plan = work.plan
+        ours: tuple[str, ...] = ()
+        if work.undo and plan.undo in ("insert", "update"):
+            ours = plan.columns
+        elif work.undo and plan.undo == "delete":
+            ours = plan.columns[: self._keys(plan)]
+        suffix = ""
+        if ours:
+            returning = plan.statement.shape.returning
+            suffix = (", " if returning else " RETURNING ") + texts.listed(ours, cast=texts.CAST[self.dialect])
+        return changes.change(
+            _bound(plan.statement.template, values, self.dialect, work.limits, suffix), len(ours), plan
+        )
+
+    def _check_same(self, plan: Plan, saved: int, affected: int) -> None:
+        """The statement changed exactly the rows of the image: nothing that was not saved can be put back."""
+        if saved != affected:
+            detail = f"{affected} rows changed, {saved} were saved before: its condition is not the same twice"
+            raise Refused(Failed("statement", detail))
+
+    def _check_size(self, rows: Iterable[Row], limits: Limits) -> None:
+        found = list(rows)
+        if len(found) > limits.rows_max:
+            raise Refused(Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}"))
+        if len(orjson.dumps(found)) > limits.image_bytes_max:
+            raise Refused(Failed("too_large", f"an image of more than image_bytes_max, {limits.image_bytes_max:,}"))
+
+    # ------------------------------------------------------------ back
+
+    def void(self, owner: Owner, step: StepId, fence: int, events: bytes = b"") -> bool:
+        def voided(changes: Changes) -> bool:
+            self._check_fence(changes, owner, fence)
+            rows = self._barriers(changes, owner, step)
+            if "do" not in rows:
+                self._add_barrier(changes, owner, step, "do", fence, None, events)
+                return True
+            return rows["do"].void
+
+        return self.changing(Limits(), voided)
+
+    def undo(
+        self, owner: Owner, work: Work, on_conflict: OnConflict, *, force: bool = False, accept: bool = False
+    ) -> Undone | NotUndone:
+        def undone(changes: Changes) -> Undone | NotUndone:
+            self._check_fence(changes, owner, work.fence)
+            rows = self._barriers(changes, owner, work.id)
+            if "do" not in rows:
+                self._add_barrier(changes, owner, work.id, "do", work.fence, None, work.events)
+                return Undone(ran=False)
+            done = rows["do"].done
+            if done is None:
+                return Undone(ran=False)
+            if "undo" in rows:
+                return Undone()
+            outcome = Undone() if accept else self._undo(changes, work, done, "overwrite" if force else on_conflict)
+            if isinstance(outcome, Undone):
+                self._add_barrier(changes, owner, work.id, "undo", work.fence, None, work.events)
+            return outcome
+
+        try:
+            return self.changing(work.limits, undone)
+        except Refused as error:
+            return NotUndone(error.failed.detail, retry=error.failed.retry)
+
+    def _undo(self, changes: Changes, work: Work, done: Done, on_conflict: OnConflict) -> Undone | NotUndone:
+        plan = work.plan
+        now = self._current(changes, plan, keys_of(done.before, done.after))
+        made = restoration(done.before, done.after, lambda key: now[place(key)], plan.changed, on_conflict)
+        if made.conflicts and on_conflict == "fail":
+            return NotUndone("rows were changed by others since", tuple(made.conflicts))
+        children = self._children(changes, plan, made.rows)
+        if children:
+            return NotUndone("rows of others refer to rows that would be removed", tuple(children))
+        pending, restored = in_order(made.rows), 0
+        while pending:
+            left: list[Back] = []
+            collided: Collided | None = None
+            for back in pending:
+                try:
+                    changes.put(self._back(plan, back))
+                    restored += 1
+                except Collided as error:  # with a row that has to make room first
+                    collided = error
+                    left.append(back)
+            if collided is not None and len(left) == len(pending):
+                raise Refused(collided.failed)
+            pending = left
+        return Undone(restored=restored, kept=tuple(made.conflicts) if on_conflict == "keep_current" else ())
+
+    def _back(self, plan: Plan, back: Back) -> Bound:
+        """The statement that puts one row back."""
+        if plan.table is None:
+            raise AssertionError(plan.statement.text)
+        table, keys = plan.table, len(plan.table.key)
+        if back.how == "insert":
+            given = any(column.identity for column in table.columns)
+            marks = [parameter(n + 1, self.dialect) for n in range(len(plan.columns))]
+            return Bound(texts.insert(table.name, plan.columns, marks, self.overriding * given), back.row)
+        marks = [parameter(n + 1, self.dialect) for n in range(keys)]
+        condition = texts.equal(table.key, marks, self.same)
+        if back.how == "delete":
+            return Bound(texts.remove(table.name, condition), back.key)
+        columns = [name for name in plan.changed if name in plan.columns]
+        if len(back.row) and not columns:
+            return Bound(texts.remove(table.name, "1 = 0"), ())
+        values = [back.row[plan.columns.index(name)] for name in columns]
+        marks = [parameter(keys + n + 1, self.dialect) for n in range(len(columns))]
+        return Bound(texts.put_back(table.name, columns, marks, condition), (*back.key, *values))
+
+    def _current(self, changes: Changes, plan: Plan, keys: Sequence[Row]) -> dict[bytes, Row | None]:
+        """The rows with these keys as they are now, locked."""
+        if plan.table is None:
+            return {}
+        found: dict[bytes, Row | None] = {place(key): None for key in keys}
+        head = texts.select(plan.columns, texts.named(plan.table.name), cast=texts.CAST[self.dialect])
+        size = len(plan.table.key)
+        for start in range(0, len(keys), KEYS_AT_ONCE):
+            part = keys[start : start + KEYS_AT_ONCE]
+            terms = []
+            for number in range(len(part)):
+                marks = [parameter(number * size + n + 1, self.dialect) for n in range(size)]
+                terms.append(f"({texts.equal(plan.table.key, marks, self.same)})")
+            text = f"{head} WHERE {' OR '.join(terms)}{self.lock}"
+            for row in changes.image(Bound(text, tuple(value for key in part for value in key))):
+                found[place(row[:size])] = row
+        return found
+
+    def _children(self, changes: Changes, plan: Plan, rows: Sequence[Back]) -> list[Conflict]:
+        """Removing a row that was inserted must not take rows of others with it, which a foreign key would."""
+        found = []
+        for child in plan.table.children if plan.table is not None else ():
+            if "delete" not in child.carries_on:
+                continue
+            marks = [parameter(n + 1, self.dialect) for n in range(len(child.columns))]
+            head = texts.select(child.columns, texts.named(child.child), cast=texts.CAST[self.dialect])
+            text = f"{head} WHERE {texts.equal(child.columns, marks)} LIMIT 1"
+            for back in rows:
+                if back.how == "delete":
+                    values = tuple(back.row[plan.columns.index(name)] for name in child.parent_columns)
+                    if hit := changes.image(Bound(text, values)):
+                        found.append(Conflict(back.key, None, back.row, hit[0]))
+        return found
+
+    # ------------------------------------------------------------ barrier rows
+
+    def barriers(self, owner: Owner, groups: Sequence[tuple[str, int]]) -> list[Barrier]:
+        def found(changes: Changes) -> list[Barrier]:
+            made = []
+            for group, life in groups:
+                for definition, step, *row in changes.own("group_barriers", (*owner[1:3], group, life)):
+                    made.append(_barrier(StepId(group, life, definition, step), tuple(row)))
+            return made
+
+        return self.changing(Limits(), found)
+
+    def forget(self, owner: Owner, groups: Sequence[tuple[str, int]]) -> int:
+        def forgotten(changes: Changes) -> int:
+            return sum(changes.count("forget_barriers", (*owner[1:3], group, life)) for group, life in groups)
+
+        return self.changing(Limits(), forgotten)
+
+    def _check_fence(self, changes: Changes, owner: Owner, fence: int) -> None:
+        found = changes.own("fence", owner[1:3])
+        if not found or found[0][0] != fence:
+            raise self._lost(fence, found)
+
+    def _barriers(self, changes: Changes, owner: Owner, step: StepId) -> dict[str, Barrier]:
+        found = changes.own("step_barriers", (*owner[1:3], *step))
+        return {row[0]: _barrier(step, row) for row in found}
+
+    def _add_barrier(
+        self, changes: Changes, owner: Owner, step: StepId, op: str, fence: int, done: Done | None, events: bytes
+    ) -> None:
+        outcome = b"" if done is None else orjson.dumps(_written(done))
+        affected = 0 if done is None else done.affected
+        void = int(done is None and op == "do")
+        values = (*owner[1:3], *step, op, fence, void, affected, outcome, events)
+        changes.count("add_barrier", values)
+
+
+def _bound(template: Any, values: Mapping[str, Any], dialect: Dialect, limits: Limits, suffix: str = "") -> Bound:
+    try:
+        return bound(template, values, dialect, limits.rows_max, suffix)
+    except Unbound as error:
+        raise Refused(Failed("binding", str(error))) from None
+
+
+def _together(one: Rows, other: Rows, limits: Limits) -> Rows:
+    rows = one.rows + other.rows
+    if len(rows) > limits.rows_max:
+        raise Refused(Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}"))
+    return other._replace(rows=rows)
+
+
+def _barrier(step: StepId, row: Row) -> Barrier:
+    op, fence, void, affected, outcome, events = row
+    done = None
+    if op == "do" and not void:
+        made = orjson.loads(bytes(outcome))
+        done = Done(affected, _rows(made["rows"]), _image(made["before"]), _image(made["after"]), events=bytes(events))
+    return Barrier(step, op, bool(void), done, fence)
+
+
+def _written(done: Done) -> dict[str, Any]:
+    rows = done.rows
+    return {
+        "rows": [rows.columns, rows.types, [encoded(list(row)) for row in rows.rows], rows.keys],
+        "before": tuple(done.before),
+        "after": tuple(done.after),
+    }
+
+
+def _rows(made: list[Any]) -> Rows:
+    columns, types, rows, keys = made
+    return Rows(tuple(columns), tuple(types), tuple(tuple(decoded(row)) for row in rows), tuple(keys))
+
+
+def _image(made: list[Any]) -> Image:
+    columns, keys, rows = made
+    return Image(tuple(columns), keys, tuple(map(tuple, rows)))

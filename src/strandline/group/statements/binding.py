@@ -1,0 +1,130 @@
+"""A statement with its values: text for the driver, and what it is to put at each place.
+
+Values are never text. `IN :list` becomes what a dialect has for a list of any length, also for none; every other
+parameter is one place.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import orjson
+
+from strandline.group.core.encoding import Opaque
+from strandline.group.statements.api import Dialect, Parameter, Template
+
+LISTS: Final = (list, tuple, set, frozenset)
+
+
+class Bound(NamedTuple):
+    text: str
+    values: tuple[Any, ...]
+
+
+class Unbound(Exception):
+    """A value is missing, or is not what its place takes: reason `binding`."""
+
+
+def bound(template: Template, values: Mapping[str, Any], dialect: Dialect, rows_max: int, suffix: str = "") -> Bound:
+    """A template with its values; `Unbound` says what is wrong."""
+    parts: list[str] = []
+    given: list[Any] = []
+    for part in template.parts:
+        if isinstance(part, str):
+            parts.append(part)
+            continue
+        if part.name not in values:
+            raise Unbound(f":{part.name} has no value")
+        value = values[part.name]
+        if part.many:
+            parts.append(_list(part, value, given, dialect, rows_max))
+            continue
+        if isinstance(value, LISTS) and (part.compared or dialect == "sqlite"):
+            raise Unbound(f":{part.name} is a list, and stands where one value is wanted: write IN :{part.name}")
+        given.append(plain(value, dialect))
+        parts.append(place(len(given), dialect))
+    return Bound("".join(parts) + suffix, tuple(given))
+
+
+def place(number: int, dialect: Dialect) -> str:
+    """Where the driver puts the value of this number, from 1."""
+    return {"sqlite": f"?{number}", "postgres": f"${number}", "cassandra": "?"}[dialect]
+
+
+def _list(part: Parameter, value: Any, given: list[Any], dialect: Dialect, rows_max: int) -> str:
+    if not isinstance(value, LISTS):
+        raise Unbound(f":{part.name} is one value, and stands where a list is wanted")
+    items = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else list(value)
+    if any(item is None for item in items):
+        raise Unbound(f":{part.name} has a null in it, which no row is equal to")
+    if len(items) > rows_max:
+        raise Unbound(f":{part.name} has {len(items):,} values, over rows_max, {rows_max:,}")
+    if not items and part.many == "not in":
+        raise Unbound(f":{part.name} is empty, so NOT IN would take every row")
+    if dialect == "postgres":
+        given.append(array_text(items))
+        return f"= ANY(${len(given)})" if part.many == "in" else f"<> ALL(${len(given)})"
+    words = part.many.upper()
+    if dialect == "sqlite" and items and all(_is_json(item) for item in items):
+        given.append(orjson.dumps(items).decode())
+        return f"{words} (SELECT value FROM json_each(?{len(given)}))"  # noqa: S608 (a number)
+    places = []
+    for item in items:
+        given.append(plain(item, dialect))
+        places.append(place(len(given), dialect))
+    return f"{words} ({', '.join(places)})"
+
+
+def _is_json(item: Any) -> bool:
+    """What SQLite's JSON gives back as it was."""
+    return (type(item) is int and -(2**63) <= item < 2**63) or (type(item) is str and "\0" not in item)
+
+
+def plain(value: Any, dialect: Dialect) -> Any:
+    """A value as the driver takes it."""
+    if isinstance(value, Opaque):
+        return value.text
+    if dialect == "sqlite":
+        return _for_sqlite(value)
+    if dialect == "postgres" and isinstance(value, dict):
+        return orjson.dumps(value, default=str).decode()
+    return value
+
+
+def _for_sqlite(value: Any) -> Any:
+    """SQLite has integers, reals, texts and blobs; its columns make of them what they are declared as."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise Unbound(f"{value} does not fit into 64 bits")
+    if value is None or isinstance(value, (int, float, str, bytes)):
+        return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, (dt.datetime, dt.date, dt.time)):
+        return value.isoformat(" ") if isinstance(value, dt.datetime) else value.isoformat()
+    if isinstance(value, Mapping):
+        return orjson.dumps(value, default=str).decode()
+    if isinstance(value, (Decimal, UUID)) or hasattr(value, "__str__"):
+        return str(value)
+    raise Unbound(f"SQLite has no {type(value).__name__}")
+
+
+def array_text(items: Sequence[Any]) -> str:
+    """An array as PostgreSQL reads it from text: of whatever type the column has that it is compared with."""
+    return "{" + ",".join(_element(item) for item in items) + "}"
+
+
+def _element(item: Any) -> str:
+    if isinstance(item, bool):
+        return "t" if item else "f"
+    if isinstance(item, (int, float, Decimal)):
+        return str(item)
+    if isinstance(item, (bytes, bytearray, memoryview)):
+        return '"\\\\x' + bytes(item).hex() + '"'
+    text = item.text if isinstance(item, Opaque) else str(item)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

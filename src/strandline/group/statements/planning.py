@@ -1,0 +1,277 @@
+"""The plan of a statement in SQL: with the schema of its tables, which rows it touches and how it is undone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from strandline.group.statements import texts
+from strandline.group.statements.api import (
+    Given,
+    Plan,
+    Problem,
+    RowSet,
+    Statement,
+    Table,
+    Template,
+    Undo,
+)
+from strandline.group.statements.lexer import joined
+from strandline.group.statements.sql import Shape
+from strandline.group.statements.texts import named, quoted
+
+OURS: Final = ("strandline_target", "strandline_barrier")
+
+
+def plan_sql(statement: Statement, tables: Mapping[str, Table], *, own_row_triggers: bool = False) -> Plan:
+    """Pure: the same statement and tables give the same plan."""
+    problems = [*statement.problems, *_unknown(statement, tables), *_ours(statement, tables)]
+    plan = Plan(statement, problems=tuple(problems), obstacles=statement.obstacles)
+    if problems or not statement.understood or not isinstance(statement.shape, Shape):
+        whole = RowSet(None, writes=statement.kind != "query")
+        table = tables.get(statement.writes)
+        return plan._replace(rows=(whole,), table=table)
+    if any(table.what == "view" for table in tables.values()) and statement.kind == "query":
+        return plan._replace(rows=(RowSet(None),))
+    if statement.kind == "query":
+        return plan._replace(rows=tuple(_read(statement, tables)))
+    return _Planner(statement, tables, own_row_triggers).plan(plan)
+
+
+def _unknown(statement: Statement, tables: Mapping[str, Table]) -> Iterable[Problem]:
+    for name in statement.tables:
+        if name not in tables:
+            yield Problem("value", f"there is no table {name}")
+
+
+def _ours(statement: Statement, tables: Mapping[str, Table]) -> Iterable[Problem]:
+    named = {name.rpartition(".")[2].lower() for name in statement.tables}
+    text = statement.text.lower()
+    for ours in OURS:
+        if ours in named or (not statement.understood and ours in text):
+            yield Problem("table_unsafe", f"{ours} belongs to Strandline")
+
+
+def _read(statement: Statement, tables: Mapping[str, Table]) -> Iterable[RowSet]:
+    shape: Shape = statement.shape
+    if shape.single:
+        table = tables[statement.reads[0]]
+        yield _row(table, shape.given) or RowSet(table.name)
+        return
+    for name in statement.reads:
+        yield RowSet(tables[name].name)
+
+
+class _Planner:
+    """Of a statement that changes a table."""
+
+    def __init__(self, statement: Statement, tables: Mapping[str, Table], own_row_triggers: bool) -> None:
+        self._statement = statement
+        self._shape: Shape = statement.shape
+        self._tables = tables
+        self._table = tables[statement.writes]
+        self._cast = texts.CAST[statement.dialect]
+        self._own_row_triggers = own_row_triggers and bool(self._table.triggers)
+        self._obstacles: list[Problem] = []
+        self._problems: list[Problem] = []
+        sets = [self._column(name) for name in self._shape.sets]
+        self._sets = tuple(name for name in sets if name)
+
+    def plan(self, plan: Plan) -> Plan:
+        table, kind = self._table, self._statement.kind
+        undo: Undo = kind if kind in ("insert", "update", "delete") else "none"
+        self._look_for_obstacles()
+        own = [column.name for column in table.columns if not column.generated]
+        rest = [name for name in own if name not in table.key]
+        changed = tuple(rest)
+        if kind == "update" and not self._own_row_triggers:
+            changed = tuple(name for name in rest if name in self._sets)
+        columns = (*table.key, *changed)
+        if kind == "insert" and self._shape.conflict == "update" and not self._own_row_triggers:
+            changed = tuple(name for name in rest if name in self._sets)
+        return plan._replace(
+            table=table,
+            undo=undo,
+            columns=columns,
+            changed=changed,
+            before=self._before(columns),
+            rows=tuple(dict.fromkeys(self._rows())),
+            problems=(*plan.problems, *self._problems),
+            obstacles=(*plan.obstacles, *self._obstacles),
+            not_restored=tuple(self._not_restored()),
+            undo_text=self._undo_text(columns, changed),
+            own_row_triggers=self._own_row_triggers,
+        )
+
+    def _column(self, name: str) -> str:
+        """The table's own spelling; SQLite does not tell upper from lower case."""
+        for column in self._table.columns:
+            if column.name == name or (self._statement.dialect == "sqlite" and column.name.lower() == name.lower()):
+                return column.name
+        self._problems.append(Problem("value", f"{self._table.name} has no column {name}"))
+        return ""
+
+    # ------------------------------------------------------------ what cannot be undone
+
+    def _look_for_obstacles(self) -> None:
+        table, kind, shape = self._table, self._statement.kind, self._shape
+        if table.what == "view":
+            self._obstacle(f"{table.name} is a view")
+        elif not table.key:
+            self._obstacle(f"{table.name} has no primary key")
+        if set(self._sets) & set(table.key):
+            self._obstacle(f"it changes the key of {table.name}")
+        if any(column.generated for column in table.columns if column.name in table.key):
+            self._obstacle(f"the key of {table.name} is computed")
+        if table.triggers and not self._own_row_triggers:
+            names = ", ".join(table.triggers)
+            self._obstacle(
+                f'{table.name} has triggers or rules ({names}); triggers="own_row" if they change no other row'
+            )
+        for child in table.children:
+            if kind == "delete" and "delete" in child.carries_on:
+                self._obstacle(f"a foreign key carries the deletion on into {child.child}")
+            if "update" in child.carries_on and set(self._sets) & set(child.parent_columns):
+                self._obstacle(f"a foreign key carries the change on into {child.child}")
+        if kind == "insert":
+            self._look_at_conflict(shape)
+
+    def _look_at_conflict(self, shape: Shape) -> None:
+        if shape.conflict == "replace":
+            self._obstacle("it replaces rows without saying which")
+        if shape.conflict != "update":
+            return
+        if shape.conflict_on is None or {self._column(name) for name in shape.conflict_on} != set(self._table.key):
+            self._obstacle("ON CONFLICT on anything but the key")
+        elif shape.rows is None or self._key_rows() is None:
+            self._obstacle("ON CONFLICT DO UPDATE where the keys are not written in VALUES")
+        elif shape.volatile_rows:
+            self._obstacle("a value of its rows may be another one the next time: bind a value")
+
+    def _obstacle(self, text: str) -> None:
+        self._obstacles.append(Problem("not_invertible", text))
+
+    # ------------------------------------------------------------ the image
+
+    def _before(self, columns: tuple[str, ...]) -> Template | None:
+        shape, kind = self._shape, self._statement.kind
+        if self._obstacles or self._problems:
+            return None
+        if kind == "insert":
+            return self._before_insert(columns) if shape.conflict == "update" else None
+        prefix = (shape.prefix, " ") if shape.prefix.parts else ()
+        where = (" WHERE (", shape.where, ")") if shape.where is not None else ()
+        return joined(*prefix, texts.select(columns, shape.place, shape.reference, self._cast), *where)
+
+    def _before_insert(self, columns: tuple[str, ...]) -> Template:
+        key, rows = self._table.key, self._key_rows() or []
+        head = texts.select(columns, named(self._table.name), cast=self._cast) + " WHERE "
+        if self._statement.dialect == "sqlite":  # a row a term would be too deep for it
+            pieces: list[str | Template] = [head, "(", ", ".join(map(quoted, key)), ") IN (VALUES "]
+            for number, row in enumerate(rows):
+                pieces.append(", (" if number else "(")
+                for place, value in enumerate(row):
+                    pieces += [", " * bool(place), value]
+                pieces.append(")")
+            return joined(*pieces, ")")
+        pieces = [head]
+        for number, row in enumerate(rows):
+            pieces.append(" OR (" if number else "(")
+            for place, value in enumerate(row):
+                pieces += [" AND " * bool(place), quoted(key[place]), " = (", value, ")"]
+            pieces.append(")")
+        return joined(*pieces)
+
+    def _key_rows(self) -> list[tuple[Template, ...]] | None:
+        """The expressions of the key in each row of VALUES; None if they are not all there."""
+        into = self._into()
+        if self._shape.rows is None or any(name not in into for name in self._table.key):
+            return None
+        places = [into.index(name) for name in self._table.key]
+        if any(len(row) != len(into) for row in self._shape.rows):
+            return None
+        found = [tuple(row[place] for place in places) for row in self._shape.rows]
+        return None if any(value.shown().upper() == "DEFAULT" for row in found for value in row) else found
+
+    def _into(self) -> list[str]:
+        if self._shape.into is None:
+            return [column.name for column in self._table.columns if not column.generated]
+        return [self._column(name) for name in self._shape.into]
+
+    # ------------------------------------------------------------ which rows
+
+    def _rows(self) -> Iterable[RowSet]:
+        table, kind = self._table, self._statement.kind
+        written = set(table.names if kind in ("insert", "delete") else self._sets)
+        if self._own_row_triggers or self._shares_unique(written):
+            yield RowSet(table.name, writes=True)
+        elif kind == "insert":
+            yield from self._inserted_rows()
+        else:
+            found = _row(table, self._own_given())
+            yield found._replace(writes=True) if found else RowSet(table.name, writes=True)
+        for name in self._statement.reads:
+            yield RowSet(self._tables[name].name)
+        for key in table.foreign:
+            if kind != "delete" and (kind == "insert" or written & set(key.columns)):
+                yield RowSet(key.parent)
+        for child in table.children:
+            if kind == "delete" or written & set(child.parent_columns):
+                yield RowSet(child.child)
+
+    def _shares_unique(self, written: set[str]) -> bool:
+        """Rows that a unique index couples are the same rows."""
+        return any(not columns or written & set(columns) for columns in self._table.unique)
+
+    def _own_given(self) -> tuple[Given, ...]:
+        return tuple(given._replace(column=self._spelled(given.column)) for given in self._shape.given)
+
+    def _spelled(self, name: str) -> str:
+        return next((column for column in self._table.names if column.lower() == name.lower()), name)
+
+    def _inserted_rows(self) -> Iterable[RowSet]:
+        into = self._into()
+        if not self._shape.row_given:
+            yield RowSet(self._table.name, writes=True)
+        for row in self._shape.row_given:
+            if len(row) != len(into):
+                yield RowSet(self._table.name, writes=True)
+                continue
+            given = tuple(item._replace(column=into[int(item.column)]) for item in row)
+            found = _row(self._table, given)
+            yield found._replace(writes=True) if found else RowSet(self._table.name, writes=True)
+
+    # ------------------------------------------------------------ for explain
+
+    def _not_restored(self) -> Iterable[str]:
+        if self._statement.kind == "insert" and any(column.identity for column in self._table.columns):
+            yield "the number that the target gives next"
+        if self._own_row_triggers:
+            yield "what triggers do elsewhere"
+
+    def _undo_text(self, columns: tuple[str, ...], changed: tuple[str, ...]) -> str:
+        if not self._table.key:
+            return ""
+        table = self._table.name
+        where = texts.equal(self._table.key, [f":{name}" for name in self._table.key])
+        removed = texts.remove(table, where)
+        if self._statement.kind == "insert" and self._shape.conflict != "update":
+            return removed
+        back = texts.put_back(table, changed, [f":before.{name}" for name in changed], where)
+        if self._statement.kind == "insert":
+            return f"{removed}; where a row was: {back}"
+        if self._statement.kind == "update":
+            return back
+        return texts.insert(table, columns, [f":before.{name}" for name in columns])
+
+
+def _row(table: Table, given: Iterable[Given]) -> RowSet | None:
+    """The row whose key is given as a whole."""
+    by_column = {item.column: item for item in given if item.parameter or item.value is not None}
+    columns = [table.column(name) for name in table.key]
+    if not table.key or any(name not in by_column for name in table.key):
+        return None
+    if any(column is None or column.collation for column in columns):
+        return None
+    types = tuple(column.type for column in columns if column is not None)
+    return RowSet(table.name, tuple(by_column[name] for name in table.key), types=types)

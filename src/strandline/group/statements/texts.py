@@ -1,0 +1,57 @@
+"""Text of statements that are made from a schema: names are quoted, values are places for the driver to fill.
+
+The only place where SQL is put together: what a table looks like is known when its group is submitted, not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+CAST = {"sqlite": "", "postgres": "::text", "cassandra": ""}
+"""Behind a column of an image: PostgreSQL's own text form is exact for every type, those that it does not know too."""
+
+
+def quoted(name: str) -> str:
+    """A name as all three dialects quote it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def named(name: str) -> str:
+    """A table's name, quoted; a point parts schema and table."""
+    return ".".join(map(quoted, name.split(".")))
+
+
+def listed(columns: Sequence[str], of: str = "", cast: str = "") -> str:
+    return ", ".join((f"{of}." if of else "") + quoted(name) + cast for name in columns)
+
+
+def select(columns: Sequence[str], place: str, of: str = "", cast: str = "") -> str:
+    """Without its condition; `place` is text of a statement, or `named`. `cast`: behind each column."""
+    return f"SELECT {listed(columns, of, cast)} FROM {place}"
+
+
+def equal(columns: Sequence[str], places: Sequence[str], sign: str = "=") -> str:
+    """A condition: each column has the value of its place."""
+    return " AND ".join(f"{quoted(name)} {sign} {place}" for name, place in zip(columns, places, strict=True))
+
+
+def put_back(table: str, columns: Sequence[str], places: Sequence[str], condition: str) -> str:
+    assigned = ", ".join(f"{quoted(name)} = {place}" for name, place in zip(columns, places, strict=True))
+    return f"UPDATE {named(table)} SET {assigned} WHERE {condition}"
+
+
+def remove(table: str, condition: str) -> str:
+    return f"DELETE FROM {named(table)} WHERE {condition}"
+
+
+def insert(table: str, columns: Sequence[str], places: Sequence[str], how: str = "") -> str:
+    """`how`: what PostgreSQL wants between columns and values, where it gives keys itself."""
+    return f"INSERT INTO {named(table)} ({listed(columns)}) {how}VALUES ({', '.join(places)})"
+
+
+def hand_over(to: tuple[str, str], since: tuple[str, str]) -> str:
+    """For an operator: gives a target to another history and stream."""
+    return (
+        f"UPDATE strandline_target SET history_id = '{to[0]}', stream = '{to[1]}' "
+        f"WHERE history_id = '{since[0]}' AND stream = '{since[1]}'"
+    )

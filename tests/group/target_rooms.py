@@ -1,0 +1,94 @@
+"""Databases of users that steps run on: how tests make, look at and change them from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import apsw
+
+from strandline.backends.sqlite.target import SqliteTarget
+from strandline.group.sql_steps import SqlSteps
+from strandline.group.statements import parse, plan
+from strandline.group.statements.api import Plan
+from strandline.group.target import Done, Failed, Limits, NotUndone, OnConflict, Owner, StepId, Undone, Work
+
+
+class Room(Protocol):
+    """A database, seen from outside: what another program of the user's would do."""
+
+    dialect: Any
+    target: SqlSteps
+
+    def execute(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+
+    def close(self) -> None: ...
+
+
+class SqliteRoom:
+    dialect = "sqlite"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.outside = apsw.Connection(str(path))
+        self.outside.pragma("journal_mode", "wal")
+        self.outside.pragma("foreign_keys", True)
+        self.outside.set_busy_timeout(5000)
+        self.target: SqlSteps = SqliteTarget(path)
+
+    def execute(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return list(self.outside.execute(text, tuple(values)))
+
+    def again(self) -> SqlSteps:
+        """The same database, opened once more."""
+        return SqliteTarget(self.path)
+
+    def close(self) -> None:
+        self.target.close()  # type: ignore[attr-defined]
+        self.outside.close()
+
+
+class Stage:
+    """A target with an owner, on which steps run one after the other."""
+
+    def __init__(self, room: Any, fence: int = 1) -> None:
+        self.room = room
+        self.target = room.target
+        self.owner: Owner = self.target.own("history", "default", shared=False)
+        self.fence = fence
+        self.target.raise_fence(self.owner, fence)
+        self.works: dict[str, Work] = {}
+
+    def plan(self, text: str, *, own_row_triggers: bool = False) -> Plan:
+        statement = parse(text, self.room.dialect)
+        return plan(statement, self.target.tables(statement.tables), own_row_triggers=own_row_triggers)
+
+    def work(self, text: str, values: Mapping[str, Any] | None = None, **more: Any) -> Work:
+        made = more.pop("plan", None) or self.plan(text, own_row_triggers=more.pop("own_row_triggers", False))
+        assert not made.problems, made.problems
+        assert made.invertible or more.get("undo") is False, made.obstacles
+        step = more.pop("step", f"s{len(self.works)}")
+        work = Work(StepId("g", 1, "hash", step), made, values or {}, self.fence, **more)
+        self.works[step] = work
+        return work
+
+    def run(self, text: str, values: Mapping[str, Any] | None = None, **more: Any) -> Done | Failed:
+        return self.target.run(self.owner, self.work(text, values, **more))
+
+    def done(self, text: str, values: Mapping[str, Any] | None = None, **more: Any) -> Done:
+        found = self.run(text, values, **more)
+        assert isinstance(found, Done), found
+        return found
+
+    def undo(self, step: str | None = None, on_conflict: OnConflict = "fail", **more: Any) -> Undone | NotUndone:
+        work = self.works[step or list(self.works)[-1]]
+        return self.target.undo(self.owner, work._replace(fence=self.fence), on_conflict, **more)
+
+    def undo_all(self) -> None:
+        for step in reversed(self.works):
+            found = self.undo(step)
+            assert isinstance(found, Undone), found
+
+    def rows(self, text: str, values: Mapping[str, Any] | None = None, limits: Limits | None = None) -> Any:
+        return self.target.query(self.plan(text), values or {}, limits or Limits())

@@ -1,0 +1,438 @@
+"""Steps on SQL targets: done in one commit, undone by their images, whatever others do meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.errors import InvalidGroup, LeaseLost
+from strandline.group.target import Done, Failed, Limits, NotUndone, SqlTarget, StepId, Undone
+from tests.group.target_rooms import SqliteRoom, Stage
+
+ACCOUNTS = [(1, "anna", 10), (2, "bert", 20), (3, None, None)]
+
+
+@pytest.fixture(params=["sqlite"])
+def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    made = SqliteRoom(tmp_path / "shop.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def stage(room: Any) -> Stage:
+    room.execute("CREATE TABLE account (id integer PRIMARY KEY, name text, amount integer)")
+    for row in ACCOUNTS:
+        room.execute("INSERT INTO account VALUES ($1, $2, $3)", row)
+    return Stage(room)
+
+
+def accounts(stage: Stage) -> list[Any]:
+    return stage.room.execute("SELECT id, name, amount FROM account ORDER BY id")
+
+
+def test_it_is_a_target(room: Any) -> None:
+    assert isinstance(room.target, SqlTarget)
+
+
+# ---------------------------------------------------------------- done and undone
+
+
+UPSERT = """
+INSERT INTO account VALUES (1, 'new', 1), (4, 'd', 4), (2, 'new', 2) ON CONFLICT (id) DO UPDATE SET name = excluded.name
+"""
+CHANGES = [
+    ("INSERT INTO account VALUES (4, 'dora', 40)", 1),
+    ("INSERT INTO account (name) VALUES ('dora'), ('emil')", 2),
+    ("INSERT INTO account (id, name) SELECT id + 10, name FROM account", 3),
+    ("INSERT INTO account VALUES (1, 'x', 1) ON CONFLICT DO NOTHING", 0),
+    (UPSERT, 3),
+    ("UPDATE account SET amount = amount + 1 WHERE id = 1", 1),
+    ("UPDATE account SET amount = 99", 3),
+    ("UPDATE account SET amount = 5 WHERE id IN (2, 7)", 1),
+    ("UPDATE account SET amount = 0, name = NULL WHERE amount >= 10", 2),
+    ("UPDATE account SET amount = 7 WHERE id = 99", 0),
+    ("UPDATE account AS a SET name = 'z' WHERE a.amount IS NULL", 1),
+    ("DELETE FROM account WHERE id = 2", 1),
+    ("DELETE FROM account WHERE id > 1 AND id < 9", 2),
+    ("DELETE FROM account", 3),
+    (
+        "WITH rich AS (SELECT id FROM account WHERE amount > 15) DELETE FROM account WHERE id IN (SELECT id FROM rich)",
+        1,
+    ),
+]
+
+
+@pytest.mark.req("G39", "G43", "G49", "G50", "G51", "RG2")
+@pytest.mark.parametrize(("text", "affected"), CHANGES)
+def test_a_change_is_undone_as_if_it_had_never_been(stage: Stage, text: str, affected: int) -> None:
+    done = stage.done(text)
+    assert done.affected == affected
+    after = accounts(stage)
+    assert (after != ACCOUNTS) == bool(affected)
+    assert isinstance(stage.undo(), Undone)
+    assert accounts(stage) == ACCOUNTS
+
+
+@pytest.mark.req("G42", "G46", "RG6")
+def test_an_undo_may_be_repeated_and_a_late_statement_has_no_effect(stage: Stage) -> None:
+    work = stage.work("UPDATE account SET amount = amount + 1 WHERE id = 1")
+    stage.target.run(stage.owner, work)
+    assert stage.undo() == Undone(restored=1)
+    stage.room.execute("UPDATE account SET amount = 500 WHERE id = 1")
+    assert stage.undo() == Undone()
+    with pytest.raises(LeaseLost):
+        stage.target.run(stage.owner, work)
+    assert accounts(stage)[0] == (1, "anna", 500)
+
+
+@pytest.mark.req("G72", "RG3")
+def test_a_step_takes_effect_once_however_often_it_is_run(stage: Stage) -> None:
+    work = stage.work("UPDATE account SET amount = amount + 1 WHERE id = 1 RETURNING id, amount", events=b"[1,2]")
+    first = stage.target.run(stage.owner, work)
+    again = stage.target.run(stage.owner, work)
+    assert isinstance(first, Done)
+    assert again == first._replace(again=True, events=b"[1,2]")
+    assert first.rows.rows == ((1, 11),)
+    assert accounts(stage)[0] == (1, "anna", 11)
+
+
+@pytest.mark.req("G6", "RG5")
+def test_what_never_ran_is_voided_and_can_never_run(stage: Stage) -> None:
+    work = stage.work("DELETE FROM account")
+    assert stage.target.void(stage.owner, work.id, 1)
+    assert stage.target.void(stage.owner, work.id, 1), "again"
+    with pytest.raises(LeaseLost):
+        stage.target.run(stage.owner, work)
+    assert stage.undo() == Undone(ran=False)
+    assert accounts(stage) == ACCOUNTS
+    other = stage.work("DELETE FROM account WHERE id = 1")
+    stage.target.run(stage.owner, other)
+    assert not stage.target.void(stage.owner, other.id, 1), "it ran"
+
+
+@pytest.mark.req("G42", "RG6")
+def test_undoing_what_never_ran_changes_nothing_and_keeps_it_from_running(stage: Stage) -> None:
+    work = stage.work("DELETE FROM account")
+    assert stage.undo() == Undone(ran=False)
+    with pytest.raises(LeaseLost):
+        stage.target.run(stage.owner, work)
+    assert accounts(stage) == ACCOUNTS
+
+
+@pytest.mark.req("G43", "RG2")
+def test_a_row_changed_again_and_again_has_its_first_state_back(stage: Stage) -> None:
+    stage.done("INSERT INTO account VALUES (4, 'd', 1)")
+    stage.done("UPDATE account SET amount = 2 WHERE id = 4")
+    stage.done("UPDATE account SET amount = amount * 3, name = 'e' WHERE id IN (1, 4)")
+    stage.done("DELETE FROM account WHERE id IN (1, 4)")
+    stage.done("INSERT INTO account VALUES (1, 'other', 0)")
+    stage.undo_all()
+    assert accounts(stage) == ACCOUNTS
+
+
+# ---------------------------------------------------------------- others write, too
+
+
+@pytest.mark.req("G52", "RG2")
+def test_columns_that_the_step_did_not_change_are_their_writers(stage: Stage) -> None:
+    stage.done("UPDATE account SET amount = 99 WHERE id = 1")
+    stage.room.execute("UPDATE account SET name = 'theirs' WHERE id = 1")
+    stage.room.execute("UPDATE account SET amount = 77 WHERE id = 2")
+    assert isinstance(stage.undo(), Undone)
+    assert accounts(stage) == [(1, "theirs", 10), (2, "bert", 77), ACCOUNTS[2]]
+
+
+@pytest.mark.req("G53")
+@pytest.mark.parametrize(("on_conflict", "left"), [("fail", 50), ("keep_current", 50), ("overwrite", 10)], ids=str)
+def test_who_wrote_the_same_column_meanwhile(stage: Stage, on_conflict: Any, left: int) -> None:
+    stage.done("UPDATE account SET amount = 99 WHERE id < 3")
+    stage.room.execute("UPDATE account SET amount = 50 WHERE id = 1")
+    found = stage.undo(on_conflict=on_conflict)
+    if on_conflict == "fail":
+        assert isinstance(found, NotUndone)
+        (conflict,) = found.conflicts
+        assert [None if row is None else str(row[1]) for row in conflict[1:]] == ["10", "99", "50"]
+        assert accounts(stage)[:2] == [(1, "anna", 50), (2, "bert", 99)], "nothing was put back"
+        assert isinstance(stage.undo(force=True), Undone)
+        assert accounts(stage) == ACCOUNTS
+    else:
+        assert isinstance(found, Undone)
+        assert len(found.kept) == (on_conflict == "keep_current")
+        assert accounts(stage)[:2] == [(1, "anna", left), (2, "bert", 20)]
+
+
+@pytest.mark.req("G53")
+def test_a_row_that_is_as_before_needs_nothing(stage: Stage) -> None:
+    stage.done("UPDATE account SET amount = 99 WHERE id = 1")
+    stage.room.execute("UPDATE account SET amount = 10 WHERE id = 1")
+    assert stage.undo() == Undone(restored=0)
+
+
+@pytest.mark.req("G47", "G53")
+def test_an_operator_may_accept_what_is_there(stage: Stage) -> None:
+    stage.done("UPDATE account SET amount = 99 WHERE id = 1")
+    stage.room.execute("UPDATE account SET amount = 50 WHERE id = 1")
+    assert isinstance(stage.undo(), NotUndone)
+    assert stage.undo(accept=True) == Undone()
+    assert accounts(stage)[0] == (1, "anna", 50)
+
+
+@pytest.mark.req("G52")
+def test_an_inserted_row_is_compared_whole(stage: Stage) -> None:
+    stage.done("INSERT INTO account (id) VALUES (4)")
+    stage.room.execute("UPDATE account SET name = 'theirs' WHERE id = 4")
+    assert isinstance(stage.undo(), NotUndone)
+    assert len(accounts(stage)) == 4
+
+
+@pytest.mark.req("G53")
+def test_a_deleted_row_that_somebody_put_back_differently_is_a_conflict(stage: Stage) -> None:
+    stage.done("DELETE FROM account WHERE id = 1")
+    stage.room.execute("INSERT INTO account VALUES (1, 'theirs', 0)")
+    assert isinstance(stage.undo(), NotUndone)
+    assert isinstance(stage.undo(on_conflict="overwrite"), Undone)
+    assert accounts(stage) == ACCOUNTS
+
+
+@pytest.mark.req("G55")
+def test_undoing_an_insert_takes_no_rows_of_others_along(stage: Stage) -> None:
+    stage.room.execute(
+        "CREATE TABLE entry (id integer PRIMARY KEY, a integer REFERENCES account (id) ON DELETE CASCADE)"
+    )
+    assert not stage.plan("DELETE FROM account WHERE id = 1").invertible
+    stage.done("INSERT INTO account VALUES (4, 'd', 4)")
+    stage.room.execute("INSERT INTO entry VALUES (1, 4)")
+    assert isinstance(stage.undo(), NotUndone)
+    assert stage.room.execute("SELECT count(*) FROM entry") == [(1,)]
+    stage.room.execute("DELETE FROM entry")
+    assert isinstance(stage.undo(), Undone)
+    assert accounts(stage) == ACCOUNTS
+
+
+# ---------------------------------------------------------------- fences
+
+
+@pytest.mark.req("G75", "G76", "RG7")
+def test_an_older_fence_cannot_do_anything(stage: Stage) -> None:
+    done = stage.work("UPDATE account SET amount = 1 WHERE id = 1")
+    stage.target.run(stage.owner, done)
+    stage.target.raise_fence(stage.owner, 2)
+    late = stage.work("DELETE FROM account")
+    calls: list[Callable[[], object]] = [
+        lambda: stage.target.run(stage.owner, late),
+        lambda: stage.target.run(stage.owner, done),
+        lambda: stage.target.undo(stage.owner, done, "fail"),
+        lambda: stage.target.void(stage.owner, late.id, 1),
+        lambda: stage.target.raise_fence(stage.owner, 1),
+    ]
+    for call in calls:
+        with pytest.raises(LeaseLost):
+            call()
+    assert accounts(stage)[0] == (1, "anna", 1)
+    stage.fence = 2
+    assert isinstance(stage.undo("s0"), Undone)
+    assert accounts(stage) == ACCOUNTS
+
+
+@pytest.mark.req("G89")
+def test_a_target_belongs_to_one_stream_of_one_history(stage: Stage) -> None:
+    assert stage.target.own("history", "default", shared=False).fence == 1
+    with pytest.raises(InvalidGroup) as caught:
+        stage.target.own("history", "other", shared=False)
+    assert caught.value.name == "InvalidGroup.target_taken"
+    shared = stage.target.own("history", "other", shared=True)
+    assert shared.identity == stage.owner.identity
+    stage.room.execute(caught.value.hint.partition("to hand it over: ")[2].replace("'other'", "'third'"))
+    assert stage.target.own("history", "third", shared=True)
+
+
+@pytest.mark.req("G76")
+def test_another_life_or_definition_has_its_own_barrier_rows(stage: Stage) -> None:
+    work = stage.work("UPDATE account SET amount = amount + 1 WHERE id = 1")
+    for step in (work.id, work.id._replace(life=2), work.id._replace(definition="other")):
+        found = stage.target.run(stage.owner, work._replace(id=step))
+        assert isinstance(found, Done)
+        assert not found.again
+    assert accounts(stage)[0][2] == 13
+    rows = stage.target.barriers(stage.owner, [("g", 1), ("g", 2)])
+    assert {(row.id.life, row.id.definition, row.op, row.void) for row in rows} == {
+        (1, "hash", "do", False), (2, "hash", "do", False), (1, "other", "do", False),
+    }  # fmt: skip
+    assert stage.target.forget(stage.owner, [("g", 1)]) == 2
+    assert stage.target.barriers(stage.owner, [("g", 1)]) == []
+
+
+# ---------------------------------------------------------------- what a statement may say
+
+
+@pytest.mark.req("G5")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO account VALUES (1, 'again', 0)",
+        "INSERT INTO account (id, name) VALUES (5, 'a'), (5, 'b')",
+    ],
+)
+def test_a_refused_statement_changes_nothing_and_leaves_no_barrier(stage: Stage, text: str) -> None:
+    found = stage.run(text)
+    assert isinstance(found, Failed)
+    assert found.reason == "statement"
+    assert accounts(stage) == ACCOUNTS
+    assert stage.target.barriers(stage.owner, [("g", 1)]) == []
+
+
+@pytest.mark.req("G56")
+def test_too_large_an_image_is_found_before_the_write(stage: Stage) -> None:
+    limits = Limits(rows_max=2)
+    assert stage.run("UPDATE account SET amount = 0", limits=limits) == Failed(
+        "too_large", "more than rows_max rows, 2"
+    )
+    small = stage.run("UPDATE account SET name = 'x' WHERE id = 1", limits=Limits(image_bytes_max=5))
+    assert isinstance(small, Failed)
+    assert small.reason == "too_large"
+    assert accounts(stage) == ACCOUNTS
+    assert isinstance(stage.run("UPDATE account SET amount = 0 WHERE id < 3", limits=limits), Done)
+
+
+@pytest.mark.req("G34")
+def test_values_arrive_as_they_are(stage: Stage) -> None:
+    text = "it's; DROP TABLE account; -- :x % ? \U0001f600 $1 \\"
+    stage.done("UPDATE account SET name = :text WHERE id = :id AND name <> ':text ?'", {"text": text, "id": 1})
+    assert accounts(stage)[0] == (1, text, 10)
+    stage.undo()
+    assert accounts(stage) == ACCOUNTS
+
+
+@pytest.mark.req("G35")
+@pytest.mark.parametrize("ids", [[], [2], [1, 2, 3], list(range(2, 10_002))])
+def test_a_list_binds_to_in(stage: Stage, ids: list[int]) -> None:
+    done = stage.done("DELETE FROM account WHERE id IN :old.ids", {"old.ids": ids})
+    left = [row for row in ACCOUNTS if row[0] not in ids]
+    assert accounts(stage) == left
+    assert done.affected == 3 - len(left)
+    stage.undo()
+    assert accounts(stage) == ACCOUNTS
+
+
+@pytest.mark.req("G35")
+def test_lists_that_have_no_meaning_are_refused(stage: Stage) -> None:
+    def asked(text: str, value: Any) -> Any:
+        return stage.rows(text, {"x": value}, Limits(rows_max=3))
+
+    some = "SELECT id FROM account WHERE id IN :x OR id = 1"
+    assert asked(some, []).rows == ((1,),)
+    assert asked("SELECT id FROM account WHERE name IN :x", ["anna", 'b"e\\rt']).rows == ((1,),)
+    assert sorted(asked("SELECT id FROM account WHERE id NOT IN :x", [1]).rows) == [(2,), (3,)]
+    for text, value in [
+        ("SELECT id FROM account WHERE id NOT IN :x", []),
+        (some, [1, None]),
+        (some, [1, 2, 3, 4]),
+        (some, 1),
+        ("SELECT id FROM account WHERE id = :x", [1]),
+    ]:
+        found = asked(text, value)
+        assert isinstance(found, Failed), text
+        assert found.reason == "binding"
+
+
+@pytest.mark.req("G35")
+def test_for_each_is_one_step(stage: Stage) -> None:
+    text = "UPDATE account SET amount = :row.amount, name = :name WHERE id = :row.id"
+    each = ({"row.id": 1, "row.amount": 100}, {"row.id": 2, "row.amount": 200}, {"row.id": 1, "row.amount": 300})
+    done = stage.done(text, {"name": "n"}, each=each)
+    assert done.affected == 3
+    assert accounts(stage)[:2] == [(1, "n", 300), (2, "n", 200)]
+    stage.undo()
+    assert accounts(stage) == ACCOUNTS
+    insert = "INSERT INTO account VALUES (:row.id, 'x', 0)"
+    assert isinstance(stage.run(insert, each=({"row.id": 8}, {"row.id": 1})), Failed)
+    assert accounts(stage) == ACCOUNTS, "all or nothing"
+    upsert = "INSERT INTO account VALUES (:row.id, 'x', 0) ON CONFLICT (id) DO UPDATE SET amount = 5"
+    stage.done(upsert, each=({"row.id": 8}, {"row.id": 8}, {"row.id": 1}))
+    assert accounts(stage)[-1] == (8, "x", 5)
+    stage.undo()
+    assert accounts(stage) == ACCOUNTS
+    stage.done("DELETE FROM account WHERE id = :row.id", each=({"row.id": 1}, {"row.id": 3}))
+    stage.undo()
+    assert accounts(stage) == ACCOUNTS
+
+
+@pytest.mark.req("G30", "G17")
+def test_a_query_gives_rows_with_names_and_types(stage: Stage) -> None:
+    found = stage.rows("SELECT ID, Name FROM account WHERE id < :n ORDER BY id", {"n": 3})
+    assert found.columns == ("id", "name")
+    assert found.rows == ((1, "anna"), (2, "bert"))
+    assert stage.rows("SELECT COUNT(*) FROM account").columns == ("count",)
+    assert stage.rows("SELECT name FROM account WHERE id = 99")[:1] == (("name",),), "also where there are no rows"
+    stage.room.execute("CREATE TABLE flag (id integer PRIMARY KEY, is_active boolean)")
+    stage.room.execute("INSERT INTO flag VALUES (1, true), (2, false), (3, NULL)")
+    assert stage.rows("SELECT is_active FROM flag ORDER BY id").rows == ((True,), (False,), (None,))
+    assert stage.rows("SELECT id FROM account", limits=Limits(rows_max=2)) == Failed(
+        "too_large", "more than rows_max rows, 2"
+    )
+    wrong = stage.rows("SELECT id FROM account WHERE nothing = 1")
+    assert isinstance(wrong, Failed)
+    assert wrong.reason == "statement"
+
+
+@pytest.mark.req("G17", "G49")
+def test_a_returning_of_the_user_is_kept_apart_from_the_image(stage: Stage) -> None:
+    done = stage.done("INSERT INTO account (name) VALUES ('x') RETURNING name, amount")
+    assert (done.rows.columns, done.rows.rows) == (("name", "amount"), (("x", None),))
+    done = stage.done("DELETE FROM account WHERE id = 1 RETURNING amount")
+    assert done.rows.rows == ((10,),)
+    stage.undo_all()
+    assert accounts(stage) == ACCOUNTS
+
+
+@pytest.mark.req("G45")
+def test_a_step_that_is_not_undone_has_no_images(stage: Stage) -> None:
+    done = stage.done("UPDATE account SET id = id + 100", undo=False)
+    assert (done.affected, done.before.rows) == (3, ())
+    again = stage.target.run(stage.owner, stage.works["s0"])
+    assert isinstance(again, Done)
+    assert again.again
+
+
+@pytest.mark.req("G85")
+def test_what_a_plan_rests_on_is_read_from_the_schema(stage: Stage) -> None:
+    found = stage.target.tables(["account", "nobody"])
+    assert list(found) == ["account"]
+    assert (found["account"].key, found["account"].names) == (("id",), ("id", "name", "amount"))
+    assert "there is no table nobody" in str(stage.plan("DELETE FROM nobody").problems)
+    assert "no column colour" in str(stage.plan("UPDATE account SET colour = 1").problems)
+
+
+@pytest.mark.req("G56")
+def test_rows_that_collide_are_put_back_last(stage: Stage) -> None:
+    stage.room.execute("CREATE TABLE seat (id integer PRIMARY KEY, number integer UNIQUE)")
+    stage.room.execute("INSERT INTO seat VALUES (1, 1), (2, 2), (3, 3)")
+    stage.done("UPDATE seat SET number = number - 1")
+    assert stage.undo() == Undone(restored=3)
+    assert stage.room.execute("SELECT id, number FROM seat ORDER BY id") == [(1, 1), (2, 2), (3, 3)]
+
+
+@pytest.mark.req("G50")
+def test_a_key_of_several_columns_and_odd_names(stage: Stage) -> None:
+    stage.room.execute('CREATE TABLE "Odd ""One" ("a b" integer, "Sel" text, val text, PRIMARY KEY ("Sel", "a b"))')
+    stage.room.execute("""INSERT INTO "Odd ""One" VALUES (1, 'x', 'one'), (2, 'x', 'two'), (1, 'y', 'three')""")
+    before = stage.room.execute('SELECT * FROM "Odd ""One" ORDER BY val')
+    stage.done("""UPDATE "Odd ""One" SET val = 'new' WHERE "Sel" = 'x'""")
+    stage.done("""DELETE FROM "Odd ""One" WHERE "a b" = 1""")
+    stage.done("""INSERT INTO "Odd ""One" ("Sel", "a b") VALUES ('z', 9)""")
+    stage.undo_all()
+    assert stage.room.execute('SELECT * FROM "Odd ""One" ORDER BY val') == before
+
+
+def test_barrier_rows_of_one_step_are_told_from_anothers(stage: Stage) -> None:
+    stage.done("UPDATE account SET amount = 1 WHERE id = 1")
+    stage.undo()
+    rows = stage.target.barriers(stage.owner, [("g", 1)])
+    assert sorted((row.id, row.op, row.done is None) for row in rows) == [
+        (StepId("g", 1, "hash", "s0"), "do", False),
+        (StepId("g", 1, "hash", "s0"), "undo", True),
+    ]
