@@ -65,6 +65,8 @@ class Cut:
     before: State = None
     """The state before `ended_by`. Without transactions the run's head is written first: a removal that was killed
     half-way is known by it."""
+    tags: Sequence[Sequence[str]] = ()
+    """The tags of each event; empty where none has any."""
     looked: Mapping[Any, Sequence[Any]] = field(default_factory=dict)
     """What views looked up for the key: rows by table, as the cuts before this one left them."""
     rows: dict[Any, list[Any]] = field(default_factory=dict)

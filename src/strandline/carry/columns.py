@@ -240,7 +240,8 @@ def add_plain(
         states[key] = batch.states[key] = head
         rows += range(start, end)
         numbered.add(key, effect, end - start, head.segment_size)
-        cuts.append((Cut(key, head, clock[end - 1]), end - start))
+        tags = [event[1] for event in plain.events[start:end]]
+        cuts.append((Cut(key, head, clock[end - 1], tags=tags if any(tags) else ()), end - start))
     if not rows:
         return left
     columns: tuple[Sequence[Any], ...] = (plain.records, plain.events, plain.ids, plain.forms, clock)

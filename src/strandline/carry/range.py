@@ -285,7 +285,10 @@ def _add_events(
     except BadValue as bad:
         contents = damaged_contents(len(action.events), DAMAGED_FORMS[bad.reason])
         batch.quarantine.append(_listed(record, place.timestamp, reason or bad.reason, effect))
-    cut.events += event_rows(action, place, effect, segment_size, contents)
+    rows = event_rows(action, place, effect, segment_size, contents)
+    if cut.tags or any(tags for _, tags in action.events):
+        cut.tags = [*(cut.tags or [()] * len(cut.events)), *[tags for _, tags in action.events]]
+    cut.events += rows
     batch.events += len(action.events)
 
 

@@ -1,0 +1,158 @@
+"""The bounded feed: what all queries over the store share.
+
+    bound ──▶ page up to it ──▶ judged by the query ──▶ events, as they are asked for
+      ▲                │ no more
+      └── live: wait ──┘
+
+A page is read when its first row is asked for. Between pages nothing is open, in memory are two of them at most. A
+current query takes its bound once, at its first read, and ends there. A live one goes on when the bound has moved, and
+waits where the store is away. Whatever it waits for, `close` ends it.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from threading import Event as Flag
+from types import TracebackType
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
+
+from strandline.errors import Unavailable
+
+PAGE_BYTES: Final = 8 * 2**20
+"""A page of large events ends here."""
+RETRY_LEAST_S: Final = 0.1
+RETRY_MOST_S: Final = 5.0
+
+E = TypeVar("E")
+T = TypeVar("T")
+
+
+class FeedPage(NamedTuple):
+    """Rows in the order of a query, and whether there are more up to the bound."""
+
+    rows: Sequence[Any]
+    more: bool
+
+
+class Ended(Exception):
+    """The query was closed while it waited."""
+
+
+class Pace:
+    """How a query waits. Tests give one that plays a schedule instead."""
+
+    def __init__(self) -> None:
+        self._end = Flag()
+
+    def now_s(self) -> float:
+        """Seconds that only grow."""
+        return time.monotonic()
+
+    def pause(self, seconds: float) -> None:
+        """Wait; `Ended` if the query is closed meanwhile."""
+        if self._end.wait(seconds):
+            raise Ended
+
+    def end(self) -> None:
+        """End this wait and all later ones."""
+        self._end.set()
+
+    @property
+    def ended(self) -> bool:
+        return self._end.is_set()
+
+
+class Feed(ABC, Generic[E]):
+    """The events of a query: an iterator, and a context manager that ends it."""
+
+    def __init__(self, *, live: bool, pace: Pace | None = None) -> None:
+        self._live = live
+        self._pace = pace or Pace()
+        self._last: E | None = None
+        self._events = self._delivered()
+        self.retries = 0
+        """How often a live query asked again because the store was away."""
+
+    @property
+    @abstractmethod
+    def resume_offset(self) -> Any:
+        """Where to go on after the last event that was handed out; None at the start of a query without offset."""
+
+    @abstractmethod
+    def _pages(self) -> Iterator[Iterable[E]]:
+        """The events, piece by piece."""
+
+    def _delivered(self) -> Iterator[E]:
+        try:
+            for page in self._pages():
+                for event in page:
+                    if self._pace.ended:
+                        return
+                    self._last = event
+                    yield event
+        except Ended:
+            return
+
+    def __iter__(self) -> Iterator[E]:
+        return self._events
+
+    def __next__(self) -> E:
+        return next(self._events)
+
+    def close(self) -> None:
+        """End the query, also from another thread. Twice is harmless."""
+        self._pace.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        """What the store answers. Where it is away a live query asks again, a current one says where to resume."""
+        pause_s = RETRY_LEAST_S
+        while True:
+            try:
+                return call()
+            except Unavailable as error:
+                if not (self._live and error.retryable):
+                    error.facts["resume_offset"] = self.resume_offset
+                    raise
+            self.retries += 1
+            self._pace.pause(pause_s)
+            pause_s = min(2 * pause_s, RETRY_MOST_S)
+
+    def _bounded(
+        self,
+        read: Callable[[Any, int], FeedPage],
+        place: Any,
+        place_of: Callable[[Any], Any],
+        *,
+        bound: Callable[[], int],
+        moved: Callable[[], int],
+        to: int,
+        refresh_s: float,
+    ) -> Iterator[Sequence[Any]]:
+        """Pages after `place`: `read` gives one, up to a timestamp.
+
+        `bound` is looked up before the rows; `moved` may be a little older. One that goes back, as it does in a store
+        that was put back from a backup, is waited for.
+        """
+        reached = min(self._ask(bound), to)
+        while True:
+            rows, more = self._ask(lambda: read(place, reached))  # noqa: B023 (called at once)
+            if rows:
+                place = place_of(rows[-1])
+                yield rows
+            if more:
+                continue
+            if not self._live or reached >= to:
+                return
+            while (now := min(self._ask(moved), to)) <= reached:
+                self._pace.pause(refresh_s)
+            reached = now

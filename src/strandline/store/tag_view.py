@@ -1,0 +1,154 @@
+"""Tag views: from what the fold made of a key to rows under its tags.
+
+Per event and tag, by the progress of its life: at or below its seq_nr, nothing to do; no progress yet, number 1 and no
+link; else the next number, and a link to the row before. So the same log gives the same rows, however it is cut into
+batches, and a batch that is repeated gives its rows the numbers that they have.
+
+A delete leaves tag rows alone. A purge takes all that is keyed by the life: progress tells the segments, their places
+tell the rows. Where events and their purge are in one cut, the rows are not written, but their places and progress
+are: a batch that was cut off earlier may have left the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+from strandline.fold import LifePurged, segment_of
+from strandline.rows import Cut
+from strandline.store.tables import Table, columns_of
+from strandline.store.views import Row, Rows, Span, View
+from strandline.values.actions import EventHeader
+from strandline.values.buckets import LENGTHS_US
+from strandline.values.events import EventRow
+from strandline.values.heads import Head
+from strandline.values.tag_rows import TagBucket, TagPlace, TagProgress, TagRow, row_digest
+from strandline.values.tuples import make
+
+TAG_VIEW: Final = Table(
+    "tag_view", TagRow._make,
+    columns_of(
+        "tag text, bucket bigint, timestamp bigint, key text, life bigint, tag_seq_nr bigint, "
+        "previous_timestamp bigint, previous_seq_nr bigint, row_digest bigint, seq_nr bigint, prev_seq_nr bigint, "
+        "body blob, digest bigint"
+    ),
+    place=("tag", "bucket", "timestamp", "key", "seq_nr"), partitioned_by=2, taken_by="purge", phase="views",
+    version=None,
+)  # fmt: skip
+TAG_PROGRESS: Final = Table(
+    "tag_progress", TagProgress._make,
+    columns_of(
+        "key text, life bigint, tag text, first_seq_nr bigint, seq_nr bigint, tag_seq_nr bigint, timestamp bigint"
+    ),
+    place=("key", "life", "tag"), partitioned_by=2, taken_by="purge", phase="progress", looked_up=True,
+)  # fmt: skip
+TAG_PLACE: Final = Table(
+    "tag_place", TagPlace._make,
+    columns_of(
+        "key text, life bigint, segment bigint, tag text, seq_nr bigint, timestamp bigint, tag_seq_nr bigint"
+    ),
+    place=("key", "life", "segment", "tag", "seq_nr"), partitioned_by=3, taken_by="purge", phase="events",
+    version=None, partitioned_only=True,
+)  # fmt: skip
+TAG_BUCKET: Final = Table(
+    "tag_bucket", TagBucket._make, columns_of("tag text, bucket bigint"), place=("tag", "bucket"), partitioned_by=1,
+    taken_by="never", phase="events", version=None, time=None, partitioned_only=True,
+)  # fmt: skip
+
+
+@cache
+def tags_view(bucket_size: str) -> View:
+    """The views of all tags, in buckets of this size."""
+    length = LENGTHS_US[bucket_size]
+    tables = (TAG_VIEW, TAG_PROGRESS, TAG_PLACE, TAG_BUCKET)
+
+    def rows(cut: Cut) -> Rows:
+        return tag_rows(cut, length) if any(cut.tags) else {}
+
+    return View("tags", tables, rows, asks=_places, gone=_gone(length), follows=_is_tagged)
+
+
+def _is_tagged(event: EventHeader) -> bool:
+    return bool(event[1])
+
+
+def tag_rows(cut: Cut, bucket_us: int) -> Rows:
+    """The rows of a cut, numbered on from what was looked up for its key."""
+    purged = isinstance(cut.ended_by, LifePurged)
+    view, places, moved = numbered(cut.events, cut.tags, cut.looked.get(TAG_PROGRESS, ()), bucket_us)
+    made: Rows = {TAG_PLACE: [*places], TAG_PROGRESS: [*moved]}
+    if not purged:
+        made[TAG_VIEW] = [*view]
+        made[TAG_BUCKET] = [*dict.fromkeys([make(TagBucket, row[:2]) for row in view])]
+    return made
+
+
+def numbered(
+    events: Iterable[EventRow], tags: Iterable[Sequence[str]], progress: Iterable[Row], bucket_us: int
+) -> tuple[list[TagRow], list[TagPlace], list[TagProgress]]:
+    """Tag rows, places and progress of events of one key in their order, each with its tags."""
+    last: dict[tuple[int, str], Sequence[Any]] = {(row[1], row[2]): row for row in progress}
+    view: list[TagRow] = []
+    places: list[TagPlace] = []
+    moved: dict[tuple[int, str], TagProgress] = {}
+    for event, labels in zip(events, tags, strict=True):
+        if not labels:
+            continue
+        key, life, segment, seq_nr, prev_seq_nr, _, _, _, timestamp, body, digest = event
+        bucket = timestamp // bucket_us
+        for tag in labels:
+            before = last.get((life, tag))
+            if before is None:
+                first, number, linked_at, linked_nr = seq_nr, 1, 0, 0
+            else:
+                _, _, _, first, linked_nr, number, linked_at = before
+                if seq_nr <= linked_nr:
+                    continue
+                number += 1
+            sealed = row_digest(tag, bucket, timestamp, key, life, number, linked_at, linked_nr, seq_nr)
+            row = (
+                tag, bucket, timestamp, key, life, number, linked_at, linked_nr, sealed, seq_nr, prev_seq_nr, body,
+                digest,
+            )  # fmt: skip
+            view.append(make(TagRow, row))
+            places.append(make(TagPlace, (key, life, segment, tag, seq_nr, timestamp, number)))
+            reached = make(TagProgress, (key, life, tag, first, seq_nr, number, timestamp))
+            last[life, tag] = moved[life, tag] = reached
+    return view, places, list(moved.values())
+
+
+# ---------------------------------------------------------------- what a purge takes
+
+
+def _progress(cut: Cut) -> list[TagProgress]:
+    """How far the views of the life that ends are: what was looked up, and what the cut itself adds."""
+    life = cut.ended_by.life if cut.ended_by is not None else 0
+    rows = [*cut.looked.get(TAG_PROGRESS, ()), *cut.rows.get(TAG_PROGRESS, ())]
+    return [TagProgress._make(row) for row in rows if row[1] == life]
+
+
+def _places(cut: Cut) -> Iterator[Span]:
+    found = _progress(cut)
+    if not found or not isinstance(cut.ended_by, LifePurged) or not isinstance(cut.before, Head):
+        return
+    size = cut.before.segment_size
+    first = segment_of(min(row.first_seq_nr for row in found), size)
+    last = segment_of(max(row.seq_nr for row in found), size)
+    for segment in range(first, last + 1):
+        yield Span(TAG_PLACE, (cut.key, cut.ended_by.life, segment))
+
+
+def _gone(bucket_us: int) -> Any:
+    def gone(cut: Cut, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
+        if not isinstance(cut.ended_by, LifePurged):
+            return
+        for span in _places(cut):
+            for key, _, _, tag, seq_nr, timestamp, *_ in found[span]:
+                place = timestamp, key, seq_nr
+                yield Span(TAG_VIEW, (tag, timestamp // bucket_us), place, place)
+            yield span
+        if _progress(cut):
+            yield Span(TAG_PROGRESS, (cut.key, cut.ended_by.life))
+
+    return gone
