@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import apsw
@@ -49,6 +50,23 @@ def closing_lease(s: strandline.Strandline) -> Iterator[None]:
 # ---------------------------------------------------------------- record and read
 
 
+def test_a_journal_is_copied_by_piping_it(url: str) -> None:
+    given: list[dict[str, Any]] = [
+        {"type": "paid"},
+        {"type": "raw", "payload_base64": "/w=="},
+        {"type": "sent", "payload": 1, "tags": ["a"]},
+    ]
+    assert call("append", KEY, "--url", url, stdin=lines(*given)).code == 0
+    told = call("read", KEY, "--url", url, "--json").lines
+    assert call("append", "order|copy", "--url", url, stdin=lines(*told)).code == 0
+    copied = call("read", "order|copy", "--url", url, "--json").lines
+    alike = ("type", "tags", "metadata", "payload", "payload_base64", "seq_nr")
+    assert [{name: event.get(name) for name in alike} for event in copied] == [
+        {name: event.get(name) for name in alike} for event in told
+    ]
+    assert copied[0]["payload"] is None
+
+
 def test_append_read_head(url: str) -> None:
     event = {"type": "placed", "payload": {"b": 1, "a": 1.0}, "tags": ["red", "blue"], "metadata": {"by": "Ada"}}
     done = run("append", KEY, "--url", url, "--json", "--header", "trace=7", stdin=lines(event, *placed(2)))
@@ -66,6 +84,9 @@ def test_append_read_head(url: str) -> None:
     assert [
         event["seq_nr"] for event in call("read", KEY, "--from", "2", "--to", "2", "--url", url, "--json").lines
     ] == [2]
+    last = call("read", KEY, "--last", "2", "--url", url, "--json").lines
+    assert [event["seq_nr"] for event in last] == [2, 3]
+    assert call("read", KEY, "--last", "2", "--limit", "2", "--url", url).code == 2
     backwards = call("read", KEY, "--backwards", "--limit", "2", "--url", url, "--json").lines
     assert [event["seq_nr"] for event in backwards] == [3, 2]
     assert [event["seq_nr"] for event in call("read", KEY, "--limit", "1", "--url", url, "--json").lines] == [1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -65,7 +66,7 @@ def damaged(form: int) -> RecordedEvent:
 
 @pytest.mark.req("J6")
 def test_an_event_as_a_caller_gives_it() -> None:
-    assert str(inspect.signature(Event)).startswith("(type: 'str', payload: 'Any', tags: 'Any' = (), metadata: ")
+    assert str(inspect.signature(Event)).startswith("(type: 'str', payload: 'Any' = None, tags: 'Any' = (), metadata: ")
     event = Event("Placed", {"price": 1.0})
     assert (event.type, event.payload, event.tags, event.metadata) == ("Placed", {"price": 1.0}, (), None)
     with pytest.raises(AttributeError):
@@ -81,7 +82,12 @@ def test_a_recorded_event_says_what_and_where() -> None:
     assert (event.headers, event.append_id, event.damaged) == ({"by": "eve"}, ID, False)
     assert (event.type, event.tags) == ("Placed", ("new", "élan"))
     assert (event.payload, event.metadata) == ({"price": 1.0}, {"source": "shop"})
-    assert repr(event) == "<RecordedEvent order|42 9 Placed>"
+    assert repr(event) == "<RecordedEvent order|42 9 Placed {'price': 1.0}>"
+    assert event.offset is None
+    assert event.time == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    told = event.to_dict()
+    assert orjson.loads(orjson.dumps(told)) == told
+    assert (told["key"], told["payload"], told["time"]) == ("order|42", {"price": 1.0}, "2023-11-14T22:13:20+00:00")
 
 
 @pytest.mark.req("J6", "J9")

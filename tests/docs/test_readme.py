@@ -28,7 +28,7 @@ def run(argv: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_the_first_program_and_the_commands_after_it(tmp_path: Path) -> None:
-    (program,) = blocks("python")
+    program, _ = blocks("python")
     first = run([sys.executable, "-c", program], tmp_path)
     assert (first.returncode, first.stderr) == (0, "")
     printed = first.stdout.splitlines()
@@ -43,6 +43,13 @@ def test_the_first_program_and_the_commands_after_it(tmp_path: Path) -> None:
         answer = run(shlex.split(command), tmp_path)
         assert answer.returncode == 0, (command, answer.stderr)
     assert "Placed" in answer.stdout
+
+
+def test_the_program_for_asyncio(tmp_path: Path) -> None:
+    _, program = blocks("python")
+    done = run([sys.executable, "-c", program], tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"^20\d\d-.* Placed {'total': 12}$", done.stdout)
 
 
 def test_make_has_the_targets_that_are_shown() -> None:

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
-from uuid import uuid4
+from uuid import UUID, uuid4, uuid5
 
 import pytest
 
@@ -680,3 +680,18 @@ def test_somebody_else_who_holds_the_log_keeps_nobody_longer_than_the_time_out(b
             assert time.monotonic() - started < 3
             assert {(error.code, error.applied) for error in errors} == {("timeout", "no")}
         assert s.journal.append(KEY, events("after")).first == 2
+
+
+@pytest.mark.req("J39")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_any_text_is_an_append_id(backend: str, tmp_path: Path) -> None:
+    with world(backend, tmp_path) as s:
+        first = s.journal.append(KEY, [Event("Placed")], append_id="order 42, attempt")
+        again = s.journal.append(KEY, [Event("Placed")], append_id="order 42, attempt")
+        other = s.journal.append(KEY, [Event("Placed")], append_id="order 42, attempts")
+        assert (again.duplicate, again.first, other.duplicate) == (True, first.first, False)
+        (event, _) = s.journal.read(KEY)
+        assert event.append_id == uuid5(UUID("4f6b1e0c-6c0e-5d0a-9d53-7b1f8f6a2c11"), "order 42, attempt")
+        written = "6F9619FF-8B86-D011-B42D-00C04FC964FF"
+        assert not s.journal.append(KEY, [Event("Paid")], append_id=written).duplicate
+        assert s.journal.append(KEY, [Event("Paid")], append_id=UUID(written)).duplicate

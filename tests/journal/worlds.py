@@ -35,11 +35,11 @@ def world(backend: str, folder: Path, **settings: Any) -> Iterator[Strandline]:
         with inexact(**{"partitions": 8, **settings}) as s:
             yield s
         return
-    with strandline.connect(_url(backend, folder), **settings) as s:
+    with strandline.connect(url_of(backend, folder), **settings) as s:
         yield s
 
 
-def _url(backend: str, folder: Path) -> str:
+def url_of(backend: str, folder: Path) -> str:
     """Where the journal of a folder is. On a server a schema stands for the folder."""
     if backend == "memory":
         return "memory:"

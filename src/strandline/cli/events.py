@@ -11,14 +11,16 @@ from collections.abc import Iterable, Iterator
 from typing import IO, Any, NamedTuple
 
 from strandline.cli.failure import unknown
-from strandline.cli.output import plain
 from strandline.errors import Corrupt, InvalidInput, invalid
 from strandline.settings import Settings
 from strandline.values.events import Event, RecordedEvent
 from strandline.values.payloads import parse_json
 
 FIELDS = ("type", "payload", "payload_base64", "tags", "metadata")
-PLACE = tuple("key seq_nr prev_seq_nr life slice partition log_offset timestamp append_id type tags headers".split())
+PASSED_OVER = frozenset(
+    "key seq_nr prev_seq_nr life slice partition log_offset timestamp time append_id headers damaged".split()
+)
+"""What `read --json` tells of an event besides: it gets a new place, so that one journal can be piped into another."""
 # JSON text may need six characters for one byte of payload.
 INPUT_FACTOR = 6
 
@@ -66,20 +68,25 @@ def parse_event(line: bytes, field: str) -> Event:
             got=value,
             hint='give {"type": "…", "payload": …}',
         )
+    if value.get("damaged") is True:
+        raise InvalidInput(
+            f"{field}: damaged", code="events_type", hint="resolve it first, or leave it out", field=field
+        )
     for name in value:
-        if name not in FIELDS:
+        if name not in FIELDS and name not in PASSED_OVER:
             raise unknown(f"{field} field", name, FIELDS, code="events_type")
     if "type" not in value:
         raise InvalidInput(f"{field}: no type", code="events_type", hint='give "type": "…"', field=field)
-    if ("payload" in value) == ("payload_base64" in value):
-        wrong = "payload and payload_base64" if "payload" in value else "no payload"
+    if "payload" in value and "payload_base64" in value:
         raise InvalidInput(
-            f"{field}: {wrong}; allowed one of payload, payload_base64",
+            f"{field}: payload and payload_base64; allowed one of them",
             code="events_type",
             hint='give "payload": a JSON value, or "payload_base64": bytes',
             field=field,
         )
-    payload = value["payload"] if "payload" in value else _bytes_of(value["payload_base64"], f"{field}.payload_base64")
+    payload = value.get("payload")
+    if "payload_base64" in value:
+        payload = _bytes_of(value["payload_base64"], f"{field}.payload_base64")
     return Event(value["type"], payload, tags=value.get("tags", ()), metadata=value.get("metadata"))
 
 
@@ -106,15 +113,3 @@ def contents_of(event: RecordedEvent) -> Contents:
         return Contents(event.payload, event.metadata)
     except Corrupt as error:
         return Contents(damage=error)
-
-
-def event_fields(event: RecordedEvent, contents: Contents) -> dict[str, Any]:
-    """An event as a JSON line shows it. A damaged one has what is left of its place, and no payload."""
-    shown = {name: plain(getattr(event, name)) for name in PLACE}
-    if contents.damage is not None:
-        return {**shown, "damaged": True}
-    if isinstance(contents.payload, bytes):
-        shown["payload_base64"] = base64.b64encode(contents.payload).decode()
-    else:
-        shown["payload"] = contents.payload
-    return {**shown, "metadata": contents.metadata, "damaged": False}

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import orjson
 import typer
 
 from strandline.cli.arguments import key_of, seq_nr, whole_number
-from strandline.cli.events import Contents, contents_of, event_fields
+from strandline.cli.events import Contents, contents_of
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note, printable, say
 from strandline.cli.record import KeyArgument
 from strandline.clock import time_text
-from strandline.errors import Corrupt
+from strandline.errors import Corrupt, InvalidInput
 from strandline.journal import checks
 from strandline.values.events import RecordedEvent
 from strandline.values.heads import HEAD_FIELDS, SEQ_NR_MAX, Head
+
+LAST_MAX: Final = 1000
+"""What `--last` shows is held in memory until its first is known."""
 
 
 def read(
@@ -28,28 +31,41 @@ def read(
     to: Annotated[str | None, typer.Option("--to", metavar="N", help="The last event to show.")] = None,
     limit: Annotated[str | None, typer.Option("--limit", metavar="N", help="At most so many.")] = None,
     backwards: Annotated[bool, typer.Option("--backwards", help="From the last to the first.")] = False,
+    ending: Annotated[
+        str | None, typer.Option("--last", metavar="N", help="The last N, in their order; instead of --limit.")
+    ] = None,
 ) -> None:
     """Show the events of a journal, as one line each.
 
-    Example: strandline read 'order|42' --backwards --limit 10 --url sqlite:orders
+    Example: strandline read 'order|42' --last 10 --url sqlite:orders
     """
     whose = key_of(key)
     first, last = checks.bounds(seq_nr(from_, "--from"), seq_nr(to, "--to"))
+    if ending is not None and (backwards or limit is not None):
+        raise InvalidInput(
+            "--last: given with --limit or --backwards",
+            code="option",
+            hint="give --last N, or --backwards --limit N",
+            field="--last",
+        )
     most = None
-    if limit is not None:
-        most = checks.limit(whole_number(limit, "--limit", code="limit_range", allowed="1..2^63-1"), SEQ_NR_MAX)
+    if limit is not None or ending is not None:
+        name, text = ("--limit", limit) if ending is None else ("--last", ending)
+        allowed = "1..2^63-1" if ending is None else f"1..{LAST_MAX}"
+        number = whole_number(text or "", name, code="limit_range", allowed=allowed)
+        most = checks.limit(number, SEQ_NR_MAX if ending is None else LAST_MAX)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     count = damaged = 0
     damage = None
     with options.connect() as s:
-        for event in s.journal.read(whose, from_=first, to=last, limit=most, backwards=backwards):
+        events = s.journal.read(whose, from_=first, to=last, limit=most, backwards=backwards or ending is not None)
+        for event in events if ending is None else reversed(list(events)):
             count += 1
             contents = contents_of(event)
             if contents.damage is not None:
                 damaged, damage = damaged + 1, damage or contents.damage
             if options.json:
-                line = orjson.dumps(event_fields(event, contents), option=orjson.OPT_APPEND_NEWLINE)
-                sys.stdout.buffer.write(line)
+                sys.stdout.buffer.write(orjson.dumps(event.to_dict(), option=orjson.OPT_APPEND_NEWLINE))
             else:
                 say(event_line(event, contents, width))
     if not count and not options.json:

@@ -30,7 +30,8 @@ def append(
     ] = None,
     first: Annotated[str | None, typer.Option("--first", metavar="N", help="Number the first event N.")] = None,
     append_id: Annotated[
-        str | None, typer.Option("--append-id", metavar="UUID", help="The same id again appends nothing twice.")
+        str | None,
+        typer.Option("--append-id", metavar="TEXT", help="A UUID or any text: the same again appends nothing twice."),
     ] = None,
     expire_after: Annotated[
         str | None, typer.Option("--expire-after", metavar="30d", help="May be purged then: 30d, 12h, 15m, 45s, none.")

@@ -10,11 +10,12 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Mapping, Set
+from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from strandline.errors import InvalidInput, invalid
 from strandline.log.api import Draft
@@ -32,6 +33,9 @@ RESERVED_TAG_PREFIX: Final = "strandline."
 TYPE_BYTES_MAX: Final = 256
 TAG_BYTES_MAX: Final = 256
 MARK_ID_BYTES_MAX: Final = 128
+APPEND_ID_BYTES_MAX: Final = 256
+APPEND_ID_NAMESPACE: Final = UUID("4f6b1e0c-6c0e-5d0a-9d53-7b1f8f6a2c11")
+"""So an id that is any text, such as an Idempotency-Key, is the same UUID in every process and program."""
 LIMIT_MAX: Final = 1000
 APPENDS: Final = "(key, events) or (key, events, {options})"
 APPEND_OPTIONS: Final = ("expected", "first", "append_id", "expire_after", "headers", "numbers")
@@ -313,14 +317,17 @@ def _headers(headers: object) -> dict[str, str] | None:
 
 
 def _append_id(append_id: object) -> str:
+    """The UUID of an append, as hexadecimal digits; of text that is none: `uuid5(APPEND_ID_NAMESPACE, text)`."""
     if isinstance(append_id, UUID):
         return append_id.hex
-    try:
-        if isinstance(append_id, str):
+    if isinstance(append_id, str):
+        with suppress(ValueError):
             return UUID(append_id).hex
-    except ValueError:
-        pass
-    raise invalid("append_id", "append_id", "not a UUID", allowed="a UUID, or its text", got=append_id)
+        with suppress(UnicodeEncodeError):
+            if 1 <= len(append_id.encode()) <= APPEND_ID_BYTES_MAX:
+                return uuid5(APPEND_ID_NAMESPACE, append_id).hex
+    allowed = f"a UUID, or text of 1..{APPEND_ID_BYTES_MAX} bytes"
+    raise invalid("append_id", "append_id", "not an append id", allowed=allowed, got=append_id)
 
 
 def _expire_after_us(expire_after: object) -> int:

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, cast
+from uuid import UUID
 
 from strandline import forks
 from strandline.errors import Conflict, InvalidInput, StrandlineError, Unavailable, Unsupported, counted, invalid
@@ -57,11 +58,11 @@ class Journal:
     def append(
         self,
         key: Key | str,
-        events: list[Event] | tuple[Event, ...],
+        events: Sequence[Event],
         *,
         expected: int | None = None,
         first: int | None = None,
-        append_id: Any = None,
+        append_id: UUID | str | None = None,
         expire_after: timedelta | Keep | None = KEEP,
         headers: dict[str, str] | None = None,
         numbers: bool = True,
@@ -69,9 +70,10 @@ class Journal:
         """Record events as one, or not at all; the answer comes when they are durable.
 
         `expected`: only if the head's seq_nr is this (0: no journal yet), else `SeqNrConflict.expected`. `first`: the
-        number of the first event, above all given so far. `append_id`: a UUID; the same append again gets the first
-        answer, as long as it is one of the key's last `append_ids_kept` appends with an id (32, fixed at creation). An
-        older one is taken for a new append: give `expected` too, which guards however late it comes. `expire_after`:
+        number of the first event, above all given so far. `append_id`: a UUID, or any text (an Idempotency-Key); the
+        same append again gets the first answer, as long as it is one of the key's last `append_ids_kept` appends with
+        an id (32, fixed at creation). An older one is taken for a new append: give `expected` too, which guards however
+        late it comes. `expire_after`:
         the journal is purged so long after its last append (None: never; left out: as before). `headers`: text to text,
         for the whole append. `numbers`: whether to wait for the numbers where the log does not give them itself.
 
@@ -83,11 +85,11 @@ class Journal:
     def append_future(
         self,
         key: Key | str,
-        events: list[Event] | tuple[Event, ...],
+        events: Sequence[Event],
         *,
         expected: int | None = None,
         first: int | None = None,
-        append_id: Any = None,
+        append_id: UUID | str | None = None,
         expire_after: timedelta | Keep | None = KEEP,
         headers: dict[str, str] | None = None,
         numbers: bool = True,

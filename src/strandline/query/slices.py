@@ -106,6 +106,19 @@ class Filter(NamedTuple):
         return cls(**parts)
 
 
+class SlicedEvent(RecordedEvent):
+    """A recorded event, with its place in a query by slices."""
+
+    __slots__ = ("_offset",)
+
+    def __init__(self, life: Life, cells: tuple[Any, ...], offset: RichOffset) -> None:
+        self._life, self._cells, self._offset = life, cells, offset
+
+    @property
+    def offset(self) -> RichOffset:
+        return self._offset
+
+
 class SliceQuery:
     """A query by slices: iterate over it, and close it. `resume_offset` is where another one can go on."""
 
@@ -201,9 +214,8 @@ class SliceQuery:
             shown = (shown_before if timestamp == at else None, key, row.life, row.seq_nr)
             self._shown = (timestamp, shown)
             self.resume_offset = RichOffset(start.entity_type, start.history, timestamp, shown)
-        event = RecordedEvent(life, row.cells)
+        event = SlicedEvent(life, row.cells, self.resume_offset)
         if self._chosen is None or self._chosen.passes(event):
-            event.offset = self.resume_offset
             yield event
 
     # ------------------------------------------------------------ holes
@@ -275,7 +287,7 @@ def missing_event(key: str, missing: tuple[int, int, int], offset: object) -> Mi
     return MissingEvent(
         f"{shown(key)} lacks {numbers} in the store",
         code="slice_hole",
-        hint="see `strandline pipeline reconcile`; once the events are there, go on from last_known_offset",
+        hint="put the store back from a backup; once the events are there, go on from last_known_offset",
         missing={key: (life, first, last)},
         last_known_offset=offset,
     )

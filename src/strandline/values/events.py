@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import struct
 import zlib
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import repeat
 from typing import Any, Final, NamedTuple
@@ -24,6 +26,7 @@ from strandline.values.payloads import BYTES, JSON
 
 DAMAGED_UNDECODABLE: Final = 2
 DAMAGED_DIGEST: Final = 3
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Event:
     """Something that happened. `payload` is a JSON value or bytes; `metadata` a JSON object with business values."""
 
     type: str
-    payload: Any
+    payload: Any = None
     tags: Any = ()
     metadata: dict[str, Any] | None = field(default=None)
 
@@ -211,14 +214,16 @@ class RecordedEvent:
     was damaged, the rest is what is left of it.
     """
 
-    __slots__ = ("_cells", "_life", "offset")
-
-    offset: Any
-    """The place in a query, set by queries by tag or slices."""
+    __slots__ = ("_cells", "_life")
 
     def __init__(self, life: Life, cells: tuple[Any, ...]) -> None:
         self._life = life
         self._cells = cells
+
+    @property
+    def offset(self) -> Any:
+        """The place in a query by tag or slices, to go on behind it; None elsewhere."""
+        return None
 
     @property
     def key(self) -> Key:
@@ -251,6 +256,11 @@ class RecordedEvent:
     @property
     def timestamp(self) -> int:
         return self._left().timestamp
+
+    @property
+    def time(self) -> datetime:
+        """The timestamp, in UTC."""
+        return EPOCH + timedelta(microseconds=self.timestamp)
 
     @property
     def append_id(self) -> UUID:
@@ -306,6 +316,35 @@ class RecordedEvent:
             life.key, life.number, (seq_nr - 1) // segment_size, seq_nr, prev, life.entity_type, life.slice,
             left.partition, left.timestamp, body, digest,
         )  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, as JSON carries it: ids and times as text, bytes as `payload_base64`.
+
+        A damaged one has what is left of its place, and no payload.
+        """
+        place = {
+            "key": self._life.key,
+            "seq_nr": self.seq_nr,
+            "prev_seq_nr": self.prev_seq_nr,
+            "life": self.life,
+            "slice": self.slice,
+            "partition": self.partition,
+            "log_offset": self.log_offset,
+            "timestamp": self.timestamp,
+            "time": self.time.isoformat(),
+            "append_id": str(self.append_id),
+            "type": self.type,
+            "tags": list(self.tags),
+            "headers": self.headers,
+        }
+        try:
+            payload, metadata = self.payload, self.metadata
+        except Corrupt:  # only touching it tells for sure whether it can be read
+            return {**place, "damaged": True}
+        content = (
+            {"payload_base64": b64encode(payload).decode()} if isinstance(payload, bytes) else {"payload": payload}
+        )
+        return {**place, **content, "metadata": metadata, "damaged": False}
 
     def packed(self) -> tuple[str | None, bytes, bool]:
         """Metadata as JSON text, payload as bytes, and whether the payload is JSON, as they were written."""
@@ -371,8 +410,8 @@ class RecordedEvent:
         return hash(self._whole())
 
     def __repr__(self) -> str:
-        mark = " damaged" if self.damaged else ""
-        return f"<RecordedEvent {self._life.key} {self.seq_nr} {self.type}{mark}>"
+        said = "damaged" if self.damaged else shown(self.payload)
+        return f"<RecordedEvent {self._life.key} {self.seq_nr} {self.type} {said}>"
 
 
 def parsed_tags(text: bytes) -> tuple[str, ...]:
