@@ -67,6 +67,22 @@ def test_a_journal_is_copied_by_piping_it(url: str) -> None:
     assert copied[0]["payload"] is None
 
 
+def test_long_input_goes_in_several_appends(url: str) -> None:
+    told = call("append", KEY, "--url", url, "--json", "--expected", "0", stdin=lines(*placed(2500))).lines
+    assert [(answer["first"], answer["last"]) for answer in told] == [(1, 1000), (1001, 2000), (2001, 2500)]
+    again = call("append", KEY, "--url", url, "--json", "--expected", "0", stdin=lines(*placed(2500)))
+    assert again.code == 4
+    bad = call("append", KEY, "--url", url, stdin=lines(*placed(1000)) + b"no JSON")
+    assert bad.code == 2
+    assert call("read", KEY, "--last", "1", "--url", url, "--json").lines[0]["seq_nr"] == 2500
+    late = call("append", KEY, "--url", url, stdin=lines(*placed(3000)) + b"no JSON")
+    assert late.code == 2
+    assert "2000 events are appended, the last is 4500" in late.err
+    large = [{"type": "large", "payload": "x" * 900_000}] * 8
+    told = call("append", "order|large", "--url", url, "--json", stdin=lines(*large)).lines
+    assert [answer["last"] for answer in told] == [6, 8]
+
+
 def test_append_read_head(url: str) -> None:
     event = {"type": "placed", "payload": {"b": 1, "a": 1.0}, "tags": ["red", "blue"], "metadata": {"by": "Ada"}}
     done = run("append", KEY, "--url", url, "--json", "--header", "trace=7", stdin=lines(event, *placed(2)))

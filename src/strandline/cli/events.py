@@ -30,30 +30,33 @@ def read_events(lines: Iterable[bytes]) -> list[Event]:
     return [parse_event(line, f"events[{index}]") for index, line in enumerate(filter(bytes.strip, lines))]
 
 
-def bounded_lines(stream: IO[bytes], settings: Settings) -> Iterator[bytes]:
-    """Lines of a stream, never more than an append could take: it is refused before memory is gone."""
-    bytes_left = INPUT_FACTOR * settings.append_bytes_max
-    for _ in range(INPUT_FACTOR * settings.append_events_max):
-        line = stream.readline(bytes_left + 1)
-        if not line:
-            return
-        bytes_left -= len(line)
-        if bytes_left < 0:
+def event_batches(stream: IO[bytes], settings: Settings) -> Iterator[list[Event]]:
+    """The events of a stream of any length, as many at a time as one append takes; never more is held."""
+    batch: list[Event] = []
+    size = index = 0
+    while line := stream.readline(INPUT_FACTOR * settings.append_bytes_max + 1):
+        if len(line) > INPUT_FACTOR * settings.append_bytes_max:
             raise InvalidInput(
-                f"events: over {INPUT_FACTOR * settings.append_bytes_max} bytes of input; "
+                f"events[{index}]: a line of over {INPUT_FACTOR * settings.append_bytes_max} bytes; "
                 f"allowed {settings.append_bytes_max} bytes an append",
                 code="append_too_large",
-                hint="append fewer events at once",
-                field="events",
+                hint="one event is one line",
+                field=f"events[{index}]",
             )
-        yield line
-    raise InvalidInput(
-        f"events: over {INPUT_FACTOR * settings.append_events_max} lines; "
-        f"allowed {settings.append_events_max} events an append",
-        code="too_many_events",
-        hint="append fewer events at once",
-        field="events",
-    )
+        if not line.strip():
+            continue
+        event = parse_event(line, f"events[{index}]")
+        index += 1
+        # What an event adds beside its text (numbers, type, a checksum) is small; a quarter is left for it.
+        if batch and (
+            len(batch) == settings.append_events_max or size + len(line) > settings.append_bytes_max * 3 // 4
+        ):
+            yield batch
+            batch, size = [], 0
+        batch.append(event)
+        size += len(line)
+    if batch:
+        yield batch
 
 
 def parse_event(line: bytes, field: str) -> Event:

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from strandline.cli.arguments import confirm, expected_seq_nr, expiry, key_of, pairs, seq_nr
-from strandline.cli.events import bounded_lines, read_events
+from strandline.cli.events import event_batches, read_events
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note, say
-from strandline.errors import InvalidInput
+from strandline.errors import InvalidInput, StrandlineError
 from strandline.journal import checks
 from strandline.settings import Settings
+from strandline.values.answers import Appended
 
 KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="Whose journal, in quotes: 'order|42'.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
@@ -42,6 +43,8 @@ def append(
 ) -> None:
     """Append events to a journal: all of them, or none.
 
+    Standard input of more than one append takes (1,000 events, 8 MiB) goes in several, in order, each whole.
+
     Example: strandline append 'order|42' --url sqlite:orders --event '{"type": "placed", "payload": {"total": 5}}'
     """
     whose = key_of(key)
@@ -55,12 +58,12 @@ def append(
     options.target()
     settings = Settings.of(options.settings)
     if event is not None:
-        lines = iter([text.encode() for text in event])
+        batches = iter([read_events(text.encode() for text in event)])
     else:
         if sys.stdin.isatty():
             note("One JSON object a line, then Ctrl-D:")
-        lines = bounded_lines(sys.stdin.buffer, settings)
-    events = read_events(lines)
+        batches = event_batches(sys.stdin.buffer, settings)
+    events = next(batches, [])
     if not events:
         raise InvalidInput(
             "events: none",
@@ -68,10 +71,35 @@ def append(
             hint="give --event JSON, or JSON lines on standard input",
             field="events",
         )
+    following = next(batches, None)
+    if following is not None and append_id is not None:
+        raise InvalidInput(
+            "--append-id: more events than one append takes; an id names one append",
+            code="too_many_events",
+            hint="give fewer events, or --expected: what is there already is then not appended twice",
+            field="--append-id",
+        )
     # What would be refused is refused here: no folder is made for it.
     checks.append_draft(settings, 1, whose, events, **more)
     with options.connect(create=True) as s:
         done = s.journal.append(whose, events, **more)
+        _told(options, str(whose), done)
+        count = len(events)
+        try:
+            while following is not None:
+                if more["expected"] is not None:
+                    more["expected"] = done.last  # nobody else's event comes in between
+                more["first"] = None
+                done = s.journal.append(whose, following, **more)
+                count += len(following)
+                _told(options, str(whose), done)
+                following = next(batches, None)
+        except StrandlineError:
+            note(f"{count} events are appended, the last is {done.last}; what comes after them is not")
+            raise
+
+
+def _told(options: Options, whose: str, done: Appended) -> None:
     if options.json:
         emit(done)
     elif done.duplicate:
