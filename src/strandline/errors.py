@@ -108,6 +108,7 @@ class InvalidInput(StrandlineError):
         event_too_large append_too_large data_too_large empty_body invalid_json
         seq_nr_range empty_range slice_range limit_range trim_range snapshot_seq_nr how archive_path
         time_without_zone time_range time_format time_ahead offset_foreign offset_format offset_ambiguous
+        column column_type column_reserved priority_range expires_early batch_range delay_range expired
         setting url_scheme url_parameter url_incomplete url_port secret_in_argv option schema
         wait_in_handler step_state
         """.split()
@@ -157,7 +158,7 @@ class NotFound(StrandlineError):
 
     http_status, exit_code = 404, 3
     http_status_by_code: ClassVar[Mapping[str, int]] = {"trimmed": 410}
-    codes = frozenset({"event", "quarantine", "group", "message", "trimmed"})
+    codes = frozenset("event quarantine group message trimmed work_journal entry dead_letter".split())
 
 
 class Conflict(StrandlineError):

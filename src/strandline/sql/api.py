@@ -50,6 +50,9 @@ class Part(NamedTuple):
     pragmas: Mapping[str, str] = {}
     """What a SQLite file must have before there is anything in it, such as `{"auto_vacuum": "incremental"}`."""
 
+    prepared: bool = False
+    """Whether its transactions prepare their statements on a server, with plans that do not depend on values."""
+
     @property
     def prefix(self) -> str:
         """What the names of its tables of steps and settings begin with."""

@@ -1,7 +1,8 @@
 """SQL lives in files of the package that uses it, one named statement each.
 
 `sql/NAME.sql` is written once for both dialects (`sql/api.py` says how); `sql/NAME.sqlite.sql` and
-`sql/NAME.postgres.sql` are for one.
+`sql/NAME.postgres.sql` are for one. Tables that are made at run time have names of their own: `NAME@thumbs@3` is the
+statement NAME with `thumbs` in the place of `{1}` and `3` in that of `{2}`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,18 @@ from strandline.sql.api import Dialect
 
 _PLACE: Final = re.compile(r"\$(\d+)(?:::[a-z]+(?: precision)?(?:\[\])?)?")
 
+_NAME: Final = re.compile(r"[a-z0-9_]+")
+
 
 @cache
 def statement(package: str, name: str, dialect: Dialect | None = None) -> str:
     """A statement of a package, without its comments and line ends: drivers key their caches by the text."""
+    name, *names = name.split("@")
     text = script(package, name, dialect)
+    for number, given in enumerate(names, 1):
+        if not _NAME.fullmatch(given):
+            raise ValueError(f"not a part of a table's name: {given}")
+        text = text.replace(f"{{{number}}}", given)
     text = " ".join(" ".join(line.partition("--")[0] for line in text.splitlines()).split()).rstrip(";")
     return sqlite_text(text) if dialect == "sqlite" else text
 

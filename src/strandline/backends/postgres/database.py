@@ -154,7 +154,10 @@ class Database:
         """For how long a transaction may stop and keep its locks (ms)."""
         self.listener = Listener(self)
         """Hears what is notified, for all who wait."""
-        self._idle_timeout = Sent(schema.server("idle_timeout").encode(), (self.idle_timeout,))
+        self._first = [Sent(schema.server("idle_timeout").encode(), (self.idle_timeout,))]
+        """What transactions begin with."""
+        if schema.part.prepared:
+            self._first.append(Sent(schema.server("generic_plans").encode()))
 
     @property
     def where(self) -> str:
@@ -245,7 +248,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Transaction]:
         """A transaction that reads: all statements see one moment."""
-        transaction = self._begin(BEGIN_READ, self._idle_timeout)
+        transaction = self._begin(BEGIN_READ, *self._first)
         try:
             yield transaction
         except psycopg.Error as error:
@@ -266,7 +269,7 @@ class Database:
     @contextmanager
     def write(self, *, isolation: Isolation = "read_committed") -> Iterator[Transaction]:
         """A transaction: committed at the end, undone by any exception."""
-        transaction = self._begin(BEGINS[isolation], self._idle_timeout)
+        transaction = self._begin(BEGINS[isolation], *self._first)
         try:
             yield transaction
         except psycopg.Error as error:
@@ -386,7 +389,7 @@ class Transaction:
 
     def _sent(self, name: str, values: Sequence[Any]) -> Sent:
         text = self._sql(name)
-        return Sent(text.encode(), parameters(text, values), often=False)
+        return Sent(text.encode(), parameters(text, values), often=self._database.schema.part.prepared)
 
 
 def _parts(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:

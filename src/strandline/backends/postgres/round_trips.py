@@ -178,10 +178,14 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
 
     def send(self, statement: Sent) -> PGresult:
         """Execute one statement of a transaction that may hold locks, however large its parameters are."""
-        text, parameters, _ = statement
+        text, parameters, often = statement
         formats = [Format.BINARY] * len(parameters)
+        if often and text not in self._names and self.is_direct():
+            self._prepare((statement,))
         try:
-            if statement.size <= AT_ONCE_BYTES:
+            if often and text in self._names:
+                self.pgconn.send_query_prepared(self._names[text], parameters, formats, Format.BINARY)
+            elif statement.size <= AT_ONCE_BYTES:
                 self.pgconn.send_query_params(text, parameters, _types(parameters), formats, Format.BINARY)
             else:
                 self._round_trip(lambda pgconn: pgconn.send_prepare(b"", text, _types(parameters)))

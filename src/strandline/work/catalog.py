@@ -1,0 +1,182 @@
+"""Which work journals a database has: their sets of tables, their settings, the columns of all their versions."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import asdict, replace
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from strandline.errors import NotFound, SchemaMismatch
+from strandline.sql.api import DATABASE_ID, Database, Part, Transaction
+from strandline.work.declaration import (
+    Codec,
+    Columns,
+    WorkDeclaration,
+    WorkSettings,
+    is_table_setting,
+    journal_name,
+    settings_of,
+    settings_text,
+)
+from strandline.work.rotation import LATER
+from strandline.work.tables import first_number
+
+PART: Final = Part("work", "strandline.work", {"auto_vacuum": "incremental"}, prepared=True)
+"""What a back-end opens."""
+FIRST_SLOT: Final = 1
+_log: Final = logging.getLogger("strandline.work")
+
+
+class Known(NamedTuple):
+    """A journal as its database has it."""
+
+    number: int
+    name: str
+    set_name: str
+    journal_id: str
+    settings: WorkSettings
+    settings_version: int
+    codecs: dict[int, Codec]
+    """By version."""
+    version: int
+    """The one that this process adds in."""
+
+
+def names(tx: Transaction) -> list[str]:
+    """All journals."""
+    return [name for (name,) in tx.rows("journals")]
+
+
+def find(tx: Transaction, name: str, columns: Columns | None = None) -> Known | None:
+    """A journal; with `columns` only if it has them in one of its versions, which is then the one to add in."""
+    rows = tx.rows("journal", (journal_name(name),))
+    if not rows:
+        return None
+    number, name, set_name, journal_id, settings, settings_version, set_settings, _ = rows[0]
+    texts = dict(tx.rows("versions", (number,)))
+    version = max(texts)
+    if columns is not None:
+        version = next((known for known, text in texts.items() if text == columns.text()), 0)
+        if not version:
+            return None
+    own = settings_of(settings)
+    shared = {field: value for field, value in asdict(settings_of(set_settings)).items() if is_table_setting(field)}
+    codecs = {known: Codec(Columns.of(text)) for known, text in texts.items()}
+    return Known(number, name, set_name, journal_id, replace(own, **shared), settings_version, codecs, version)
+
+
+def opened(database: Database, name: str) -> Known:
+    """A journal that is there."""
+    with database.read() as tx:
+        known = find(tx, name)
+        if known is not None:
+            return known
+        there = names(tx)
+    raise NotFound(
+        f"there is no work journal {name}; declared: {' '.join(there) or 'none'}",
+        code="work_journal",
+        hint="give s.work() a WorkDeclaration to make it",
+        journal=name,
+        declared=there,
+    )
+
+
+def declared(database: Database, declaration: WorkDeclaration, now: int, *, create: bool) -> Known:
+    """A journal as it is declared: made, or changed, if it is not so. `create` false: refused instead."""
+    with database.read() as tx:
+        known = find(tx, declaration.name, declaration.columns)
+    if known is not None and not _differs(known, declaration):
+        return known
+    if not create:
+        what = "is not there" if known is None else "has other settings"
+        raise SchemaMismatch(
+            f"work journal {declaration.name} {what} as it is declared",
+            code="no_schema",
+            hint='declare it once with schema="create", or give its name alone',
+            journal=declaration.name,
+        )
+    with database.write() as tx:
+        tx.rows("lock_catalog", (catalog_lock(database),))
+        _declare(tx, declaration, now)
+        known = find(tx, declaration.name, declaration.columns)
+    if known is None:
+        raise RuntimeError("a journal that was declared is not there")
+    return known
+
+
+def catalog_lock(database: Database) -> int:
+    """The lock of who declares."""
+    digest = blake2b(f"{database.fixed[DATABASE_ID]} catalog".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def _differs(known: Known, declaration: WorkDeclaration) -> bool:
+    _check_tables(known.set_name, declaration)
+    return known.settings != _settings_over(known.settings, declaration)
+
+
+def _settings_over(before: WorkSettings, declaration: WorkDeclaration) -> WorkSettings:
+    """The declaration's settings; those of its tables only where it names them."""
+    kept = {
+        field: value
+        for field, value in asdict(before).items()
+        if is_table_setting(field) and field not in declaration.given
+    }
+    return replace(declaration.settings, **kept, tables=before.tables)
+
+
+def _check_tables(stored: str, declaration: WorkDeclaration) -> None:
+    given = declaration.settings.tables
+    if "tables" in declaration.given and given != stored:
+        raise SchemaMismatch(
+            f"tables is {stored}, fixed at creation; given {given}",
+            code="setting",
+            hint=f"leave tables out, or give {stored}",
+            setting="tables",
+            stored=stored,
+            given=given,
+        )
+
+
+def _declare(tx: Transaction, declaration: WorkDeclaration, now: int) -> None:
+    rows = tx.rows("journal", (declaration.name,))
+    if not rows:
+        set_name = declaration.settings.tables or declaration.name
+        _make_set(tx, set_name, declaration, now)
+        text = settings_text(declaration.settings)
+        tx.execute("add_journal", (declaration.name, set_name, uuid.uuid4().hex, text))
+        rows = tx.rows("journal", (declaration.name,))
+    number, name, set_name, _, settings, _, set_settings, _ = rows[0]
+    _check_tables(set_name, declaration)
+    before = settings_of(settings)
+    of_set = settings_of(set_settings)
+    named = {field: getattr(declaration.settings, field) for field in declaration.given if is_table_setting(field)}
+    if replace(of_set, **named) != of_set:
+        tx.execute("change_set", (set_name, settings_text(replace(of_set, **named))))
+        tx.execute("touch_journals", (set_name,))
+    after = replace(declaration.settings, tables=set_name)
+    if after != before:
+        tx.execute("change_settings", (number, settings_text(after)))
+        changed = [field for field, value in asdict(after).items() if value != getattr(before, field)]
+        _log.info("work journal %s: changed %s", name, " ".join(changed))
+    texts = dict(tx.rows("versions", (number,)))
+    if declaration.columns.text() not in texts.values():
+        tx.execute("add_version", (number, max(texts, default=0) + 1, declaration.columns.text()))
+        tx.execute("touch_journals", (set_name,))
+
+
+def _make_set(tx: Transaction, name: str, declaration: WorkDeclaration, now: int) -> None:
+    if tx.rows("set", (name,)):
+        return
+    ((number,),) = tx.rows("set_numbers")
+    first = first_number(number + 1)
+    tx.execute("add_set", (name, number + 1, settings_text(declaration.settings), first))
+    if tx.dialect == "sqlite":
+        tx.execute(f"make_set@{name}")
+    else:
+        tx.execute(f"make_set@{name}@{first}@{first_number(number + 2) - 1}")
+        for slot in (LATER, FIRST_SLOT):
+            tx.execute(f"make_table@{name}@{slot}")
+    tx.execute("add_table", (name, FIRST_SLOT, now, first))

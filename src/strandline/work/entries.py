@@ -1,0 +1,185 @@
+"""Entries as callers see them, and as the rules and the tables see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, Literal, NamedTuple
+
+Status = Literal["W", "P"]
+Outcome = Literal["inserted", "merged", "behind", "stale"]
+
+WAITING: Final = "W"
+PROCESSING: Final = "P"
+LAPSED: Final = "L"
+"""In the tables alone: waits again because its lease ended, and its last holder may still say done."""
+
+# Where a waiting entry stands in the order. Their numbers are the second column of the order's key.
+READY: Final = 0
+"""By priority, then date: it may be claimed."""
+SOON: Final = 1
+"""By date: it will be ready then."""
+BEHIND: Final = 2
+"""In no order: another entry of its key is being processed."""
+NOWHERE: Final = -1
+"""It is being processed itself."""
+
+
+class Priority(IntEnum):
+    """Names for some of the priorities 0..255. The smallest is worked on first."""
+
+    NOW = 0
+    IMPORTANT = 10
+    NEW = 20
+    RESET = 50
+    UPDATES = 180
+    SLOW = 200
+    REVIEW = 230
+    TIME_ALLOWS = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A piece of work. Dates are microseconds since 1970; 0 is never, or not yet."""
+
+    id: int
+    key: dict[str, Any]
+    data: dict[str, Any]
+    version: int
+    priority: int
+    insertion_date: int
+    revised_date: int
+    process_date: int
+    expiration_date: int
+    status: Status
+    start_date: int
+    claimed_date: int
+    retry_date: int
+    timeout_counter: int
+    fence: int
+    owner: str
+
+
+class Draft(NamedTuple):
+    """An add that was checked, as far as that goes without the database's clock. Dates: None is now, 0 is never."""
+
+    key: bytes
+    hash: bytes
+    data: bytes
+    version: int
+    priority: int
+    insertion_date: int | None
+    process_date: int | None
+    expiration_date: int
+    number: int = 0
+    """Of its data, where that was stored before."""
+
+
+class Row(NamedTuple):
+    """An entry as the tables have it: what is written once, what claims change, and where it stands in the order."""
+
+    slot: int
+    id: int
+    number: int
+    """Of its data: drawn whenever data is stored."""
+    hash: bytes
+    key: bytes
+    version: int
+    priority: int
+    process_date: int
+    insertion_date: int
+    revised_date: int
+    expiration_date: int
+    first_start: int
+    """Its start date when this was written: kept by merges."""
+    size: int
+    """Bytes of its data."""
+    # What claims change; nothing of it is stored before the first claim (fence 0).
+    status: str = WAITING
+    fence: int = 0
+    owner: str = ""
+    start_date: int = 0
+    claimed_date: int = 0
+    beat: int = 0
+    """Claim or last heartbeat, by the clock of leases."""
+    lease: int = 0
+    counter: int = 0
+    retry_date: int = 0
+    data: bytes | None = None
+    """None where it was not asked for."""
+    place: int = READY
+
+    @property
+    def date(self) -> int:
+        """From when on it is due."""
+        return self.retry_date or self.process_date
+
+    @property
+    def started(self) -> int:
+        return self.start_date or self.first_start
+
+    @property
+    def mark(self) -> int:
+        """64 bits of its key's hash: by these an entry behind is found."""
+        return mark_of(self.hash)
+
+    @property
+    def position(self) -> tuple[int, int, int]:
+        """Where it stands in the order: place, priority, date."""
+        if self.place == READY:
+            return READY, self.priority, self.date
+        return (SOON, 0, self.date) if self.place == SOON else (BEHIND, 0, self.mark)
+
+
+def mark_of(hash_: bytes) -> int:
+    """64 bits of a key's hash, as a number that databases can hold."""
+    return int.from_bytes(hash_[:8], "big", signed=True)
+
+
+class Added(NamedTuple):
+    """What became of an add."""
+
+    outcome: Outcome
+    id: int
+
+
+class DeadLetter(NamedTuple):
+    """An entry that failed too often, or could not be read: `key` and `data` are None then."""
+
+    dead_id: int
+    id: int
+    key: dict[str, Any] | None
+    data: dict[str, Any] | None
+    version: int
+    priority: int
+    insertion_date: int
+    revised_date: int
+    expiration_date: int
+    timeout_counter: int
+    reason: str
+    owner: str
+    date: int
+    acknowledged: bool
+
+
+class Counts(NamedTuple):
+    """How many entries there are. `oldest_due_s` is how long the longest due one has been waiting."""
+
+    due: int
+    later: int
+    behind: int
+    running: int
+    dead: int
+    unacknowledged: int
+    oldest_due_s: float
+
+
+class Table(NamedTuple):
+    """A short-lived table of entries."""
+
+    name: str
+    state: str
+    opened_date: int
+    closed_date: int
+    entries: int
+    bytes: int

@@ -1,0 +1,702 @@
+"""A work journal: `add`, claims by a cursor, dead letters, and what an operator does.
+
+    with s.work(WorkDeclaration("mails", key={"order": "int"}, data={"to": "text"})) as mails:
+        mails.add(key={"order": 7}, data={"to": "a@example.org"})
+        cursor = mails.cursor(owner="w1")
+        while True:
+            for claim in cursor.claim(limit=10).claims:
+                send(claim.entry.data["to"])
+                claim.done()
+            mails.wait(60.0)
+
+Every write is one transaction; `tx=` makes it part of the caller's own. The database's clock decides.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Event, Lock
+from types import TracebackType
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
+from uuid import UUID
+
+from strandline.errors import (
+    Corrupt,
+    InvalidInput,
+    LeaseLost,
+    NotFound,
+    StrandlineError,
+    Unavailable,
+    invalid,
+)
+from strandline.settings import MIB
+from strandline.sql.api import Database, Transaction
+from strandline.work import catalog, rules
+from strandline.work.catalog import Known
+from strandline.work.dates import US, date_us
+from strandline.work.declaration import COLUMNS_OF_THE_SYSTEM, Codec, WorkSettings, reserved
+from strandline.work.entries import PROCESSING, WAITING, Added, Counts, DeadLetter, Draft, Entry, Row, Table
+from strandline.work.rules import Moment
+from strandline.work.tables import Ended, Look, Tables
+from strandline.work.upkeep import Upkeep
+from strandline.work.waking import Waking
+
+BATCH_MAX: Final = 10_000
+BATCH_BYTES_MAX: Final = 64 * MIB
+CLAIM_MAX: Final = 1000
+PAGE_MAX: Final = 1000
+TEXT_MAX: Final = 2000
+OWNER_MAX: Final = 200
+TICK_S: Final = 0.1
+PRIORITIES: Final = 256
+RETRIES: Final = 5
+_BUSY_S, _BUSY_MAX_S = 0.01, 1.0
+T = TypeVar("T")
+_log: Final = logging.getLogger("strandline.work")
+
+
+class Batch(NamedTuple):
+    """What a claim gave. `next_date`: the earliest date at which another could find something; None: none is known."""
+
+    claims: list[Claim]
+    next_date: int | None
+    lost: list[Claim]
+    """Of those that were to be done: claims that somebody else has ended."""
+    paused: str | None
+    """The reason, if the journal is paused."""
+
+
+class WorkJournal:
+    """A work journal that is open. Safe to share between threads; refused after `close` and in a forked child."""
+
+    def __init__(
+        self, database: Database, known: Known, *, clock: Callable[[], int] | None = None, owned: bool = False
+    ) -> None:
+        """`owned`: whether the database is this journal's alone, and closed with it."""
+        self.name = known.name
+        self.version = known.version
+        """Of the columns that adds have here."""
+        self._database = database
+        self._known = known
+        self._owned = owned
+        self._tables = Tables(database, known.set_name, known.number, clock)
+        self._upkeep = Upkeep(database, self._tables)
+        self._waking = Waking(database, known.number, known.set_name, lambda: self.settings)
+        self._ticking = Lock()
+        self._ticked = time.monotonic()
+        self._closed = False
+
+    # ------------------------------------------------------------ add
+
+    def add(
+        self,
+        key: Mapping[str, Any],
+        data: Mapping[str, Any],
+        *,
+        priority: int | None = None,
+        insertion_date: object = None,
+        process_date: object = None,
+        expiration_date: object = None,
+        tx: object = None,
+        **more: Any,
+    ) -> Added:
+        """Add an entry, or merge it with the one of its key that waits. Durable when this returns.
+
+        Dates are microseconds since 1970 or datetimes with a zone. `process_date` None is now, `expiration_date` None
+        or 0 is never. `tx` is the caller's transaction in the same database: the add commits with it.
+        """
+        draft = self._draft(
+            {"key": key, "data": data, "priority": priority, "insertion_date": insertion_date,
+             "process_date": process_date, "expiration_date": expiration_date, **more}
+        )  # fmt: skip
+        return self._add([draft], tx)[0]
+
+    def add_many(self, adds: Iterable[Mapping[str, Any]], *, tx: object = None) -> list[Added]:
+        """Add several, each given by the arguments of `add` as a mapping: all of them, or none."""
+        given = list(adds)
+        if not 1 <= len(given) <= BATCH_MAX:
+            raise invalid("batch_range", "adds", f"{len(given)} adds", allowed=f"1..{BATCH_MAX}", got=len(given))
+        drafts = []
+        for index, one in enumerate(given):
+            with rules.at_index(index):
+                drafts.append(self._draft(one))
+        size = sum(len(draft.data) + len(draft.key) for draft in drafts)
+        if size > BATCH_BYTES_MAX:
+            raise invalid("data_too_large", "adds", f"{size} bytes", allowed=f"at most {BATCH_BYTES_MAX}", got=size)
+        return self._add(drafts, tx)
+
+    def _draft(self, given: Mapping[str, Any]) -> Draft:
+        unknown = given.keys() - _ARGUMENTS
+        for name in sorted(unknown):
+            if name in COLUMNS_OF_THE_SYSTEM:
+                raise reserved(name, {**self._codec.columns.key, **self._codec.columns.data})
+            raise invalid("column", name, "no argument of add", allowed=" ".join(sorted(_ARGUMENTS)), got=given[name])
+        settings, codec = self.settings, self._codec
+        key = codec.key(given.get("key"))
+        data = codec.data(given.get("data"), settings.data_bytes_max)
+        priority = given.get("priority")
+        if priority is None:
+            priority = settings.default_priority
+        elif isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority < PRIORITIES:
+            raise invalid(
+                "priority_range", "priority", "not a priority", allowed="a whole number in 0..255", got=priority
+            )
+        inserted, process, expiration = (
+            None if given.get(name) is None else date_us(name, given[name])
+            for name in ("insertion_date", "process_date", "expiration_date")
+        )
+        if process is not None:
+            rules.refuse_early(expiration or 0, max(process, inserted or 0))
+        return Draft(key, codec.hash(key), data, self.version, int(priority), inserted, process, expiration or 0)
+
+    def _add(self, drafts: Sequence[Draft], tx: object) -> list[Added]:
+        def work(inner: Transaction) -> list[Added]:
+            _, added = self._tables.add(inner, drafts, self.settings)
+            return self._woken(inner, added.wake, added.outcomes, joined=tx is not None)
+
+        return self._write(work, tx)
+
+    def _woken(self, tx: Transaction, wake: int | None, answer: T, *, joined: bool) -> T:
+        """Tell who waits, inside the transaction where it must be, that something may be claimed from a date on."""
+        if wake is not None:
+            self._waking.tell(tx, joined=joined)
+        return answer
+
+    # ------------------------------------------------------------ claim
+
+    def cursor(self, owner: str | None = None) -> Cursor:
+        """Something that claims, under a name."""
+        name = f"{socket.gethostname()} {os.getpid()}" if owner is None else owner
+        if not isinstance(name, str) or not 1 <= len(name) <= OWNER_MAX or "\0" in name:
+            raise invalid("option", "owner", "not a name", allowed=f"text of 1..{OWNER_MAX} characters", got=owner)
+        self._check()
+        return Cursor(self, name)
+
+    def done_many(self, claims: Sequence[Claim], *, tx: object = None) -> list[Literal["done", "lost"]]:
+        """End claims: `done` or `lost` for each. With `tx`, one that is lost is `LeaseLost`, and none is ended."""
+        pairs = [(claim.entry.id, claim.fence) for claim in claims]
+        if not pairs:
+            return []
+
+        def work(inner: Transaction) -> set[int]:
+            done = self._end(inner, pairs, joined=tx is not None)
+            lost = [claim for claim in claims if claim.entry.id not in done]
+            if tx is not None and lost:
+                raise _lost([claim.entry.id for claim in lost])
+            return done
+
+        done = self._write(work, tx)
+        for claim in claims:
+            claim.over(done=claim.entry.id in done)
+        return ["done" if claim.entry.id in done else "lost" for claim in claims]
+
+    def _end(self, tx: Transaction, pairs: Sequence[tuple[int, int]], *, joined: bool) -> set[int]:
+        look = self._look(tx)
+        done, wake = self._tables.end(tx, look, self.settings, pairs)
+        return self._woken(tx, wake, done, joined=joined)
+
+    def claim(self, cursor: Cursor, limit: int, done: Sequence[Claim]) -> Batch:
+        """What `Cursor.claim` does."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= CLAIM_MAX:
+            raise invalid("limit_range", "limit", "out of range", allowed=f"1..{CLAIM_MAX}", got=limit)
+        self._waking.about_to_look()
+        given = [claim for claim in done if not claim.ended]
+        pairs = [(claim.entry.id, claim.fence) for claim in given]
+        dead: list[Row] = []
+
+        def work(tx: Transaction) -> tuple[set[int], _Taken]:
+            dead.clear()
+            look = self._look(tx)
+            ended: set[int] = set()
+            if pairs:
+                ended, wake = self._tables.end(tx, look, self.settings, pairs)
+                self._woken(tx, wake, None, joined=False)
+            return ended, self._take(tx, look, cursor, limit, dead)
+
+        ended, taken = self._write(work, None)
+        cursor.pass_handed_out = taken.handed_out
+        for claim in given:
+            claim.over(done=claim.entry.id in ended)
+        self._alert(dead)
+        self._waking.looked(taken.look, taken.next_date, taken.upkeep_date)
+        self._tick_if_due()
+        claims = [Claim(self, entry, row) for entry, row in taken.entries]
+        lost = [claim for claim in given if claim.entry.id not in ended]
+        return Batch(claims, taken.next_date, lost, taken.look.paused)
+
+    def _take(self, tx: Transaction, look: Look, cursor: Cursor, limit: int, dead: list[Row]) -> _Taken:
+        """Choose the kind of entries (those below `slow_from` first), and take them."""
+        tables, settings = self._tables, self.settings
+        if look.paused is not None:
+            return _Taken(look, [], None, None, cursor.pass_handed_out)
+        heads = tables.heads(tx, look.now)
+        if heads.lease is not None and heads.lease <= look.lease_now:
+            dead += tables.record_lapses(tx, look, settings)
+        if heads.soon is not None and heads.soon <= look.now:
+            tables.ripen(tx, look)
+        rows = tables.claim(tx, look, settings, cursor.owner, limit, 0, settings.slow_from)
+        handed_out = cursor.pass_handed_out or bool(rows)
+        pause = 0
+        if not rows and settings.slow_from < PRIORITIES:
+            if handed_out:
+                pause, handed_out = round(settings.slow_pause_s * US), False
+            else:
+                most = min(limit, settings.slow_limit)
+                rows = tables.claim(tx, look, settings, cursor.owner, most, settings.slow_from, PRIORITIES)
+        elif not rows:
+            handed_out = False
+        entries, unreadable = self._decoded(rows)
+        tables.bury_unreadable(tx, look, settings, unreadable)
+        dead += unreadable
+        if len(rows) == limit and not unreadable:
+            return _Taken(look, entries, look.now, None, handed_out)
+        heads = tables.heads(tx, look.now)
+        next_date = None
+        if heads.ready is not None:
+            wait = pause if heads.ready >= settings.slow_from else 0
+            next_date = look.now if rows else look.now + (wait or cursor.busy())
+        elif cursor.wait_s:
+            cursor.wait_s = 0.0
+        others = [heads.soon, None if heads.lease is None else look.now + heads.lease - look.lease_now, next_date]
+        next_date = min((date for date in others if date is not None), default=None)
+        return _Taken(look, entries, next_date, None if heads.expiry is None else heads.expiry + 1, handed_out)
+
+    def _decoded(self, rows: Sequence[Row]) -> tuple[list[tuple[Entry, Row]], list[Row]]:
+        entries, unreadable = [], []
+        for row in rows:
+            try:
+                entries.append((self._entry(row, None), row))
+            except (ValueError, KeyError):
+                unreadable.append(row)
+        return entries, unreadable
+
+    def _entry(self, row: Row, moment: Moment | None) -> Entry:
+        """An entry as everybody sees it: one whose lease is over waits, whoever has recorded that or not."""
+        codec = self._codec_of(row.version)
+        running = row.status == PROCESSING and (moment is None or not rules.lease_over(row, moment))
+        over = row.status == PROCESSING and not running
+        counter = min(row.counter + 1, rules.COUNTER_MAX) if over else row.counter
+        return Entry(
+            row.id, codec.decode(row.key), codec.decode(row.data or b""), row.version, row.priority,
+            row.insertion_date, row.revised_date, row.process_date, row.expiration_date,
+            PROCESSING if running else WAITING, row.started, row.claimed_date, row.retry_date, counter, row.fence,
+            row.owner,
+        )  # fmt: skip
+
+    def _codec_of(self, version: int) -> Codec:
+        if version not in self._known.codecs:
+            self._reload()
+        return self._known.codecs[version]
+
+    # ------------------------------------------------------------ claims of cursors
+
+    def beat(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Heartbeats for many claims; those that are over are told so, and returned."""
+        pairs = [(claim.entry.id, claim.fence) for claim in claims]
+        beaten = self._write(lambda tx: self._tables.beat(tx, self._look(tx), pairs), None) if pairs else set()
+        lost = [claim for claim in claims if claim.entry.id not in beaten]
+        for claim in lost:
+            claim.lost.set()
+        return lost
+
+    def settle(self, claim: Claim, decide: Callable[[Row, Look], Row | str], reason: str) -> None:
+        """End a claim otherwise than by done."""
+
+        def work(tx: Transaction) -> list[Row]:
+            look = self._look(tx)
+            row = self._tables.held(tx, look, claim.entry.id, claim.fence)
+            if row is None:
+                raise _lost([claim.entry.id])
+            dead = self._tables.settle(tx, look, self.settings, [Ended(row, decide(row, look), reason)])
+            return self._woken(tx, look.now, dead, joined=False)
+
+        try:
+            dead = self._write(work, None)
+        except LeaseLost:
+            claim.over(done=False)
+            raise
+        claim.over(done=False)
+        self._alert(dead)
+
+    def _alert(self, dead: Sequence[Row]) -> None:
+        for row in dead:
+            _log.warning("work journal %s: entry %s is a dead letter", self.name, row.id)
+
+    # ------------------------------------------------------------ look
+
+    def get(self, key: Mapping[str, Any]) -> Entry | None:
+        """The waiting entry of a key, else the one that is being processed, else None."""
+        encoded = self._codec.key(key)
+        hash_ = self._codec.hash(encoded)
+        with self._read() as tx:
+            moment = self._tables.moment(tx)
+            rows = [row for row in self._tables.by_hash(tx, hash_) if row.key == encoded]
+        found = [self._entry(row, moment) for row in rows if self._visible(row, moment)]
+        return min(found, key=lambda entry: entry.status != WAITING, default=None)
+
+    def entries(self, *, status: str | None = None, after: int = 0, limit: int = PAGE_MAX) -> list[Entry]:
+        """Entries in the order of their ids, after one; with `status` W or P only those."""
+        if status not in (None, WAITING, PROCESSING):
+            raise invalid("option", "status", "unknown", allowed="W or P", got=status)
+        _check_page(after, limit)
+        found: list[Entry] = []
+        with self._read() as tx:
+            moment = self._tables.moment(tx)
+            while len(found) < limit:
+                rows = self._tables.page(tx, after, min(limit, PAGE_MAX))
+                entries = (self._entry(row, moment) for row in rows if self._visible(row, moment))
+                found += [entry for entry in entries if status in (None, entry.status)]
+                if len(rows) < min(limit, PAGE_MAX):
+                    break
+                after = rows[-1].id
+        return found[:limit]
+
+    def _visible(self, row: Row, moment: Moment) -> bool:
+        return rules.running(row, moment) or not rules.expired(row, moment.now)
+
+    def counts(self) -> Counts:
+        """How many entries wait, are being processed, are dead letters."""
+        with self._read() as tx:
+            moment = self._tables.moment(tx)
+            (found,) = tx.rows(self._tables.named("counts"), (self._known.number, moment.now, moment.lease_now))
+        due, later, behind, running, dead, unacknowledged, oldest = found
+        age_s = 0.0 if oldest is None else max(0, moment.now - oldest) / US
+        return Counts(due, later, behind, running, dead, unacknowledged, age_s)
+
+    def tables(self, *, after: str = "", limit: int = PAGE_MAX) -> list[Table]:
+        """The short-lived tables, after one by its name."""
+        found: list[Table] = []
+        with self._read() as tx:
+            for slot, state, opened, closed, *_ in tx.rows("tables", (self._known.set_name,)):
+                name = f"work_{self._known.set_name}_entry_{slot:02d}"
+                if name > after and len(found) < limit:
+                    ((count,),) = tx.rows(self._tables.named("table_entries", slot))
+                    ((size,),) = tx.rows(self._tables.named("table_bytes", slot))
+                    found.append(Table(name, state, opened, closed, count, size))
+        return found
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until a claim may find something: True. False after `timeout_s`. Reconnects by itself."""
+        self._check()
+        deadline = time.monotonic() + timeout_s
+        while True:
+            woken = self._waking.wait(deadline)
+            if woken == "upkeep":
+                self.tick()
+            else:
+                return woken == "look"
+
+    # ------------------------------------------------------------ dead letters
+
+    def dead(self, *, after: int = 0, limit: int = PAGE_MAX) -> list[DeadLetter]:
+        """Dead letters, after one."""
+        return self._dead(after, limit, alerts=False)
+
+    def alerts(self, *, after: int = 0, limit: int = PAGE_MAX) -> list[DeadLetter]:
+        """Those that nobody has acknowledged."""
+        return self._dead(after, limit, alerts=True)
+
+    def _dead(self, after: int, limit: int, *, alerts: bool) -> list[DeadLetter]:
+        _check_page(after, limit)
+        with self._read() as tx:
+            rows = tx.rows("dead", (self._known.number, after, limit, alerts))
+        return [self._letter(row) for row in rows]
+
+    def _letter(self, row: Sequence[Any]) -> DeadLetter:
+        (dead_id, id_, key, data, version, priority, inserted, revised, expires, counter, reason, owner, date,
+         acknowledged) = row  # fmt: skip
+        return DeadLetter(
+            dead_id, id_, self._readable(version, key), self._readable(version, data), version, priority, inserted,
+            revised, expires, counter, reason, owner, date, bool(acknowledged),
+        )  # fmt: skip
+
+    def _readable(self, version: int, text: bytes) -> dict[str, Any] | None:
+        try:
+            return self._codec_of(version).decode(text)
+        except (ValueError, KeyError):
+            return None
+
+    def requeue(self, dead_id: int, *, expiration_date: object = None, tx: object = None) -> Added:
+        """Add a dead letter again, by the ordinary rules, and remove it. An expired one needs another date."""
+        expiration = None if expiration_date is None else date_us("expiration_date", expiration_date)
+
+        def work(inner: Transaction) -> Added:
+            rows = inner.rows("take_dead", (self._known.number, dead_id))
+            if not rows:
+                raise NotFound(f"no dead letter {dead_id}", code="dead_letter", hint="see dead()", dead_id=dead_id)
+            key, hash_, data, version, priority, revised, expires, number = rows[0]
+            expires = expires if expiration is None else expiration
+            if 0 < expires < self._tables.moment(inner).now:
+                raise rules.expired_letter(expires)
+            draft = Draft(key, hash_, data, version, priority, revised, None, expires, number)
+            _, added = self._tables.add(inner, [draft], self.settings)
+            return self._woken(inner, added.wake, added.outcomes[0], joined=tx is not None)
+
+        return self._write(work, tx)
+
+    def acknowledge(self, dead_id: int) -> None:
+        """Lower the flag that a dead letter is."""
+        if not self._write(lambda tx: tx.execute("acknowledge", (self._known.number, dead_id)), None):
+            raise NotFound(f"no dead letter {dead_id}", code="dead_letter", hint="see dead()", dead_id=dead_id)
+
+    # ------------------------------------------------------------ operate
+
+    def drop(self, id: int) -> None:  # noqa: A002 (as everywhere in this API)
+        """Remove an entry. Who holds it gets `LeaseLost`."""
+        if not self._write(lambda tx: self._tables.drop(tx, self._look(tx), id), None):
+            raise NotFound(f"no entry {id}", code="entry", hint="see entries()", entry=id)
+
+    def pause(self, reason: str = "paused") -> None:
+        """Let claims come back empty from now on, everywhere. Adds and what is being processed go on."""
+        self._write(lambda tx: tx.execute("pause", (self._known.number, str(reason))), None)
+
+    def resume(self) -> None:
+        """End a pause."""
+
+        def work(tx: Transaction) -> None:
+            tx.execute("pause", (self._known.number, None))
+            self._woken(tx, 0, None, joined=False)
+
+        self._write(work, None)
+
+    def tick(self) -> None:
+        """Record lapses, remove what expired, close, move and empty tables: a bounded step of each."""
+        settings = self.settings
+
+        def work(tx: Transaction) -> tuple[list[Row], int]:
+            look = self._look(tx)
+            dead = self._tables.record_lapses(tx, look, settings)
+            gone = self._tables.remove_expired(tx, look, PAGE_MAX)
+            if settings.dead_keep_s is not None:
+                tx.execute("forget_dead", (self._known.number, look.now - round(settings.dead_keep_s * US)))
+            return dead, gone
+
+        self._ticked = time.monotonic()
+        dead, _ = self._write(work, None)
+        self._alert(dead)
+        self._upkeep.step(self.settings)
+
+    def _tick_if_due(self) -> None:
+        """A tick now and then, in whatever thread happens to call; what goes wrong in it is not the caller's."""
+        if time.monotonic() - self._ticked < TICK_S or not self._ticking.acquire(blocking=False):
+            return
+        try:
+            self._ticked = time.monotonic()
+            self._upkeep.step(self.settings)
+        except StrandlineError as error:
+            _log.info("work journal %s: upkeep: %s", self.name, error)
+        finally:
+            self._ticking.release()
+
+    # ------------------------------------------------------------ transactions
+
+    @property
+    def settings(self) -> WorkSettings:
+        """As they were declared last, by anybody."""
+        return self._known.settings
+
+    @property
+    def journal_id(self) -> str:
+        """What tells this journal from all others."""
+        return self._known.journal_id
+
+    @property
+    def _codec(self) -> Codec:
+        return self._known.codecs[self.version]
+
+    def _look(self, tx: Transaction) -> Look:
+        look = self._tables.look(tx)
+        if look.settings_version != self._known.settings_version:
+            self._reload(tx)
+        return look
+
+    def _reload(self, tx: Transaction | None = None) -> None:
+        if tx is None:
+            with self._read() as own:
+                return self._reload(own)
+        known = catalog.find(tx, self.name)
+        if known is not None:
+            self._known = known._replace(version=self.version)
+        return None
+
+    def _read(self) -> Any:
+        self._check()
+        return self._database.read()
+
+    def _write(self, work: Callable[[Transaction], T], tx: object) -> T:
+        """Do it in the caller's transaction, or in one of our own, which is tried again if it lost a race."""
+        self._check()
+        for attempt in range(RETRIES):
+            try:
+                if tx is not None:
+                    with self._database.join(tx) as joined:
+                        self._check_isolation(joined)
+                        return work(joined)
+                with self._database.write() as own:
+                    result = work(own)
+                self._waking.told()
+                return result
+            except Unavailable as error:
+                if tx is not None or error.code != "serialization" or attempt == RETRIES - 1:
+                    raise
+            except Corrupt as error:
+                if error.facts.get("sqlstate") != "23514" or attempt == RETRIES - 1:
+                    raise  # 23514: the table that was chosen is gone
+        raise AssertionError("unreachable")
+
+    def _check_isolation(self, tx: Transaction) -> None:
+        if tx.dialect == "postgres":
+            ((found,),) = tx.rows("isolation")
+            if found != "read committed":
+                raise InvalidInput(
+                    f"tx: its isolation is {found}; it must be read committed",
+                    code="tx_foreign",
+                    hint="begin the transaction with ISOLATION LEVEL READ COMMITTED",
+                    field="tx",
+                )
+
+    def _check(self) -> None:
+        if self._closed:
+            raise InvalidInput(f"work journal {self.name} is closed", code="closed", hint="open it again")
+        self._database.check()
+
+    def close(self) -> None:
+        """Let go of it. Twice is harmless."""
+        self._closed = True
+        self._waking.close()
+        if self._owned:
+            self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<WorkJournal {self.name} at {self._database.where}>"
+
+
+class _Taken(NamedTuple):
+    look: Look
+    entries: list[tuple[Entry, Row]]
+    next_date: int | None
+    upkeep_date: int | None
+    handed_out: bool
+
+
+class Cursor:
+    """Claims entries under an owner's name. For one thread at a time.
+
+    Entries with a priority of `slow_from` or above are handed out only in a pass in which none below was.
+    """
+
+    def __init__(self, journal: WorkJournal, owner: str) -> None:
+        self.owner = owner
+        self.pass_handed_out = False
+        """Whether the pass that is under way has handed out an entry below `slow_from`."""
+        self.wait_s = 0.0
+        self._journal = journal
+
+    def claim(self, limit: int = 1, *, done: Sequence[Claim] = ()) -> Batch:
+        """Claim the most urgent due entries, and end the claims in `done` with the same transaction."""
+        return self._journal.claim(self, limit, done)
+
+    def busy(self) -> int:
+        """How long to wait where others lock all that is due (µs): longer each time."""
+        self.wait_s = min(max(_BUSY_S, 2 * self.wait_s), _BUSY_MAX_S)
+        return round(self.wait_s * US)
+
+    def __repr__(self) -> str:
+        return f"<Cursor {self.owner} of {self._journal.name}>"
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """The right to process an entry until its lease ends."""
+
+    journal: WorkJournal
+    entry: Entry
+    row: Row
+    lost: Event
+    """Set when it is known that the claim is over: stop."""
+    ended: bool
+
+    def __init__(self, journal: WorkJournal, entry: Entry, row: Row) -> None:
+        self.journal, self.entry, self.row = journal, entry, row
+        self.lost = Event()
+        self.ended = False
+
+    @property
+    def fence(self) -> int:
+        """The number of this claim; later ones of the entry have larger ones."""
+        return self.row.fence
+
+    @property
+    def append_id(self) -> str:
+        """For an append that this entry causes: the same for all runs of the same data, so it is stored once."""
+        high = int(self.journal.journal_id[:16], 16)
+        return str(UUID(int=(high << 64) | self.row.number))
+
+    def heartbeat(self) -> None:
+        """Go on for another lease; `LeaseLost` if it is over."""
+        if self.journal.beat([self]):
+            raise _lost([self.entry.id])
+
+    def done(self, *, tx: object = None) -> None:
+        """The entry is done, and gone; `LeaseLost` if somebody else has it by now. Again: quiet."""
+        if self.ended and not self.lost.is_set():
+            return
+        if self.journal.done_many([self], tx=tx) != ["done"]:
+            raise _lost([self.entry.id])
+
+    def fail(self, text: str = "", *, delay_s: float | None = None) -> None:
+        """It did not work: again after `delay_s` (or a delay that doubles), or, too often, a dead letter."""
+        if delay_s is not None and (isinstance(delay_s, bool) or not isinstance(delay_s, (int, float)) or delay_s < 0):
+            raise invalid("delay_range", "delay_s", "not a delay", allowed="0 or more seconds", got=delay_s)
+        settings = self.journal.settings
+        self.journal.settle(
+            self,
+            lambda row, look: rules.failed(row, settings, look.now, delay_s),
+            f"failed: {str(text)[:TEXT_MAX]}",
+        )
+
+    def release(self) -> None:
+        """Give it back as it was."""
+        self.journal.settle(self, lambda row, look: rules.released(row, look.now), "")
+
+    def over(self, *, done: bool) -> None:
+        """The claim has ended."""
+        self.ended = True
+        if not done:
+            self.lost.set()
+
+    def __repr__(self) -> str:
+        return f"<Claim {self.fence} of entry {self.entry.id}>"
+
+
+_ARGUMENTS: Final = frozenset({"key", "data", "priority", "insertion_date", "process_date", "expiration_date"})
+
+
+def _lost(ids: Sequence[int]) -> LeaseLost:
+    named = ", ".join(map(str, ids))
+    return LeaseLost(
+        f"the claim on {'entry' if len(ids) == 1 else 'entries'} {named} is over",
+        code="lease_lost",
+        hint="stop: somebody else has it, or it is done",
+        entries=list(ids),
+    )
+
+
+def _check_page(after: object, limit: object) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= PAGE_MAX:
+        raise invalid("limit_range", "limit", "out of range", allowed=f"1..{PAGE_MAX}", got=limit)
+    if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < 2**63:
+        raise invalid("limit_range", "after", "not an id", allowed="0..2^63-1", got=after)

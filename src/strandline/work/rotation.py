@@ -1,0 +1,58 @@
+"""When a short-lived table closes, and what becomes of a closed one: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from strandline.work.dates import period_end
+from strandline.work.declaration import WorkSettings
+
+RING_MAX: Final = 16
+"""So many tables at most. Every claim locks each of them, and a server has room for some thousands of locks in all."""
+LIVE_MANY: Final = 8
+LATER: Final = 0
+"""The slot of the later table, which is not one of the ring."""
+CURRENT, CLOSED, EMPTY = "current", "closed", "empty"
+
+
+class TableState(NamedTuple):
+    """A table of the ring, as the ledger has it."""
+
+    slot: int
+    state: str
+    opened_date: int
+    closed_date: int
+    first_number: int
+    last_number: int
+    """Of a closed one: what was drawn when it closed."""
+
+
+def is_over(table: TableState, now: int, number: int, size: int, settings: WorkSettings) -> bool:
+    """Whether the current table has to close. Its rows are the numbers drawn while it was current."""
+    if number < table.first_number:
+        return False  # nothing was written since it was opened: an idle journal closes nothing
+    end = period_end(table.opened_date, settings.table_period)
+    rows = number - table.first_number + 1
+    return (end is not None and now >= end) or rows >= settings.table_rows_max or size >= settings.table_bytes_max
+
+
+def next_slot(tables: Sequence[TableState]) -> int | None:
+    """Where the next current table is: an empty one, else a new one; None if the ring is full."""
+    empty = [table.slot for table in tables if table.state == EMPTY]
+    if empty:
+        return min(empty)
+    used = {table.slot for table in tables}
+    return next((slot for slot in range(1, RING_MAX + 1) if slot not in used), None)
+
+
+def may_move(table: TableState, left: int, live: int) -> bool:
+    """Whether so few entries are left in a closed table that they are moved to the current one."""
+    rows = max(1, table.last_number - table.first_number + 1)
+    return left <= rows // 10 or (live > LIVE_MANY and left <= rows // 2)
+
+
+def most_to_move(table: TableState, live: int) -> int:
+    """The largest number of entries left with which `may_move` holds."""
+    rows = max(1, table.last_number - table.first_number + 1)
+    return rows // 2 if live > LIVE_MANY else rows // 10

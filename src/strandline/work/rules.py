@@ -1,0 +1,212 @@
+"""What becomes of an entry: pure functions over rows. Every decision of a work journal is made here.
+
+from          event                     to
+none, expired add                       W, counter 0, new id
+W             add, date >= revised      merged: counter 0, every earlier fence void
+W             add, date < revised       stale: priority and dates merge, nothing else
+P             add                       unchanged, and a W behind it
+P             lease ends, fail          expired: gone; counter + 1 at the limit: dead letter; else W
+P             release                   expired: gone; else W
+P to W        another of its key waits  folded into that one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from strandline.errors import InvalidInput, invalid
+from strandline.work.dates import US, us
+from strandline.work.declaration import WorkSettings
+from strandline.work.entries import BEHIND, LAPSED, NOWHERE, PROCESSING, READY, SOON, WAITING, Draft, Outcome, Row
+
+AHEAD_MAX_US: Final = 60 * US
+LATER_US: Final = 10 * US
+"""What is due in more than this lies apart, in the later table."""
+COUNTER_MAX: Final = 255
+_NEW: Final = 0
+
+
+class Merged(NamedTuple):
+    """What an add makes of the waiting entry of its key, or of none (then its number and id are still to be drawn)."""
+
+    outcome: Outcome
+    row: Row
+
+
+class Moment(NamedTuple):
+    """The database's clock, and that of leases. They differ on SQLite alone."""
+
+    now: int
+    lease_now: int
+
+
+# ---------------------------------------------------------------- time
+
+
+def expired(row: Row, now: int) -> bool:
+    """Whether nobody may see it any more; a claim on it is its holder's all the same."""
+    return 0 < row.expiration_date < now
+
+
+def lease_over(row: Row, moment: Moment) -> bool:
+    """Whether a claim has ended by itself. At exactly its lease it has not."""
+    return moment.lease_now - row.beat > row.lease
+
+
+def running(row: Row, moment: Moment) -> bool:
+    """Whether somebody holds a live claim on it."""
+    return row.status == PROCESSING and not lease_over(row, moment)
+
+
+def placed(row: Row, now: int, *, behind: bool = False) -> Row:
+    """A waiting entry at its place in the order."""
+    return row._replace(place=BEHIND if behind else READY if row.date <= now else SOON)
+
+
+# ---------------------------------------------------------------- add
+
+
+@contextmanager
+def at_index(index: int | None) -> Iterator[None]:
+    """Say which of several adds is refused."""
+    try:
+        yield
+    except InvalidInput as error:
+        if index is None:
+            raise
+        facts = {**error.facts, "index": index}
+        raise InvalidInput(f"adds[{index}] {error.message}", code=error.code, hint=error.hint, **facts) from None
+
+
+def check_dates(draft: Draft, now: int) -> None:
+    """What can only be told by the database's clock."""
+    if draft.insertion_date is not None and draft.insertion_date > now + AHEAD_MAX_US:
+        ahead_s = -(-(draft.insertion_date - now) // US)
+        raise invalid(
+            "time_ahead",
+            "insertion_date",
+            f"is {ahead_s} s ahead of the database's clock (limit {AHEAD_MAX_US // US})",
+            allowed="a date that is not in the future",
+            got=draft.insertion_date,
+        )
+    if draft.process_date is None:
+        refuse_early(draft.expiration_date, now)
+
+
+def refuse_early(expiration_date: int, process_date: int) -> None:
+    """`InvalidInput.expires_early` for an entry that could never be processed."""
+    if 0 < expiration_date < process_date:
+        raise invalid(
+            "expires_early",
+            "expiration_date",
+            f"would expire at {expiration_date}, before it may be processed at {process_date}",
+            allowed="a date that is not before process_date, or 0 for never",
+            got=expiration_date,
+        )
+
+
+def added(draft: Draft, waiting: Row | None, settings: WorkSettings, now: int, *, behind: bool) -> Merged:
+    """What an add makes of the waiting entry of its key. `behind`: another one of the key is being processed."""
+    revised = waiting.revised_date if waiting is not None else 0
+    inserted = max(now, revised) if draft.insertion_date is None else draft.insertion_date
+    process = max(now if draft.process_date is None else draft.process_date, inserted)
+    if waiting is None:
+        new = Row(0, _NEW, draft.number, draft.hash, draft.key, draft.version, draft.priority, process, inserted,
+                  inserted, draft.expiration_date, 0, len(draft.data), data=draft.data)  # fmt: skip
+        return Merged("behind" if behind else "inserted", placed(new, now, behind=behind))
+    merged = waiting._replace(
+        priority=min(waiting.priority, draft.priority),
+        expiration_date=_later_expiry(waiting.expiration_date, draft.expiration_date),
+        process_date=_process_date(waiting.process_date, process, waiting.insertion_date, settings),
+    )
+    if inserted < revised:
+        return Merged("stale", placed(merged, now, behind=behind))
+    merged = _forgotten(merged)._replace(
+        number=draft.number, data=draft.data, size=len(draft.data), version=draft.version, revised_date=inserted
+    )
+    return Merged("merged", placed(merged, now, behind=behind))
+
+
+def _forgotten(row: Row) -> Row:
+    """An entry whose claims are forgotten, but for when the last one began."""
+    return Row(*row[:11], row.started, row.size, data=row.data)
+
+
+def _later_expiry(one: int, other: int) -> int:
+    return max(one, other) if one and other else 0
+
+
+def _process_date(before: int, new: int, insertion_date: int, settings: WorkSettings) -> int:
+    if settings.merge_process_date == "smallest":
+        return min(before, new)
+    date = max(before, new)
+    if settings.max_delay_s is not None:
+        date = min(date, max(before, insertion_date + us(settings.max_delay_s)))
+    return date
+
+
+def folded(ended: Row, waiting: Row, settings: WorkSettings, now: int) -> Row:
+    """An entry that waits again, merged into the one that was added behind it: as if that add came just after."""
+    newer = waiting if waiting.revised_date >= ended.revised_date else ended
+    both = newer._replace(
+        slot=waiting.slot,
+        id=waiting.id,
+        key=waiting.key,
+        priority=min(ended.priority, waiting.priority),
+        process_date=_process_date(ended.process_date, waiting.process_date, ended.insertion_date, settings),
+        insertion_date=min(ended.insertion_date, waiting.insertion_date),
+        expiration_date=_later_expiry(ended.expiration_date, waiting.expiration_date),
+    )
+    return placed(_forgotten(both)._replace(first_start=ended.started), now)
+
+
+# ---------------------------------------------------------------- the end of a claim
+
+GONE: Final = "gone"
+DEAD: Final = "dead"
+
+
+def lapsed(row: Row, settings: WorkSettings, now: int) -> Row | str:
+    """What becomes of an entry whose lease ended: it waits again, or it is a dead letter, or gone."""
+    return _counted(row, settings, now, LAPSED, 0)
+
+
+def failed(row: Row, settings: WorkSettings, now: int, delay_s: float | None) -> Row | str:
+    """The same after `fail`, with the delay that was given or one that doubles with every count."""
+    delay = delay_s
+    if delay is None:
+        doubled = settings.retry_delay_s * 2.0 ** min(row.counter, 64)
+        delay = min(doubled, max(settings.retry_delay_max_s, settings.retry_delay_s))
+    return _counted(row, settings, now, WAITING, now + us(delay))
+
+
+def _counted(row: Row, settings: WorkSettings, now: int, status: str, retry_date: int) -> Row | str:
+    if expired(row, now):
+        return GONE
+    counter = min(row.counter + 1, COUNTER_MAX)
+    if 0 < settings.max_timeouts <= counter:
+        return DEAD
+    return placed(row._replace(status=status, counter=counter, retry_date=retry_date or row.retry_date), now)
+
+
+def released(row: Row, now: int) -> Row | str:
+    """The same after `release`: dates and counter as they were."""
+    return GONE if expired(row, now) else placed(row._replace(status=WAITING), now)
+
+
+def claimed(row: Row, fence: int, owner: str, lease: int, moment: Moment) -> Row:
+    """An entry in its new holder's hands."""
+    return row._replace(
+        status=PROCESSING, fence=fence, owner=owner, start_date=moment.now, claimed_date=moment.now,
+        beat=moment.lease_now, lease=lease, place=NOWHERE,
+    )  # fmt: skip
+
+
+def expired_letter(expiration_date: int) -> InvalidInput:
+    """The error for a dead letter that would expire as soon as it waits again."""
+    return invalid(
+        "expired", "dead letter", f"expired at {expiration_date}", allowed="expiration_date=…, later than now, or 0",
+        got=expiration_date, hint="give expiration_date",
+    )  # fmt: skip

@@ -1,0 +1,2 @@
+-- The data of an entry.
+SELECT id, data FROM work_{1}_entry WHERE id = $1;

@@ -1,0 +1,2 @@
+-- Pages of the file that nothing is in.
+SELECT freelist_count FROM pragma_freelist_count;

@@ -1,0 +1,2 @@
+-- The names of all journals.
+SELECT name FROM {schema}.work_journal ORDER BY name;

@@ -1,0 +1,2 @@
+-- The write lock of the file is held anyway.
+SELECT $1;

@@ -1,0 +1,2 @@
+-- The largest number of a set.
+SELECT coalesce(max(number), 0) FROM {schema}.work_set;

@@ -1,0 +1,2 @@
+-- How many entries there are.
+SELECT count(*) FROM work_{1}_entry;

@@ -1,0 +1,2 @@
+-- Give free pages back, so many.
+PRAGMA incremental_vacuum({1});

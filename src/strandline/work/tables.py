@@ -1,0 +1,509 @@
+"""The tables of a work journal: every statement on entries, inside a transaction of the caller's choice.
+
+Who may change what, on PostgreSQL (SQLite's write lock is enough for all of it):
+
+- An add locks its keys, by advisory locks, so that two adds of a key take turns. Done, fail and claims take none.
+- A waiting entry belongs to who has locked its row of the order. Claims and moves pass over locked ones; an add waits.
+- An entry that is being processed belongs to who has locked its row of the state, and with it whatever waits behind it.
+  An add that goes behind holds that row (FOR KEY SHARE: heartbeats pass) until it commits. So `done` waits for it, then
+  looks behind, in a new snapshot, and finds it.
+- A row that vanished while we waited for it was claimed, ended or moved: look again (`_steady`).
+- The rows of the order are locked before those of the state, each in the order of ids.
+
+A move writes rows into another table, by a DELETE and an INSERT: an UPDATE across tables would make those who wait for
+the row fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+from strandline.clock import now_us
+from strandline.errors import Unavailable
+from strandline.settings import MIB
+from strandline.sql.api import DATABASE_ID, Database, Transaction
+from strandline.work import rules
+from strandline.work.boot import boot_id, boot_us
+from strandline.work.dates import us
+from strandline.work.declaration import WorkSettings
+from strandline.work.entries import BEHIND, LAPSED, NOWHERE, PROCESSING, READY, SOON, Added, Draft, Row, mark_of
+from strandline.work.rotation import LATER
+from strandline.work.rules import DEAD, Moment
+
+KEYS_LOCKED_MAX: Final = 100
+"""An add of more keys locks the journal's adds instead: a server has room for some thousands of locks."""
+CLAIM_BYTES_MAX: Final = 16 * MIB
+LAPSES_MAX: Final = 1000
+RIPE_MAX: Final = 10_000
+_TRIES: Final = 100
+_NUMBERS: Final = 44
+"""Bits of the range of numbers that each set has."""
+
+Key = tuple[bytes, bytes]
+"""What tells keys apart: hash and encoded key."""
+
+
+class Look(NamedTuple):
+    """What a transaction sees of its journal when it begins."""
+
+    now: int
+    lease_now: int
+    settings_version: int
+    paused: str | None
+    slot: int
+    opened_date: int
+    first_number: int
+    last_number: int
+    numbers: list[int]
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.now, self.lease_now)
+
+
+class Ended(NamedTuple):
+    """A claim that ended otherwise than by done: what is to become of its entry (`rules`), and why."""
+
+    row: Row
+    outcome: Row | str
+    reason: str
+
+
+class Heads(NamedTuple):
+    """What comes first in each part: the priority of a ready entry; when one is ready, a lease or an expiry is due."""
+
+    ready: int | None
+    soon: int | None
+    lease: int | None
+    expiry: int | None
+
+
+class AddedAll(NamedTuple):
+    """What became of adds, and the first date at which one of them may be claimed earlier than was known."""
+
+    outcomes: list[Added]
+    wake: int | None
+
+
+def first_number(set_number: int) -> int:
+    """Where the numbers of a set begin."""
+    return (set_number << _NUMBERS) + 1
+
+
+class Tables:
+    """The tables of one journal."""
+
+    def __init__(self, database: Database, set_name: str, journal: int, clock: Callable[[], int] | None) -> None:
+        self.database = database
+        self.set_name = set_name
+        self.journal = journal
+        self._clock = clock
+
+    def named(self, statement: str, *more: object) -> str:
+        """A statement on the tables of this set."""
+        return "@".join([statement, self.set_name, *map(str, more)])
+
+    # ------------------------------------------------------------ the moment
+
+    def look(self, tx: Transaction, count: int = 0) -> Look:
+        """The database's clock, the current table, and so many new numbers."""
+        now = self._clock() if self._clock is not None else 0
+        values = (self.journal, self.set_name, now or (now_us() if tx.dialect == "sqlite" else 0), count)
+        (found,) = tx.rows(self.named("look"), values)
+        if tx.dialect == "postgres":
+            now, version, paused, slot, opened, first, last, numbers, _ = found
+            return Look(now, now, version, paused, slot, opened, first, last, numbers)
+        seen, version, paused, slot, opened, first, last, _, stored = found
+        lease_now = now or boot_us()
+        boot = "" if now else boot_id()
+        if stored != boot:
+            tx.execute(self.named("boot"))
+            tx.execute("set_boot", (self.set_name, boot))
+        return Look(seen, lease_now, version, paused, slot, opened, first, last, self.numbers(tx, count))
+
+    def moment(self, tx: Transaction) -> Moment:
+        """The clock alone, for who only reads."""
+        now = self._clock() if self._clock is not None else 0
+        if tx.dialect == "sqlite":
+            return Moment(now or now_us(), now or boot_us())
+        (found,) = tx.rows("now", (now,))
+        return Moment(found[0], found[0])
+
+    def numbers(self, tx: Transaction, count: int) -> list[int]:
+        """So many numbers that nobody had before."""
+        if not count:
+            return []
+        if tx.dialect == "postgres":
+            return [number for (number,) in tx.rows(self.named("draw"), (count,))]
+        ((after,),) = tx.rows("draw", (self.set_name, count))
+        return list(range(after - count, after))
+
+    # ------------------------------------------------------------ add
+
+    def add(self, tx: Transaction, drafts: Sequence[Draft], settings: WorkSettings) -> tuple[Look, AddedAll]:
+        """Add entries, or merge them with those that wait; all of them or, if one is refused, none."""
+        by_key = settings.merge == "key"
+        if by_key and tx.dialect == "postgres":
+            self._lock_keys(tx, drafts)
+        look = self.look(tx, len(drafts))
+        for number, draft in enumerate(drafts):
+            with rules.at_index(number if len(drafts) > 1 else None):
+                rules.check_dates(draft, look.now)
+        known = self._known(tx, look, settings, {draft.hash for draft in drafts}) if by_key else {}
+        outcomes: list[Added] = []
+        written: list[Row] = []
+        changed: dict[Key, Row] = {}
+        for draft, number in zip(drafts, look.numbers, strict=True):
+            key = (draft.hash, draft.key)
+            waiting, behind = known.get(key, (None, False))
+            waiting = changed.get(key, waiting)
+            outcome, row = rules.added(draft, waiting, settings, look.now, behind=behind)
+            row = row._replace(id=row.id or number, number=row.number or number)
+            outcomes.append(Added(outcome, row.id))
+            if by_key:
+                changed[key] = row
+            else:
+                written.append(row)
+        originals = {key: row for key, (row, _) in known.items() if row is not None and key in changed}
+        kept = [row for key, row in changed.items() if row.data is None]
+        if kept:
+            data = self._data(tx, kept)
+            changed |= {(row.hash, row.key): row._replace(data=data[row.id]) for row in kept}
+        written += changed.values()
+        self._remove(tx, originals.values())
+        self._write(tx, look, written)
+        before = {row.id: row.date for row in originals.values()}
+        dates = [row.date for row in written if row.place != BEHIND and row.date < before.get(row.id, row.date + 1)]
+        return look, AddedAll(outcomes, min(dates, default=None))
+
+    def _lock_keys(self, tx: Transaction, drafts: Sequence[Draft]) -> None:
+        all_keys = self.lock_number("keys")
+        if len(drafts) > KEYS_LOCKED_MAX:
+            tx.rows("lock_catalog", (all_keys,))
+            return
+        locks = sorted({self.lock_number("key", draft.hash) for draft in drafts})
+        tx.rows("lock_keys", (all_keys, locks))
+
+    def lock_number(self, what: str, more: bytes = b"") -> int:
+        """An advisory lock of this journal: 64 bits of a digest, so that others hardly ever share it."""
+        text = f"{self.database.fixed[DATABASE_ID]} {self.journal} {what} ".encode() + more
+        return int.from_bytes(blake2b(text, digest_size=8).digest(), "big", signed=True)
+
+    def _known(
+        self, tx: Transaction, look: Look, settings: WorkSettings, hashes: Iterable[bytes]
+    ) -> dict[Key, tuple[Row | None, bool]]:
+        """By key, the entry that waits, and whether another one is being processed."""
+        asked = [(self.journal, hash_) for hash_ in hashes]
+
+        def found() -> list[Row]:
+            return _rows(tx.many(self.named("find"), asked))
+
+        rows = self._steady(tx, found, look.moment)
+        over = [row for row in rows if row.status == PROCESSING and rules.lease_over(row, look.moment)]
+        if over:
+            ended = [Ended(row, rules.lapsed(row, settings, look.now), "timeout") for row in over]
+            self.settle(tx, look, settings, ended)
+            rows = self._steady(tx, found, look.moment)
+        old = [row for row in rows if row.status != PROCESSING and rules.expired(row, look.now)]
+        self._remove(tx, old)
+        gone = {row.id for row in old}
+        known: dict[Key, tuple[Row | None, bool]] = {}
+        for row in rows:
+            if row.id not in gone:
+                waiting, behind = known.get((row.hash, row.key), (None, False))
+                if row.status == PROCESSING:
+                    known[row.hash, row.key] = waiting, True
+                else:
+                    known[row.hash, row.key] = waiting or row, behind
+        return known
+
+    def _steady(self, tx: Transaction, found: Callable[[], list[Row]], moment: Moment | None) -> list[Row]:
+        """Rows as they stay until we commit: looked at, locked, and looked at again until nothing has changed."""
+        for _ in range(_TRIES):
+            rows = found()
+            if not rows:
+                return []
+            waiting = [row for row in rows if row.status != PROCESSING]
+            asked = sorted((self.journal, *position, row.id) for row in waiting for position in _positions(row))
+            places = dict(tx.many(self.named("places"), asked))
+            steady = all(row.id in places for row in waiting)
+            if tx.dialect == "postgres":
+                steady = self._hold(tx, rows, moment) and steady and _same(found(), rows)
+            if steady:
+                return [row._replace(place=places.get(row.id, NOWHERE)) for row in rows]
+        raise Unavailable("entries change faster than they can be locked", code="serialization", hint="call again")
+
+    def _hold(self, tx: Transaction, rows: Sequence[Row], moment: Moment | None) -> bool:
+        """Lock what is being processed: so that it cannot end, or, where its lease is over, wholly."""
+        claimed = [row for row in rows if row.status == PROCESSING]
+        live = [row.id for row in claimed if moment is not None and not rules.lease_over(row, moment)]
+        over = [row.id for row in claimed if row.id not in live]
+        held: set[tuple[int, int, str]] = set()
+        for name, ids in (("share_running", live), ("hold_running", over)):
+            if ids:
+                held.update(tx.rows(self.named(name), (ids,)))
+        return all((row.id, row.fence, row.status) in held for row in claimed)
+
+    # ------------------------------------------------------------ claim
+
+    def claim(
+        self, tx: Transaction, look: Look, settings: WorkSettings, owner: str, limit: int, low: int, high: int
+    ) -> list[Row]:
+        """Take the first entries with priorities from `low` up to below `high`, in their order."""
+        lease = us(settings.lease_s)
+        if tx.dialect == "postgres":
+            values = (self.journal, low, high, look.now, limit, owner, lease, CLAIM_BYTES_MAX)
+            found = [Row(*row)._replace(place=NOWHERE) for row in tx.rows(self.named("claim"), values)]
+            return sorted(found, key=lambda row: (row.priority, row.date, row.id))
+        chosen = [Row(*row) for row in tx.rows(self.named("choose"), (self.journal, low, high, look.now, limit))]
+        fitting, size = [], 0
+        for row in chosen:
+            if size < CLAIM_BYTES_MAX:
+                fitting.append(row)
+            size += row.size
+        fences = self.numbers(tx, len(fitting))
+        rows = [
+            rules.claimed(row, fence, owner, lease, look.moment) for row, fence in zip(fitting, fences, strict=True)
+        ]
+        tx.many(self.named("remove_order"), [(self.journal, READY, row.priority, row.date, row.id) for row in rows])
+        tx.many(self.named("start"), [_state(row) for row in rows], self.journal)
+        return rows
+
+    def ripen(self, tx: Transaction, look: Look) -> int:
+        """Bring in what is due by now; how many there were."""
+        ripe = tx.rows(self.named("ripe"), (self.journal, look.now, RIPE_MAX))
+        tx.many(self.named("ripen"), [(self.journal, SOON, 0, *row) for row in ripe], look.slot)
+        later = [(id_,) for slot, _, id_ in ripe if slot == LATER]
+        if later:
+            tx.many(self.named("move_entry"), later, LATER, look.slot)
+            tx.many(self.named("move_state"), later, LATER, look.slot)
+        return len(ripe)
+
+    def record_lapses(self, tx: Transaction, look: Look, settings: WorkSettings) -> list[Row]:
+        """Let what nobody gives a heartbeat any more wait again; those that are dead letters now."""
+        ids = tx.rows(self.named("lapsed"), (self.journal, look.lease_now, LAPSES_MAX))
+        rows = self.rows(tx, [id_ for (id_,) in ids])
+        alive = [row for row in rows if not rules.lease_over(row, look.moment)]
+        tx.many(self.named("look_later"), [(row.id, row.beat + row.lease + 1) for row in alive])
+        over = [row for row in rows if rules.lease_over(row, look.moment)]
+        return self.settle(
+            tx, look, settings, [Ended(row, rules.lapsed(row, settings, look.now), "timeout") for row in over]
+        )
+
+    def heads(self, tx: Transaction, now: int) -> Heads:
+        """What comes first."""
+        (found,) = tx.rows(self.named("heads"), (self.journal, now))
+        return Heads(*found)
+
+    # ------------------------------------------------------------ the end of a claim
+
+    def end(
+        self, tx: Transaction, look: Look, settings: WorkSettings, pairs: Sequence[tuple[int, int]]
+    ) -> tuple[set[int], int | None]:
+        """Done: entries by id and fence. Which of them this call has ended, and when what waited behind them is due."""
+        ended: dict[int, Key] = {}
+        left = sorted(pairs)
+        for _ in range(_TRIES):
+            gone = tx.many(self.named("end"), left)
+            if tx.dialect == "sqlite":
+                gone = tx.many(self.named("end_entry"), gone)
+            ended |= {id_: (hash_, key) for id_, hash_, key in gone}
+            left = [pair for pair in left if pair[0] not in ended]
+            if not left:
+                break
+            again = self._end_late(tx, left, ended)
+            left = [pair for pair in left if pair in again]
+            if not left:
+                break
+        wake = None
+        if settings.merge == "key" and ended:
+            wake = self._put_in(tx, look, ended.values())
+        return set(ended), wake
+
+    def _end_late(
+        self, tx: Transaction, pairs: Sequence[tuple[int, int]], ended: dict[int, Key]
+    ) -> set[tuple[int, int]]:
+        """Done after the lease was over, if nobody took the entry since. What was moved is to be tried again."""
+        rows = self._steady(tx, lambda: self.rows(tx, [id_ for id_, _ in pairs]), None)
+        mine = [row for row in rows if (row.id, row.fence) in set(pairs)]
+        late = [row for row in mine if row.status == LAPSED]
+        self._remove(tx, late)
+        ended |= {row.id: (row.hash, row.key) for row in late}
+        return {(row.id, row.fence) for row in mine if row.status == PROCESSING}
+
+    def _put_in(self, tx: Transaction, look: Look, keys: Iterable[Key]) -> int | None:
+        """Put what waited behind entries of these keys into the order; when the first of it is due."""
+        waiting = [row for row in self._behind(tx, keys) if row.place == BEHIND]
+        self._reorder(tx, [(row, rules.placed(row, look.now)) for row in waiting])
+        return min((row.date for row in waiting), default=None)
+
+    def _behind(self, tx: Transaction, keys: Iterable[Key]) -> list[Row]:
+        wanted = set(keys)
+        marks = [(self.journal, mark) for mark in {mark_of(hash_) for hash_, _ in wanted}]
+
+        def found() -> list[Row]:
+            rows = _rows(tx.many(self.named("behind"), marks))
+            return [row for row in rows if (row.hash, row.key) in wanted]
+
+        return self._steady(tx, found, None)
+
+    def held(self, tx: Transaction, look: Look, id_: int, fence: int) -> Row | None:
+        """The entry of a live claim, for its holder alone; None if the claim is over."""
+        for _ in range(2):  # a move may have taken it to another table meanwhile
+            if tx.dialect == "postgres":
+                tx.rows(self.named("hold_running"), ([id_],))
+            for row in self.rows(tx, [id_]):
+                if row.fence == fence and rules.running(row, look.moment):
+                    return row
+        return None
+
+    def settle(self, tx: Transaction, look: Look, settings: WorkSettings, ended: Sequence[Ended]) -> list[Row]:
+        """Write what becomes of entries whose claims ended otherwise than by done; those that are dead letters now.
+
+        Their rows of the state are locked. What waits behind them is folded with them, or is to wait no longer.
+        """
+        if not ended:
+            return []
+        behind: dict[Key, Row] = {}
+        if settings.merge == "key":
+            behind = {(row.hash, row.key): row for row in self._behind(tx, [(e.row.hash, e.row.key) for e in ended])}
+        removed, again, waiting_again, dead = [], [], [], []
+        folds: list[tuple[Row, Row]] = []
+        for row, outcome, reason in ended:
+            other = behind.get((row.hash, row.key))
+            if isinstance(outcome, str):
+                removed.append(row)
+                if outcome == DEAD:
+                    dead.append((row._replace(counter=min(row.counter + 1, rules.COUNTER_MAX)), reason))
+                if other is not None:
+                    again.append((other, rules.placed(other, look.now)))
+            elif other is not None:
+                folds.append((outcome, other))
+            else:
+                waiting_again.append(outcome)
+        data = self._data(tx, [row for row, _ in dead] + [row for fold in folds for row in fold])
+        self._bury(tx, look, [(row._replace(data=data[row.id]), reason) for row, reason in dead])
+        full = [tuple(row._replace(data=data[row.id]) for row in fold) for fold in folds]
+        self._remove(tx, [*removed, *(row for fold in folds for row in fold)])
+        self._write(tx, look, [rules.folded(row, other, settings, look.now) for row, other in full])
+        self._reorder(tx, again)
+        tx.many(self.named("wait_again"), [(row.id, row.status, row.counter, row.retry_date) for row in waiting_again])
+        self._insert_order(tx, waiting_again)
+        return [row for row, _ in dead]
+
+    def _bury(self, tx: Transaction, look: Look, dead: Sequence[tuple[Row, str]]) -> None:
+        numbers = self.numbers(tx, len(dead))
+        tx.many(
+            "add_dead",
+            [
+                (number, row.id, row.number, row.hash, row.key, row.data, row.version, row.priority, row.insertion_date,
+                 row.revised_date, row.expiration_date, row.counter, reason, row.owner, look.now)
+                for (row, reason), number in zip(dead, numbers, strict=True)
+            ],
+            self.journal,
+        )  # fmt: skip
+
+    def beat(self, tx: Transaction, look: Look, pairs: Sequence[tuple[int, int]]) -> set[int]:
+        """Heartbeats: of which entries the claim is live and goes on."""
+        beaten: set[int] = set()
+        for _ in range(2):  # a move may have taken some to another table meanwhile
+            left = [pair for pair in sorted(pairs) if pair[0] not in beaten]
+            if left:
+                found = tx.many(self.named("beat"), left, look.now, look.lease_now)
+                beaten.update(id_ for (id_,) in found)
+        return beaten
+
+    # ------------------------------------------------------------ rows
+
+    def rows(self, tx: Transaction, ids: Iterable[int]) -> list[Row]:
+        """Entries by their ids, without their data."""
+        return _rows(tx.many(self.named("whole"), [(self.journal, id_) for id_ in ids]))
+
+    def by_hash(self, tx: Transaction, hash_: bytes) -> list[Row]:
+        """Entries of a key, with their data."""
+        return self.with_data(tx, _rows(tx.many(self.named("find"), [(self.journal, hash_)])))
+
+    def page(self, tx: Transaction, after: int, limit: int) -> list[Row]:
+        """Entries in the order of their ids, with their data."""
+        return self.with_data(tx, _rows(tx.rows(self.named("page"), (self.journal, after, limit))))
+
+    def with_data(self, tx: Transaction, rows: Sequence[Row]) -> list[Row]:
+        data = self._data(tx, rows)
+        return [row._replace(data=data[row.id]) for row in rows if row.id in data]
+
+    def _data(self, tx: Transaction, rows: Iterable[Row]) -> dict[int, bytes]:
+        return dict(tx.many(self.named("data_of"), [(row.id,) for row in rows]))
+
+    def drop(self, tx: Transaction, look: Look, id_: int) -> bool:
+        """Remove an entry, whoever holds it; False if there is none."""
+        rows = self._steady(tx, lambda: self.rows(tx, [id_]), None)
+        self._remove(tx, rows)
+        self._put_in(tx, look, [(row.hash, row.key) for row in rows if row.status == PROCESSING])
+        return bool(rows)
+
+    def remove_expired(self, tx: Transaction, look: Look, limit: int) -> int:
+        """Remove entries that expired while they waited."""
+        places = tx.rows(self.named("expired"), (self.journal, look.now, limit))
+        rows = self.rows(tx, [place[3] for place in places])
+        self._remove(tx, rows)
+        return len(rows)
+
+    def bury_unreadable(self, tx: Transaction, look: Look, settings: WorkSettings, rows: Sequence[Row]) -> None:
+        """Make dead letters of claimed entries that cannot be decoded."""
+        self.settle(tx, look, settings, [Ended(row, DEAD, "undecodable") for row in rows])
+
+    def _remove(self, tx: Transaction, rows: Iterable[Row]) -> None:
+        rows = list(rows)
+        places = [(self.journal, *position, row.id) for row in rows for position in _positions(row)]
+        tx.many(self.named("remove_order"), places)
+        tx.many(self.named("remove_state"), [(row.slot, row.id) for row in rows if row.fence])
+        tx.many(self.named("remove_entry"), [(row.slot, row.id) for row in rows])
+
+    def _write(self, tx: Transaction, look: Look, rows: Iterable[Row]) -> None:
+        """Write entries into the current table, or, if they are not due for a while, into the later one."""
+        horizon = look.now + rules.LATER_US if tx.dialect == "postgres" else None
+        slots = [
+            row._replace(slot=LATER if horizon is not None and row.date > horizon and not row.fence else look.slot)
+            for row in rows
+        ]
+        tx.many(
+            self.named("insert_entry"),
+            [(*row[:12], row.data) for row in slots],
+            self.journal,
+        )
+        self._insert_order(tx, slots)
+        tx.many(self.named("insert_state"), [_state(row) for row in slots if row.fence], self.journal)
+
+    def _insert_order(self, tx: Transaction, rows: Iterable[Row]) -> None:
+        tx.many(
+            self.named("insert_order"),
+            [(row.slot, *row.position, row.id, row.expiration_date, row.size) for row in rows],
+            self.journal,
+        )
+
+    def _reorder(self, tx: Transaction, rows: Sequence[tuple[Row, Row]]) -> None:
+        tx.many(self.named("remove_order"), [(self.journal, *row.position, row.id) for row, _ in rows])
+        self._insert_order(tx, [row for _, row in rows])
+
+
+def _rows(found: Iterable[Sequence[Any]]) -> list[Row]:
+    return [Row(*values) for values in found]
+
+
+def _same(some: Iterable[Row], others: Iterable[Row]) -> bool:
+    return set(some) == set(others)
+
+
+def _positions(row: Row) -> list[tuple[int, int, int]]:
+    """Where a row may stand in the order, as long as nobody looked."""
+    if row.status == PROCESSING:
+        return []
+    return [row._replace(place=place).position for place in (READY, SOON, BEHIND)]
+
+
+def _state(row: Row) -> tuple[Any, ...]:
+    """What claims changed, as it is written."""
+    return (row.slot, row.id, row.status, row.fence, row.owner, row.start_date, row.claimed_date, row.beat, row.lease,
+            row.counter, row.retry_date, row.beat + row.lease + 1)  # fmt: skip

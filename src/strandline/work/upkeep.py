@@ -1,0 +1,161 @@
+"""Upkeep of a set's tables: closing, moving what is left, emptying as a whole. Correctness never depends on it.
+
+An add that still writes into a table that was closed, or emptied, is not lost: claims read all tables of the ring, and
+a table is emptied only under a lock and after another look.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from strandline.errors import Unavailable
+from strandline.sql.api import Database, Transaction
+from strandline.work import rules
+from strandline.work.declaration import WorkSettings
+from strandline.work.rotation import (
+    CLOSED,
+    CURRENT,
+    EMPTY,
+    LATER,
+    TableState,
+    is_over,
+    may_move,
+    most_to_move,
+    next_slot,
+)
+from strandline.work.tables import Tables
+
+TABLES_MAX: Final = 8
+"""So many tables are seen to in one step."""
+MOVED_MAX: Final = 1000
+VACUUM_PAGES: Final = 1000
+AGAIN_S, AGAIN_MAX_S = 0.1, 30.0
+
+
+class Upkeep:
+    """What one process does for the tables of a set."""
+
+    def __init__(self, database: Database, tables: Tables) -> None:
+        self._database = database
+        self._tables = tables
+        self._again: dict[int, tuple[float, float]] = {}
+        """By slot that could not be emptied: not before when, and the delay after that."""
+
+    def step(self, settings: WorkSettings, *, close: bool = False) -> None:
+        """Close the current table if its time or size is over (or `close`), and see to the closed ones."""
+        if self._database.dialect == "sqlite":
+            self._renew(settings)
+            return
+        if not self._rotate(settings, close=close):
+            return  # somebody else is at it
+        for table in [table for table in self._ledger() if table.state == CLOSED][:TABLES_MAX]:
+            self._move(table, settings)
+            if time.monotonic() >= self._again.get(table.slot, (0.0, 0.0))[0]:
+                self._empty(table, settings)
+
+    def _ledger(self) -> list[TableState]:
+        return [TableState(*row) for row in self._database.rows("tables", (self._tables.set_name,))]
+
+    def _rotate(self, settings: WorkSettings, *, close: bool) -> bool:
+        named, set_name = self._tables.named, self._tables.set_name
+        with self._database.read() as tx:
+            look = self._tables.look(tx)
+            ledger = [TableState(*row) for row in tx.rows("tables", (set_name,))]
+            current = next(table for table in ledger if table.state == CURRENT)
+            ((size,),) = tx.rows(named("table_bytes", current.slot))
+        if not (is_over(current, look.now, look.last_number, size, settings) or close):
+            return True
+        with self._database.write() as tx:
+            if not tx.rows("try_lock", (self._tables.lock_number(f"set {set_name}"),))[0][0]:
+                return False
+            ledger = [TableState(*row) for row in tx.rows("tables", (set_name,))]
+            if next(table for table in ledger if table.state == CURRENT) != current:
+                return True  # somebody closed it just now
+            slot = next_slot(ledger)
+            if slot is None:
+                return True  # the ring is full: the current one passes its limits
+            look = self._tables.look(tx)
+            tx.execute("close_table", (set_name, current.slot, look.now, look.last_number))
+            if any(table.slot == slot for table in ledger):
+                tx.execute("reopen_table", (set_name, slot, look.now, look.last_number + 1))
+            else:
+                tx.execute(named("make_table", slot))
+                tx.execute("add_table", (set_name, slot, look.now, look.last_number + 1))
+        return True
+
+    def _move(self, table: TableState, settings: WorkSettings) -> None:
+        """Move what is left of a closed table, if it is little, as far as nobody is at it."""
+        del settings
+        live = sum(other.state != EMPTY for other in self._ledger())
+        most = min(most_to_move(table, live), MOVED_MAX)
+        named = self._tables.named
+        with self._database.write() as tx:
+            ((left,),) = tx.rows(named("left"), (table.slot, most + 1))
+            if not 0 < left <= most or not may_move(table, left, live):
+                return
+            look = self._tables.look(tx)
+            waiting = tx.rows(named("movable_order"), (table.slot, most))
+            running = tx.rows(named("movable_state"), (table.slot, most))
+            horizon = look.now + rules.LATER_US
+            self._shift(tx, table.slot, LATER, [row for row in waiting if row[1] == 1 and row[3] > horizon], [])
+            self._shift(
+                tx, table.slot, look.slot, [row for row in waiting if row[1] != 1 or row[3] <= horizon], running
+            )
+
+    def _shift(
+        self, tx: Transaction, slot: int, to: int, waiting: list[tuple[int, ...]], running: list[tuple[int, ...]]
+    ) -> None:
+        if slot == to:
+            return
+        named = self._tables.named
+        tx.many(named("move_order"), waiting, slot, to)
+        ids = [(row[4],) for row in waiting] + running
+        tx.many(named("move_entry"), ids, slot, to)
+        tx.many(named("move_state"), ids, slot, to)
+        self._tables.numbers(tx, len(ids))  # a move counts as rows of the table that it fills
+
+    def _empty(self, table: TableState, settings: WorkSettings) -> None:
+        """Empty a closed table as a whole, if there is nothing in it: looked at again under the lock."""
+        named, set_name = self._tables.named, self._tables.set_name
+        if self._database.rows(named("left"), (table.slot, 1)) != [(0,)]:
+            return
+        try:
+            with self._database.write() as tx:
+                tx.execute(named("lock_table", table.slot))
+                if not tx.rows(named("is_empty", table.slot))[0][0]:
+                    return
+                if settings.table_empty == "delete":
+                    tx.execute(named("drop_table", table.slot))
+                    tx.execute("forget_table", (set_name, table.slot))
+                else:
+                    tx.execute(named("empty_table", table.slot))
+                    tx.execute("mark_empty", (set_name, table.slot))
+        except Unavailable as error:
+            if error.code not in ("timeout", "serialization"):
+                raise
+            delay_s = min(2 * self._again.get(table.slot, (0.0, AGAIN_S / 2))[1], AGAIN_MAX_S)
+            self._again[table.slot] = time.monotonic() + delay_s, delay_s
+            return
+        self._again.pop(table.slot, None)
+
+    def _renew(self, settings: WorkSettings) -> None:
+        """SQLite: one table. If it is empty and its time or size is over, its free pages are given back."""
+        tables = self._tables
+        with self._database.read() as tx:
+            (table,) = [TableState(*row) for row in tx.rows("tables", (tables.set_name,))]
+            ((number,),) = tx.rows("last_number", (tables.set_name,))
+            moment = tables.moment(tx)
+            ((left,),) = tx.rows(tables.named("left"), (table.slot, 1))
+            ((size,),) = tx.rows(tables.named("table_bytes"))
+        if left or not is_over(table, moment.now, number, size, settings):
+            return
+        with self._database.write() as tx:
+            if tx.rows(tables.named("left"), (table.slot, 1)) != [(0,)]:
+                return
+            tx.execute("reopen_table", (tables.set_name, table.slot, moment.now, number + 1))
+        while settings.table_empty != "reset":  # in steps, so that nobody waits for long
+            with self._database.write() as tx:
+                tx.rows(f"vacuum@{VACUUM_PAGES}")
+                if tx.rows("free_pages") == [(0,)]:
+                    return

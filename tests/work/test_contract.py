@@ -1,0 +1,611 @@
+"""What a work journal promises, on SQLite and on PostgreSQL alike."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import pytest
+
+from strandline.errors import InvalidInput, LeaseLost, NotFound, SchemaMismatch, StrandlineError
+from strandline.work.declaration import Codec
+from strandline.work.entries import Priority
+from strandline.work.journal import WorkJournal
+from tests.work.worlds import S, World, declaration, one, pages
+
+pytestmark = pytest.mark.req("W79")
+
+
+# ---------------------------------------------------------------- declaration
+
+
+@pytest.mark.req("W3", "W5")
+def test_declaring_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    work = world.work()
+    again = world.work()
+    assert again.settings == work.settings
+    with caplog.at_level(logging.INFO, "strandline.work"):
+        world.work(lease_s=60.0)
+    assert "lease_s" in caplog.text
+    claim = work.cursor("w").claim(1)
+    assert claim.claims == []
+    assert work.settings.lease_s == 60.0, "in every process, at its next call"
+    assert world.work("thumbs").settings.lease_s == 60.0
+    with pytest.raises(NotFound, match="declared: thumbs") as missing:
+        world.work("nails")
+    assert missing.value.code == "work_journal"
+    with pytest.raises(SchemaMismatch, match="tables is thumbs") as fixed:
+        world.work(tables="shared")
+    assert fixed.value.code == "setting"
+
+
+@pytest.mark.req("W65", "W66", "W67")
+def test_two_versions_of_columns(world: World) -> None:
+    old = world.work()
+    old.add(**one("a"))
+    new = world.work(data={"url": "text", "height": "int"})
+    assert (old.version, new.version) == (1, 2)
+    new.add(key={"page": "b"}, data={"url": "u", "height": 3})
+    old.add(**one("c"))
+    assert world.work().version == 1, "columns seen before open their version"
+    assert new.add(key={"page": "c"}, data={"url": "n", "height": 9}).outcome == "merged"
+    found = {claim.entry.key["page"]: claim.entry for claim in old.cursor("w").claim(10).claims}
+    assert found["a"].data == {"url": "u", "width": None}
+    assert (found["b"].data, found["b"].version) == ({"url": "u", "height": 3}, 2)
+    assert (found["c"].data, found["c"].version) == ({"url": "n", "height": 9}, 2)
+    other = world.work(key={"page": "text", "site": "text"})
+    assert other.add(key={"page": "a", "site": "s"}, data={"url": "u"}).outcome == "inserted"
+
+
+@pytest.mark.req("W70", "W14")
+def test_journals_that_share_their_tables(world: World) -> None:
+    first = world.work(declaration("first", tables="shared", table_rows_max=500))
+    second = world.work(declaration("second", tables="shared"))
+    assert second.settings.table_rows_max == 500, "what the set has, unless it is named"
+    ids = [journal.add(**one("a")).id for journal in (first, second, first)]
+    assert ids[0] == ids[2] != ids[1]
+    first.pause()
+    assert first.cursor("w").claim(10).claims == []
+    (claim,) = second.cursor("w").claim(10).claims
+    assert (claim.entry.id, first.counts().due, second.counts().running) == (ids[1], 1, 1)
+    alone = world.work(declaration("third"))
+    assert alone.add(**one("a")).id not in ids
+
+
+# ---------------------------------------------------------------- add and merge
+
+
+@pytest.mark.req("W7", "W10", "W11", "W21", "W25", "W29")
+def test_an_add_merges_while_its_key_waits(world: World) -> None:
+    work = world.work()
+    added = work.add(**one("a", "first", priority=50))
+    world.clock.pass_s(1)
+    assert work.add(**one("a", "second", priority=10, expiration_date=None)) == ("merged", added.id)
+    entry = work.get({"page": "a"})
+    assert entry is not None
+    assert (entry.data["url"], entry.priority, entry.status, entry.start_date) == ("second", 10, "W", 0)
+    assert (entry.insertion_date, entry.revised_date) == (world.clock.now - S, world.clock.now)
+    assert (entry.expiration_date, entry.timeout_counter, entry.fence, entry.owner) == (0, 0, 0, "")
+    (claim,) = work.cursor("w").claim(5).claims
+    claim.done()
+    assert work.get({"page": "a"}) is None
+    fresh = work.add(**one("a"))
+    assert (fresh.outcome, fresh.id > added.id) == ("inserted", True)
+
+
+@pytest.mark.req("W23", "W60", "RW7")
+def test_an_add_while_its_key_is_processed_waits_behind(world: World) -> None:
+    work = world.work()
+    first = work.add(**one("a", "first"))
+    cursor = work.cursor("w")
+    (claim,) = cursor.claim(5).claims
+    second = work.add(**one("a", "second"))
+    assert (second.outcome, second.id != first.id) == ("behind", True)
+    assert work.add(**one("a", "third")) == ("merged", second.id)
+    assert cursor.claim(5).claims == []
+    assert (work.counts().behind, work.counts().running) == (1, 1)
+    waiting = work.get({"page": "a"})
+    assert waiting is not None
+    assert waiting.data["url"] == "third", "the waiting one first"
+    claim.done()
+    (again,) = cursor.claim(5).claims
+    assert (again.entry.data["url"], again.entry.id) == ("third", second.id)
+
+
+@pytest.mark.req("W22")
+def test_keys_with_one_hash_are_two_entries(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Codec, "hash", lambda _self, _key: b"x" * 16)
+    work = world.work()
+    work.add_many([one("a"), one("b"), one("a")])
+    cursor = work.cursor("w")
+    claims = {claim.entry.key["page"]: claim for claim in cursor.claim(5).claims}
+    assert set(claims) == {"a", "b"}
+    assert [work.add(**one(page)).outcome for page in ("a", "b")] == ["behind", "behind"]
+    claims["a"].done()
+    assert pages(cursor.claim(5)) == ["a"]
+
+
+@pytest.mark.req("W6")
+def test_without_merge_every_add_is_an_entry(world: World) -> None:
+    work = world.work(merge="none")
+    outcomes = [work.add(**one("a")).outcome for _ in range(3)]
+    assert outcomes == ["inserted"] * 3
+    claims = work.cursor("w").claim(10).claims
+    assert len(claims) == 3
+    claims[0].fail("again", delay_s=0)
+    assert len(work.cursor("w").claim(10).claims) == 1
+
+
+@pytest.mark.req("W24", "W47", "W48", "RW10")
+def test_expired_is_no_entry(world: World) -> None:
+    work = world.work()
+    work.add(**one("a", priority=1, expiration_date=world.clock.now + 5 * S))
+    held = work.add(**one("b", expiration_date=world.clock.now + 5 * S, priority=0))
+    cursor = work.cursor("w")
+    (claim,) = cursor.claim(1).claims
+    world.clock.pass_s(5)
+    assert work.get({"page": "a"}) is not None
+    world.clock.now += 1
+    assert work.get({"page": "a"}) is None
+    assert [entry.id for entry in work.entries()] == [held.id], "what is processed stays its holder's"
+    assert work.counts().due == 0
+    assert cursor.claim(5).claims == []
+    claim.heartbeat()
+    assert work.add(**one("b")).outcome == "behind"
+    assert work.add(**one("a")).outcome == "inserted"
+    fresh = work.get({"page": "a"})
+    assert fresh is not None
+    assert (fresh.priority, fresh.expiration_date) == (20, 0), "nothing is taken over"
+    claim.done()
+    work.add(**one("c", expiration_date=world.clock.now + S))
+    gone = next(claim for claim in cursor.claim(10).claims if claim.entry.key["page"] == "c")
+    world.clock.pass_s(2)
+    gone.fail("too late")
+    assert (work.get({"page": "c"}), work.dead()) == (None, [])
+
+
+@pytest.mark.req("W47", "W64")
+def test_a_tick_removes_what_expired(world: World) -> None:
+    work = world.work()
+    work.add_many([one("a", expiration_date=world.clock.now + S), one("b", expiration_date=world.clock.now + 9 * S,
+                   process_date=world.clock.now + 2 * S), one("c")])  # fmt: skip
+    world.clock.pass_s(2)
+    work.tick()
+    assert sum(table.entries for table in work.tables()) == 2
+    assert {entry.key["page"] for entry in work.entries()} == {"b", "c"}
+
+
+@pytest.mark.req("W2", "W31")
+def test_adds_of_a_batch_are_all_or_nothing(world: World) -> None:
+    work = world.work()
+    outcomes = work.add_many([one("a", "1"), one("b"), one("a", "2")])
+    assert [added.outcome for added in outcomes] == ["inserted", "inserted", "merged"]
+    assert outcomes[0].id == outcomes[2].id
+    assert work.get({"page": "a"}).data["url"] == "2"  # type: ignore[union-attr]
+    bad: dict[str, Any] = {"expiration_date": world.clock.now - 1}
+    with pytest.raises(InvalidInput, match=r"adds\[1\] expiration_date") as refused:
+        work.add_many([one("c"), one("d", **bad)])
+    assert (refused.value.code, refused.value.index) == ("expires_early", 1)
+    assert work.counts().due == 2
+    for size in (0, 10_001):
+        with pytest.raises(InvalidInput) as wrong:
+            work.add_many([one("a")] * size)
+        assert wrong.value.code == "batch_range"
+    many = work.add_many([one(f"p{number}") for number in range(1500)])
+    assert len({added.id for added in many}) == 1500
+    assert [added.outcome for added in work.add_many([one("p3"), one("new")])] == ["merged", "inserted"]
+
+
+# ---------------------------------------------------------------- order
+
+
+@pytest.mark.req("W15", "W18", "W33")
+def test_claims_come_in_order(world: World) -> None:
+    work = world.work(slow_from=256, table_rows_max=400)
+    random = Random(5)
+    adds = [
+        one(f"p{number}", priority=random.choice([0, 10, 20, 255]), process_date=world.clock.now - random.randrange(9),
+            insertion_date=world.clock.now - 60 * S)
+        for number in range(900)
+    ]  # fmt: skip
+    for at in range(0, 900, 300):
+        work.add_many(adds[at : at + 300])
+        work.tick()
+    claims = work.cursor("w").claim(1000).claims
+    order = [(claim.entry.priority, claim.entry.process_date, claim.entry.id) for claim in claims]
+    assert order == sorted(order)
+    assert len(order) == 900
+    if not world.is_sqlite:
+        assert len(work.tables()) >= 2
+
+
+@pytest.mark.req("W17", "W36", "W54")
+def test_what_is_not_due_holds_nothing_back(world: World) -> None:
+    work = world.work()
+    now = world.clock.now
+    work.add(**one("later", priority=0, process_date=now + 3600 * S))
+    work.add(**one("soon", priority=0, process_date=now + 5 * S))
+    work.add(**one("now", priority=199))
+    cursor = work.cursor("w")
+    batch = cursor.claim(10)
+    assert (pages(batch), batch.next_date) == (["now"], now + 5 * S)
+    if not world.is_sqlite:
+        assert [table.entries for table in work.tables()] == [2], "the later one lies apart"
+    world.clock.now = now + 5 * S - 1
+    assert cursor.claim(10).claims == []
+    world.clock.now = now + 5 * S
+    assert pages(cursor.claim(10)) == ["soon"]
+    assert work.counts().later == 1
+    world.clock.now = now + 3600 * S
+    assert pages(cursor.claim(10)) == ["soon", "later", "now"], "with those that lapsed"
+
+
+@pytest.mark.req("W19", "W20")
+def test_slow_entries_wait_for_a_pass_without_others(world: World) -> None:
+    work = world.work(slow_limit=2, slow_pause_s=3)
+    work.add_many([one(f"s{number}", priority=200 + number) for number in range(5)])
+    work.add_many([one("a"), one("b")])
+    cursor, other = work.cursor("w"), work.cursor("v")
+    assert pages(cursor.claim(10)) == ["a", "b"]
+    empty = cursor.claim(10)
+    assert (empty.claims, empty.next_date) == ([], world.clock.now + 3 * S)
+    assert pages(other.claim(10)) == ["s0", "s1"], "a pass belongs to one cursor"
+    assert pages(cursor.claim(1)) == ["s2"]
+    work.add(**one("c", priority=Priority.UPDATES))
+    assert pages(cursor.claim(10)) == ["c"]
+    assert pages(cursor.claim(10)) == []
+    assert pages(cursor.claim(10)) == ["s3", "s4"]
+
+
+# ---------------------------------------------------------------- claims
+
+
+@pytest.mark.req("W12", "W33", "W41", "W45", "RW11")
+def test_a_claim(world: World) -> None:
+    work = world.work()
+    work.add(**one("a"))
+    world.clock.pass_s(1)
+    cursor = work.cursor("w1")
+    (claim,) = cursor.claim(5).claims
+    entry = work.get({"page": "a"})
+    assert entry is not None
+    assert (entry.status, entry.owner, entry.fence) == ("P", "w1", claim.fence)
+    assert entry.start_date == entry.claimed_date == world.clock.now
+    world.clock.pass_s(20)
+    claim.heartbeat()
+    entry = work.get({"page": "a"})
+    assert entry is not None
+    assert (entry.start_date, entry.claimed_date) == (world.clock.now, world.clock.now - 20 * S)
+    world.clock.pass_s(30)
+    claim.heartbeat()
+    claim.done()
+    claim.done()
+    assert work.entries() == []
+    with pytest.raises(LeaseLost):
+        claim.heartbeat()
+
+
+@pytest.mark.req("W33", "W45")
+def test_done_with_the_next_claim(world: World) -> None:
+    work = world.work()
+    work.add_many([one(f"p{number}") for number in range(5)])
+    cursor = work.cursor("w")
+    first = cursor.claim(2)
+    work.drop(first.claims[1].entry.id)
+    second = cursor.claim(2, done=first.claims)
+    assert (second.lost, len(second.claims)) == ([first.claims[1]], 2)
+    assert work.done_many([*second.claims, first.claims[1]]) == ["done", "done", "lost"]
+    assert work.counts().due == 1
+
+
+@pytest.mark.req("W38", "W39", "W42", "RW3", "RW4", "RW5")
+def test_a_lapse_counts_once_whoever_sees_it(world: World) -> None:
+    work, other = world.work(), world.work()
+    work.add(**one("a"))
+    (first,) = work.cursor("w").claim(5).claims
+    world.clock.pass_s(30)
+    assert other.cursor("v").claim(5).claims == []
+    world.clock.now += 1
+    for journal in (work, other):
+        seen = journal.get({"page": "a"})
+        assert seen is not None
+        assert (seen.status, seen.timeout_counter) == ("W", 1), "to everybody, before anybody records it"
+    work.tick()
+    other.tick()
+    (second,) = other.cursor("v").claim(5).claims
+    assert (second.entry.timeout_counter, second.fence > first.fence) == (1, True)
+    for late in (first.heartbeat, first.release, lambda: first.fail("x")):
+        with pytest.raises(LeaseLost):
+            late()
+    assert work.done_many([first]) == ["lost"]
+    second.heartbeat()
+    second.done()
+
+
+@pytest.mark.req("W42")
+def test_done_after_the_lease_is_over(world: World) -> None:
+    work = world.work()
+    work.add_many([one("a"), one("b"), one("c")])
+    claims = {claim.entry.key["page"]: claim for claim in work.cursor("w").claim(5).claims}
+    world.clock.pass_s(31)
+    claims["a"].done()
+    work.tick()
+    with pytest.raises(LeaseLost):
+        claims["b"].heartbeat()
+    claims["b"].lost.clear()
+    claims["b"].done()
+    assert work.add(**one("c", "new")).outcome == "merged"
+    with pytest.raises(LeaseLost):
+        claims["c"].done()
+    assert [entry.data["url"] for entry in work.entries()] == ["new"]
+
+
+@pytest.mark.req("W24", "W27", "W28")
+def test_what_waits_again_is_folded_into_what_waits(world: World) -> None:
+    work = world.work()
+    work.add(**one("a", "old", priority=1))
+    cursor = work.cursor("w")
+    (claim,) = cursor.claim(5).claims
+    behind = work.add(**one("a", "new"))
+    world.clock.pass_s(1)
+    claim.fail("no")
+    assert claim.lost.is_set()
+    (entry,) = work.entries()
+    assert (entry.id, entry.data["url"], entry.priority, entry.timeout_counter) == (behind.id, "new", 1, 0)
+    (claim,) = cursor.claim(5).claims
+    assert work.add(**one("a", "newer")).outcome == "behind"
+    world.clock.pass_s(31)
+    assert work.add(**one("a", "newest")).outcome == "merged", "the lapse is recorded first"
+    (entry,) = work.entries()
+    assert (entry.status, entry.data["url"], entry.timeout_counter) == ("W", "newest", 0)
+    (claim,) = cursor.claim(5).claims
+    work.add(**one("a", "last"))
+    claim.release()
+    assert [entry.data["url"] for entry in work.entries()] == ["last"]
+
+
+@pytest.mark.req("W46")
+def test_back_off_and_an_add_that_ends_it(world: World) -> None:
+    work = world.work(max_timeouts=0)
+    work.add(**one("a"))
+    cursor = work.cursor("w")
+    for count, delay_s in enumerate([1, 2, 4]):
+        (claim,) = cursor.claim(5).claims
+        assert claim.entry.timeout_counter == count
+        claim.fail("no")
+        batch = cursor.claim(5)
+        assert (batch.claims, batch.next_date) == ([], world.clock.now + delay_s * S)
+        world.clock.pass_s(delay_s)
+    (claim,) = cursor.claim(5).claims
+    claim.fail("x" * 3000, delay_s=600)
+    assert work.add(**one("a", "new")).outcome == "merged"
+    (claim,) = cursor.claim(5).claims
+    assert (claim.entry.timeout_counter, claim.entry.data["url"]) == (0, "new")
+    claim.release()
+    (claim,) = cursor.claim(5).claims
+    assert claim.entry.timeout_counter == 0
+
+
+# ---------------------------------------------------------------- dead letters
+
+
+@pytest.mark.req("W38", "W43", "W44", "W29", "RW5")
+def test_the_third_time_is_a_dead_letter(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    work = world.work()
+    added = work.add(**one("a", "data"))
+    cursor = work.cursor("w")
+    for _ in range(2):
+        assert len(cursor.claim(5).claims) == 1
+        world.clock.pass_s(31)
+    (claim,) = cursor.claim(5).claims
+    with caplog.at_level(logging.WARNING, "strandline.work"):
+        claim.fail("it broke")
+    assert caplog.text.count("dead letter") == 1
+    assert cursor.claim(5).claims == []
+    (letter,) = work.alerts()
+    assert (letter.id, letter.reason, letter.owner, letter.timeout_counter) == (added.id, "failed: it broke", "w", 3)
+    assert (letter.key, letter.data) == ({"page": "a"}, {"url": "data", "width": None})
+    counts = work.counts()
+    assert (counts.dead, counts.unacknowledged, counts.due) == (1, 1, 0)
+    work.acknowledge(letter.dead_id)
+    assert (work.alerts(), len(work.dead())) == ([], 1)
+    assert work.requeue(letter.dead_id).outcome == "inserted"
+    assert work.dead() == []
+    (claim,) = cursor.claim(5).claims
+    assert (claim.entry.timeout_counter, claim.entry.data["url"]) == (0, "data")
+    for call in (work.requeue, work.acknowledge):
+        with pytest.raises(NotFound) as missing:
+            call(letter.dead_id)
+        assert missing.value.code == "dead_letter"
+
+
+@pytest.mark.req("W28", "W44")
+def test_dead_letters_and_newer_data(world: World) -> None:
+    work = world.work(max_timeouts=1)
+    work.add(**one("a", "old", expiration_date=world.clock.now + 60 * S))
+    cursor = work.cursor("w")
+    (claim,) = cursor.claim(5).claims
+    world.clock.pass_s(1)
+    work.add(**one("a", "new"))
+    claim.fail("no")
+    assert [found.entry.data["url"] for found in cursor.claim(5).claims] == ["new"], "not folded, not behind"
+    work.drop(work.entries()[0].id)
+    work.add(**one("a", "newer"))
+    (letter,) = work.dead()
+    world.clock.pass_s(60)
+    with pytest.raises(InvalidInput, match="expired at") as refused:
+        work.requeue(letter.dead_id)
+    assert refused.value.code == "expired"
+    assert work.requeue(letter.dead_id, expiration_date=0).outcome == "stale"
+    assert [entry.data["url"] for entry in work.entries()] == ["newer"]
+
+
+@pytest.mark.req("W6")
+def test_dead_letters_are_kept_so_long(world: World) -> None:
+    work = world.work(max_timeouts=1, dead_keep_s=60.0)
+    work.add(**one("a"))
+    work.cursor("w").claim(1).claims[0].fail("no")
+    work.tick()
+    assert len(work.dead()) == 1
+    world.clock.pass_s(61)
+    work.tick()
+    assert work.dead() == []
+
+
+@pytest.mark.req("W37", "W43")
+def test_what_cannot_be_decoded_is_a_dead_letter_alone(world: World) -> None:
+    work = world.work()
+    ids = [work.add(**one(f"p{number}")).id for number in range(10)]
+    with work._database.write() as tx:
+        damage(work, tx, ids[4])
+    batch = work.cursor("w").claim(100)
+    assert [claim.entry.id for claim in batch.claims] == [*ids[:4], *ids[5:]]
+    (letter,) = work.dead()
+    assert (letter.id, letter.reason, letter.data, letter.key) == (ids[4], "undecodable", None, {"page": "p4"})
+
+
+def damage(work: WorkJournal, tx: Any, id_: int) -> None:
+    if tx.dialect == "sqlite":
+        tx.raw.execute("UPDATE work_thumbs_entry SET data = x'ff7b' WHERE id = ?", (id_,))
+    else:
+        schema = work._database.schema.name  # type: ignore[attr-defined]
+        tx.raw.execute(f"UPDATE \"{schema}\".work_thumbs_entry SET data = '\\xff7b' WHERE id = {id_}")
+
+
+# ---------------------------------------------------------------- operate
+
+
+@pytest.mark.req("W77")
+def test_a_pause_lasts(world: World) -> None:
+    work = world.work()
+    work.add_many([one("a"), one("b")])
+    (claim,) = work.cursor("w").claim(1).claims
+    work.pause("maintenance")
+    assert world.work("thumbs").cursor("v").claim(5) == ([], None, [], "maintenance")
+    claim.heartbeat()
+    claim.done()
+    work.add(**one("c"))
+    work.resume()
+    batch = work.cursor("w").claim(5)
+    assert (pages(batch), batch.paused) == (["b", "c"], None)
+
+
+@pytest.mark.req("W78")
+def test_looking(world: World) -> None:
+    work = world.work()
+    ids = [work.add(**one(f"p{number}")).id for number in range(5)]
+    work.cursor("w").claim(2)
+    world.clock.pass_s(3)
+    assert [entry.id for entry in work.entries(status="W")] == ids[2:]
+    assert [entry.id for entry in work.entries(status="P")] == ids[:2]
+    assert [entry.id for entry in work.entries(after=ids[1], limit=2)] == ids[2:4]
+    counts = work.counts()
+    assert (counts.due, counts.running, counts.oldest_due_s) == (3, 2, 3.0)
+    work.drop(ids[0])
+    with pytest.raises(NotFound) as missing:
+        work.drop(ids[0])
+    assert missing.value.code == "entry"
+    (table, *_) = work.tables()
+    assert (table.state, table.entries, table.bytes > 0, table.closed_date) == ("current", 4, True, 0)
+
+
+@pytest.mark.req("W3")
+def test_closed(world: World) -> None:
+    work = world.work()
+    work.add(**one("a"))
+    cursor = work.cursor("w")
+    (claim,) = cursor.claim(1).claims
+    work.close()
+    work.close()
+    calls = (lambda: work.add(**one("a")), work.counts, lambda: cursor.claim(1), claim.heartbeat, lambda: work.wait(1))
+    for call in calls:
+        with pytest.raises(InvalidInput) as refused:
+            call()
+        assert refused.value.code == "closed"
+
+
+@pytest.mark.req("W75")
+def test_an_append_id_belongs_to_the_data(world: World) -> None:
+    work = world.work(max_timeouts=1)
+    work.add(**one("a"))
+    cursor = work.cursor("w")
+    (claim,) = cursor.claim(1).claims
+    first = claim.append_id
+    claim.release()
+    (claim,) = cursor.claim(1).claims
+    assert claim.append_id == first
+    claim.fail("no")
+    (letter,) = work.dead()
+    work.requeue(letter.dead_id)
+    (claim,) = cursor.claim(1).claims
+    assert claim.append_id == first, "the same data again"
+    claim.release()
+    work.add(**one("a", "other"))
+    (claim,) = cursor.claim(1).claims
+    assert claim.append_id != first
+
+
+# ---------------------------------------------------------------- bad input
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    *[({"priority": value}, "priority_range") for value in (256, -1, 10.0, True, "10")],
+    ({"process_date": datetime(2026, 1, 1)}, "time_without_zone"),  # noqa: DTZ001
+    ({"process_date": -1}, "time_range"),
+    ({"expiration_date": datetime(9999, 12, 31, tzinfo=UTC).timestamp()}, "time_range"),
+    ({"process_date": 253_402_300_800_000_000}, "time_range"),
+    ({"insertion_date": "ahead"}, "time_ahead"),
+    ({"expiration_date": 5, "process_date": 6}, "expires_early"),
+    *[({name: 1}, "column_reserved") for name in ("status", "start_date", "timeout_counter")],
+    ({"colour": 1}, "column"),
+    ({"key": {}}, "column"),
+    ({"key": {"page": None}}, "column"),
+    ({"key": {"page": ""}}, "column"),
+    ({"key": {"page": "a", "x": 1}}, "column"),
+    ({"data": {"url": "u", "fence": 1}}, "column_reserved"),
+    ({"data": {"url": 5}}, "column_type"),
+    ({"data": {"url": "u", "width": 2**63}}, "integer_out_of_range"),
+    ({"data": {"url": "u", "width": True}}, "column_type"),
+    ({"key": {"page": "a\0"}}, "nul_character"),
+    ({"key": {"page": "\ud800"}}, "invalid_unicode"),
+    ({"key": {"page": "x" * 600}}, "key_too_long"),
+    ({"data": {"url": "x" * 300_000}}, "data_too_large"),
+]
+
+
+@pytest.mark.req("W2", "W4", "W8", "W9", "W11")
+def test_bad_adds_change_nothing(world: World) -> None:
+    work = world.work()
+    for more, code in BAD:
+        given = {**one("a"), **more}
+        if given.get("insertion_date") == "ahead":
+            given["insertion_date"] = world.clock.now + 3600 * S
+        with pytest.raises(StrandlineError) as refused:
+            work.add(**given)
+        assert (refused.value.code, type(refused.value)) == (code, InvalidInput), more
+        assert len(refused.value.message) < 400
+        if code == "time_ahead":
+            assert "is 3600 s ahead of the database's clock (limit 60)" in refused.value.message
+    work.add(**one("b", insertion_date=world.clock.now + 60 * S))
+    assert work.counts()[:4] == (0, 1, 0, 0)
+    when = datetime.fromtimestamp(world.clock.now / S, UTC)
+    work.add(**one("c", insertion_date=when))
+
+
+@pytest.mark.req("W33", "W46")
+def test_bad_calls(world: World) -> None:
+    work = world.work()
+    work.add(**one("a"))
+    cursor = work.cursor("w")
+    for limit in (0, 1001, True, 1.5):
+        with pytest.raises(InvalidInput) as refused:
+            cursor.claim(limit)  # type: ignore[arg-type]
+        assert refused.value.code == "limit_range"
+    (claim,) = cursor.claim(1).claims
+    with pytest.raises(InvalidInput) as refused:
+        claim.fail("x", delay_s=-1)
+    assert refused.value.code == "delay_range"
+    with pytest.raises(InvalidInput) as refused:
+        work.entries(status="D")
+    assert refused.value.code == "option"
