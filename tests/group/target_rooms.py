@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from strandline.group.sql_steps import SqlSteps
 from strandline.group.statements import parse, plan
 from strandline.group.statements.api import Plan
 from strandline.group.target import Done, Failed, Limits, NotUndone, OnConflict, Owner, StepId, Undone, Work
+from strandline.urls import urls_of
 
 
 class Room(Protocol):
@@ -44,9 +45,58 @@ class SqliteRoom:
         """The same database, opened once more."""
         return SqliteTarget(self.path)
 
+    def another(self) -> Callable[[str], object]:
+        """Another program, which executes what it is given."""
+        connection = apsw.Connection(str(self.path))
+        connection.set_busy_timeout(5000)
+        return lambda text: list(connection.execute(text))
+
     def close(self) -> None:
         self.target.close()  # type: ignore[attr-defined]
         self.outside.close()
+
+
+class PostgresRoom:
+    dialect = "postgres"
+
+    def __init__(self, url: str, *, empty: bool = True) -> None:
+        import psycopg
+
+        from strandline.backends.postgres.target import PostgresTarget
+
+        self.place = url
+        self.url = urls_of(log=url, store=url).store
+        self.outside = psycopg.connect(url, autocommit=True, cursor_factory=psycopg.RawCursor, prepare_threshold=None)
+        if empty:
+            self.outside.execute("DROP SCHEMA IF EXISTS public, strandline CASCADE")
+            self.outside.execute("CREATE SCHEMA public")
+        self.made = PostgresTarget
+        self.target: SqlSteps = PostgresTarget(self.url)
+
+    def execute(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        cursor = self.outside.execute(text, tuple(values))
+        return cursor.fetchall() if cursor.description else []
+
+    def again(self, **more: Any) -> SqlSteps:
+        return self.made(self.url, **more)
+
+    def another(self) -> Callable[[str], object]:
+        import psycopg
+
+        def execute(text: str) -> None:
+            with psycopg.connect(self.place, autocommit=True) as connection:
+                connection.execute(text.encode())
+
+        return execute
+
+    def close(self) -> None:
+        self.target.close()  # type: ignore[attr-defined]
+        self.outside.close()
+
+
+def opened(kind: str, place: str) -> Any:
+    """In another process: a room as it is."""
+    return SqliteRoom(Path(place)) if kind == "sqlite" else PostgresRoom(place, empty=False)
 
 
 class Stage:

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from strandline.errors import InvalidGroup, LeaseLost
 from strandline.group.target import Done, Failed, Limits, NotUndone, SqlTarget, StepId, Undone
-from tests.group.target_rooms import SqliteRoom, Stage
-
-ACCOUNTS = [(1, "anna", 10), (2, "bert", 20), (3, None, None)]
-
-
-@pytest.fixture(params=["sqlite"])
-def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    made = SqliteRoom(tmp_path / "shop.db")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def stage(room: Any) -> Stage:
-    room.execute("CREATE TABLE account (id integer PRIMARY KEY, name text, amount integer)")
-    for row in ACCOUNTS:
-        room.execute("INSERT INTO account VALUES ($1, $2, $3)", row)
-    return Stage(room)
+from tests.group.conftest import ACCOUNTS
+from tests.group.target_rooms import Stage
 
 
 def accounts(stage: Stage) -> list[Any]:
@@ -244,10 +227,21 @@ def test_a_target_belongs_to_one_stream_of_one_history(stage: Stage) -> None:
     with pytest.raises(InvalidGroup) as caught:
         stage.target.own("history", "other", shared=False)
     assert caught.value.name == "InvalidGroup.target_taken"
-    shared = stage.target.own("history", "other", shared=True)
-    assert shared.identity == stage.owner.identity
-    stage.room.execute(caught.value.hint.partition("to hand it over: ")[2].replace("'other'", "'third'"))
-    assert stage.target.own("history", "third", shared=True)
+    assert stage.target.own("history", "other", shared=True).identity == stage.owner.identity
+
+
+@pytest.mark.req("G89")
+def test_what_was_done_for_another_history_is_not_done_again_by_who_takes_over(stage: Stage) -> None:
+    work = stage.work("UPDATE account SET amount = amount + 1 WHERE id = 1")
+    stage.target.run(stage.owner, work)
+    with pytest.raises(InvalidGroup) as caught:
+        stage.target.own("restored", "default", shared=False)
+    stage.room.execute(caught.value.hint.partition("to hand it over: ")[2])
+    owner = stage.target.own("restored", "default", shared=False)
+    found = stage.target.run(owner, work)
+    assert isinstance(found, Done)
+    assert found.again
+    assert accounts(stage)[0] == (1, "anna", 11)
 
 
 @pytest.mark.req("G76")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from strandline.group.target import Done, Undone
-from tests.group.target_rooms import SqliteRoom, Stage
+from tests.group.target_rooms import PostgresRoom, SqliteRoom, Stage
 from tests.repeats import examples
 
 KEYS = st.integers(0, 5)
@@ -100,3 +100,30 @@ def test_what_is_done_and_undone_on_sqlite_leaves_no_trace(rows: Any, steps: Any
             done_and_undone(room, rows, steps, table)
         finally:
             room.close()
+
+
+POSTGRES_TABLES = [
+    """CREATE TABLE small (
+        a integer, b text, t text, n bigint, r double precision, x bytea, g bigint GENERATED ALWAYS AS (a + 1) STORED,
+        PRIMARY KEY (a, b))""",
+    "CREATE TABLE small (a numeric, b varchar(3), t text, n numeric, r double precision, x bytea, PRIMARY KEY (b, a))",
+]
+
+
+@pytest.mark.req("G50", "G51", "G52", "G53", "RG2", "RG6")
+@pytest.mark.timeout(600)
+def test_what_is_done_and_undone_on_postgres_leaves_no_trace(shop: str) -> None:
+    room = PostgresRoom(shop)
+
+    @settings(max_examples=examples(25), phases=[Phase.generate])
+    @given(
+        rows=ROWS, steps=st.lists(st.tuples(statements(), VALUES), min_size=1, max_size=4),
+        table=st.sampled_from(POSTGRES_TABLES),
+    )  # fmt: skip
+    def check(rows: Any, steps: Any, table: str) -> None:
+        done_and_undone(room, rows, steps, table)
+
+    try:
+        check()
+    finally:
+        room.close()

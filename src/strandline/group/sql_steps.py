@@ -93,6 +93,8 @@ class SqlSteps:
 
     dialect: Dialect
     name: str
+    our_schema: str = ""
+    """Where our tables are."""
     lock: str = ""
     """Behind a query whose rows are to stay as they are."""
     lock_of: str = ""
@@ -115,17 +117,16 @@ class SqlSteps:
     def own(self, history_id: str, stream: str, *, shared: bool) -> Owner:
         def owned(changes: Changes) -> Owner:
             self.may_create(changes)
-            owners = [
-                Owner(identity, history, name, fence) for identity, history, name, fence, _ in self._owners(changes)
-            ]
+            owners = [Owner(*row[:5]) for row in self._owners(changes)]
             mine = [owner for owner in owners if (owner.history_id, owner.stream) == (history_id, stream)]
             if mine:
                 return mine[0]
             if owners and not shared:
                 raise self._taken(owners[0], history_id, stream)
             identity = owners[0].identity if owners else uuid4().hex
-            changes.count("add_owner", (identity, history_id, stream))
-            return Owner(identity, history_id, stream, 0)
+            row = uuid4().hex
+            changes.count("add_owner", (row, identity, history_id, stream))
+            return Owner(identity, history_id, stream, 0, row)
 
         return self.changing(Limits(), owned)
 
@@ -144,15 +145,15 @@ class SqlSteps:
             f"{self.name} belongs to stream {owner.stream!r} of history {owner.history_id}",
             code="target_taken",
             hint="Target(..., shared=True) lets several streams use it, without an order among them; to hand it over: "
-            + texts.hand_over((history_id, stream), (owner.history_id, owner.stream)),
+            + texts.hand_over(self.our_schema, history_id, stream, owner.row),
             history_id=owner.history_id,
             stream=owner.stream,
         )
 
     def raise_fence(self, owner: Owner, fence: int) -> None:
         def raised(changes: Changes) -> None:
-            if not changes.count("raise_fence", (owner.history_id, owner.stream, fence)):
-                raise self._lost(fence, changes.own("fence", owner[1:3]))
+            if not changes.count("raise_fence", (owner.row, fence)):
+                raise self._lost(fence, changes.own("fence", (owner.row,)))
 
         self.changing(Limits(), raised)
 
@@ -380,7 +381,7 @@ class SqlSteps:
         def found(changes: Changes) -> list[Barrier]:
             made = []
             for group, life in groups:
-                for definition, step, *row in changes.own("group_barriers", (*owner[1:3], group, life)):
+                for definition, step, *row in changes.own("group_barriers", (owner.row, group, life)):
                     made.append(_barrier(StepId(group, life, definition, step), tuple(row)))
             return made
 
@@ -388,17 +389,17 @@ class SqlSteps:
 
     def forget(self, owner: Owner, groups: Sequence[tuple[str, int]]) -> int:
         def forgotten(changes: Changes) -> int:
-            return sum(changes.count("forget_barriers", (*owner[1:3], group, life)) for group, life in groups)
+            return sum(changes.count("forget_barriers", (owner.row, group, life)) for group, life in groups)
 
         return self.changing(Limits(), forgotten)
 
     def _check_fence(self, changes: Changes, owner: Owner, fence: int) -> None:
-        found = changes.own("fence", owner[1:3])
+        found = changes.own("fence", (owner.row,))
         if not found or found[0][0] != fence:
             raise self._lost(fence, found)
 
     def _barriers(self, changes: Changes, owner: Owner, step: StepId) -> dict[str, Barrier]:
-        found = changes.own("step_barriers", (*owner[1:3], *step))
+        found = changes.own("step_barriers", (owner.row, *step))
         return {row[0]: _barrier(step, row) for row in found}
 
     def _add_barrier(
@@ -407,7 +408,7 @@ class SqlSteps:
         outcome = b"" if done is None else orjson.dumps(_written(done))
         affected = 0 if done is None else done.affected
         void = int(done is None and op == "do")
-        values = (*owner[1:3], *step, op, fence, void, affected, outcome, events)
+        values = (owner.row, *step, op, fence, void, affected, outcome, events)
         changes.count("add_barrier", values)
 
 

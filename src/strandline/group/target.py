@@ -72,6 +72,8 @@ class Owner(NamedTuple):
     history_id: str
     stream: str
     fence: int
+    row: str
+    """Its name: the same for whoever it belongs to later, because barrier rows hang on it."""
 
 
 class Work(NamedTuple):

@@ -42,8 +42,9 @@ KEPT_ALIVE: Final = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interva
 class Pool:
     """Connections of one process. Safe to share between threads; refused after a fork."""
 
-    def __init__(self, url: Url, settings: Settings) -> None:
+    def __init__(self, url: Url, settings: Settings, connections_max: int = CONNECTIONS_MAX) -> None:
         self.where = str(url)
+        self._connections_max = connections_max
         self._secret = url.password
         self._timeout_s = settings.append_timeout_s
         self._arguments = _arguments(url, settings)
@@ -59,11 +60,11 @@ class Pool:
         self.check()
         deadline = time.monotonic() + self._timeout_s
         with self._lock:
-            while not self._idle and self._count >= CONNECTIONS_MAX:
+            while not self._idle and self._count >= self._connections_max:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0 or not self._free.wait(left_s):
                     raise Unavailable(
-                        f"{self.where}: all {CONNECTIONS_MAX} connections of this process are busy",
+                        f"{self.where}: all {self._connections_max} connections of this process are busy",
                         code="timeout",
                         hint="call again; use fewer threads",
                     )

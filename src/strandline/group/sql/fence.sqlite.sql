@@ -1,2 +1,2 @@
--- $1 history_id, $2 stream
-SELECT fence FROM {schema}.strandline_target WHERE history_id = $1 AND stream = $2
+-- $1 owner
+SELECT fence FROM {schema}.strandline_target WHERE owner = $1

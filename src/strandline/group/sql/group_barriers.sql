@@ -1,3 +1,3 @@
--- $1 history_id, $2 stream, $3 group, $4 life
+-- $1 owner, $2 group, $3 life
 SELECT definition, step, op, fence, void, affected, outcome, events FROM {schema}.strandline_barrier
-WHERE group_id = $3 AND life = $4 AND history_id = $1 AND stream = $2
+WHERE group_id = $2 AND life = $3 AND owner = $1

@@ -1,7 +1,6 @@
 -- Proof that a step was done (`do`) or undone (`undo`); void: that it never ran, and never will.
 CREATE TABLE IF NOT EXISTS {schema}.strandline_barrier (
-    history_id text NOT NULL,
-    stream text NOT NULL,
+    owner text NOT NULL,
     group_id text NOT NULL,
     life bigint NOT NULL,
     definition text NOT NULL,
@@ -13,5 +12,5 @@ CREATE TABLE IF NOT EXISTS {schema}.strandline_barrier (
     outcome bytea NOT NULL,
     events bytea NOT NULL,
     version integer NOT NULL,
-    PRIMARY KEY (group_id, life, step, op, definition, history_id, stream)
+    PRIMARY KEY (group_id, life, step, op, definition, owner)
 )

@@ -1,2 +1,2 @@
--- Waits for the steps under way, which read the row. $1 history_id, $2 stream, $3 fence
-UPDATE {schema}.strandline_target SET fence = $3 WHERE history_id = $1 AND stream = $2 AND fence <= $3
+-- Waits for the steps under way, which read the row. $1 owner, $2 fence
+UPDATE {schema}.strandline_target SET fence = $2 WHERE owner = $1 AND fence <= $2

@@ -1,3 +1,3 @@
--- $1 history_id, $2 stream, $3 group, $4 life, $5 definition, $6 step
+-- $1 owner, $2 group, $3 life, $4 definition, $5 step
 SELECT op, fence, void, affected, outcome, events FROM {schema}.strandline_barrier
-WHERE group_id = $3 AND life = $4 AND step = $6 AND definition = $5 AND history_id = $1 AND stream = $2
+WHERE group_id = $2 AND life = $3 AND step = $5 AND definition = $4 AND owner = $1

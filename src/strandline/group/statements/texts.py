@@ -49,9 +49,7 @@ def insert(table: str, columns: Sequence[str], places: Sequence[str], how: str =
     return f"INSERT INTO {named(table)} ({listed(columns)}) {how}VALUES ({', '.join(places)})"
 
 
-def hand_over(to: tuple[str, str], since: tuple[str, str]) -> str:
+def hand_over(schema: str, history_id: str, stream: str, owner: str) -> str:
     """For an operator: gives a target to another history and stream."""
-    return (
-        f"UPDATE strandline_target SET history_id = '{to[0]}', stream = '{to[1]}' "
-        f"WHERE history_id = '{since[0]}' AND stream = '{since[1]}'"
-    )
+    table = f"{quoted(schema)}.strandline_target" if schema else "strandline_target"
+    return f"UPDATE {table} SET history_id = '{history_id}', stream = '{stream}' WHERE owner = '{owner}'"

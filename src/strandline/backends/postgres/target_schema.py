@@ -1,0 +1,44 @@
+"""What a table of the user's is, as PostgreSQL describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from strandline.group.statements.api import Column, ForeignKey, Table
+from strandline.group.statements.planning import OURS
+from strandline.group.statements.texts import named
+
+Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+"""The rows of a named statement."""
+
+
+def table_of(ask: Ask, asked: str) -> Table | None:
+    """A table by the name that a statement gives it; None if there is none such, or its name has a point in it."""
+    found = ask("target_table", (named(asked),))
+    if not found or "." in found[0][1] + found[0][2]:
+        return None
+    oid, schema, name, plain = found[0]
+    indexes = ask("target_indexes", (oid,))
+    foreign = [_foreign_key(row) for row in ask("target_foreign", (oid,))]
+    full = f"{schema}.{name}"
+    return Table(
+        name=full,
+        columns=tuple(
+            Column(column, kind, computed, identity, collation=collation or "")
+            for column, kind, computed, identity, collation in ask("target_columns", (oid,))
+        ),
+        key=next((tuple(columns) for is_key, columns in indexes if is_key), ()),
+        what="ours" if name in OURS else "table" if plain else "view",
+        unique=tuple(() if None in columns else tuple(columns) for is_key, columns in indexes if not is_key),
+        foreign=tuple(key for key in foreign if key.child == full),
+        children=tuple(key for key in foreign if key.parent == full),
+        triggers=tuple(trigger for (trigger,) in ask("target_triggers", (oid,))),
+    )
+
+
+def _foreign_key(row: tuple[Any, ...]) -> ForeignKey:
+    child, columns, parent, parent_columns, on_delete, on_update = row
+    actions: tuple[tuple[Literal["delete", "update"], bool], ...] = (("delete", on_delete), ("update", on_update))
+    carried = tuple(verb for verb, carries in actions if carries)
+    return ForeignKey(child, tuple(columns), parent, tuple(parent_columns), carried)

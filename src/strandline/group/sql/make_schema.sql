@@ -1,0 +1,2 @@
+-- Where our tables are in PostgreSQL.
+CREATE SCHEMA IF NOT EXISTS {schema}
