@@ -10,8 +10,8 @@ import pytest
 from tests.store.keyspaces import RELAXED, EmptyStores
 
 from strandline.backends.memory.store import MemoryStore
-from strandline.backends.postgres.store import PostgresStore
-from strandline.backends.sqlite.store import SqliteStore
+from strandline.backends.postgres.store import open_store as open_postgres_store
+from strandline.backends.sqlite.store import open_store as open_sqlite_store
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
@@ -34,7 +34,7 @@ class TestSqliteStore(StoreContract):
         def make(settings: StoreSettings) -> Store:
             given = Settings(segment_size=settings.segment_size)
             path = tmp_path / f"store-{len(made)}.db"
-            made.append(SqliteStore.open(path, given, settings.log_id, settings.partitions))
+            made.append(open_sqlite_store(path, given, settings.log_id, settings.partitions))
             return made[-1]
 
         yield make
@@ -67,7 +67,7 @@ class TestPostgresStore(StoreContract):
         def make(settings: StoreSettings) -> Store:
             given = Settings(segment_size=settings.segment_size)
             url = urls_of(f"{postgres.url}&schema=s{uuid4().hex}").store
-            made.append(PostgresStore.open(url, given, settings.log_id, settings.partitions))
+            made.append(open_postgres_store(url, given, settings.log_id, settings.partitions))
             return made[-1]
 
         yield make

@@ -11,8 +11,8 @@ import pytest
 
 import strandline
 from strandline import Event, Key, Unavailable
-from strandline.backends.sqlite.store import SqliteStore
 from strandline.connect import Strandline
+from strandline.store.sql_store import SqlStore
 from strandline.testing import carry
 
 KEY = Key("order", "42")
@@ -92,7 +92,7 @@ def test_a_store_that_went_is_away(s: Strandline, folder: Path, how: Callable[[P
         lambda: s.store.take_lease("me"),
     ]
     assert {away(call).applied for call in calls} == {"no"}
-    assert isinstance(s.store, SqliteStore)
+    assert isinstance(s.store, SqlStore)
 
 
 @pytest.mark.req("RA16")

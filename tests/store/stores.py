@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import apsw
 
-from strandline.backends.sqlite.store import SqliteStore
+from strandline.backends.sqlite import Database
+from strandline.backends.sqlite.store import open_store as open_sqlite_store
 from strandline.settings import Settings
+from strandline.store.api import Store
+from strandline.store.sql_store import SqlStore
 
 TABLES = ("journal", "metajournal", "pointer", "ended", "quarantine", "snapshot")
 
 
-def open_store(path: Path, *, log_id: str | None = "tape", partitions: int | None = 1, **settings: Any) -> SqliteStore:
+def open_store(path: Path, *, log_id: str | None = "tape", partitions: int | None = 1, **settings: Any) -> SqlStore:
     """A store with segments of three events."""
-    return SqliteStore.open(path, Settings.of({"segment_size": 3, **settings}), log_id, partitions)
+    return open_sqlite_store(path, Settings.of({"segment_size": 3, **settings}), log_id, partitions)
+
+
+def file_of(store: Store) -> Database:
+    """The open file of a store."""
+    return cast(Database, cast(SqlStore, store)._database)
 
 
 def tables(path: Path) -> dict[str, list[tuple[Any, ...]]]:

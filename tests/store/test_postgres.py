@@ -16,13 +16,14 @@ import pytest
 
 import strandline
 from strandline import Event, Key, LeaseHeld, LeaseLost, SchemaMismatch, Unavailable, Unsupported
-from strandline.backends.postgres import Begun
-from strandline.backends.postgres.round_trips import PLANS_S, Connection, Sent
-from strandline.backends.postgres.store import PostgresStore
-from strandline.journal.read import Making
+from strandline.backends.postgres import Begun, Database
+from strandline.backends.postgres.round_trips import Connection
+from strandline.backends.postgres.store import BeatingLeases
+from strandline.backends.postgres.store import open_store as open_postgres_store
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
+from strandline.store.sql_store import SqlStore
 from strandline.testing import carry
 from strandline.testing.faults import Faults
 from strandline.testing.store_contract import Make, StoreContract
@@ -41,8 +42,8 @@ def url(postgres: PostgresServer) -> str:
     return new_url(postgres)
 
 
-def opened(url: str, partitions: int = 1, **settings: Any) -> PostgresStore:
-    return PostgresStore.open(parsed(url), Settings.of({"segment_size": 3, **settings}), "tape", partitions)
+def opened(url: str, partitions: int = 1, **settings: Any) -> SqlStore:
+    return open_postgres_store(parsed(url), Settings.of({"segment_size": 3, **settings}), "tape", partitions)
 
 
 @pytest.mark.usefixtures("pooled")
@@ -56,7 +57,7 @@ class TestPooledPostgresStore(StoreContract):
         def make(settings: StoreSettings) -> Store:
             given = Settings(segment_size=settings.segment_size)
             url = urls_of(new_url(postgres)).store
-            made.append(PostgresStore.open(url, given, settings.log_id, settings.partitions))
+            made.append(open_postgres_store(url, given, settings.log_id, settings.partitions))
             return made[-1]
 
         yield make
@@ -67,7 +68,7 @@ class TestPooledPostgresStore(StoreContract):
 @pytest.mark.parametrize("at_once", [1, 2, 3, 1000])
 def test_a_batch_of_several_pieces(url: str, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     """However many rows are sent together."""
-    monkeypatch.setattr("strandline.backends.postgres.store.ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr("strandline.backends.postgres.database.ROWS_AT_ONCE", at_once)
     tape = Tape()
     for count in (1, 2, 4):
         tape.append(KEY, ["a"] * count)
@@ -91,99 +92,16 @@ def test_large_events_that_are_deleted_while_they_are_fetched(url: str) -> None:
             s.journal.delete(KEY, to=to)
             carry(s)
 
-        store = cast(PostgresStore, s.store)
+        store = cast(SqlStore, s.store)
         store._database = faults.around("database", store._database)
-        faults.at("before database.rows", lambda: delete(2))
+        faults.at("before database.many", lambda: delete(2))
         page = store.page(KEY, 1, 10_000, from_=1, to=4, limit=4, bytes_max=10**9)
         assert [row[0] for row in page] == [1]
         s.journal.append(KEY, [Event("Placed", bytes(20_000))])
         carry(s)
-        faults.at("before database.rows", lambda: delete(3))
+        faults.at("before database.many", lambda: delete(3))
         assert [(event.seq_nr, len(event.payload)) for event in s.journal.read(KEY)] == [(4, 1), (5, 20_000)]
-        assert faults.seen["before database.rows"] > 1
-
-
-# ---------------------------------------------------------------- pages that come in parts
-
-
-@pytest.fixture
-def s(url: str) -> Iterator[strandline.Strandline]:
-    with strandline.connect(url, partitions=1) as s:
-        yield s
-
-
-def stored(s: strandline.Strandline, *sizes: int) -> list[int]:
-    """Events of these sizes, in the store; their numbers."""
-    s.journal.append(KEY, [Event("Placed", bytes(size)) for size in sizes])
-    carry(s)
-    return list(range(1, len(sizes) + 1))
-
-
-@pytest.mark.parametrize("after_s", [0.0, PLANS_S], ids=["soon", "with new plans"])
-@pytest.mark.parametrize("in_parts", [True, False])
-def test_rows_are_told_while_others_are_on_their_way(
-    s: strandline.Strandline, monkeypatch: pytest.MonkeyPatch, in_parts: bool, after_s: float
-) -> None:
-    monkeypatch.setattr("strandline.backends.postgres.round_trips.IN_PARTS", in_parts)
-    wanted = stored(s, *[1] * 250)
-    for _ in range(2):
-        told: list[list[Any]] = []
-        rows = s.store.page(KEY, 1, 10_000, from_=1, to=250, limit=300, bytes_max=10**6, coming=told.append)
-        assert [row[0] for row in rows] == wanted
-        assert [len(part) for part in told] == ([100, 100, 50] if in_parts else [250])
-        assert [id(row) for part in told for row in part] == [id(row) for row in rows]
-        time.sleep(after_s)
-    assert [event.seq_nr for event in s.journal.read(KEY)] == wanted
-
-
-def test_what_is_told_ends_before_large_events(s: strandline.Strandline) -> None:
-    wanted = stored(s, *[1] * 150, 20_000, *[1] * 150)
-    told: list[list[Any]] = []
-    rows = s.store.page(KEY, 1, 10_000, from_=1, to=400, limit=400, bytes_max=10**6, coming=told.append)
-    assert [row[0] for row in rows] == wanted
-    assert [id(row) for part in told for row in part] == [id(row) for row in rows[:100]]
-    assert [len(event.payload) for event in s.journal.read(KEY)] == [1] * 150 + [20_000] + [1] * 150
-
-
-@pytest.mark.parametrize(
-    ("sizes", "told"),
-    [([15_000] * 400, 5), ([15_000] * 100 + [20_000] + [15_000] * 99, 2)],
-    ids=["small ones", "as many are told as there are"],
-)
-def test_a_connection_that_is_lost_in_the_middle_of_a_page(
-    url: str, s: strandline.Strandline, monkeypatch: pytest.MonkeyPatch, sizes: list[int], told: int
-) -> None:
-    """What was made of the first rows is made again. There is more to come than a socket holds."""
-    wanted = stored(s, *sizes)
-    add, parts = Making.add, 0
-
-    def lose(making: Making, rows: list[Any]) -> None:
-        nonlocal parts
-        parts += 1
-        add(making, rows)
-        if parts == 1:
-            with psycopg.connect(url.partition("?")[0], autocommit=True) as admin:
-                admin.execute(
-                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
-                    "WHERE state = 'active' AND pid <> pg_backend_pid() AND datname = current_database()"
-                )
-
-    monkeypatch.setattr(Making, "add", lose)
-    events = list(s.journal.read(KEY))
-    assert [event.seq_nr for event in events] == wanted
-    assert [len(event.payload) for event in events] == sizes
-    assert parts == told
-
-
-def test_an_error_in_the_middle_of_an_answer(s: strandline.Strandline) -> None:
-    database = cast(PostgresStore, s.store)._database
-    told: list[list[Any]] = []
-    with database.connection() as connection:
-        for _ in range(2):
-            with pytest.raises(psycopg.errors.DivisionByZero):
-                connection.ask(Sent(b"SELECT 1 / (150 - n) FROM generate_series(1, 200) AS n"), told.append)
-            assert connection.ask(Sent(b"SELECT 7"), told.append) == [(7,)]
-    assert [len(part) for part in told] == [100, 1] * 2
+        assert faults.seen["before database.many"] > 1
 
 
 # ---------------------------------------------------------------- the lease
@@ -234,7 +152,7 @@ def test_a_holder_that_slept_through_its_lease_cannot_write(url: str, monkeypatc
     tape = Tape()
     tape.append(KEY, ["a"])
     with closing(opened(url, lease_s=1)) as sleeper, closing(opened(url, lease_s=1)) as other:
-        monkeypatch.setattr(sleeper, "_beat", lambda fence: True)  # as if it were stopped
+        monkeypatch.setattr(sleeper._leases, "_beat", lambda fence: True)  # as if it were stopped
         old = sleeper.take_lease("sleeper")
         batch, seen = batch_of(tape, sleeper)
         new = other.take_lease("other")
@@ -316,7 +234,7 @@ def _until_waiting(admin: psycopg.Connection[Any]) -> None:
 def test_a_lease_outlasts_a_server_that_comes_back() -> None:
     with PostgresServer() as server, closing(opened(new_url(server), lease_s=30)) as store:
         lease = store.take_lease("holder")
-        beat = store._lease_row().beat
+        beat = cast(BeatingLeases, store._leases).row().beat
         server.kill()
         with pytest.raises(Unavailable) as caught:
             lease.check()
@@ -324,7 +242,7 @@ def test_a_lease_outlasts_a_server_that_comes_back() -> None:
         server.restart()
         lease.check()
         deadline = time.monotonic() + 30
-        while store._lease_row().beat <= beat + 1:
+        while cast(BeatingLeases, store._leases).row().beat <= beat + 1:
             assert time.monotonic() < deadline
             time.sleep(0.02)
         assert store.lease_holder() is not None
@@ -460,7 +378,7 @@ def test_a_batch_may_take_longer_than_an_append(url: str, monkeypatch: pytest.Mo
         batch, seen = batch_of(tape, store)
         store.write(batch, seen)
         assert numbers(events(store, KEY)) == [1]
-        pool = store._database._pool
+        pool = cast(Database, store._database)._pool
         connection, _ = pool.take()
         assert connection.timeout_s == 0.3
         pool.give_back(connection)

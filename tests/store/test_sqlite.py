@@ -11,18 +11,19 @@ import apsw
 import pytest
 
 from strandline.backends.memory.store import MemoryStore
-from strandline.backends.sqlite import store as sqlite
-from strandline.backends.sqlite.store import SqliteStore
+from strandline.backends.sqlite import Database
+from strandline.backends.sqlite.store import open_store as open_sqlite_store
 from strandline.errors import Corrupt, SchemaMismatch
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
+from strandline.store.sql_store import SqlStore
 from strandline.testing.store_contract import settings_of
 from strandline.testing.store_contract.made import snapshot
 from strandline.testing.tape import Tape
 from strandline.values.events import Life, RecordedEvent
 from strandline.values.heads import SEQ_NR_MAX, Ended, Head
 from strandline.values.keys import key_digest
-from tests.store.stores import TABLES, change, open_store, tables
+from tests.store.stores import TABLES, change, file_of, open_store, tables
 
 KEY = "order|42"
 
@@ -33,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Iterator[SqliteStore]:
+def store(path: Path) -> Iterator[SqlStore]:
     store = open_store(path)
     yield store
     store.close()
@@ -77,9 +78,9 @@ def test_what_the_program_fixes_is_compared_too(path: Path, name: str, error: st
 
 @pytest.mark.req("J111")
 def test_what_is_left_out_is_as_it_was_created(path: Path) -> None:
-    made = SqliteStore.open(path, Settings(segment_size=7, bucket_size="day"), "tape", 5)
+    made = open_sqlite_store(path, Settings(segment_size=7, bucket_size="day"), "tape", 5)
     made.close()
-    again = SqliteStore.open(path, Settings(), None, None)
+    again = open_sqlite_store(path, Settings(), None, None)
     assert again.settings == made.settings == StoreSettings("tape", 5, 7, bucket_size="day")
     assert len(again.pointers()) == 5
     again.close()
@@ -117,7 +118,7 @@ def test_another_schema_is_refused(path: Path, statement: str) -> None:
 
 
 @pytest.mark.req("J69")
-def test_tables(store: SqliteStore, path: Path) -> None:
+def test_tables(store: SqlStore, path: Path) -> None:
     connection = apsw.Connection(str(path))
     found = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     assert found >= {"journal", "metajournal", "pointer", "setting", "snapshot", "ended", "quarantine", "lease"}
@@ -130,7 +131,7 @@ def test_tables(store: SqliteStore, path: Path) -> None:
 
 
 @pytest.mark.req("J11", "RJ6")
-def test_a_purge_leaves_neither_key_nor_data(store: SqliteStore, path: Path) -> None:
+def test_a_purge_leaves_neither_key_nor_data(store: SqlStore, path: Path) -> None:
     tape, key = Tape(), "person|Ada Lovelace"
     tape.append(key, ["a secret"] * 5, headers={"by": "a secret"})
     tape.append(key, ["a secret"], damaged="undecodable")
@@ -164,7 +165,7 @@ def test_a_purge_leaves_neither_key_nor_data(store: SqliteStore, path: Path) -> 
     ],
 )
 def test_a_row_that_fails_its_digest_is_corrupt(
-    store: SqliteStore, path: Path, statement: str, call: Callable[[SqliteStore], object]
+    store: SqlStore, path: Path, statement: str, call: Callable[[SqlStore], object]
 ) -> None:
     tape = Tape()
     tape.append(KEY, ["a", "b"])
@@ -188,7 +189,7 @@ def test_a_row_that_fails_its_digest_is_corrupt(
     "column",
     ["body = CAST(body || x'31' AS BLOB)", "body = x''", "body = substr(body, 1, 70)", "prev_seq_nr = 9", "digest = 1"],
 )
-def test_an_event_that_fails_its_digest_is_damaged(store: SqliteStore, path: Path, column: str) -> None:
+def test_an_event_that_fails_its_digest_is_damaged(store: SqlStore, path: Path, column: str) -> None:
     tape = Tape()
     tape.append(KEY, ["a", "b", "c"])
     tape.carry(store)
@@ -201,7 +202,7 @@ def test_an_event_that_fails_its_digest_is_damaged(store: SqliteStore, path: Pat
 
 
 @pytest.mark.req("J77")
-def test_a_head_that_an_ended_life_covers_is_none(store: SqliteStore, path: Path) -> None:
+def test_a_head_that_an_ended_life_covers_is_none(store: SqlStore, path: Path) -> None:
     tape = Tape()
     tape.append(KEY, ["old"])
     tape.carry(store)
@@ -220,7 +221,7 @@ def test_a_head_that_an_ended_life_covers_is_none(store: SqliteStore, path: Path
 
 
 @pytest.mark.req("J58")
-def test_a_row_of_an_ended_life_put_back_does_not_show(store: SqliteStore, path: Path) -> None:
+def test_a_row_of_an_ended_life_put_back_does_not_show(store: SqlStore, path: Path) -> None:
     tape = Tape()
     tape.append(KEY, ["old"])
     tape.carry(store)
@@ -239,7 +240,7 @@ def test_a_row_of_an_ended_life_put_back_does_not_show(store: SqliteStore, path:
 # ---------------------------------------------------------------- cost
 
 
-def _steps(store: SqliteStore, call: Callable[[], object]) -> int:
+def _steps(store: SqlStore, call: Callable[[], object]) -> int:
     """How many steps of the library's machine a read takes."""
     call()  # prepares its statements
     steps = 0
@@ -249,16 +250,16 @@ def _steps(store: SqliteStore, call: Callable[[], object]) -> int:
         steps += 1
         return False
 
-    with store._database.connection() as connection:
+    with file_of(store).connection() as connection:
         connection.set_progress_handler(count, 1)
     call()
-    with store._database.connection() as connection:
+    with file_of(store).connection() as connection:
         connection.set_progress_handler(None)
     assert steps > 0
     return steps
 
 
-def _costs(store: SqliteStore, tape: Tape, last: int) -> list[int]:
+def _costs(store: SqlStore, tape: Tape, last: int) -> list[int]:
     first_time, end = tape.records[0][0].timestamp, tape.records[0][-1].timestamp
     late = (tape.records[0][-20].timestamp, 0)
     calls: list[Callable[[], object]] = [
@@ -280,7 +281,7 @@ def _costs(store: SqliteStore, tape: Tape, last: int) -> list[int]:
 @pytest.mark.req("J56")
 def test_a_page_costs_the_same_wherever_it_is(path: Path) -> None:
     """Deep in a journal, late in a partition, before or behind a backlog that it does not touch."""
-    store, tape = SqliteStore.open(path, Settings(segment_size=100), "tape", 1), Tape()
+    store, tape = open_sqlite_store(path, Settings(segment_size=100), "tape", 1), Tape()
     costs = []
     for times in range(1, 4):
         for _ in range(20):
@@ -338,14 +339,15 @@ def test_a_page_ends_before_large_events_that_are_deleted_meanwhile(
         tape.append(KEY, [bytes(size)])
     store, other = open_store(tmp_path / "store.db"), open_store(tmp_path / "store.db")
     tape.carry(store)
-    fetch = sqlite._cells
+    fetch = Database.many
 
-    def fetch_after_a_delete(*arguments: Any) -> tuple[Any, ...]:
-        tape.delete(KEY, to=2)
-        tape.carry(other)
-        return fetch(*arguments)
+    def fetch_after_a_delete(self: Database, name: str, *arguments: Any) -> list[Any]:
+        if name == "standing_events":
+            tape.delete(KEY, to=2)
+            tape.carry(other)
+        return fetch(self, name, *arguments)
 
-    monkeypatch.setattr(sqlite, "_cells", fetch_after_a_delete)
+    monkeypatch.setattr(Database, "many", fetch_after_a_delete)
     page = store.page(KEY, 1, 3, from_=1, to=4, limit=4, bytes_max=10**9)
     assert [row[0] for row in page] == [1]
     assert [row[0] for row in store.page(KEY, 1, 3, from_=1, to=4, limit=4)] == [3, 4]

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from strandline.backends.sqlite.file_lease import FileLock
-from strandline.backends.sqlite.store import SqliteStore
 from strandline.errors import Conflict, LeaseHeld
+from strandline.store.sql_store import SqlStore
 from strandline.testing.faults import Crash
 from strandline.testing.store_contract import random_tape
 from strandline.testing.store_contract.made import snapshot
 from strandline.testing.tape import Tape
 from tests.store.reading import expected, read
-from tests.store.stores import open_store, tables
+from tests.store.stores import file_of, open_store, tables
 
 KEY = "order|42"
 
@@ -56,9 +56,9 @@ class DiesAt:
         return True
 
 
-def _dying(store: SqliteStore, statements: int) -> DiesAt:
+def _dying(store: SqlStore, statements: int) -> DiesAt:
     hook = DiesAt(statements)
-    store._database.writer.exec_trace = hook
+    file_of(store).writer.exec_trace = hook
     return hook
 
 
@@ -82,7 +82,7 @@ def test_die_at_every_statement(tmp_path: Path) -> None:
         hook = _dying(store, point)
         with contextlib.suppress(Crash):
             tape.carry(store, size=4)
-        store._database.writer.exec_trace = None
+        file_of(store).writer.exec_trace = None
         for key in tape.all_keys():
             assert read(store, tape, key) == expected(tape, key, 3), (point, key)
         store.close()
@@ -96,7 +96,7 @@ def test_die_at_every_statement(tmp_path: Path) -> None:
     raise AssertionError("the sweep has no end")
 
 
-WORK: dict[str, Callable[[SqliteStore], object]] = {
+WORK: dict[str, Callable[[SqlStore], object]] = {
     "take_lease": lambda store: store.take_lease("me").release(),
     "save_snapshot": lambda store: store.save_snapshot(snapshot(2), 0),
     "resolve": lambda store: Tape().resolve(store, store.quarantined()[0].offset, "skip"),
@@ -123,7 +123,7 @@ def test_die_at_every_statement_of_other_writes(tmp_path: Path, work: str) -> No
             WORK[work](store)
         except Crash:
             assert tables(path) == before
-        store._database.writer.exec_trace = None
+        file_of(store).writer.exec_trace = None
         if not hook.fired:
             assert point >= 3
             assert tables(path) == found[0]
@@ -259,9 +259,9 @@ def test_a_snapshot_waits_for_a_purge_that_is_being_written(tmp_path: Path) -> N
         return True
 
     refused: list[str] = []
-    store._database.writer.exec_trace = save_now
+    file_of(store).writer.exec_trace = save_now
     tape.carry(store)
-    store._database.writer.exec_trace = None
+    file_of(store).writer.exec_trace = None
     started[0].join(30)
     assert refused == ["Conflict.life_ended"]
     assert store.snapshots(KEY, 1) == []
@@ -269,7 +269,7 @@ def test_a_snapshot_waits_for_a_purge_that_is_being_written(tmp_path: Path) -> N
     late.close()
 
 
-def _saved(store: SqliteStore, refused: list[str]) -> None:
+def _saved(store: SqlStore, refused: list[str]) -> None:
     try:
         store.save_snapshot(snapshot(1), 0)
     except Conflict as error:

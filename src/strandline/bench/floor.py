@@ -93,7 +93,7 @@ def one_in_child(where: dict[str, Any]) -> dict[str, Any]:
     seconds: defaultdict[int, float] = defaultdict(float)
     events: defaultdict[int, int] = defaultdict(int)
     with strandline.connect(**where) as s, ExitStack() as stack:
-        prepared = _sqlite(url, s, stack)
+        prepared = _sql(url, s, stack)
         for micro_batch, batch, seen in Batches(s).all(range(s.log.partitions)):
             write = prepared(batch, seen)
             from_s = time.perf_counter()
@@ -111,17 +111,13 @@ def one_in_child(where: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _sqlite(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
-    from strandline.backends.sqlite import open_database
-    from strandline.sql.api import Part
-    from strandline.sql.statements import statement
+def _sql(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
+    from strandline.backends import backend_of
     from strandline.store.end_state import change_of
     from strandline.store.sql_rows import head_row, pointer_row
+    from strandline.store.sql_store import PART
 
-    names = "insert_event", "set_head", "set_pointer"
-    insert_event, set_head, set_pointer = (statement("strandline.store", name, "sqlite") for name in names)
-    path = url.path or Path()
-    database = open_database(path, Part("store", "strandline.store"), settings=s.settings)
+    database = backend_of(url).open_database(url, PART, s.settings, fixed={})
     stack.callback(database.close)
 
     def prepared(batch: Batch, seen: Pointer) -> Callable[[], None]:
@@ -131,10 +127,9 @@ def _sqlite(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
 
         def write() -> None:
             with database.write() as transaction:
-                connection = transaction.raw
-                connection.executemany(insert_event, events)
-                connection.executemany(set_head, heads)
-                connection.execute(set_pointer, pointer)
+                transaction.many("insert_events", events)
+                transaction.many("set_heads", heads)
+                transaction.execute("set_pointer", pointer)
 
         return write
 
@@ -184,7 +179,7 @@ def half_in_child(where: dict[str, Any], process: int, ready: str) -> dict[str, 
 
     url = urls_of(where.get("url"), where.get("log"), where.get("store")).store
     with strandline.connect(**where) as s, ExitStack() as stack:
-        prepared = {"postgresql": _postgres, "cassandra": _cassandra}[url.scheme](url, s, stack)
+        prepared = {"postgresql": _sql, "cassandra": _cassandra}[url.scheme](url, s, stack)
         events = 0
         writes: list[Callable[[], None]] = []
         for _, batch, seen in Batches(s).all(range(process, s.log.partitions, PROCESSES)):
@@ -196,31 +191,6 @@ def half_in_child(where: dict[str, Any], process: int, ready: str) -> dict[str, 
             write()
         ended_s = time.monotonic()
     return {"ended_s": ended_s, "events": events}
-
-
-def _postgres(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
-    from strandline.backends.postgres import open_database
-    from strandline.backends.postgres.store import insert_events, set_heads
-    from strandline.sql.api import Part
-    from strandline.store.end_state import change_of
-    from strandline.store.sql_rows import pointer_row
-
-    database = open_database(url, Part("store", "strandline.store"), settings=s.settings)
-    stack.callback(database.close)
-
-    def prepared(batch: Batch, seen: Pointer) -> Callable[[], None]:
-        change = change_of(batch)
-        events, heads, pointer = list(change.events), change.heads, pointer_row(batch.pointer)
-
-        def write() -> None:
-            with database.write() as transaction:
-                insert_events(transaction, events)
-                set_heads(transaction, heads)
-                transaction.execute("set_pointer", pointer)
-
-        return write
-
-    return prepared
 
 
 def _cassandra(url: Url, s: Strandline, stack: ExitStack) -> Prepared:

@@ -130,6 +130,9 @@ class Database(Protocol):
     def rows(self, name: str, values: Sequence[Any] = (), *, often: bool = False) -> list[Any]:
         """What one statement gives, of one moment: quicker than `read`. `often`: worth preparing on a server."""
 
+    def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
+        """What a statement of many rows gives (`Transaction.many`), of one moment, on a server in one statement."""
+
     def read(self) -> AbstractContextManager[Transaction]:
         """A transaction that reads: all statements see one moment."""
 

@@ -29,12 +29,12 @@ class PostgresBackend:
         return PostgresLog(url, settings=settings, clock=clock, create=create)
 
     def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
-        from strandline.backends.postgres.store import PostgresStore
+        from strandline.backends.postgres.store import open_store
 
         if log is None:
-            return PostgresStore.open(url, settings, None, None, clock=clock)
+            return open_store(url, settings, None, None, clock=clock)
         settings = by_rules_of(log, settings)
-        return PostgresStore.open(url, settings, log.log_id, log.partitions, clock=clock)
+        return open_store(url, settings, log.log_id, log.partitions, clock=clock)
 
     def open_database(
         self, url: Url, part: Part, settings: Settings, clock: Clock | None = None, *, fixed: Mapping[str, str]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any, ClassVar, Final, cast
 
 from psycopg.abc import AdaptContext
@@ -189,21 +188,20 @@ _TYPES: Final[Mapping[str, _Dump]] = {
 _DECLARED: Final = re.compile(r"\$(\d+)::([a-z]+(?: precision)?(?:\[\])?)")
 
 
-@cache
-def declared(statement: str) -> dict[int, _Dump]:
+Dumps = Mapping[int, _Dump]
+
+
+def declared(statement: str) -> Dumps:
     """How the values of a statement are sent, by their numbers from 0, where it says their types (`$1::bigint`)."""
     return {int(number) - 1: _TYPES[kind] for number, kind in _DECLARED.findall(statement) if kind in _TYPES}
 
 
-def parameters(statement: str, values: Sequence[Any]) -> tuple[Binary | None, ...]:
+def parameters(types: Dumps, values: Sequence[Any]) -> list[Binary | None]:
     """The values of a statement as it says their types, or as what they are."""
-    dumps = declared(statement)
-    if not dumps:
-        return tuple(map(typed, values))
-    return tuple([
-        value if value is None or isinstance(value, Binary) else dumps.get(number, typed)(value)
+    return [
+        value if value is None or isinstance(value, Binary) else types.get(number, typed)(value)
         for number, value in enumerate(values)
-    ])  # fmt: skip
+    ]
 
 
 def _of_bytes(kind: type[Binary], values: Sequence[bytes | None]) -> bytes:

@@ -14,7 +14,7 @@ import psycopg
 from psycopg.pq.abc import PGresult
 
 from strandline.backends.postgres import schema as schemas
-from strandline.backends.postgres.binary import Binary, parameters, texts
+from strandline.backends.postgres.binary import Binary, texts
 from strandline.backends.postgres.checks import SETTINGS, Server, check_server
 from strandline.backends.postgres.driver_errors import Doing, lost
 from strandline.backends.postgres.joining import Sending, joined
@@ -166,14 +166,14 @@ class Database:
 
     def rows(self, name: str, values: Sequence[Any] = (), *, often: bool = False) -> list[Any]:
         """What one statement gives, of one moment. `often`: prepared; it says the types of all its values."""
-        sent = self._sent(name, values, often=often)
+        sent = self.schema.sent(name, values, often=often)
         if often:
             return self._read(lambda connection: connection.ask(sent))
         return self._read(lambda connection: connection.rows_of(connection.send(sent)))
 
-    def _sent(self, name: str, values: Sequence[Any], *, often: bool) -> Sent:
-        text = self.schema.statement(name)
-        return Sent(text.encode(), parameters(text, values), often)
+    def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
+        """What a statement gives that takes an array for each column."""
+        return self.rows(name, (*first, *zip(*rows, strict=True))) if rows else []
 
     def now_us(self) -> int:
         """The server's clock, unless another was given."""
@@ -183,13 +183,10 @@ class Database:
         sent = Sent(self.schema.server("now").encode())
         return int(self._read(lambda connection: connection.ask(sent))[0][0])
 
-    def ask(self, name: str, *parameters: Binary, coming: Callable[[list[Any]], None] | None = None) -> list[Any]:
-        """The same for one that is asked so often that it is worth preparing, and finds its rows by an index.
-
-        `coming` is given the rows while more are on their way, and again from the first if the connection was lost.
-        """
+    def ask(self, name: str, *parameters: Binary) -> list[Any]:
+        """The same for one that is asked so often that it is worth preparing, and finds its rows by an index."""
         statement = self.sent(name, *parameters)
-        return self._read(lambda connection: connection.ask(statement, coming))
+        return self._read(lambda connection: connection.ask(statement))
 
     @contextmanager
     def asking(self, name: str, *parameters: Binary) -> Iterator[Callable[[], list[Any]]]:
@@ -353,7 +350,6 @@ class Transaction:
     def __init__(self, database: Database, connection: Sending) -> None:
         self._database = database
         self._sending = connection
-        self._sql = database.schema.statement
 
     @property
     def raw(self) -> psycopg.Connection[Any]:
@@ -388,8 +384,8 @@ class Transaction:
         self._sending.send(Sent(text.encode(), (texts([self._database.channel(channel)]),), often=False))
 
     def _sent(self, name: str, values: Sequence[Any]) -> Sent:
-        text = self._sql(name)
-        return Sent(text.encode(), parameters(text, values), often=self._database.schema.part.prepared)
+        schema = self._database.schema
+        return schema.sent(name, values, often=schema.part.prepared)
 
 
 def _parts(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:

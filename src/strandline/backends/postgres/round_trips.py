@@ -7,8 +7,6 @@ To parse and plan an append takes the server longer than to execute it, and so i
 are prepared, where the session that answers is the one that was opened: behind a pooler it may be another one with each
 transaction. Plans rest on how large tables are, so they are made anew every second.
 
-Many rows are taken in parts: while the server makes the next ones, those that came are worked on.
-
 Who is stopped must not keep its locks. A server ends a transaction that is idle for too long, and only that: no
 time-out of its counts in the middle of a COPY, or between the messages of one exchange. So within a transaction what is
 sent either leaves this process in one call of the system (`AT_ONCE_BYTES`), or its first message is the large one, for
@@ -26,7 +24,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import psycopg
-from psycopg import capabilities, errors
+from psycopg import errors
 from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
 from psycopg.pq.abc import PGconn, PGresult
@@ -37,13 +35,10 @@ from strandline.sql.statements import statement
 PLANS_S: Final = 1.0
 LONG_S: Final = 600.0
 """For statements that may touch a whole journal."""
-PART_ROWS: Final = 100
 AT_ONCE_BYTES: Final = 16_000
 """So much is sent with one call of the system, also under TLS, whose records have 16 KiB."""
 MESSAGE_BYTES: Final = 100
 """What comes on top of a statement and its parameters."""
-IN_PARTS: Final = capabilities.has_stream_chunked()
-"""Whether libpq is new enough for that."""
 _READ: Final = select.POLLIN | select.POLLPRI | select.POLLHUP | select.POLLERR
 OTHER_SESSION: Final = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 """What was prepared is not in the session that answers, or was there already: a pooler stands in between."""
@@ -142,13 +137,8 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         """
         return self.start(statements)()
 
-    def start(
-        self, statements: Sequence[Sent], part: Callable[[PGresult], None] | None = None
-    ) -> Callable[[], list[PGresult]]:
-        """The same in two steps: all are sent; what is returned waits for the answers, before anything else is sent.
-
-        With `part` the first answer comes in parts, which are given to it one by one; what is left of it has no rows.
-        """
+    def start(self, statements: Sequence[Sent]) -> Callable[[], list[PGresult]]:
+        """The same in two steps: all are sent; what is returned waits for the answers, before anything else is sent."""
         discard: int | None = None
         try:
             if self.is_direct():
@@ -156,17 +146,17 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
                 if (now := time.monotonic()) >= self._plans_until:
                     self._plans_until = now + PLANS_S
                     # BEGIN, which is never prepared, must stay the first of its transaction.
-                    first = (number for number, sent in enumerate(statements) if sent.often and part is None)
+                    first = (number for number, sent in enumerate(statements) if sent.often)
                     discard = next(first, len(statements))
                     statements = (*statements[:discard], DISCARD_PLANS, *statements[discard:])
-            self._begin(partial(self._send, statements, part is not None))
+            self._begin(partial(self._send, statements))
         except OTHER_SESSION:
             self._meet_pooler()
             raise
 
         def answers() -> list[PGresult]:
             try:
-                found = self._end(part)
+                found = self._end()
             except OTHER_SESSION:
                 self._meet_pooler()
                 raise
@@ -200,7 +190,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         size = 0
         for sent in statements:
             if group and size + sent.size > AT_ONCE_BYTES:
-                self._round_trip(partial(self._send, group, False))
+                self._round_trip(partial(self._send, group))
                 group, size = [], 0
             if sent.size > AT_ONCE_BYTES:
                 self.send(sent)
@@ -208,23 +198,11 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
                 group.append(sent)
                 size += sent.size
         if group:
-            self._round_trip(partial(self._send, group, False))
+            self._round_trip(partial(self._send, group))
 
-    def ask(self, statement: Sent, coming: Callable[[list[Any]], None] | None = None) -> list[Any]:
-        """The rows that one statement gives, as psycopg makes them. `coming` is given them part by part."""
-        if coming is None:
-            return self.start_ask(statement)()
-        found: list[Any] = []
-
-        def part(answer: PGresult) -> None:
-            rows = self.rows_of(answer)
-            found.extend(rows)
-            coming(rows)
-
-        (rest,) = self.start((statement,), part if IN_PARTS else None)()
-        if rest.ntuples:
-            part(rest)
-        return found
+    def ask(self, statement: Sent) -> list[Any]:
+        """The rows that one statement gives, as psycopg makes them."""
+        return self.start_ask(statement)()
 
     def start_ask(self, statement: Sent) -> Callable[[], list[Any]]:
         """The same in two steps."""
@@ -236,7 +214,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         self._transformer.set_pgresult(answer)
         return self._transformer.load_rows(0, answer.ntuples, tuple)
 
-    def _send(self, statements: Sequence[Sent], in_parts: bool, pgconn: PGconn) -> None:
+    def _send(self, statements: Sequence[Sent], pgconn: PGconn) -> None:
         for text, parameters, _ in statements:
             formats = [Format.BINARY] * len(parameters)
             name = self._names.get(text)
@@ -244,9 +222,6 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
                 pgconn.send_query_params(text, parameters, _types(parameters), formats, Format.BINARY)
             else:
                 pgconn.send_query_prepared(name, parameters, formats, Format.BINARY)
-            if in_parts:
-                pgconn.set_chunked_rows_mode(PART_ROWS)
-                in_parts = False
 
     def _prepare(self, statements: Sequence[Sent]) -> None:
         """Prepare those that are not prepared yet."""
@@ -273,9 +248,9 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         except psycopg.OperationalError as error:
             raise self._lost(error) from None
 
-    def _end(self, part: Callable[[PGresult], None] | None = None) -> list[PGresult]:
+    def _end(self) -> list[PGresult]:
         try:
-            answers = self._answers(part)
+            answers = self._answers()
             self.pgconn.exit_pipeline_mode()
         except psycopg.OperationalError as error:
             raise self._lost(error) from None
@@ -296,7 +271,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         self.close()
         return Lost(str(error))
 
-    def _answers(self, part: Callable[[PGresult], None] | None) -> list[PGresult]:
+    def _answers(self) -> list[PGresult]:
         pgconn = self.pgconn
         deadline = time.monotonic() + self.timeout_s
         poll = select.poll()
@@ -321,8 +296,6 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
                     return answers
             elif answer.status == ExecStatus.PIPELINE_SYNC:
                 return answers
-            elif answer.status == ExecStatus.TUPLES_CHUNK and part is not None:
-                part(answer)
             else:
                 answers.append(answer)
 

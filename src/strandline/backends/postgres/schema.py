@@ -23,7 +23,8 @@ from uuid import uuid4
 import psycopg
 from psycopg.sql import Identifier
 
-from strandline.backends.postgres.round_trips import Connection
+from strandline.backends.postgres.binary import Dumps, declared, parameters
+from strandline.backends.postgres.round_trips import Connection, Sent
 from strandline.errors import Unavailable
 from strandline.sql.api import DATABASE_ID, Part
 from strandline.sql.statements import script, statement
@@ -58,6 +59,7 @@ class Schema:
     part: Part
     collates: bool = True
     _texts: dict[tuple[str, str], str] = field(default_factory=dict)
+    _sent: dict[str, tuple[bytes, Dumps]] = field(default_factory=dict)
 
     @property
     def steps(self) -> Sequence[Step]:
@@ -71,6 +73,15 @@ class Schema:
     def statement(self, name: str) -> str:
         """A statement of the part, on its tables."""
         return self._text(self.part.package, name)
+
+    def sent(self, name: str, values: Sequence[Any], *, often: bool = False) -> Sent:
+        """A statement of the part with its values."""
+        known = self._sent.get(name)
+        if known is None:
+            text = self.statement(name)
+            known = self._sent[name] = text.encode(), declared(text)
+        text_, types = known
+        return Sent(text_, parameters(types, values), often)
 
     def own(self, name: str) -> str:
         """A statement that all parts have, on the tables of this one."""
@@ -137,8 +148,8 @@ def create(
     """Make the schema, keep what is fixed, and execute `filling`: statements of the package, with their parameters."""
 
     def finish() -> None:
-        for name, parameters in filling:
-            connection.execute(schema.statement(name), parameters)
+        for name, values in filling:
+            connection.execute(schema.statement(name), values)
         more = {DATABASE_ID: uuid4().hex, "schema_version": str(len(schema.steps))}
         for item in {**more, **fixed}.items():
             connection.execute(schema.own("fix_setting"), item)

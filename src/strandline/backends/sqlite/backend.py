@@ -31,12 +31,12 @@ class SqliteBackend:
         return SqliteLog(_path(url), settings=settings, clock=clock or now_us, create=None if create else False)
 
     def open_store(self, url: Url, settings: Settings, clock: Clock | None, log: Log | None) -> Store:
-        from strandline.backends.sqlite.store import SqliteStore
+        from strandline.backends.sqlite.store import open_store
 
         if log is None:
-            return SqliteStore.open(_path(url), settings, None, None, clock=clock or now_us)
+            return open_store(_path(url), settings, None, None, clock=clock or now_us)
         settings = by_rules_of(log, settings)
-        return SqliteStore.open(_path(url), settings, log.log_id, log.partitions, clock=clock or now_us)
+        return open_store(_path(url), settings, log.log_id, log.partitions, clock=clock or now_us)
 
     def open_database(
         self, url: Url, part: Part, settings: Settings, clock: Clock | None = None, *, fixed: Mapping[str, str]

@@ -298,6 +298,11 @@ class Database:
         with self.connection() as connection:
             return connection.execute(self.sql(name), bound(values)).fetchall()
 
+    def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
+        """What a statement gives for many rows, all of one moment."""
+        with self.read() as transaction:
+            return transaction.many(name, rows, *first)
+
     @contextmanager
     def read(self) -> Iterator[Transaction]:
         """A transaction that reads: all statements see one moment."""

@@ -1,8 +1,8 @@
 -- Entity types that have a head: one seek for each.
 WITH RECURSIVE found (entity_type) AS (
-    SELECT min(entity_type) FROM metajournal
+    SELECT min(entity_type) FROM {schema}.metajournal
     UNION ALL
-    SELECT (SELECT min(entity_type) FROM metajournal WHERE entity_type > found.entity_type)
+    SELECT (SELECT min(entity_type) FROM {schema}.metajournal WHERE entity_type > found.entity_type)
     FROM found WHERE found.entity_type IS NOT NULL
 )
 SELECT entity_type FROM found WHERE entity_type IS NOT NULL;

@@ -1,7 +1,0 @@
--- The last events of a life first. Both bounds are places in the primary key, so this seeks, too.
--- A body larger than that is left out, its size is given for its digest: a page of them may be larger than memory.
-SELECT seq_nr, prev_seq_nr, CASE WHEN octet_length(body) <= $8 THEN body END,
-    CASE WHEN octet_length(body) <= $8 THEN digest ELSE octet_length(body) END
-FROM {schema}.journal
-WHERE key = $1 AND life = $2 AND (segment, seq_nr) >= ($3, $4) AND (segment, seq_nr) <= ($5, $6)
-ORDER BY segment DESC, seq_nr DESC LIMIT $7;

@@ -1,2 +1,0 @@
--- How far a partition is.
-SELECT partition, log_offset, timestamp, moved, fence, revision, digest FROM pointer WHERE partition = ?;
