@@ -35,6 +35,7 @@ LINES = {
     ("replicate", "postgres"): ["replicate/postgres-postgres", "replicate/scale-cores"],
     ("replicate", "kafka-postgres"): ["replicate/kafka-postgres"],
     ("replicate", "kafka-cassandra"): ["replicate/kafka-cassandra"],
+    ("replay", "postgres"): ["replay/one-event-a-key", "replay/thousand-a-key"],
     ("freshness", "sqlite"): ["freshness/p50"],
     ("memory", "sqlite"): ["memory/read-a-million"],
 }
@@ -50,7 +51,7 @@ def _names(output: str) -> list[str]:
 
 
 def _marked(*names: str, soak: bool = False) -> list[object]:
-    marks = {name: [pytest.mark.spark, *[pytest.mark.soak] * soak] for name in ("replicate", "freshness")}
+    marks = {name: [pytest.mark.spark, *[pytest.mark.soak] * soak] for name in ("replicate", "replay", "freshness")}
     return [pytest.param(name, marks=marks.get(name, [])) for name in names]
 
 
@@ -83,7 +84,7 @@ def test_every_case_is_run_here() -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", _marked(*NAMES))
+@pytest.mark.parametrize("name", _marked(*(name for name in NAMES if (name, "sqlite") in LINES)))
 def test_a_benchmark_runs_and_ends_with_its_lines(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,7 +92,7 @@ def test_a_benchmark_runs_and_ends_with_its_lines(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", _marked("append", "read", "replicate", soak=True))
+@pytest.mark.parametrize("name", _marked("append", "read", "replicate", "replay", soak=True))
 def test_on_postgres(name: str, postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _runs(name, "postgres", tmp_path, capsys, postgres)
 

@@ -22,9 +22,9 @@ from strandline.bench.machine import machine, versions
 from strandline.bench.servers import Running, running
 from strandline.errors import InvalidInput, Unavailable
 
-NAMES = ("append", "read", "replicate", "freshness", "memory")
+NAMES = ("append", "read", "replicate", "replay", "freshness", "memory")
 NEEDED = ("eventsourcing", "psutil")
-ON_SPARK = ("replicate", "freshness", "memory")
+ON_SPARK = ("replicate", "replay", "freshness", "memory")
 BACKENDS = ("sqlite", "postgres", "kafka", "kafka-postgres", "kafka-cassandra")
 
 

@@ -7,7 +7,7 @@ that have the same. A page with a damaged event is taken apart event by event.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 from zlib import crc32
 
@@ -44,8 +44,8 @@ _NUMPY_TYPES: Final = {"q": "<i8", "I": "<u4", "H": "<u2", "B": "u1", "16s": "(1
 _CODES: Final = re.findall(r"\d*[a-zA-Z]", FIXED.format)
 _FIXED_FIELDS: Final = np.dtype([(name, _NUMPY_TYPES[code]) for name, code in zip(Parts._fields, _CODES, strict=True)])
 _HEXADECIMAL: Final = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8).reshape(256, 2)
-_UUID_DASHES: Final = (8, 12, 16, 20)
 _UUID_SIZE: Final = 36
+_UUID_DIGITS: Final = [at for at in range(_UUID_SIZE) if at not in (8, 13, 18, 23)]
 
 
 def record_batch(rows: Sequence[EventRow]) -> pa.RecordBatch:
@@ -71,14 +71,12 @@ def _columns(
     whole = list(map(crc32, bodies, seeds)) == digests and bool((fixed["form"] <= JSON).all())
     if not (whole and np.array_equal(fixed["seq_nr"], seq_nrs) and np.array_equal(fixed["prev_seq_nr"], prevs)):
         return None
-    size = FIXED.size
-    tags_at, headers_at, metadata_at, payload_at = (
-        fixed[name].tolist() for name in ("tags_at", "headers_at", "metadata_at", "payload_at")
-    )
-    words = list(zip([body[size:end] for body, end in zip(bodies, headers_at, strict=True)], tags_at, strict=True))
-    headers = [body[start:end] for body, start, end in zip(bodies, headers_at, metadata_at, strict=True)]
-    metadata = [body[start:end] for body, start, end in zip(bodies, metadata_at, payload_at, strict=True)]
-    payloads = [body[start:] for body, start in zip(bodies, payload_at, strict=True)]
+    size, tags_at, headers_at = FIXED.size, fixed["tags_at"].tolist(), fixed["headers_at"].tolist()
+    words = [(body[size:end], start - size) for body, start, end in zip(bodies, tags_at, headers_at, strict=True)]
+    payloads = [body[start:] for body, start in zip(bodies, fixed["payload_at"].tolist(), strict=True)]
+    names, tags = _repeated(words, {"type": _name_of, "tags": _tags_of})
+    (headers,) = _repeated(_between(bodies, fixed["headers_at"], fixed["metadata_at"]), {"headers": parsed_headers})
+    (metadata,) = _repeated(_between(bodies, fixed["metadata_at"], fixed["payload_at"]), {"metadata": _text_of})
     return [
         pa.array(keys, pa.string()),
         pa.array(types, pa.string()),
@@ -90,29 +88,50 @@ def _columns(
         pa.array(fixed["log_offset"]),
         pa.array(fixed["timestamp"], pa.timestamp("us", tz="UTC")),
         _uuids(fixed["append_id"]),
-        _repeated(words, lambda word: word[0][: word[1] - size].decode(), pa.string()),
-        _repeated(words, lambda word: parsed_tags(word[0][word[1] - size :]), ARROW_SCHEMA.field("tags").type),
-        _repeated(headers, parsed_headers, ARROW_SCHEMA.field("headers").type),
-        _repeated(metadata, lambda text: text.decode() if text else None, pa.string()),
+        names,
+        tags,
+        headers,
+        metadata,
         pa.array(payloads, pa.binary()),
         pa.array(fixed["form"] == JSON),
         pa.repeat(False, len(bodies)),
-    ]  # fmt: skip
+    ]
 
 
-def _repeated(written: list[Any], read: Any, type_: pa.DataType) -> pa.Array:
-    """What these say, each different one read once."""
+def _name_of(words: tuple[bytes, int]) -> str:
+    return words[0][: words[1]].decode()
+
+
+def _tags_of(words: tuple[bytes, int]) -> tuple[str, ...]:
+    return parsed_tags(words[0][words[1] :])
+
+
+def _text_of(written: bytes) -> str | None:
+    return written.decode() if written else None
+
+
+def _between(bodies: list[bytes], starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> list[bytes]:
+    """What stands there; mostly nothing."""
+    if np.array_equal(starts, ends):
+        return [b""] * len(bodies)
+    return [body[start:end] for body, start, end in zip(bodies, starts.tolist(), ends.tolist(), strict=True)]
+
+
+def _repeated(written: list[Any], columns: dict[str, Callable[[Any], Any]]) -> list[pa.Array]:
+    """Columns of what these say, each different one read once."""
     different = {one: number for number, one in enumerate(dict.fromkeys(written))}
-    values = pa.array([read(one) for one in different], type_)
-    return values.take(pa.array([different[one] for one in written], pa.int64()))
+    places = pa.array([different[one] for one in written], pa.int64())
+    types = [ARROW_SCHEMA.field(name).type for name in columns]
+    read = [[reader(one) for one in different] for reader in columns.values()]
+    return [pa.array(values, type_).take(places) for values, type_ in zip(read, types, strict=True)]
 
 
 def _uuids(ids: np.ndarray[Any, Any]) -> pa.Array:
     """Ids as they are written: 8-4-4-4-12 hexadecimal digits."""
-    digits = _HEXADECIMAL[ids].reshape(len(ids), 32)
-    text = np.insert(digits, _UUID_DASHES, ord("-"), axis=1)
+    text = np.full((len(ids), _UUID_SIZE), ord("-"), np.uint8)
+    text[:, _UUID_DIGITS] = _HEXADECIMAL[ids].reshape(len(ids), len(_UUID_DIGITS))
     ends = np.arange(0, text.size + 1, _UUID_SIZE, dtype=np.int32)
-    return pa.StringArray.from_buffers(len(ids), pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(text)))
+    return pa.StringArray.from_buffers(len(ids), pa.py_buffer(ends), pa.py_buffer(text))
 
 
 def _values(e: RecordedEvent) -> tuple[Any, ...]:

@@ -1,0 +1,94 @@
+"""replay: events per second of `spark.read` on `local[2]`, beside one process that reads the same rows by time.
+
+All events are in the store. Ours is the format `strandline` into Spark's sink `noop`, all columns: every event gets to
+the JVM. The bare process reads the columns of table `journal` that an event is made of, partition by partition in the
+order of timestamps, through a cursor of the server's, in binary, and makes nothing of them. Each side reads once before
+its clock starts: Spark starts its Python processes then.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+from typing import Any
+
+from strandline.bench import fresh
+from strandline.bench.cases import Case, Plan, Sample
+from strandline.bench.child import in_child
+from strandline.bench.replicate import MASTER
+
+EVENTS, QUICK_EVENTS = 960_000, 2000
+CALL_EVENTS = 100
+PAGE = 2000
+PARTITIONS = 8
+
+
+def spark_in_child(url: str) -> dict[str, Any]:
+    """Read everything, twice; how long the second time took, and what it cost."""
+    from strandline.bench.spent import Spent
+    from strandline.pipeline import replay, session
+
+    spark = session.start(MASTER)
+    spent = Spent({"url": url})
+    frame = replay(spark, url)
+    frame.write.format("noop").mode("overwrite").save()
+    from_s, cpu_s = time.perf_counter(), spent.seconds()
+    frame.write.format("noop").mode("overwrite").save()
+    seconds, cpu = time.perf_counter() - from_s, spent.seconds() - cpu_s
+    events = frame.count()
+    session.end()
+    return {"events": events, "seconds": seconds, "cpu_us_per_event": cpu * 1e6 / events}
+
+
+def bare_in_child(url: str) -> dict[str, Any]:
+    """The same rows, by time."""
+    import psycopg
+
+    from strandline.sql.statements import statement
+
+    text = statement("strandline.bench", "events_by_time")
+    with psycopg.connect(url) as connection:
+        for _ in range(2):
+            from_s, events = time.perf_counter(), 0
+            for partition in range(PARTITIONS):
+                with connection.cursor("by_time", binary=True) as cursor:
+                    cursor.execute(text, (partition,))
+                    while rows := cursor.fetchmany(PAGE):
+                        events += len(rows)
+            seconds = time.perf_counter() - from_s
+    return {"events": events, "seconds": seconds}
+
+
+def _events(plan: Plan) -> int:
+    return QUICK_EVENTS if plan.quick else EVENTS
+
+
+def _prepare(events_a_key: int, plan: Plan) -> None:
+    """A store that has everything."""
+    url, events = fresh.create_database(plan.servers["postgres"]), _events(plan)
+    (plan.shared / "url.json").write_text(json.dumps(url), encoding="utf-8")
+    call = min(events_a_key, CALL_EVENTS)
+    where = {"url": url, "partitions": PARTITIONS}
+    in_child("fill:fill_in_child", where=where, keys=events // events_a_key, appends=events // call, events=call)
+    in_child("replicate:carry_in_child", where=where)
+    fresh.settle(url)
+
+
+def _side(function: str, plan: Plan) -> Sample:
+    answer = in_child(f"replay:{function}", url=json.loads((plan.shared / "url.json").read_bytes()))
+    if answer["events"] != _events(plan):
+        raise RuntimeError(f"{answer['events']} events were read, not {_events(plan)}")
+    return Sample(answer["events"] / answer["seconds"], answer)
+
+
+def _case(name: str, events_a_key: int, target: float) -> Case:
+    return Case(
+        f"replay/{name}", "bare-driver", "events/s", target,
+        partial(_side, "spark_in_child"), partial(_side, "bare_in_child"),
+        on="postgres", prepare=partial(_prepare, events_a_key),
+        settings={"events": EVENTS, "events_a_key": events_a_key, "master": MASTER},
+    )  # fmt: skip
+
+
+CASES = [_case("one-event-a-key", 1, 0.5), _case("thousand-a-key", 1000, 0.8)]
