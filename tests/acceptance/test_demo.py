@@ -20,19 +20,19 @@ from rich.console import Console
 
 import strandline
 from strandline.demo import tour
-from strandline.demo.checker import Finding, Report, ShownEvent, check, check_key
 from strandline.demo.drawing import png, terminal
-from strandline.demo.ledger import Entry, LedgerWriter, by_key, load, path_of
 from strandline.demo.place import on_files
 from strandline.demo.proof import Counts, Proof
 from strandline.demo.sampling import Event, Sample, Sampler
-from strandline.demo.shelf import stored_events
-from strandline.demo.shop import APPEND, DELETE, PURGE, STALE, Call, day
 from strandline.demo.stage import Stage
 from strandline.demo.story import Plan
-from strandline.demo.writer import Gate, Writer
 from strandline.errors import InvalidInput, Unsupported
 from strandline.extras import install
+from strandline.testing.shop.checker import Finding, Report, ShownEvent, check, check_key
+from strandline.testing.shop.ledger import Entry, LedgerWriter, by_key, load, path_of
+from strandline.testing.shop.orders import APPEND, DELETE, PURGE, STALE, Call, day
+from strandline.testing.shop.shelf import stored_events
+from strandline.testing.shop.writer import Gate, Writer
 
 SEED, ORDERS = 3, 120
 Shown = dict[str, list[ShownEvent]]
@@ -453,8 +453,8 @@ def test_no_process_outlives_the_demo(tmp_path: Path, how: signal.Signals, code:
         stderr=subprocess.DEVNULL,
     )
     try:
-        # Four writers, a pipeline and its Java, beside the demo itself.
-        _wait(lambda: len(_marked(mark)) >= 7 and path_of(tmp_path / "out", 1).exists())
+        # Four writers and a pipeline, each with its keeper, and Java, beside the demo itself.
+        _wait(lambda: len(_marked(mark)) >= 12 and path_of(tmp_path / "out", 1).exists())
         demo.send_signal(how)
         assert demo.wait(30) == code
         _wait(lambda: not _marked(mark), 30)

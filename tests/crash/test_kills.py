@@ -1,6 +1,6 @@
 """kill -9 of writers and of the pipeline, again and again, under load: what was acknowledged is there, once, in order.
 
-The writers, their ledgers and the checker are those of the demo. The checker shares nothing with the code it checks.
+Writers, ledgers and checker are those of `testing.shop`. The checker shares nothing with the code it checks.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tests.pairings import pairing_of
 from tests.repeats import repeats
 
 from strandline.connect import Strandline
-from strandline.demo.checker import Report, ShownEvent, check
-from strandline.demo.children import Child, Children
-from strandline.demo.ledger import Entry, by_key, load, path_of
 from strandline.demo.place import on_files, words_of
-from strandline.demo.shelf import stored_events
 from strandline.errors import Unavailable
 from strandline.pipeline.target import Target
 from strandline.testing import carry
+from strandline.testing.shop.checker import Report, ShownEvent, check
+from strandline.testing.shop.children import Child, Children
+from strandline.testing.shop.ledger import Entry, by_key, load, path_of
+from strandline.testing.shop.shelf import stored_events
 
 WRITERS = 3
 SHOPS = 2
@@ -54,7 +54,7 @@ class Shop:
 
     def start(self, number: int) -> Child:
         arguments = (self.folder, self.target.to_json(), SEED, number, self.orders, self.rate_per_s)
-        writer = self.children.module(f"writer {number}", "strandline.demo.writer", *arguments)
+        writer = self.children.module(f"writer {number}", "strandline.testing.shop.writer", *arguments)
         writer.tell("1")
         return writer
 
@@ -215,7 +215,7 @@ def test_servers_are_killed_under_writers_and_pipeline(
             entries = by_key(shop.ledgers())
             assert_sound(check(entries, read_all(s)))
             until(lambda: _offsets(s) == s.log.newest(), "the pipeline carries all")
-            pipeline.stop()
+            pipeline.end()
             assert_sound(check(entries, read_all(s)))
         stored = stored_events(target)
         assert_sound(check(entries, lambda key: stored.get(key, [])))

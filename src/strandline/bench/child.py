@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import resource
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Self
 
+from strandline.children.process import Process
 from strandline.errors import Unavailable
 
 
@@ -25,10 +26,9 @@ def in_child(function: str, **arguments: Any) -> dict[str, Any]:
 
 
 class Child:
-    """A function of this package at work in a process of its own, until it returns.
+    """A function of this package at work in a process of its own, until it returns; at the latest it ends with us.
 
-    It gets a standard input that nobody writes to, and ends when `stop` or the end of the parent closes it, if the
-    function looks at it. Leaving the context ends it in any case.
+    It is told a line when it may end, or begin, on its standard input.
     """
 
     def __init__(self, function: str, **arguments: Any) -> None:
@@ -36,18 +36,14 @@ class Child:
         self._folder = tempfile.TemporaryDirectory(prefix="strandline-bench-child-")
         self._answer = Path(self._folder.name) / "answer.json"
         self._said = Path(self._folder.name) / "said"
-        with self._said.open("wb") as said:
-            self.process = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
-                [sys.executable, "-m", "strandline.bench.child", function, json.dumps(arguments), str(self._answer)],
-                stdin=subprocess.PIPE,
-                stdout=said,
-                stderr=said,
-            )
+        program = [sys.executable, "-m", "strandline.bench.child", function, json.dumps(arguments), str(self._answer)]
+        self.process = Process(
+            function, program, folder=Path.cwd(), log=self._said, environment=os.environ, listens=True
+        )
 
     def stop(self) -> None:
-        """Tell the function that it may end."""
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+        """Tell the function that it may go on."""
+        self.process.tell("go on")
 
     def answer(self) -> dict[str, Any]:
         """Wait for the end of the function. `Unavailable.away` if it failed, with what it said."""
@@ -62,7 +58,7 @@ class Child:
         lines = [line for line in said.splitlines() if not line.startswith("hint: ")]
         last = lines[-1] if lines else "it said nothing"
         return Unavailable(
-            f"a round of the benchmark ended with {self.process.returncode}: {last}",
+            f"a round of the benchmark ended with {self.process.code}: {last}",
             code="away",
             hint="run it again with --quick; all that it said is in the facts",
             function=self.function,
@@ -73,10 +69,7 @@ class Child:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait()
+        self.process.kill()
         self._folder.cleanup()
 
 

@@ -154,7 +154,7 @@ def two_in_child(where: dict[str, Any]) -> dict[str, Any]:
         deadline = time.monotonic() + READY_WAIT_S
         while len(list(Path(folder).iterdir())) < PROCESSES:
             for writer in writers:
-                if writer.process.poll() is not None:
+                if not writer.process.alive:
                     raise writer.failure()
             if time.monotonic() > deadline:
                 raise RuntimeError(f"not ready after {READY_WAIT_S} s")
@@ -174,7 +174,7 @@ def two_in_child(where: dict[str, Any]) -> dict[str, Any]:
 
 
 def half_in_child(where: dict[str, Any], process: int, ready: str) -> dict[str, Any]:
-    """Prepare everything, wait until standard input ends, write."""
+    """Prepare everything, wait until it is told, write."""
     import strandline
 
     url = urls_of(where.get("url"), where.get("log"), where.get("store")).store
@@ -186,7 +186,7 @@ def half_in_child(where: dict[str, Any], process: int, ready: str) -> dict[str, 
             writes.append(prepared(batch, seen))
             events += batch.events
         Path(ready).touch()
-        sys.stdin.read()
+        sys.stdin.readline()
         for write in writes:
             write()
         ended_s = time.monotonic()

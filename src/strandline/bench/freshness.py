@@ -31,13 +31,13 @@ START_WAIT_S, VISIBLE_WAIT_S = 180.0, 30.0
 
 
 def pipeline_in_child(url: str) -> dict[str, Any]:
-    """Carry until standard input ends."""
+    """Carry until it is told."""
     from strandline.pipeline.replicate import run
 
     stop = threading.Event()
 
     def wait_for_end() -> None:
-        sys.stdin.read()
+        sys.stdin.readline()
         stop.set()
 
     threading.Thread(target=wait_for_end, daemon=True).start()
@@ -62,7 +62,7 @@ def append_in_child(url: str, samples: int, warm_up: int, pause_most_s: float) -
             while s.store.pointers()[place.partition].offset < place.offset:
                 if time.perf_counter() - from_s > deadline_s:
                     raise RuntimeError(f"not in the store after {deadline_s} s")
-                if pipeline.process.poll() is not None:
+                if not pipeline.process.alive:
                     raise pipeline.failure()
                 time.sleep(POLL_S)
             return time.perf_counter() - from_s

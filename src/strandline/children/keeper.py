@@ -1,9 +1,10 @@
-"""Stands between a server and whoever started it: the server never outlives its starter, however that one ends.
+"""Stands between a child and whoever started it: the child never outlives its starter, however that one ends.
 
 Run as a file, because it must start fast: `python -I -S keeper.py COMMAND`, with a COMMAND that `process.py` writes. It
-says the server's pid on its standard output, passes on the signals that come as lines on its standard input, and ends
-when the server and all that the server started have ended. When the input ends, the starter is gone: the server is
-ended by force, and a folder that nobody will ask for again is removed.
+says the child's pid on its standard output and obeys the lines that come on its standard input: a number is a signal
+for the child, `>TEXT` a line for the child's own input. It ends when the child and all that the child started have
+ended. When the input ends, the starter is gone: the child is ended by force, and a folder that nobody will ask for
+again is removed.
 """
 
 from __future__ import annotations
@@ -27,31 +28,31 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class Keeper:
-    """One server and its keeper."""
+    """One child and its keeper."""
 
     def __init__(self, command: dict[str, Any]) -> None:
         self._left_alone = False
         self._remove: str | None = command["remove"]
         self._last_signal: int = command["last_signal"]
-        _ask_kernel(PR_SET_CHILD_SUBREAPER, 1)  # orphans of the server come to us
-        self._server = subprocess.Popen(  # noqa: S603 - what process.py was told to start
+        _ask_kernel(PR_SET_CHILD_SUBREAPER, 1)  # orphans of the child come to us
+        self._child = subprocess.Popen(  # noqa: S603 - what process.py was told to start
             command["argv"],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if command["listens"] else subprocess.DEVNULL,
             stdout=2,
             stderr=2,
             cwd=command["folder"],
             env=command["environment"],
             process_group=0,
-            preexec_fn=_before_server,  # noqa: PLW1509 - this process has one thread so far
+            preexec_fn=_before_child,  # noqa: PLW1509 - this process has one thread so far
             **command["user"],
         )
 
     def run(self) -> int:
-        """Keep it; the server's exit code."""
-        sys.stdout.write(f"{self._server.pid}\n")
+        """Keep it; the child's exit code."""
+        sys.stdout.write(f"{self._child.pid}\n")
         sys.stdout.flush()
         threading.Thread(target=self._obey, daemon=True).start()
-        code = self._server.wait()
+        code = self._child.wait()
         self._end_rest()
         if self._left_alone and self._remove is not None:
             shutil.rmtree(self._remove, ignore_errors=True)
@@ -60,16 +61,25 @@ class Keeper:
     def _obey(self) -> None:
         with os.fdopen(0, "rb", buffering=0, closefd=False) as orders:
             for line in orders:
-                self._server.send_signal(int(line))
+                if line.startswith(b">"):
+                    self._tell(line[1:])
+                else:
+                    self._child.send_signal(int(line))
         self._left_alone = True
-        self._server.send_signal(self._last_signal)
+        self._child.send_signal(self._last_signal)
         time.sleep(LAST_WAIT_S)
-        self._server.kill()
+        self._child.kill()
+
+    def _tell(self, line: bytes) -> None:
+        with contextlib.suppress(OSError):  # it does not listen any more
+            if self._child.stdin is not None:
+                self._child.stdin.write(line)
+                self._child.stdin.flush()
 
     def _end_rest(self) -> None:
-        """Kill what the server left behind, until there is nothing."""
+        """Kill what the child left behind, until there is nothing."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._server.pid, signal.SIGKILL)
+            os.killpg(self._child.pid, signal.SIGKILL)
         while True:
             for pid in _children():
                 with contextlib.suppress(ProcessLookupError):
@@ -82,7 +92,7 @@ class Keeper:
                 time.sleep(0.005)
 
 
-def _before_server() -> None:
+def _before_child() -> None:
     _ask_kernel(PR_SET_PDEATHSIG, signal.SIGKILL)
     for deaf in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # as a background job of a shell may have made us
         signal.signal(deaf, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""A server's process: started beside a keeper, so that it never outlives us; what it says goes into a file."""
+"""A process of ours: started beside a keeper, so that it never outlives us; what it says goes into a file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
+from strandline.children import keeper
 from strandline.errors import Unavailable
-from strandline.servers import keeper
 
 POLL_S = 0.02
 LINES_TOLD = 5
@@ -24,7 +24,8 @@ LINES_TOLD = 5
 class Process:
     """One process and all that it starts. `log` is appended to.
 
-    If we die, it is sent `last_signal` and killed soon after, and the folder `remove` is removed.
+    If we die, it is sent `last_signal` and killed soon after, and the folder `remove` is removed. If it `listens`,
+    lines that it is told come on its standard input.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Process:
         user: pwd.struct_passwd | None = None,
         remove: Path | None = None,
         last_signal: signal.Signals = signal.SIGKILL,
+        listens: bool = False,
     ) -> None:
         self.name, self.log = name, log
         command = {
@@ -47,6 +49,7 @@ class Process:
             "user": as_user(user),
             "remove": None if remove is None else str(remove),
             "last_signal": last_signal.value,
+            "listens": listens,
         }
         with log.open("ab") as said:
             self._log_start = said.tell()
@@ -74,7 +77,12 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        return self._keeper.poll() is None
+        return self.code is None
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, 128 and the signal's number if it was killed; None while it runs."""
+        return self._keeper.poll()
 
     def said(self) -> str:
         """What it has said since it was started."""
@@ -98,18 +106,29 @@ class Process:
 
     def send(self, sent: signal.Signals) -> None:
         """Send a signal, for example SIGSTOP; one that is gone does not mind."""
+        self._order(str(sent.value))
+
+    def tell(self, line: str) -> None:
+        """Send it a line; one that is gone does not mind."""
+        self._order(f">{line}")
+
+    def _order(self, order: str) -> None:
         with contextlib.suppress(BrokenPipeError, ValueError):
-            self._orders.write(f"{sent.value}\n".encode())
+            self._orders.write(f"{order}\n".encode())
             self._orders.flush()
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Its exit code; None if it has not ended by then."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._keeper.wait(timeout_s)
+            self._ended()
+        return self.code
 
     def stop(self, with_signal: signal.Signals, timeout_s: float) -> None:
         """Ask it to end in order; by force after `timeout_s`."""
         self.send(with_signal)
-        try:
-            self._keeper.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.send(signal.SIGKILL)
-        self._ended()
+        if self.wait(timeout_s) is None:
+            self.kill()
 
     def kill(self) -> None:
         """kill -9. When this returns nothing that it started is left."""
@@ -117,7 +136,7 @@ class Process:
         self._ended()
 
     def failure(self, what: str) -> Unavailable:
-        """What to say of a server that failed."""
+        """What to say of one that failed."""
         lines = [line for line in self.said().splitlines() if line.strip()]
         told = " / ".join(line.strip()[:200] for line in lines[-LINES_TOLD:])
         return Unavailable(

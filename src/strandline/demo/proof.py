@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
 
-from strandline.demo.checker import Finding, Report, claims_of, is_alive
-from strandline.demo.ledger import Entry
-from strandline.demo.shop import DELETE, PURGE
+from strandline.testing.shop.checker import Finding, Report, claims_of, is_alive
+from strandline.testing.shop.ledger import Entry
+from strandline.testing.shop.orders import DELETE, PURGE
 
 FINDINGS_SHOWN_MAX = 10
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
 from strandline.connect import Strandline
-from strandline.demo.ledger import LedgerFollower
 from strandline.errors import StrandlineError
+from strandline.testing.shop.ledger import LedgerFollower
 
 EVERY_S = 0.25
 RATE_SAMPLES = 4

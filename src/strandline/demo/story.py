@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strandline.connect import Strandline
-from strandline.demo.checker import Report, ShownEvent, check
-from strandline.demo.children import Child, Children
-from strandline.demo.ledger import Entry, LedgerFollower, by_key, load, path_of
 from strandline.demo.place import words_of
 from strandline.demo.proof import Proof
 from strandline.demo.sampling import Sampler
-from strandline.demo.shelf import stored_events, stored_keys
-from strandline.demo.shop import day
 from strandline.demo.stage import Stage
 from strandline.errors import Unavailable
 from strandline.pipeline.target import Target
+from strandline.testing.shop.checker import Report, ShownEvent, check
+from strandline.testing.shop.children import Child, Children
+from strandline.testing.shop.ledger import Entry, LedgerFollower, by_key, load, path_of
+from strandline.testing.shop.orders import day
+from strandline.testing.shop.shelf import stored_events, stored_keys
 
 LOOK_KEYS = 200
 LOOK_S = 0.05
@@ -138,7 +138,7 @@ class Story:
     def close(self) -> None:
         self.allow(UP_TO_CLOSING)
         self.until("the orders", lambda: self.sampler.last.share >= CLOSING, ACT_S_MAX)
-        self._running().stop()
+        self._running().end()
         self.pipeline = None
         self.sampler.mark("pipeline stopped")
         self.stage.say("the pipeline is stopped, in order this time; the writers finish their day without it")
@@ -226,7 +226,7 @@ class Story:
         deadline = time.monotonic() + timeout_s
         while not condition():
             for child in (*self.writers.values(), *([self.pipeline] if self.pipeline else ())):
-                if child.process.returncode != -signal.SIGKILL:
+                if child.code != 128 + signal.SIGKILL:
                     child.check()
             if time.monotonic() > deadline:
                 raise Unavailable(
@@ -237,7 +237,7 @@ class Story:
     def _start_writer(self, writer: int) -> Child:
         plan = self.plan
         child = self.children.module(
-            f"writer {writer}", "strandline.demo.writer",
+            f"writer {writer}", "strandline.testing.shop.writer",
             plan.folder, plan.target.to_json(), plan.seed, writer, plan.orders_of(writer), self.rate_per_s,
         )  # fmt: skip
         child.tell(str(self.share))
@@ -258,7 +258,7 @@ class Story:
 
     def _catch(self, writer: int) -> Entry | None:
         """Stop a writer in the middle of an append that has an id; None if it cannot be caught there."""
-        pid = self.writers[writer].process.pid
+        pid = self.writers[writer].pid
         ledger = LedgerFollower(path_of(self.plan.folder, writer), writer)
         deadline = time.monotonic() + CATCH_S_MAX
         while time.monotonic() < deadline and self.writers[writer].alive:

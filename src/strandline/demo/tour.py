@@ -15,11 +15,11 @@ from strandline.demo.drawing import png, terminal
 from strandline.demo.place import FILES, SERVERS, play_on
 from strandline.demo.proof import FINDINGS_SHOWN_MAX, Proof
 from strandline.demo.sampling import Sampler
-from strandline.demo.shelf import stored_events
 from strandline.demo.stage import Stage
 from strandline.demo.story import Plan, perform
 from strandline.errors import InvalidInput, MissingEvent, invalid
 from strandline.pipeline.java import find_java
+from strandline.testing.shop.shelf import stored_events
 
 FOLDER = Path("demo-out")
 ORDERS, SECONDS, DOWN_S, WRITERS, SEED = 3000, 36.0, 3.0, 4, 7

@@ -12,10 +12,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar
 
+from strandline.children.process import Process
 from strandline.errors import Unavailable
 from strandline.servers.jars import CASSANDRA, jars
 from strandline.servers.java import OPTIONS, java_17
-from strandline.servers.process import Process
 from strandline.servers.server import HOST, Server, free_port, plain_environment
 
 HEAP = ("-Xms256m", "-Xmx768m", "-Xss512k")

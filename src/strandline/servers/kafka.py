@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import ClassVar, Self
 from uuid import uuid4
 
+from strandline.children.process import Process
 from strandline.errors import Unavailable
 from strandline.pipeline.java import find_java
 from strandline.servers.jars import KAFKA, jars
 from strandline.servers.java import OPTIONS
-from strandline.servers.process import Process
 from strandline.servers.server import HOST, Server, free_port, plain_environment
 
 FORMAT_WAIT_S = 120

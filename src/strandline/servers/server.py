@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
+from strandline.children.process import Process
 from strandline.errors import StrandlineError, Unavailable
-from strandline.servers.process import Process
 
 HOST = "127.0.0.1"
 # Below the ports that systems give to clients: one that tries to reach a server which is down could be given its port.

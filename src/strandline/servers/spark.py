@@ -16,12 +16,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
+from strandline.children.process import Process
 from strandline.errors import Unavailable
 from strandline.extras import install
 from strandline.pipeline.java import find_java
 from strandline.pipeline.jvm import OPENED_PACKAGES, log_option, properties_file
 from strandline.servers.java import OPTIONS
-from strandline.servers.process import Process
 from strandline.servers.server import HOST, Server, free_port, plain_environment
 
 HEAP = "-Xmx256m"

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from strandline.demo.ledger import Entry
-from strandline.demo.shop import APPEND, DELETE, PURGE
+from strandline.testing.shop.ledger import Entry
+from strandline.testing.shop.orders import APPEND, DELETE, PURGE
 
 
 class ShownEvent(NamedTuple):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strandline.demo.shop import Made
+from strandline.testing.shop.orders import Made
 
 
 @dataclass(slots=True)

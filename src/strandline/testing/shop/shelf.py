@@ -12,9 +12,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from strandline.demo.checker import ShownEvent
 from strandline.pipeline.target import Target
 from strandline.sql.statements import statement
+from strandline.testing.shop.checker import ShownEvent
 from strandline.urls import Url, urls_of
 
 TYPE_AT = 67
@@ -47,7 +47,7 @@ def _store_of(target: Target) -> Url:
 
 def _rows(store: Url, name: str) -> Iterator[tuple[Any, ...]]:
     """The rows of a query, in no order."""
-    text = statement("strandline.demo", name)
+    text = statement("strandline.testing.shop", name)
     if store.scheme == "sqlite":
         yield from _sqlite_rows(store.path or Path(), text)
     elif store.scheme == "postgresql":

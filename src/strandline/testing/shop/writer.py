@@ -1,6 +1,6 @@
 """A writer: a process that works through its day with the public API, and keeps a ledger of it.
 
-    python -m strandline.demo.writer FOLDER TARGET SEED WRITER ORDERS RATE_PER_S
+    python -m strandline.testing.shop.writer FOLDER TARGET SEED WRITER ORDERS RATE_PER_S
 
 Its parent sends how much of the day it may do, as a share of 1. Killed and started again it goes on where its ledger
 ends. A call without an answer is made again if that is safe: with its append id, or because a delete or a purge may be
@@ -9,6 +9,7 @@ repeated. A plain append is not; nobody knows what became of it, and the ledger 
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -19,10 +20,9 @@ from uuid import UUID
 
 import strandline
 from strandline import Event, SeqNrConflict, StrandlineError, Unavailable
-from strandline.demo import leash
-from strandline.demo.ledger import Entry, LedgerWriter, path_of
-from strandline.demo.shop import APPEND, DELETE, PURGE, STALE, Call, day
 from strandline.pipeline.target import Target
+from strandline.testing.shop.ledger import Entry, LedgerWriter, path_of
+from strandline.testing.shop.orders import APPEND, DELETE, PURGE, STALE, Call, day
 
 T = TypeVar("T")
 ATTEMPTS_MAX = 1000
@@ -43,6 +43,15 @@ class Gate:
         with self._moved:
             self._allowed = round(float(share) * self._tasks)
             self._moved.notify_all()
+
+    def obey(self) -> None:
+        """Take the parent's word for as long as it comes."""
+        # Bare reads: a thread that waits inside sys.stdin would hold up the end of the interpreter.
+        rest = b""
+        while data := os.read(0, 4096):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self.allow(line.decode())
 
     def wait(self, task: int) -> None:
         """Return when this task may be done."""
@@ -193,12 +202,12 @@ def _tags(payload: dict[str, object]) -> list[str]:
 
 
 def main() -> int:
-    """The process: put on the leash, connect, work."""
+    """The process: listen, connect, work."""
     folder, target, seed, number, orders, rate_per_s = sys.argv[1:]
     ledger = LedgerWriter(path_of(Path(folder), int(number)))
     calls = day(int(seed), int(number), int(orders))
     gate = Gate(len(calls))
-    leash.hold(gate.allow)
+    threading.Thread(target=gate.obey, name="gate", daemon=True).start()
     try:
         with Target.from_json(target).connect() as s:
             Writer(s.journal, ledger, calls).work(gate, float(rate_per_s))
