@@ -10,16 +10,20 @@ Any log goes with any store: `strandline.urls` says how each is named, `strandli
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
-from strandline.backends import backend_of
+from strandline.backends import backend_of, open_target
 from strandline.clock import now_us
 from strandline.errors import SchemaMismatch, Unsupported
 from strandline.fold import Rules
+from strandline.group.definition import Group
+from strandline.group.groups import Groups, Target
+from strandline.group.settings import GroupSettings
+from strandline.group.target import Target as OpenedTarget
 from strandline.journal.journal import Journal
 from strandline.journal.status import Status, status_of, strandline_of
 from strandline.log.api import Log
@@ -27,7 +31,7 @@ from strandline.query.pointer_watch import PointerWatch
 from strandline.query.slices import SliceQuery, by_slices
 from strandline.settings import Settings
 from strandline.store.api import Store
-from strandline.urls import Url, Urls, urls_of
+from strandline.urls import Url, Urls, target_of, urls_of
 
 CLOCK_LEAST_US: Final = 1_577_836_800 * 10**6  # 2020-01-01
 CLOCK_MOST_US: Final = 4_102_444_800 * 10**6  # 2100-01-01
@@ -53,6 +57,7 @@ class Strandline:
         self.local = False
         """Whether they must run on this machine."""
         self._clock = clock
+        self._groups: list[Groups] = []
         _check_pair(log, store, urls)
         self.journal = Journal(log, store, self.settings, clock)
         self.pointer_watch = PointerWatch(store)
@@ -74,6 +79,49 @@ class Strandline:
         """
         return by_slices(self.store, self.pointer_watch, entity_type, lo, hi, **how)
 
+    def groups(
+        self,
+        stream: str = "default",
+        *,
+        targets: Mapping[str, str | Target] | None = None,
+        handlers: Mapping[str, Callable[[Any], Any]] | None = None,
+        named: Mapping[str, Callable[..., Group]] | None = None,
+        **settings: Any,
+    ) -> Groups:
+        """Event groups of a stream, on databases that are named here.
+
+            groups = s.groups(targets={"shop": "sqlite:shop.db"}, handlers={"price": price})
+
+        `handlers` are called by their names and no others; `named` are functions that make groups. Settings are those
+        of `strandline.group.settings`. It is closed with this connection.
+        """
+        checked = GroupSettings.of(settings)
+        given = {name: Target(one) if isinstance(one, str) else one for name, one in (targets or {}).items()}
+        urls = {name: target_of(name, one.url) for name, one in given.items()}
+
+        def opened(name: str, target: Target) -> OpenedTarget:
+            return open_target(
+                urls[name],
+                connections=checked.parallel_groups + checked.parallel_steps,
+                consistency=target.consistency,
+                read_back=target.read_back,
+            )
+
+        made = Groups(
+            self.journal,
+            self.log,
+            stream=stream,
+            targets=given,
+            handlers=handlers or {},
+            named=named or {},
+            settings=checked,
+            open_target=opened,
+            clock=self._clock,
+            bytes_max=(self.settings.event_bytes_max, self.settings.append_bytes_max),
+        )
+        self._groups.append(made)
+        return made
+
     def status(self) -> Status:
         """How far the store is behind the log, who carries, what to look at."""
         return status_of(self.log, self.store, self.settings, self._clock())
@@ -81,6 +129,8 @@ class Strandline:
     def close(self) -> None:
         """Finish what is queued and let go of log and store. Twice is harmless."""
         try:
+            for groups in self._groups:
+                groups.close()
             self.journal.close()
         finally:  # an interrupt while it waits leaves neither open
             self.log.close()

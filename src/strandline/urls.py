@@ -29,6 +29,8 @@ ALONE: Final = ("sqlite", "memory", "postgresql")
 """Schemes that may be given as one URL for log and store."""
 LOGS: Final = ("sqlite", "memory", "postgresql", "kafka")
 STORES: Final = ("sqlite", "memory", "postgresql", "cassandra")
+TARGETS: Final = ("sqlite", "postgresql", "cassandra")
+"""What event groups can change."""
 OTHER_NAMES: Final = {"postgres": "postgresql"}
 SCHEMES: Final = ("sqlite", "memory", "postgresql", "kafka", "cassandra")
 NAMES: Final = {"postgresql": "DATABASE", "kafka": "TOPIC", "cassandra": "KEYSPACE"}
@@ -114,6 +116,18 @@ def _urls_of(url: str | None, log: str | None, store: str | None, work: str | No
     if urls.log.path is not None and urls.log.path == urls.store.path:
         raise _incomplete("store", "the same file as the log", "a file of its own", store)
     return urls
+
+
+def target_of(name: str, url: str) -> Url:
+    """Where a target of event groups is: a SQLite URL names the file itself. Refused as those of `urls_of` are."""
+    field_ = f"targets.{name}"
+    try:
+        parsed = _parse(field_, url, TARGETS)
+        if parsed.path is not None and parsed.path.is_dir():
+            raise _incomplete(field_, "a folder where a file is meant", "sqlite:FILE", parsed.text)
+    except PermissionError as error:
+        raise unusable(error.filename, error.strerror) from None
+    return parsed
 
 
 def is_loopback(host: str) -> bool:
@@ -263,6 +277,8 @@ def _incomplete(field_: str, wrong: str, allowed: str, url: str) -> InvalidInput
 
 
 def _known(field_: str) -> str:
+    if field_.startswith("targets."):
+        return "sqlite:FILE postgresql://HOST/DATABASE cassandra://HOST/KEYSPACE"
     if field_ == "log":
         return "sqlite:FILE memory: postgresql://HOST/DATABASE kafka://HOST/TOPIC"
     if field_ == "store":

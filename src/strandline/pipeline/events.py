@@ -37,7 +37,6 @@ from strandline.journal.replay import LAST, Wanted, replay_partition
 from strandline.pipeline import jvm, session
 from strandline.pipeline.columns import ARROW_SCHEMA, record_batch
 from strandline.pipeline.target import PLACES, Target, has_password
-from strandline.pipeline.task import uncollected
 from strandline.settings import SETTING_NAMES, parse_setting
 from strandline.urls import masked
 from strandline.values.keys import SLICES, partition_of
@@ -142,10 +141,9 @@ class Selection:
         s = self.target.open()
         from_, to = max(range_.after + 1, self.from_), min(range_.to, self.to - 1)
         wanted = Wanted(range_.partition, range_.cut, from_, to, (self.lo, self.hi), self.entity_type)
-        with uncollected():
-            for rows in replay_partition(s.log, s.store, s.settings, wanted, tail=tail):
-                if rows:
-                    yield record_batch(rows)
+        for rows in replay_partition(s.log, s.store, s.settings, wanted, tail=tail):
+            if rows:
+                yield record_batch(rows)
 
 
 @dataclass
