@@ -60,6 +60,9 @@ from strandline.group.definition import Group
 from strandline.group.groups import Groups, Outcome, Target
 from strandline.journal.journal import Journal
 from strandline.journal.status import PartitionStatus, Status
+from strandline.projection.definition import BySlices, Projection
+from strandline.projection.host import Host
+from strandline.projection.management import ProjectionStatus
 from strandline.query.rich_offset import RichOffset
 from strandline.settings import Settings
 from strandline.values.answers import KEEP, Appended, Deleted, Marked, Purged, Recovery, Snapshot
@@ -85,6 +88,7 @@ else:
 __all__ = [
     "KEEP",
     "Appended",
+    "BySlices",
     "Conflict",
     "Corrupt",
     "CycleFound",
@@ -97,6 +101,7 @@ __all__ = [
     "Handler",
     "Head",
     "Hook",
+    "Host",
     "InvalidExpression",
     "InvalidGroup",
     "InvalidInput",
@@ -113,6 +118,8 @@ __all__ = [
     "PartitionStatus",
     "Produce",
     "Produced",
+    "Projection",
+    "ProjectionStatus",
     "Purged",
     "ReadConflict",
     "Recipe",

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 
 from strandline.backends import backend_of, open_target
 from strandline.clock import now_us
-from strandline.errors import SchemaMismatch, Unsupported
+from strandline.errors import SchemaMismatch, Unsupported, invalid
 from strandline.fold import Rules
 from strandline.group.definition import Group
 from strandline.group.groups import Groups, Target
@@ -27,11 +27,15 @@ from strandline.group.target import Target as OpenedTarget
 from strandline.journal.journal import Journal
 from strandline.journal.status import Status, status_of, strandline_of
 from strandline.log.api import Log
+from strandline.projection.alive import ByBeat, ByLock
+from strandline.projection.host import Offsets
+from strandline.projection.management import Projections
+from strandline.projection.offset_store import PART, OffsetStore
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.slices import SliceQuery, by_slices
 from strandline.settings import Settings
 from strandline.store.api import Store
-from strandline.urls import Url, Urls, target_of, urls_of
+from strandline.urls import Url, Urls, sql_url, target_of, urls_of
 
 CLOCK_LEAST_US: Final = 1_577_836_800 * 10**6  # 2020-01-01
 CLOCK_MOST_US: Final = 4_102_444_800 * 10**6  # 2100-01-01
@@ -58,6 +62,7 @@ class Strandline:
         """Whether they must run on this machine."""
         self._clock = clock
         self._groups: list[Groups] = []
+        self._urls = urls
         _check_pair(log, store, urls)
         self.journal = Journal(log, store, self.settings, clock)
         self.pointer_watch = PointerWatch(store)
@@ -121,6 +126,41 @@ class Strandline:
         )
         self._groups.append(made)
         return made
+
+    @property
+    def projections(self) -> Projections:
+        """What operators do with projections whose offsets are where they are unless a projection names another place:
+        list status pause resume set_offset reset skip rename drop rescale unpark dead_letters redeliver discard."""
+        return Projections(self.store, lambda: self.open_offsets(None), self._behind_log_s)
+
+    def _behind_log_s(self) -> tuple[float, bool]:
+        """How far the strandline is behind the log, and whether a pipeline runs."""
+        status = self.status()
+        return max(partition.lag_s for partition in status.partitions), status.lease_holder is not None
+
+    def open_offsets(self, url: str | None = None) -> Offsets:
+        """Open an offset store: one that is named, `projections.db` of an embedded folder, or the store's database."""
+        place = self._offsets_url() if url is None else sql_url("offset_store", url)
+        database = backend_of(place).open_database(place, PART, self.settings, None, fixed={})
+        if place.path is None:
+            return Offsets(OffsetStore(database), lambda host: ByBeat())
+        path = place.path.absolute()
+        return Offsets(OffsetStore(database), lambda host: ByLock(path, host))
+
+    def _offsets_url(self) -> Url:
+        store = self._urls.store if self._urls is not None else None
+        if store is not None and store.path is not None and store.path.name == "store.db":
+            return Url("sqlite", store.path.with_name("projections.db"), text=store.text)
+        if store is None or store.scheme != "postgresql":
+            raise invalid(
+                "setting",
+                "offset_store",
+                "not given",
+                allowed="the URL of an SQL database",
+                got=store,
+                hint='give Projection(…, offset_store="sqlite:FILE") or a postgresql: URL: this store has no SQL',
+            )
+        return store
 
     def status(self) -> Status:
         """How far the store is behind the log, who carries, what to look at."""

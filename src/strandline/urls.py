@@ -31,6 +31,7 @@ LOGS: Final = ("sqlite", "memory", "postgresql", "kafka")
 STORES: Final = ("sqlite", "memory", "postgresql", "cassandra")
 TARGETS: Final = ("sqlite", "postgresql", "cassandra")
 """What event groups can change."""
+SQL: Final = ("sqlite", "postgresql")
 OTHER_NAMES: Final = {"postgres": "postgresql"}
 SCHEMES: Final = ("sqlite", "memory", "postgresql", "kafka", "cassandra")
 NAMES: Final = {"postgresql": "DATABASE", "kafka": "TOPIC", "cassandra": "KEYSPACE"}
@@ -127,6 +128,16 @@ def target_of(name: str, url: str) -> Url:
             raise _incomplete(field_, "a folder where a file is meant", "sqlite:FILE", parsed.text)
     except PermissionError as error:
         raise unusable(error.filename, error.strerror) from None
+    return parsed
+
+
+def sql_url(field_: str, url: object) -> Url:
+    """The URL of an SQL database, other than log and store; a SQLite one names the file itself."""
+    parsed = _parse(field_, url, SQL)
+    if parsed.path is not None:
+        if parsed.path.is_dir():
+            raise _incomplete(field_, "a folder where a file is meant", "sqlite:FILE", parsed.text)
+        _check_parent(field_, parsed.path, parsed.text)
     return parsed
 
 
