@@ -13,16 +13,11 @@ from strandline.connect import Strandline, connect
 from strandline.errors import (
     Conflict,
     Corrupt,
-    CycleFound,
-    GroupIdTaken,
-    InvalidExpression,
-    InvalidGroup,
     InvalidInput,
     LeaseHeld,
     LeaseLost,
     MissingEvent,
     NotFound,
-    NotInvertible,
     ReadConflict,
     SchemaMismatch,
     SeqNrConflict,
@@ -30,39 +25,8 @@ from strandline.errors import (
     Unavailable,
     Unsupported,
 )
-from strandline.group.checks import (
-    affected_rows_at_least,
-    affected_rows_at_most,
-    affected_rows_equal,
-    affected_rows_greater_than,
-    affected_rows_less_than,
-    affected_rows_not_equal,
-    ask,
-    is_true,
-    no_exception,
-    query_check,
-    row_absent,
-    row_exists,
-)
-from strandline.group.core.parts import (
-    Dep,
-    Handler,
-    Hook,
-    Need,
-    Produce,
-    Produced,
-    Recipe,
-    Refused,
-    StartHandler,
-    Undo,
-)
-from strandline.group.definition import Group
-from strandline.group.groups import Groups, Outcome, Target
 from strandline.journal.journal import Journal
 from strandline.journal.status import PartitionStatus, Status
-from strandline.projection.definition import BySlices, Projection
-from strandline.projection.host import Host
-from strandline.projection.management import ProjectionStatus
 from strandline.query.rich_offset import RichOffset
 from strandline.settings import Settings
 from strandline.values.answers import KEEP, Appended, Deleted, Marked, Purged, Recovery, Snapshot
@@ -70,6 +34,10 @@ from strandline.values.events import Event, RecordedEvent
 from strandline.values.heads import Head
 from strandline.values.keys import Key, slice_of
 from strandline.values.ranges import ranges
+from strandline.work.declaration import WorkDeclaration
+from strandline.work.entries import Priority
+from strandline.work.journal import WorkJournal
+from strandline.work.worker import Worker
 
 __version__ = "0.1.0"
 
@@ -88,22 +56,11 @@ else:
 __all__ = [
     "KEEP",
     "Appended",
-    "BySlices",
     "Conflict",
     "Corrupt",
-    "CycleFound",
     "Deleted",
-    "Dep",
     "Event",
-    "Group",
-    "GroupIdTaken",
-    "Groups",
-    "Handler",
     "Head",
-    "Hook",
-    "Host",
-    "InvalidExpression",
-    "InvalidGroup",
     "InvalidInput",
     "Journal",
     "Key",
@@ -111,48 +68,28 @@ __all__ = [
     "LeaseLost",
     "Marked",
     "MissingEvent",
-    "Need",
     "NotFound",
-    "NotInvertible",
-    "Outcome",
     "PartitionStatus",
-    "Produce",
-    "Produced",
-    "Projection",
-    "ProjectionStatus",
+    "Priority",
     "Purged",
     "ReadConflict",
-    "Recipe",
     "RecordedEvent",
     "Recovery",
-    "Refused",
     "RichOffset",
     "SchemaMismatch",
     "SeqNrConflict",
     "Settings",
     "Snapshot",
-    "StartHandler",
     "Status",
     "Strandline",
     "StrandlineError",
-    "Target",
     "Unavailable",
-    "Undo",
     "Unsupported",
+    "WorkDeclaration",
+    "WorkJournal",
+    "Worker",
     "__version__",
-    "affected_rows_at_least",
-    "affected_rows_at_most",
-    "affected_rows_equal",
-    "affected_rows_greater_than",
-    "affected_rows_less_than",
-    "affected_rows_not_equal",
-    "ask",
     "connect",
-    "is_true",
-    "no_exception",
-    "query_check",
     "ranges",
-    "row_absent",
-    "row_exists",
     "slice_of",
 ]

@@ -23,15 +23,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from strandline.errors import InvalidInput, Unsupported, invalid, shown, unusable
+from strandline.errors import InvalidInput, invalid, shown, unusable
 
 ALONE: Final = ("sqlite", "memory", "postgresql")
 """Schemes that may be given as one URL for log and store."""
 LOGS: Final = ("sqlite", "memory", "postgresql", "kafka")
 STORES: Final = ("sqlite", "memory", "postgresql", "cassandra")
-TARGETS: Final = ("sqlite", "postgresql", "cassandra")
-"""What event groups can change."""
-SQL: Final = ("sqlite", "postgresql")
+WORKS: Final = ("sqlite", "postgresql")
 OTHER_NAMES: Final = {"postgres": "postgresql"}
 SCHEMES: Final = ("sqlite", "memory", "postgresql", "kafka", "cassandra")
 NAMES: Final = {"postgresql": "DATABASE", "kafka": "TOPIC", "cassandra": "KEYSPACE"}
@@ -84,6 +82,8 @@ class Urls(NamedTuple):
 
     log: Url
     store: Url
+    work: Url | None = None
+    """Where work journals are, if one is asked for; None if no SQL database is named."""
 
 
 def urls_of(url: str | None = None, log: str | None = None, store: str | None = None, work: str | None = None) -> Urls:
@@ -95,50 +95,45 @@ def urls_of(url: str | None = None, log: str | None = None, store: str | None = 
 
 
 def _urls_of(url: str | None, log: str | None, store: str | None, work: str | None) -> Urls:
-    if work is not None:
-        raise Unsupported(
-            f"work: {masked(work)} cannot be opened by this version",
-            code="work_url",
-            hint="leave work= out; work journals come with a later version",
-        )
     if url is not None:
         if log is not None or store is not None:
             raise _incomplete("url", "given together with log or store", "a url, or a log and a store", url)
-        return _both(url)
+        both = _both(url)
+        return both if work is None else both._replace(work=_work(work))
     if log is None or store is None:
         missing = "url" if log is None and store is None else "log" if log is None else "store"
         raise _incomplete(missing, "missing", "a url, or a log and a store", "nothing")
     urls = Urls(_parse("log", log, LOGS), _parse("store", store, STORES))
-    for name, parsed in zip(urls._fields, urls, strict=True):
-        if parsed.path is not None:
-            if parsed.path.is_dir():
-                raise _incomplete(name, "a folder where a file is meant", "sqlite:FILE", parsed.text)
-            _check_parent(name, parsed.path, parsed.text)
+    for name, parsed in (("log", urls.log), ("store", urls.store)):
+        _check_file(name, parsed)
     if urls.log.path is not None and urls.log.path == urls.store.path:
         raise _incomplete("store", "the same file as the log", "a file of its own", store)
-    return urls
+    if work is not None:
+        return urls._replace(work=_work(work))
+    return urls._replace(
+        work=next((parsed for parsed in (urls.store, urls.log) if parsed.scheme == "postgresql"), None)
+    )
 
 
-def target_of(name: str, url: str) -> Url:
-    """Where a target of event groups is: a SQLite URL names the file itself. Refused as those of `urls_of` are."""
-    field_ = f"targets.{name}"
+def work_url(work: str) -> Url:
+    """Where a work journal of its own is."""
     try:
-        parsed = _parse(field_, url, TARGETS)
-        if parsed.path is not None and parsed.path.is_dir():
-            raise _incomplete(field_, "a folder where a file is meant", "sqlite:FILE", parsed.text)
+        return _work(work)
     except PermissionError as error:
         raise unusable(error.filename, error.strerror) from None
+
+
+def _work(work: str) -> Url:
+    parsed = _parse("work", work, WORKS)
+    _check_file("work", parsed)
     return parsed
 
 
-def sql_url(field_: str, url: object) -> Url:
-    """The URL of an SQL database, other than log and store; a SQLite one names the file itself."""
-    parsed = _parse(field_, url, SQL)
+def _check_file(name: str, parsed: Url) -> None:
     if parsed.path is not None:
         if parsed.path.is_dir():
-            raise _incomplete(field_, "a folder where a file is meant", "sqlite:FILE", parsed.text)
-        _check_parent(field_, parsed.path, parsed.text)
-    return parsed
+            raise _incomplete(name, "a folder where a file is meant", "sqlite:FILE", parsed.text)
+        _check_parent(name, parsed.path, parsed.text)
 
 
 def is_loopback(host: str) -> bool:
@@ -161,11 +156,11 @@ def _both(url: str) -> Urls:
         what, other = ("log", "store") if parsed.scheme in LOGS else ("store", "log")
         raise _incomplete("url", f"{parsed.scheme} holds a {what} alone", f"{what}=URL and {other}=URL", url)
     if parsed.path is None:
-        return Urls(parsed, parsed)
+        return Urls(parsed, parsed, parsed if parsed.scheme in WORKS else None)
     if parsed.path.exists() and not parsed.path.is_dir():
         raise _incomplete("url", "a file where a folder is meant", "sqlite:FOLDER", url)
     _check_parent("url", parsed.path, url)
-    return Urls(Url("sqlite", parsed.path / "log.db", text=url), Url("sqlite", parsed.path / "store.db", text=url))
+    return Urls(*(Url("sqlite", parsed.path / f"{part}.db", text=url) for part in Urls._fields))
 
 
 def _parse(field_: str, url: object, schemes: tuple[str, ...]) -> Url:
@@ -288,10 +283,10 @@ def _incomplete(field_: str, wrong: str, allowed: str, url: str) -> InvalidInput
 
 
 def _known(field_: str) -> str:
-    if field_.startswith("targets."):
-        return "sqlite:FILE postgresql://HOST/DATABASE cassandra://HOST/KEYSPACE"
     if field_ == "log":
         return "sqlite:FILE memory: postgresql://HOST/DATABASE kafka://HOST/TOPIC"
+    if field_ == "work":
+        return "sqlite:FILE postgresql://HOST/DATABASE"
     if field_ == "store":
         return "sqlite:FILE memory: postgresql://HOST/DATABASE cassandra://HOST/KEYSPACE"
     return (

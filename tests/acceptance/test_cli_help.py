@@ -26,6 +26,16 @@ ON_SPARK_OR_LONG = (
     "pipeline resolve",
     "servers",
 )
+WITH_IDS = tuple(f"work {verb}" for verb in "heartbeat done fail release requeue acknowledge drop run".split())
+"""Their examples name what was handed out before; tests/work/test_cli.py calls them."""
+MAILS = 'name = "mails"\n[key]\norder = "int"\n[data]\nto = "text"\n'
+
+
+WORK = (
+    "declare add run claim heartbeat done fail release get entries counts tables dead alerts requeue acknowledge drop "
+    "pause resume tick"
+).split()
+"""Each call of `s.work` (a cursor's and a claim's too)."""
 
 
 def commands() -> dict[str, Any]:
@@ -47,6 +57,7 @@ def test_commands_are_those_of_the_specification() -> None:
         "append read head mark delete purge keys status bench demo servers doctor".split()
         + [f"pipeline {part}" for part in ("run", "replay", "quarantine", "resolve", "purge-expired", "prepare")]
         + ["schema show", "schema upgrade"]
+        + [f"work {verb}" for verb in WORK]
     )
 
 
@@ -68,21 +79,21 @@ def specified() -> set[str]:
 
 def test_every_command_of_the_specification_is_there_or_said_to_come() -> None:
     assert {"by-tag", "backup", "token", "pipeline sweep", "pipeline run", "schema repartition"} <= specified()
-    assert specified() - set(commands()) == set(LATER)
+    groups = {name.partition(" ")[0] for name in commands()}
+    assert specified() - set(commands()) - groups == set(LATER)
+
+
+SAID = r"`strandline (?P<name>(?:(?:pipeline|schema|work) )?[a-z][a-z-]+)"
 
 
 def test_no_hint_names_a_command_that_is_not_there() -> None:
     texts = [ROOT / "README.md", *(ROOT / "src").rglob("*.py")]
-    said = {
-        match["name"]
-        for path in texts
-        for match in re.finditer(r"`strandline (?P<name>(?:(?:pipeline|schema) )?[a-z][a-z-]+)", path.read_text())
-    }
+    said = {match["name"] for path in texts for match in re.finditer(SAID, path.read_text())}
     assert "pipeline run" in said
-    assert said - set(commands()) - {"pipeline", "schema"} == set()
+    assert said - set(commands()) - {"pipeline", "schema", "work"} == set()
 
 
-@pytest.mark.parametrize("name", ["", *commands(), "pipeline", "schema"])
+@pytest.mark.parametrize("name", ["", *commands(), "pipeline", "schema", "work"])
 def test_flags_have_no_value(name: str) -> None:
     assert "<bool>" not in call(*name.split(), "--help").out
 
@@ -103,9 +114,12 @@ def test_help(name: str) -> None:
     assert {part for part in example_of(name) if part.startswith("--")} <= options
 
 
-@pytest.mark.parametrize("name", [name for name in commands() if name not in ON_SPARK_OR_LONG])
+@pytest.mark.parametrize("name", [name for name in commands() if name not in (*ON_SPARK_OR_LONG, *WITH_IDS)])
 def test_example_runs(name: str, url: str) -> None:
     appended(url, 11)
+    if name.startswith("work "):
+        Path("mails.toml").write_text(MAILS)
+        assert call("work", "declare", "mails.toml", "--url", "sqlite:orders").code == 0
     argv = example_of(name)
     yes = ["--yes"] if any("--yes" in parameter.opts for parameter in commands()[name].params) else []
     answer = call(*argv, *yes)
@@ -115,7 +129,7 @@ def test_example_runs(name: str, url: str) -> None:
 def test_overview_shows_the_groups() -> None:
     answer = call()
     assert (answer.code, answer.err) == (0, "")
-    for panel in ("Record", "Carry", "Look after", "Try"):
+    for panel in ("Record", "Carry", "Act", "Look after", "Try"):
         assert f"─ {panel} ─" in answer.out
     assert call("--version").out.startswith("strandline 0.")
     assert call("pipeline").code == 2

@@ -18,7 +18,7 @@ from uuid import uuid4
 import pytest
 
 import strandline
-from strandline import Event, InvalidInput, Key, SchemaMismatch, Unsupported
+from strandline import Event, InvalidInput, Key, SchemaMismatch, Unavailable, Unsupported
 from strandline.backends import backend_of
 from strandline.servers.postgres import PostgresServer
 from strandline.testing import FakeClock, carry
@@ -224,11 +224,12 @@ def test_a_parameter_that_is_nearly_right() -> None:
     assert caught.value.hint == "did you mean schema?"
 
 
-def test_work_comes_later() -> None:
-    with pytest.raises(Unsupported) as caught:
-        strandline.connect("memory:", work="postgresql://user:hunter22@host/db")
-    assert caught.value.name == "Unsupported.work_url"
-    assert "hunter22" not in caught.value.message
+def test_work_is_opened_when_it_is_asked_for() -> None:
+    with strandline.connect("memory:", work="postgresql://user:hunter22@127.0.0.1:1/db") as s:
+        with pytest.raises(Unavailable) as caught:
+            s.work("mails")
+        assert caught.value.name == "Unavailable.away"
+        assert "hunter22" not in caught.value.message
 
 
 @pytest.mark.req("U13")

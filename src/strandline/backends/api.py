@@ -14,6 +14,7 @@ from strandline.settings import (
 from strandline.sql.api import Database, Part
 from strandline.store.api import Store
 from strandline.urls import Url
+from strandline.work.catalog import PART as WORK
 
 if TYPE_CHECKING:
     from strandline.sql.steps import Description
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 Clock = Callable[[], int]
 
 
-PARTS: Final = {"log": Part("log", "strandline.log"), "store": Part("store", "strandline.store")}
+PARTS: Final = {
+    "log": Part("log", "strandline.log"),
+    "store": Part("store", "strandline.store"),
+    "work": WORK,
+}
 """What a URL may name, by the fields of `urls.Urls`: what `schema show` and `schema upgrade` know."""
 
 

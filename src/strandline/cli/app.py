@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from strandline import __version__
-from strandline.cli import bench, demo, doctor, look, pipeline, record, schema, servers, status
+from strandline.cli import bench, demo, doctor, look, pipeline, record, schema, servers, status, work
 from strandline.cli.failure import (
     EXIT_INTERRUPTED,
     of_system,
@@ -89,6 +89,13 @@ def app() -> typer.Typer:
     _add(carrying, "Look after", pipeline.prepare, common=False)
     top.add_typer(carrying, name="pipeline", rich_help_panel="Carry")
     _add(top, "Carry", status.status)
+    working = _group("Work journals: add and claim entries, look after them, run a worker.")
+    _add(working, "Hand out", work.declare, work.add, work.run)
+    _add(working, "By hand", work.claim, work.heartbeat, work.done, work.fail, work.release)
+    _add(working, "Look", work.get, work.entries, work.counts, work.tables)
+    _add(working, "Look after", work.dead, work.alerts, work.requeue, work.acknowledge, work.drop, work.pause)
+    _add(working, "Look after", work.resume, work.tick)
+    top.add_typer(working, name="work", rich_help_panel="Act")
     _add(top, "Look after", look.keys)
     keeping = _group("Show or upgrade the schema of log and store.")
     _add(keeping, "Look after", schema.show, schema.upgrade)

@@ -194,7 +194,7 @@ def journal(options: Options) -> Iterator[Finding]:
         message, hint, _ = spoken(error)
         yield Finding("journal", "wrong", masked(message), hint)
         return
-    for scheme in dict.fromkeys(url.scheme for url in urls):
+    for scheme in dict.fromkeys(url.scheme for url in urls if url is not None):
         if scheme in LIBRARIES:
             yield _library(LIBRARIES[scheme])
     if "url" in options.places:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from strandline.connect import Strandline
 
 URL_VARIABLE = "STRANDLINE_URL"
-PLACES = ("url", "log", "store")
+PLACES = ("url", "log", "store", "work")
 CONFIG_BYTES_MAX = 2**20
 _PANEL = "Where, and how to answer"
 
@@ -38,7 +38,8 @@ COMMON = {
     "url": _option(str | None, None, "--url", "URL", f"The journal, e.g. sqlite:orders; else {URL_VARIABLE}."),
     "log": _option(str | None, None, "--log", "URL", "The action log alone; needs --store."),
     "store": _option(str | None, None, "--store", "URL", "The journal store alone; needs --log."),
-    "config": _option(str | None, None, "--config", "FILE", "TOML: url, log, store, and settings by name."),
+    "work": _option(str | None, None, "--work", "URL", "Where work journals are, if not there."),
+    "config": _option(str | None, None, "--config", "FILE", "TOML: url, log, store, work, and settings by name."),
     "set": _option(list[str] | None, None, "--set", "NAME=VALUE", "One setting, e.g. read_page=100."),
     "json": _option(bool, False, "--json", None, "Answer with JSON lines."),
 }
@@ -49,7 +50,7 @@ class Options:
     """What the common options say, checked."""
 
     places: dict[str, str] = field(default_factory=dict)
-    """Some of url, log, store."""
+    """Some of url, log, store, work."""
     settings: dict[str, Any] = field(default_factory=dict)
     json: bool = False
 
@@ -80,15 +81,15 @@ class Options:
                 hint=f"give --url sqlite:FOLDER, or set {URL_VARIABLE}",
                 field="--url",
             )
-        if "url" in self.places and len(self.places) > 1:
+        if "url" in self.places and {"log", "store"} & self.places.keys():
             raise InvalidInput(
                 "--url: given together with --log or --store; allowed --url, or --log and --store",
                 code="url_incomplete",
                 hint="leave one of them out",
                 field="--url",
             )
-        for name, other in (("log", "store"), ("store", "log")):
-            if name in self.places and other not in self.places:
+        for name, other in (("log", "store"), ("store", "log"), ("work", "url")):
+            if name in self.places and other not in self.places and not (name == "work" and "log" in self.places):
                 raise InvalidInput(
                     f"--{other}: missing; allowed --url, or --log and --store",
                     code="url_incomplete",

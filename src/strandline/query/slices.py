@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from heapq import merge
 from operator import itemgetter
@@ -38,8 +38,7 @@ _logger = logging.getLogger("strandline")
 _slice = itemgetter(6)
 
 
-def place_of(row: EventRow) -> Place:
-    """Where a row stands in the order of a query."""
+def _place(row: EventRow) -> Place:
     return row[8], row[3], row[0].encode()
 
 
@@ -51,21 +50,15 @@ class Slices:
         self._count = store.settings.partitions
         self.partitions = range_.partitions(self._count)
 
-    def bound(self, pointers: Sequence[Pointer]) -> int:
+    def bound(self, pointers: list[Pointer]) -> int:
         """Up to here all is in the store. A partition that was never replicated counts as: nothing has arrived."""
         return min(pointers[partition].timestamp for partition in self.partitions)
-
-    def newest(self, pointers: Sequence[Pointer]) -> int:
-        """The time of the last action that was no Mark, as far as the bound lets it be seen; 0 if there is none."""
-        bound = self.bound(pointers)
-        moved = (pointers[partition].moved for partition in self.partitions)
-        return max((at for at in moved if at <= bound), default=0)
 
     def rows(self, after: Place, to: int, page_size: int) -> Iterator[EventRow]:
         """The rows after a place, up to a time, in order. At most a page of them is held."""
         share = max(1, page_size // len(self.partitions))
         parts = [self._partition(partition, after, to, share) for partition in self.partitions]
-        return parts[0] if len(parts) == 1 else merge(*parts, key=place_of)
+        return parts[0] if len(parts) == 1 else merge(*parts, key=_place)
 
     def _partition(self, partition: int, after: Place, to: int, limit: int) -> Iterator[EventRow]:
         """Those of one partition, page by page; no statement is open between two pages."""
@@ -76,7 +69,7 @@ class Slices:
         while True:
             rows = self.store.range(partition, after=place, to=to, limit=limit, entity_type=self.entity_type)
             for row in rows:
-                if (whole or lo <= _slice(row) <= hi) and place_of(row) > after:
+                if (whole or lo <= _slice(row) <= hi) and _place(row) > after:
                     yield row
             if len(rows) < limit:
                 return
@@ -186,7 +179,7 @@ class SliceQuery:
             if self._read_to < end_of(bound):
                 for row in self._slices.rows(self._read_to, bound, self._settings.page_size):
                     yield from self._passed(row)
-                    self._read_to = place_of(row)
+                    self._read_to = _place(row)
                 self._read_to = end_of(bound)
             if not self._live or (self._to is not None and bound >= self._to):
                 return

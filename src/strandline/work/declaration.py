@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import math
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
@@ -96,6 +95,8 @@ class WorkDeclaration:
     @classmethod
     def load(cls, path: str | Path) -> WorkDeclaration:
         """From a TOML file: `name`, tables `key` and `data`, and any setting."""
+        import tomllib
+
         try:
             found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:

@@ -200,8 +200,8 @@ class WorkJournal:
         done, wake = self._tables.end(tx, look, self.settings, pairs)
         return self._woken(tx, wake, done, joined=joined)
 
-    def claim(self, cursor: Cursor, limit: int, done: Sequence[Claim]) -> Batch:
-        """What `Cursor.claim` does."""
+    def claim(self, cursor: Cursor, limit: int, done: Sequence[Claim], *, slow: bool = True) -> Batch:
+        """What `Cursor.claim` does. `slow` false: who has others to do yet wants no slow ones ahead of need."""
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= CLAIM_MAX:
             raise invalid("limit_range", "limit", "out of range", allowed=f"1..{CLAIM_MAX}", got=limit)
         self._waking.about_to_look()
@@ -216,7 +216,7 @@ class WorkJournal:
             if pairs:
                 ended, wake = self._tables.end(tx, look, self.settings, pairs)
                 self._woken(tx, wake, None, joined=False)
-            return ended, self._take(tx, look, cursor, limit, dead)
+            return ended, self._take(tx, look, cursor, limit if slow else -limit, dead)
 
         ended, taken = self._write(work, None)
         cursor.pass_handed_out = taken.handed_out
@@ -230,8 +230,9 @@ class WorkJournal:
         return Batch(claims, taken.next_date, lost, taken.look.paused)
 
     def _take(self, tx: Transaction, look: Look, cursor: Cursor, limit: int, dead: list[Row]) -> _Taken:
-        """Choose the kind of entries (those below `slow_from` first), and take them."""
+        """Choose the kind of entries (those below `slow_from` first; a negative limit: only those), and take them."""
         tables, settings = self._tables, self.settings
+        limit, may_be_slow = abs(limit), limit > 0
         if look.paused is not None:
             return _Taken(look, [], None, None, cursor.pass_handed_out)
         heads = tables.heads(tx, look.now)
@@ -242,13 +243,13 @@ class WorkJournal:
         rows = tables.claim(tx, look, settings, cursor.owner, limit, 0, settings.slow_from)
         handed_out = cursor.pass_handed_out or bool(rows)
         pause = 0
-        if not rows and settings.slow_from < PRIORITIES:
+        if not rows and settings.slow_from < PRIORITIES and may_be_slow:
             if handed_out:
                 pause, handed_out = round(settings.slow_pause_s * US), False
             else:
                 most = min(limit, settings.slow_limit)
                 rows = tables.claim(tx, look, settings, cursor.owner, most, settings.slow_from, PRIORITIES)
-        elif not rows:
+        elif not rows and may_be_slow:
             handed_out = False
         entries, unreadable = self._decoded(rows)
         tables.bury_unreadable(tx, look, settings, unreadable)
@@ -326,6 +327,16 @@ class WorkJournal:
     def _alert(self, dead: Sequence[Row]) -> None:
         for row in dead:
             _log.warning("work journal %s: entry %s is a dead letter", self.name, row.id)
+
+    def claim_of(self, id: int, fence: int) -> Claim:  # noqa: A002 (as everywhere in this API)
+        """A claim by the numbers that it was handed out with: for who has them from another process."""
+        with self._read() as tx:
+            rows = [row for row in self._tables.rows(tx, [id]) if row.fence == fence]
+            rows = self._tables.with_data(tx, rows)
+            moment = self._tables.moment(tx)
+        if not rows:
+            raise _lost([id])
+        return Claim(self, self._entry(rows[0], moment), rows[0])
 
     # ------------------------------------------------------------ look
 

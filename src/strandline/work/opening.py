@@ -1,0 +1,97 @@
+"""Opening work journals: one database for all that share a URL, and whether it survives the loss of a machine."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from threading import Lock
+from typing import Final, Protocol
+
+from strandline.errors import InvalidInput, Unsupported
+from strandline.sql.api import Database
+from strandline.work import catalog
+from strandline.work.declaration import WorkDeclaration, WorkSettings
+from strandline.work.journal import WorkJournal
+
+_log: Final = logging.getLogger("strandline.work")
+_COUNTED: Final = re.compile(r"\s*(?:(?:ANY|FIRST)\s+)?(\d+)\s*\(", re.IGNORECASE)
+
+
+class Opens(Protocol):
+    """Opens the database of a URL; None is where work journals are unless something else is said."""
+
+    def __call__(self, url: str | None) -> Database: ...
+
+
+class WorkJournals:
+    """The work journals that one connection has open."""
+
+    def __init__(self, opens: Opens, *, create: bool, clock: Callable[[], int] | None) -> None:
+        self._opens = opens
+        self._create = create
+        self._clock = clock
+        self._lock = Lock()
+        self._databases: dict[str | None, Database] = {}
+        self._journals: list[WorkJournal] = []
+        self._closed = False
+
+    def open(self, declared: WorkDeclaration | str, url: str | None) -> WorkJournal:
+        """A journal, made if it is declared and not there."""
+        with self._lock:
+            if self._closed:
+                raise InvalidInput("this connection is closed", code="closed", hint="connect again")
+            database = self._databases.get(url)
+            if database is None:
+                database = self._databases[url] = self._opens(url)
+                standbys = standbys_of(database)
+                if standbys == 0:
+                    _log.warning("%s: no synchronous standby: accepted work is lost with its machine", database.where)
+        if isinstance(declared, WorkDeclaration):
+            _check_standbys(database, declared.settings)
+            now = self._clock() if self._clock is not None else database.now_us()
+            known = catalog.declared(database, declared, now, create=self._create)
+        else:
+            known = catalog.opened(database, declared)
+            _check_standbys(database, known.settings)
+        journal = WorkJournal(database, known, clock=self._clock)
+        with self._lock:
+            self._journals.append(journal)
+        return journal
+
+    def close(self) -> None:
+        """Close all of them, and their databases. Twice is harmless."""
+        self._closed = True
+        for journal in self._journals:
+            journal.close()
+        for database in self._databases.values():
+            database.close()
+
+
+def standbys_of(database: Database) -> int | None:
+    """How many synchronous standbys a server asks for; None for a file, which has none."""
+    if database.dialect == "sqlite":
+        return None
+    ((names,),) = database.rows("standbys")
+    return standbys_in(str(names))
+
+
+def standbys_in(names: str) -> int:
+    """The same of what `synchronous_standby_names` says: a list alone means its first one."""
+    counted = _COUNTED.match(names)
+    return int(counted[1]) if counted else int(bool(names.strip()))
+
+
+def _check_standbys(database: Database, settings: WorkSettings) -> None:
+    if not settings.standbys_min:
+        return
+    found = standbys_of(database)
+    if found is None or found < settings.standbys_min:
+        there = "a file has no standbys" if found is None else f"the server asks for {found} synchronous standbys"
+        raise Unsupported(
+            f"{database.where}: {there}; standbys_min is {settings.standbys_min}",
+            code="standbys",
+            hint="set synchronous_standby_names on a PostgreSQL server, or standbys_min=0",
+            found=found or 0,
+            wanted=settings.standbys_min,
+        )

@@ -1,0 +1,272 @@
+"""A worker: claims entries of several journals and calls a handler for each, with many at a time.
+
+dispatcher   one thread for each journal: claims ahead, ends what is done with the next claim, else sleeps
+handlers     `concurrency` threads: `handler(claim)`, then done; an exception is `fail`
+heartbeats   one thread: every third of a lease, for all that is held
+
+stop: no new claims; what nobody began is released; what runs gets `shutdown_grace_s`, then its claim is given back.
+A handler that goes on after that has no claim: it finds `claim.lost` set, and somebody else may have its entry.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
+from threading import Condition, Event, Thread
+from typing import Any, Final, Protocol
+
+from strandline.errors import LeaseLost, StrandlineError, Unavailable, invalid
+from strandline.settings import Settings
+from strandline.work.journal import CLAIM_MAX, Claim, WorkJournal
+
+CONCURRENCY_MAX: Final = 1000
+MAX_RUN_S: Final = 3600.0
+WAIT_S: Final = 0.25
+"""A sleeping dispatcher looks so often whether it is to stop. It asks no database for that."""
+AGAIN_S: Final = 1.0
+"""After an error of the database."""
+Handler = Callable[[Claim], object]
+_log: Final = logging.getLogger("strandline.work")
+
+
+class OpensWork(Protocol):
+    """What a worker needs of a connection."""
+
+    settings: Settings
+
+    def work(self, declaration: Any, *, url: str | None = None) -> WorkJournal: ...
+
+
+class Worker:
+    """Runs handlers by journal: `Worker(s, {"mails": send}, concurrency=4).run()`."""
+
+    def __init__(
+        self,
+        s: OpensWork,
+        handlers: Mapping[str, Handler],
+        *,
+        concurrency: int = 1,
+        owner: str | None = None,
+        max_run_s: float = MAX_RUN_S,
+    ) -> None:
+        """The journals must be there: declare them first. `max_run_s`: a handler that takes longer is given up."""
+        if not isinstance(handlers, Mapping) or not handlers or not all(map(callable, handlers.values())):
+            raise invalid(
+                "option", "handlers", "not handlers", allowed="callables by the name of a journal", got=handlers
+            )
+        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= CONCURRENCY_MAX:
+            raise invalid("option", "concurrency", "out of range", allowed=f"1..{CONCURRENCY_MAX}", got=concurrency)
+        self._concurrency = concurrency
+        self._owner = owner
+        self._max_run_s = max_run_s
+        self._grace_s = s.settings.shutdown_grace_s
+        self._stopping = Event()
+        self._queue: SimpleQueue[tuple[_Lane, Claim] | None] = SimpleQueue()
+        self._lanes = [_Lane(s.work(name), handler) for name, handler in handlers.items()]
+        self._changed = Condition()
+        self._held = 0
+        self._running = 0
+
+    def stop(self) -> None:
+        """Let `run` come to its end. From any thread, or a signal's handler."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Work until `stop` is called, or SIGTERM or SIGINT comes to the main thread."""
+        handlers = [
+            Thread(target=self._handle, name="strandline-handler", daemon=True) for _ in range(self._concurrency)
+        ]
+        others = [Thread(target=self._dispatch, args=(lane,), name="strandline-dispatch") for lane in self._lanes]
+        beats = Thread(target=self._beat, name="strandline-heartbeat", daemon=True)
+        with self._signals():
+            for thread in (*handlers, *others, beats):
+                thread.start()
+            while not self._stopping.wait(WAIT_S):
+                pass
+            for thread in others:
+                thread.join()
+            self._drain()
+        for _ in handlers:
+            self._queue.put(None)
+        beats.join()
+
+    @contextmanager
+    def _signals(self) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, lambda *_: self.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    # ------------------------------------------------------------ dispatch
+
+    def _dispatch(self, lane: _Lane) -> None:
+        cursor = lane.journal.cursor(self._owner)
+        while not self._stopping.is_set():
+            try:
+                with self._changed:
+                    while (room := 2 * self._concurrency - self._held) <= 0 and not self._stopping.is_set():
+                        self._changed.wait(WAIT_S)
+                        if lane.finished:
+                            break
+                    done = lane.take_finished()
+                    slow = self._held < self._concurrency
+                if room <= 0:
+                    lane.end(done)
+                    continue
+                batch = lane.journal.claim(cursor, min(room, CLAIM_MAX), done, slow=slow)
+                lane.ended(done)
+                with self._changed:
+                    self._held += len(batch.claims)
+                    lane.held.update(dict.fromkeys(batch.claims))
+                for claim in batch.claims:
+                    self._queue.put((lane, claim))
+                if not batch.claims:
+                    self._sleep(lane)
+            except StrandlineError as error:
+                _log.warning("worker on %s: %s", lane.journal.name, error)
+                self._stopping.wait(AGAIN_S)
+        with self._changed:
+            lane.asleep = True  # handlers end their claims themselves from now on
+            done = lane.take_finished()
+        with suppress(StrandlineError):
+            lane.end(done)
+
+    def _sleep(self, lane: _Lane) -> None:
+        """Until something may be there. Meanwhile who is done says so itself."""
+        with self._changed:
+            if lane.finished:
+                return
+            lane.asleep = True
+        try:
+            while not self._stopping.is_set() and not lane.journal.wait(WAIT_S):
+                pass
+        finally:
+            with self._changed:
+                lane.asleep = False
+
+    # ------------------------------------------------------------ handlers
+
+    def _handle(self) -> None:
+        while (given := self._queue.get()) is not None:
+            lane, claim = given
+            with self._changed:
+                if self._stopping.is_set() or claim.lost.is_set():
+                    continue  # it is released, or somebody else's
+                lane.held[claim] = time.monotonic()
+                self._running += 1
+            try:
+                lane.handler(claim)
+            except Exception as error:  # noqa: BLE001 (a handler may raise anything)
+                self._failed(lane, claim, error)
+            else:
+                self._done(lane, claim)
+            finally:
+                with self._changed:
+                    self._running -= 1
+                    self._changed.notify_all()
+
+    def _done(self, lane: _Lane, claim: Claim) -> None:
+        with self._changed:
+            self._let_go(lane, claim)
+            if claim.ended or claim.lost.is_set():
+                return  # the handler said so itself, or has lost it
+            lane.finished.append(claim)
+            done = lane.take_finished() if lane.asleep else []
+        if done:
+            with suppress(StrandlineError):
+                lane.end(done)
+
+    def _failed(self, lane: _Lane, claim: Claim, error: Exception) -> None:
+        with self._changed:
+            self._let_go(lane, claim)
+        _log.info("worker on %s: entry %s: %r", lane.journal.name, claim.entry.id, error)
+        if not claim.ended:
+            with suppress(LeaseLost, Unavailable):  # what cannot be said lapses
+                claim.fail(f"{type(error).__name__}: {error}")
+
+    def _let_go(self, lane: _Lane, claim: Claim) -> None:
+        if lane.held.pop(claim, False) is not False:
+            self._held -= 1
+            self._changed.notify_all()
+
+    # ------------------------------------------------------------ heartbeats and the end
+
+    def _beat(self) -> None:
+        due = dict.fromkeys(self._lanes, 0.0)
+        while not (self._stopping.is_set() and not self._held):
+            now = time.monotonic()
+            for lane in self._lanes:
+                with self._changed:
+                    held = [(claim, began) for claim, began in lane.held.items() if not claim.lost.is_set()]
+                hung = [claim for claim, began in held if began is not None and now - began > self._max_run_s]
+                for claim in hung:
+                    claim.lost.set()  # its heartbeats stop, so it lapses
+                live = [claim for claim, _ in held if not claim.lost.is_set()]
+                if now >= due[lane] and live:
+                    due[lane] = now + lane.journal.settings.lease_s / 3
+                    with suppress(StrandlineError):
+                        lane.journal.beat(live)
+            least_s = min(lane.journal.settings.lease_s for lane in self._lanes) / 12
+            with self._changed:
+                self._changed.wait(min(WAIT_S, least_s))
+
+    def _drain(self) -> None:
+        """Release what nobody began, wait for what runs, then give that back, too."""
+        with self._changed:
+            waiting = [(lane, claim) for lane in self._lanes for claim, began in lane.held.items() if began is None]
+        for lane, claim in waiting:
+            self._release(lane, claim)
+        deadline = time.monotonic() + self._grace_s
+        with self._changed:
+            while self._running and time.monotonic() < deadline:
+                self._changed.wait(min(WAIT_S, max(0.0, deadline - time.monotonic())))
+            left = [(lane, claim) for lane in self._lanes for claim in lane.held]
+        for lane, claim in left:
+            claim.lost.set()
+            self._release(lane, claim)
+        for lane in self._lanes:
+            with suppress(StrandlineError):
+                lane.end(lane.take_finished())
+
+    def _release(self, lane: _Lane, claim: Claim) -> None:
+        with suppress(LeaseLost, Unavailable):
+            claim.release()
+        with self._changed:
+            self._let_go(lane, claim)
+
+
+class _Lane:
+    """One journal of a worker."""
+
+    def __init__(self, journal: WorkJournal, handler: Handler) -> None:
+        self.journal = journal
+        self.handler = handler
+        self.held: dict[Claim, float | None] = {}
+        """Claims that are not over, and since when a handler has each."""
+        self.finished: list[Claim] = []
+        self.asleep = False
+
+    def take_finished(self) -> list[Claim]:
+        taken, self.finished = self.finished, []
+        return taken
+
+    def end(self, done: list[Claim]) -> None:
+        """Say done, outside of a claim."""
+        if done:
+            self.journal.done_many(done)
+            self.ended(done)
+
+    def ended(self, done: list[Claim]) -> None:
+        lost = [claim.entry.id for claim in done if claim.lost.is_set()]
+        if lost:
+            _log.warning("work journal %s: done too late: %s", self.journal.name, lost)

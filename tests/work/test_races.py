@@ -1,0 +1,256 @@
+"""Schedules between two statements: threads, processes that stop or die, clocks that lie."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+
+from strandline.clock import now_us
+from strandline.errors import LeaseLost
+from strandline.work import tables
+from strandline.work.journal import Claim
+from tests.repeats import repeats
+from tests.work.worlds import World, declaration, one, pages
+
+ROOT = Path(__file__).parents[2]
+
+
+def child(world: World, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.work.child", world.place, *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+    )  # fmt: skip
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def over(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()
+
+
+@pytest.mark.req("W21", "W34", "RW7")
+def test_many_add_one_new_key(world: World) -> None:
+    journals = [world.real() for _ in range(4)]
+    start = Barrier(20)
+
+    def add(number: int) -> str:
+        start.wait()
+        return journals[number % 4].add(**one("a", str(number))).outcome
+
+    with ThreadPoolExecutor(20) as pool:
+        outcomes = sorted(pool.map(add, range(20)))
+    assert outcomes == ["inserted"] + ["merged"] * 19
+    assert len(journals[0].entries()) == 1
+
+
+@pytest.mark.req("W31")
+def test_batches_do_not_deadlock(world: World) -> None:
+    journals = [world.real() for _ in range(3)]
+    keys = [f"p{number}" for number in range(150)]
+
+    def add(number: int) -> None:
+        order = random.Random(number).sample(keys, 60 if number % 3 else 150)
+        journals[number % 3].add_many([one(key, str(number)) for key in order])
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(add, range(24)))
+    assert len(journals[0].entries()) == 150
+
+
+@pytest.mark.req("W18", "W34", "RW2", "RW3")
+def test_each_is_handed_out_once(world: World) -> None:
+    work = world.real(table_rows_max=500)
+    work.add_many([one(f"p{number}") for number in range(1000)])
+
+    def drain(number: int) -> list[tuple[int, int]]:
+        journal = work if number % 2 else world.real(table_rows_max=500)
+        cursor = journal.cursor(f"w{number}")
+        found: list[tuple[int, int]] = []
+        done: list[Claim] = []
+        while claims := cursor.claim(7, done=done).claims:
+            found += [(claim.entry.id, claim.fence) for claim in claims]
+            done = claims
+        return found
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [pair for part in pool.map(drain, range(4)) for pair in part]
+    assert len(found) == len({id_ for id_, _ in found}) == 1000
+    assert len({fence for _, fence in found}) == 1000
+    assert work.entries() == []
+
+
+@pytest.mark.req("W34")
+def test_a_claim_that_is_not_committed_delays_no_other(postgres_world: World) -> None:
+    work = postgres_world.real()
+    work.add_many([one("a"), one("b")])
+    with work._database.write() as tx:
+        look = work._tables.look(tx)
+        (row,) = work._tables.claim(tx, look, work.settings, "slow", 1, 0, 200)
+        began = time.monotonic()
+        assert pages(work.cursor("w").claim(5)) == ["b"]
+        assert time.monotonic() - began < 2
+    assert row.owner == "slow"
+
+
+@pytest.mark.req("W23", "RW7")
+def test_an_add_waits_for_a_claim_of_its_entry(postgres_world: World) -> None:
+    """Between the add's look and its merge somebody claims the entry: its data must not be lost."""
+    work = postgres_world.real()
+    work.add(**one("a", "old"))
+    outcomes: list[str] = []
+    with work._database.write() as tx:
+        look = work._tables.look(tx)
+        (row,) = work._tables.claim(tx, look, work.settings, "w", 1, 0, 200)
+        thread = Thread(target=lambda: outcomes.append(work.add(**one("a", "new")).outcome))
+        thread.start()
+        thread.join(0.2)
+        assert outcomes == []
+    thread.join(5)
+    assert outcomes == ["behind"]
+    work.claim_of(row.id, row.fence).done()
+    (claim,) = work.cursor("w").claim(5).claims
+    assert claim.entry.data["url"] == "new"
+
+
+@pytest.mark.req("W38", "W42", "RW2", "RW3", "RW4")
+def test_a_claimer_that_was_stopped_past_its_lease(world: World) -> None:
+    work = world.real(lease_s=0.5)
+    work.add(**one("a"))
+    process = child(world, "claim", "0.5")
+    try:
+        fence = int(said(process))
+        process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        cursor = work.cursor("w")
+        while not (claims := cursor.claim(1).claims):
+            assert time.monotonic() - began < 20
+            work.wait(5.0)
+        (claim,) = claims
+        assert claim.fence > fence
+        assert claim.entry.timeout_counter == 1
+        process.send_signal(signal.SIGCONT)
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert [said(process), said(process)] == ["lost", "lost"]
+    finally:
+        over(process)
+    assert [entry.owner for entry in work.entries()] == ["w"], "the new claim is untouched"
+    claim.done()
+
+
+@pytest.mark.req("W35", "W58", "RW4", "RW5")
+def test_kill_between_claim_and_done(world: World) -> None:
+    work = world.real(lease_s=0.5, poll_s=60.0)
+    work.add(**one("a"))
+    process = child(world, "claim", "0.5")
+    said(process)
+    over(process)
+    cursor = work.cursor("w")
+    batch = cursor.claim(1)
+    began = time.monotonic()
+    while not batch.claims:
+        assert work.wait(20.0), "the end of the lease wakes, not the poll"
+        batch = cursor.claim(1)
+    assert time.monotonic() - began < 10
+    assert batch.claims[0].entry.timeout_counter == 1
+
+
+@pytest.mark.req("W13", "RW6")
+def test_a_clock_that_is_an_hour_wrong(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, other = world.real(), world.real()
+    work.add_many([one("a"), one("b")])
+    for hours in (-1, 1):
+        monkeypatch.setattr(tables, "now_us", lambda hours=hours: now_us() + hours * 3600 * 10**6)
+        if hours == -1 and world.is_sqlite:
+            continue  # on a file this clock says what is due
+        (claim,) = work.cursor("w").claim(1).claims
+        monkeypatch.undo()
+        claim.heartbeat()
+        due = other.counts().due
+        assert len(other.cursor("v").claim(9).claims) == due, "no lease has ended"
+        claim.release()
+        work.add(**one("c", "x"))
+        for entry in other.entries(status="P"):
+            other.drop(entry.id)
+        work.add_many([one("a"), one("b")])
+
+
+@pytest.mark.req("W13", "RW6")
+def test_another_boot_ends_all_leases(sqlite_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = sqlite_world.real()
+    work.add(**one("a"))
+    (claim,) = work.cursor("w").claim(1).claims
+    monkeypatch.setattr(tables, "boot_id", lambda: "another")
+    monkeypatch.setattr(tables, "boot_us", lambda: 5)
+    assert pages(work.cursor("v").claim(5)) == ["a"]
+    with pytest.raises(LeaseLost):
+        claim.heartbeat()
+
+
+@pytest.mark.req("W3")
+def test_two_create_at_once(world: World) -> None:
+    start = Barrier(4)
+
+    def declare(number: int) -> Any:
+        start.wait()
+        return world.real(declaration("thumbs" if number % 2 else "nails")).add(**one(f"p{number}")).outcome
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(declare, range(4))) == ["inserted"] * 4
+
+
+@repeats(8, 100)
+@pytest.mark.req("RW1", "RW2", "RW3")
+def test_killed_workers_lose_nothing(world: World, times: int) -> None:
+    """Workers are killed at any moment: every entry is done, no claim begins while another is live, fences grow."""
+    count = 60 * times
+    work = world.real(lease_s=0.3, max_timeouts=0, table_rows_max=200)
+    work.add_many([one(f"p{number}") for number in range(count)])
+    chance = random.Random(times)
+    lines: list[list[str]] = []
+    deadline = time.monotonic() + 20 * times
+    for _ in range(times):
+        process = child(world, "drain", "0.3")
+        said(process)
+        time.sleep(chance.uniform(0.0, 0.1))
+        process.kill()
+        assert process.stdout is not None
+        lines += [line.split() for line in process.stdout.read().splitlines()]
+        over(process)
+    cursor = work.cursor("w")
+    done: list[Claim] = []
+    while work.counts()[:4] != (0, 0, 0, 0):
+        assert time.monotonic() < deadline
+        batch = cursor.claim(100, done=done)
+        lines += [["began", str(claim.entry.id), str(claim.fence), "0"] for claim in batch.claims]
+        lines += [["done", str(claim.entry.id), str(claim.fence), "0"] for claim in batch.claims]
+        done = batch.claims
+        if not done:
+            work.wait(0.2)
+    ended = [line[1] for line in lines if line[0] == "done"]
+    assert len(ended) == len(set(ended)), "nothing is done twice"
+    began: dict[str, list[int]] = {}
+    for line in lines:
+        if line[0] == "began" and len(line) == 4:
+            began.setdefault(line[1], []).append(int(line[2]))
+    assert all(fences == sorted(set(fences)) for fences in began.values())
+    assert len(began) == count

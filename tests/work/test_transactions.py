@@ -1,0 +1,160 @@
+"""Adds and dones inside a transaction of the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+
+import apsw
+import psycopg
+import pytest
+
+from strandline.errors import InvalidInput, LeaseLost
+from tests.work.worlds import World, one, pages
+
+
+@contextmanager
+def caller(world: World) -> Iterator[Any]:
+    """A connection of somebody else's to the same database, with rows as dictionaries and a search path of its own."""
+    if world.is_sqlite:
+        connection = apsw.Connection(world.place.removeprefix("sqlite:"))
+        connection.row_trace = lambda _cursor, row: {"row": row}
+        connection.set_busy_timeout(5000)
+        try:
+            yield connection
+        finally:
+            connection.close()
+        return
+    url = world.place.partition("&schema=")[0]
+    with psycopg.connect(url, row_factory=psycopg.rows.dict_row) as theirs:
+        theirs.execute("SET search_path = pg_catalog")
+        theirs.commit()
+        yield theirs
+
+
+def begin(world: World, tx: Any) -> None:
+    tx.execute("BEGIN IMMEDIATE" if world.is_sqlite else "SELECT")
+
+
+@pytest.mark.req("W71", "W72", "RW8")
+def test_an_add_commits_with_its_caller(world: World) -> None:
+    work = world.work()
+    with caller(world) as tx:
+        begin(world, tx)
+        assert work.add(**one("a"), tx=tx).outcome == "inserted"
+        assert work.add_many([one("b"), one("a", "2")], tx=tx)[1].outcome == "merged"
+        assert work.entries() == []
+        tx.execute("ROLLBACK")
+        assert work.entries() == []
+        begin(world, tx)
+        work.add(**one("c"), tx=tx)
+        with pytest.raises(InvalidInput):
+            work.add(**one("d", expiration_date=world.clock.now - 1), tx=tx)
+        work.add(**one("e"), tx=tx)  # the refusal has left the transaction usable
+        tx.execute("COMMIT")
+    assert pages(work.cursor("w").claim(9)) == ["c", "e"]
+
+
+@pytest.mark.req("W71", "W73", "W74", "RW8")
+def test_done_with_its_effect_or_not_at_all(world: World) -> None:
+    work = world.work()
+    work.add_many([one("a"), one("b")])
+    first, second = work.cursor("w").claim(9).claims
+    with caller(world) as tx:
+        begin(world, tx)
+        tx.execute(f"CREATE TABLE {'effect' if world.is_sqlite else 'pg_temp.effect'} (id bigint)")
+        first.done(tx=tx)
+        tx.execute("ROLLBACK")
+        assert {entry.status for entry in work.entries()} == {"P"}, "as it was"
+        work.drop(second.entry.id)
+        fresh = work.claim_of(first.entry.id, first.fence)
+        begin(world, tx)
+        with pytest.raises(LeaseLost) as lost:
+            work.done_many([fresh, second], tx=tx)
+        assert lost.value.entries == [second.entry.id]
+        tx.execute("COMMIT")
+        assert len(work.entries()) == 1, "none was ended"
+        begin(world, tx)
+        world.clock.pass_s(40)
+        fresh.done(tx=tx)
+        tx.execute("COMMIT")
+    assert work.entries() == []
+
+
+@pytest.mark.req("W71", "W44")
+def test_a_dead_letter_is_added_again_in_a_transaction(world: World) -> None:
+    work = world.work(max_timeouts=1)
+    work.add(**one("a"))
+    work.cursor("w").claim(1).claims[0].fail("no")
+    (letter,) = work.dead()
+    with caller(world) as tx:
+        begin(world, tx)
+        work.requeue(letter.dead_id, tx=tx)
+        tx.execute("ROLLBACK")
+        assert (len(work.dead()), work.entries()) == (1, [])
+
+
+@pytest.mark.req("W71", "W72")
+def test_transactions_that_are_refused(world: World, tmp_path: Any) -> None:
+    work = world.work()
+    for tx in (object(), "tx"):
+        with pytest.raises(InvalidInput) as refused:
+            work.add(**one("a"), tx=tx)
+        assert refused.value.code == "tx_foreign"
+    if world.is_sqlite:
+        other = apsw.Connection(str(tmp_path / "other.db"))
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(InvalidInput) as refused:
+            work.add(**one("a"), tx=other)
+        assert refused.value.code == "tx_foreign"
+        other.close()
+    else:
+        with caller(world) as tx:
+            tx.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            with pytest.raises(InvalidInput, match="read committed") as refused:
+                work.add(**one("a"), tx=tx)
+            assert refused.value.code == "tx_foreign"
+    assert work.entries() == []
+
+
+@pytest.mark.req("W73")
+def test_an_open_add_delays_its_key_alone(postgres_world: World) -> None:
+    """Between the add and its commit: a done of the running entry, an add of the key, an add of another key."""
+    work = postgres_world.real()
+    work.add(**one("a"))
+    (claim,) = work.cursor("w").claim(1).claims
+    ended: list[str] = []
+    with caller(postgres_world) as tx:
+        assert work.add(**one("a", "behind"), tx=tx).outcome == "behind"
+        assert work.add(**one("b")).outcome == "inserted"
+        assert pages(work.cursor("v").claim(5)) == ["b"]
+        claim.heartbeat()
+
+        def end() -> None:
+            claim.done()
+            ended.append("done")
+
+        thread = Thread(target=end)
+        thread.start()
+        thread.join(0.2)
+        assert ended == [], "done waits for what goes behind"
+        tx.commit()
+        thread.join(5)
+    assert ended == ["done"]
+    (found,) = work.cursor("v").claim(5).claims
+    assert found.entry.data["url"] == "behind"
+
+
+@pytest.mark.req("W73")
+def test_an_open_done_holds_its_entry(postgres_world: World) -> None:
+    work = postgres_world.work()
+    work.add(**one("a"))
+    (claim,) = work.cursor("w").claim(1).claims
+    with caller(postgres_world) as tx:
+        claim.done(tx=tx)
+        postgres_world.clock.pass_s(60)
+        assert work.cursor("v").claim(5).claims == [], "though its lease is over"
+        tx.rollback()
+    assert pages(work.cursor("v").claim(5)) == ["a"]

@@ -1,0 +1,176 @@
+"""Workers: handlers by journal, heartbeats, graceful stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+import strandline
+from strandline.errors import InvalidInput
+from strandline.work.journal import Claim
+from strandline.work.worker import Worker
+from tests.acceptance.cli_call import COMMAND
+from tests.work.worlds import World, declaration, one
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def connected(world: World, **settings: Any) -> Iterator[strandline.Strandline]:
+    """A connection whose work journals are in the world."""
+    with strandline.connect("memory:", work=world.place, **settings) as s:
+        yield s
+
+
+@contextmanager
+def running(worker: Worker) -> Iterator[Thread]:
+    thread = Thread(target=worker.run, daemon=True)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        worker.stop()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def until(condition: Any, timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.req("W75")
+def test_a_worker_does_all_and_tries_again(world: World) -> None:
+    with connected(world) as s:
+        work = s.work(declaration(retry_delay_s=0.01))
+        seen: list[str] = []
+
+        def handle(claim: Claim) -> None:
+            page = claim.entry.key["page"]
+            seen.append(page)
+            if (page in ("p3", "bad") and seen.count(page) < 2) or page == "bad":
+                raise ValueError(f"cannot do {page}")
+
+        work.add_many([one(f"p{number}") for number in range(50)] + [one("bad")])
+        with running(Worker(s, {"thumbs": handle}, concurrency=4)):
+            until(lambda: work.counts()[:5] == (0, 0, 0, 0, 1))
+            work.add(**one("late"))
+            until(lambda: "late" in seen and work.counts().running == 0)
+        (letter,) = work.dead()
+        assert letter.reason == "failed: ValueError: cannot do bad"
+        assert (seen.count("bad"), seen.count("p3"), len(set(seen))) == (3, 2, 52)
+
+
+@pytest.mark.req("W75")
+def test_heartbeats_keep_what_takes_long_and_not_what_hangs(world: World) -> None:
+    with connected(world) as s:
+        work = s.work(declaration(lease_s=0.4))
+        other = world.real(lease_s=0.4)
+        go, lost = Event(), Event()
+
+        def handle(claim: Claim) -> None:
+            if claim.entry.key["page"] == "hangs":
+                if claim.lost.wait(10):
+                    lost.set()
+            else:
+                go.wait(10)
+
+        work.add(**one("long"))
+        with running(Worker(s, {"thumbs": handle}, concurrency=2, max_run_s=0.8)):
+            until(lambda: work.counts().running == 1)
+            time.sleep(0.5)
+            assert other.cursor("v").claim(5).claims == []
+            assert other.entries()[0].timeout_counter == 0
+            go.set()
+            until(lambda: work.counts()[:4] == (0, 0, 0, 0))
+            work.add(**one("hangs"))
+            assert lost.wait(10)
+
+
+@pytest.mark.req("W19", "W75")
+def test_how_far_a_worker_claims_ahead(world: World) -> None:
+    with connected(world) as s:
+        work = s.work(declaration())
+        work.add_many([one(f"p{number}") for number in range(20)] + [one("slow", priority=200)])
+        go = Event()
+        with running(Worker(s, {"thumbs": lambda _: go.wait(10)}, concurrency=2)):
+            until(lambda: work.counts().running >= 4)
+            time.sleep(0.1)
+            assert work.counts().running == 4
+            go.set()
+            until(lambda: work.counts()[:4] == (0, 0, 0, 0))
+
+
+@pytest.mark.req("W76")
+def test_stopping_releases_what_nobody_began(world: World) -> None:
+    with connected(world, shutdown_grace_s=0.3) as s:
+        work = s.work(declaration())
+        work.add_many([one(f"p{number}") for number in range(10)])
+        lost: list[bool] = []
+        began = Event()
+
+        def handle(claim: Claim) -> None:
+            began.set()
+            lost.append(claim.lost.wait(10))
+
+        with running(Worker(s, {"thumbs": handle}, concurrency=1)):
+            assert began.wait(10)
+        until(lambda: lost)
+        assert lost[0]
+        counts = work.counts()
+        assert (counts.due, counts.running) == (10, 0)
+        assert {entry.timeout_counter for entry in work.entries()} == {0}
+
+
+@pytest.mark.req("W76", "W78")
+def test_sigterm_ends_a_worker_in_order(world: World, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "import pathlib, time\n"
+        "def thumb(claim):\n"
+        "    print('began', flush=True)\n"
+        "    time.sleep(0.5)\n"
+        "    pathlib.Path('done').touch()\n"
+        "handlers = {'thumbs': thumb}\n"
+    )
+    work = world.real()
+    work.add(**one("a"))
+    log = f"sqlite:{tmp_path / 'log.db'}"
+    strandline.connect(log=log, store=f"sqlite:{tmp_path / 'store.db'}").close()
+    place = ["--log", log, "--store", f"sqlite:{tmp_path / 'store.db'}", "--work", world.place]
+    process = subprocess.Popen(
+        [*COMMAND, "work", "run", "shop:handlers", *place],
+        stdout=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        assert "working on thumbs" in process.stdout.readline()
+        assert process.stdout.readline() == "began\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    assert (tmp_path / "done").exists()
+    assert work.entries() == []
+
+
+def test_what_a_worker_refuses(world: World) -> None:
+    with connected(world) as s:
+        s.work(declaration())
+        for handlers, more in (({}, {}), ({"thumbs": 5}, {}), ({"thumbs": print}, {"concurrency": 0})):
+            with pytest.raises(InvalidInput):
+                Worker(s, handlers, **more)  # type: ignore[arg-type]
+        with pytest.raises(strandline.NotFound):
+            Worker(s, {"nails": print})
