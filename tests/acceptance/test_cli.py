@@ -40,7 +40,7 @@ def edited(path: Path) -> Iterator[apsw.Connection]:
 
 @contextmanager
 def closing_lease(s: strandline.Strandline) -> Iterator[None]:
-    lease = s.store.take_lease("the holder")
+    lease = s.store.lease().take("the holder")
     try:
         yield
     finally:

@@ -31,7 +31,7 @@ def status(url: str) -> dict[str, Any]:
 def test_second_pipeline_is_refused(url: str) -> None:
     appended(url)
     with strandline.connect(url) as s:
-        lease = s.store.take_lease("the first")
+        lease = s.store.lease().take("the first")
         answer = call("pipeline", "run", "--once", "--url", url, "--json")
         lease.release()
     assert (answer.code, answer.name) == (4, "LeaseHeld.lease_held")

@@ -18,7 +18,9 @@ from strandline.servers.cassandra import CassandraServer
 from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import Server
+from strandline.store.scans import entity_types_of, events_of
 from strandline.testing import carry
+from strandline.testing.store_contract.made import states_of
 
 SMALL = {"batch_actions_max": 7}
 Floor = Callable[[dict[str, Any]], dict[str, Any]]
@@ -28,10 +30,10 @@ def _stored(where: dict[str, Any]) -> list[object]:
     with strandline.connect(**where) as s:
         keys = [f"order|{number:08d}" for number in range(20)]
         partitions = range(s.store.settings.partitions)
-        rows = [s.store.range(partition, after=(0, 0), to=2**62, limit=1000) for partition in partitions]
-        states = [s.store.states(partition, keys)[1] for partition in partitions]
+        rows = [events_of(s.store, partition, after=(0, 0), to=2**62, limit=1000).rows for partition in partitions]
+        states = [states_of(s.store, partition, keys)[1] for partition in partitions]
         pointers = [(p.offset, p.timestamp, p.moved) for p in s.store.pointers()]
-        assert s.store.entity_types() == ["order"]
+        assert entity_types_of(s.store) == ["order"]
         assert len(list(s.journal.read("order|00000007"))) == 30
     return [*rows, *states, pointers]
 

@@ -12,6 +12,7 @@ from strandline.carry.range import Range, carry
 from strandline.connect import Strandline
 from strandline.errors import Corrupt, SchemaMismatch, StrandlineError, Unavailable
 from strandline.record import Content, Record, content_digest, encode_header, encode_value
+from strandline.store.scans import entity_types_of, look_at, quarantined, quarantined_at
 from strandline.testing import carry as carry_all
 from strandline.testing import raw_append
 from strandline.values.actions import Append, Delete
@@ -60,9 +61,9 @@ def test_a_record_without_an_action_is_listed_and_changes_nothing(s: Strandline,
     place = raw_append(s, 0, **record)  # type: ignore[arg-type]
     s.journal.append(KEY, [Event("Paid", 2)])
     carry_all(s)
-    (listed,) = s.store.quarantined()
+    (listed,) = quarantined(s.store)
     assert (listed.partition, listed.offset, listed.key, listed.reason) == (0, place.offset, record["key"], reason)
-    assert s.store.quarantined_at(0, place.offset) is not None
+    assert quarantined_at(s.store, 0, place.offset) is not None
     assert s.store.pointers()[0].offset == s.log.newest()[0], "the pointer goes on"
     assert payloads(s) == [1, 2]
 
@@ -73,7 +74,7 @@ def test_a_record_in_a_partition_that_is_not_its_keys_is_listed() -> None:
         header, value = an_append()  # order|42 belongs to partition 4
         raw_append(s, 3, key=KEY, header=header, value=value)
         carry_all(s)
-        (listed,) = s.store.quarantined()
+        (listed,) = quarantined(s.store)
         assert (listed.partition, listed.reason) == (3, "partition")
         assert s.journal.head(KEY) is None
 
@@ -107,7 +108,7 @@ def test_a_bad_value_costs_its_payload_alone(s: Strandline, name: str, carried: 
     assert caught.value.name == f"Corrupt.{reason}"
     assert (caught.value.key, caught.value.seq_nr, caught.value.partition) == (KEY, 1, 0)
     assert caught.value.hint
-    (listed,) = s.store.quarantined()
+    (listed,) = quarantined(s.store)
     assert (listed.key, listed.reason, listed.first, listed.last) == (KEY, reason, 1, 1)
     assert payloads(s, "order|1") == [1]
 
@@ -129,27 +130,27 @@ def test_a_record_of_a_newer_version_stops_its_partition_there(s: Strandline, fi
             carry_all(s)
         assert caught.value.code == "version"
         assert s.store.pointers()[0].offset == place.offset - 1, "what comes before it is carried, nothing is skipped"
-    assert s.store.quarantined() == []
+    assert quarantined(s.store) == []
 
 
 @pytest.mark.req("J80")
 def test_a_range_that_starts_above_the_pointer_is_refused(s: Strandline) -> None:
     for number in range(3):
         s.journal.append(KEY, [Event("Placed", number)])
-    lease = s.store.take_lease("test")
+    lease = s.store.lease().take("test")
     records = s.log.read(0, after=0).records
     with pytest.raises(Unavailable) as caught:
         carry(s.store, s.store.settings, Range(0, 1, 3, records), lease.fence)
     assert caught.value.name == "Unavailable.serialization"
     assert s.store.pointers()[0].offset == -1
-    assert s.store.look(KEY, 0)[1] is None
+    assert look_at(s.store, KEY, 0)[1] is None
 
 
 @pytest.mark.req("J80", "J81", "RR1")
 def test_what_is_at_or_below_the_pointer_is_dropped(s: Strandline) -> None:
     for number in range(6):
         s.journal.append(KEY, [Event("Placed", number)])
-    lease = s.store.take_lease("test")
+    lease = s.store.lease().take("test")
     records = s.log.read(0, after=-1).records
     carry(s.store, s.store.settings, Range(0, 0, 4, records[:4]), lease.fence)
     again = carry(s.store, s.store.settings, Range(0, 0, 4, records[:4]), lease.fence)
@@ -164,7 +165,7 @@ def test_what_is_at_or_below_the_pointer_is_dropped(s: Strandline) -> None:
 def test_numbers_that_the_log_did_not_give_are_found(s: Strandline) -> None:
     s.journal.append(KEY, [Event("Placed", 1)])
     (record,) = s.log.read(0, after=-1).records
-    lease = s.store.take_lease("test")
+    lease = s.store.lease().take("test")
     wrong: list[Record] = [record._replace(first=5, last=5), record._replace(life=2)]
     for changed in wrong:
         with pytest.raises(Corrupt) as caught:
@@ -181,8 +182,8 @@ def test_marks_move_the_pointer_and_nothing_else(s: Strandline) -> None:
     carry_all(s)
     pointer = s.store.pointers()[0]
     assert (pointer.offset, pointer.timestamp, pointer.moved) == (99, marked[-1].timestamp, 0)
-    assert s.store.look(KEY, 0)[1] is None
-    assert s.store.entity_types() == []
+    assert look_at(s.store, KEY, 0)[1] is None
+    assert entity_types_of(s.store) == []
 
 
 @pytest.mark.req("J22", "J57")
@@ -210,9 +211,9 @@ def test_a_delete_behind_a_purge_brings_nothing_back(s: Strandline) -> None:
 
 def test_an_error_of_the_store_reaches_the_caller(s: Strandline) -> None:
     s.journal.append(KEY, [Event("Placed", 1)])
-    stale = s.store.take_lease("old")
+    stale = s.store.lease().take("old")
     stale.release()
-    s.store.take_lease("new")
+    s.store.lease().take("new")
     records = s.log.read(0, after=-1).records
     with pytest.raises(StrandlineError) as caught:
         carry(s.store, s.store.settings, Range(0, 0, 1, records), stale.fence)

@@ -16,7 +16,7 @@ from strandline.carry.range import Range, decode, prepare
 from strandline.errors import Corrupt
 from strandline.record import VALUE_BYTES_MAX, Content, Record, content_digest, derived, encode_header, encode_value
 from strandline.rows import Batch, Pointer
-from strandline.store.api import StoreSettings
+from strandline.store.api import Look, StoreSettings
 from strandline.values.actions import NO_EXPIRY, Action, Append, Delete, Mark, Purge
 from strandline.values.heads import SEQ_NR_MAX, Ended, Head, Remembered, State
 from strandline.values.keys import key_partition
@@ -64,7 +64,7 @@ def both(records: list[Record], seen: Pointer, states: dict[str, State], *, exac
     range_ = Range(0, records[0].offset, records[-1].offset + 1, records, exact)
     plain, others = plain_of(records, 1)
     ways = [(plain, decode(others, 1)), (NOTHING, decode(records, 1))]
-    return [shown(prepare(range_, decoded, seen, states, SETTINGS, 7, plain)) for plain, (decoded, _) in ways]
+    return [shown(prepare(range_, decoded, Look(seen, states), SETTINGS, 7, plain)) for plain, (decoded, _) in ways]
 
 
 def shown(batch: Batch) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def random_states(chance: Random, before: list[Record]) -> dict[str, State]:
     states: dict[str, State] = {}
     if before:
         range_ = Range(0, 0, before[-1].offset + 1, before)
-        states |= prepare(range_, decode(before, 1)[0], START, {}, SETTINGS, 0).states
+        states |= prepare(range_, decode(before, 1)[0], Look(START, {}), SETTINGS, 0).states
     key = chance.choice(KEYS)
     head = states.get(key)
     if chance.random() < 0.3:

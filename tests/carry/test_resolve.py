@@ -12,6 +12,7 @@ from strandline.carry.resolve import resolve
 from strandline.connect import Strandline
 from strandline.errors import Corrupt, InvalidInput, NotFound
 from strandline.record import Content, content_digest, encode_header, encode_value
+from strandline.store.scans import quarantined
 from strandline.testing import carry, raw_append
 from strandline.values.actions import Append
 
@@ -43,7 +44,7 @@ def test_skip_turns_a_damaged_event_into_a_gap(s: Strandline, bad: int, left: li
     offsets = [put(s, number, damaged=number == bad) for number in (1, 2, 3)]
     carry(s)
     resolve(s.log, s.store, 0, offsets[bad - 1], "skip", s.settings)
-    assert s.store.quarantined() == []
+    assert quarantined(s.store) == []
     assert chain(s) == [row for row in left if row[0] != 4]
     put(s, 4)
     assert chain(s) == left, "the next event, still in the log"
@@ -75,10 +76,10 @@ def test_retry_fills_the_rows_once_they_can_be_read(s: Strandline, monkeypatch: 
     with pytest.raises(Corrupt) as caught:
         resolve(s.log, s.store, 0, offset, "retry", s.settings)
     assert caught.value.name == "Corrupt.undecodable"
-    assert len(s.store.quarantined()) == 1
+    assert len(quarantined(s.store)) == 1
     monkeypatch.setattr("strandline.carry.resolve.read_contents", lambda *_: [Content(1, b'"mended"', None)])
     resolve(s.log, s.store, 0, offset, "retry", s.settings)
-    assert s.store.quarantined() == []
+    assert quarantined(s.store) == []
     assert chain(s) == [(1, 0, 1), (2, 1, "mended"), (3, 2, 3)]
 
 
@@ -90,7 +91,7 @@ def test_a_record_without_effect_can_only_be_skipped(s: Strandline) -> None:
         resolve(s.log, s.store, 0, offset, "retry", s.settings)
     assert caught.value.code == "how"
     resolve(s.log, s.store, 0, offset, "skip", s.settings)
-    assert s.store.quarantined() == []
+    assert quarantined(s.store) == []
 
 
 @pytest.mark.req("J98")
@@ -103,7 +104,7 @@ def test_bad_ways_and_places_are_refused(s: Strandline) -> None:
     with pytest.raises(NotFound) as missing:
         resolve(s.log, s.store, 0, offset + 1, "skip", s.settings)
     assert missing.value.code == "quarantine"
-    assert len(s.store.quarantined()) == 1
+    assert len(quarantined(s.store)) == 1
 
 
 @pytest.mark.req("J98", "J48")
@@ -113,7 +114,7 @@ def test_what_was_deleted_or_purged_meanwhile_is_only_taken_off_the_list(s: Stra
     carry(s)
     put(s, 2)
     carry(s)
-    assert [row.offset for row in s.store.quarantined()] == [offset]
+    assert [row.offset for row in quarantined(s.store)] == [offset]
     from strandline.values.actions import Delete, Purge
 
     raw_append(s, 0, key=KEY, header=encode_header(Delete(KEY, 1, life=1)))
@@ -124,7 +125,7 @@ def test_what_was_deleted_or_purged_meanwhile_is_only_taken_off_the_list(s: Stra
     carry(s)
     raw_append(s, 0, key=KEY, header=encode_header(Purge(KEY)))
     carry(s)
-    assert s.store.quarantined() == [], "a purge takes the bytes along"
+    assert quarantined(s.store) == [], "a purge takes the bytes along"
 
 
 @pytest.mark.req("J98")

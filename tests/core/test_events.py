@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import zlib
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.errors import Corrupt
+from strandline.errors import Corrupt, SchemaMismatch
 from strandline.fold import EventsAppended
 from strandline.record import Content
 from strandline.rows import event_cells
@@ -133,7 +134,31 @@ def test_a_row_repeats_what_the_body_says() -> None:
     row = EventRow.of(Life("order|42", 2), 4, cells())
     assert row[:9] == ("order|42", 2, 2, 9, 3, "order", 601, 4, 1_700_000_000_000_000)
     assert (row.cells, row.event) == (cells(), recorded())
-    assert parts_of(row.body)[:7] == (9, 3, JSON, 4, 77, 1_700_000_000_000_000, ID.bytes)
+    assert parts_of(row.body)[:8] == (1, 9, 3, JSON, 4, 77, 1_700_000_000_000_000, ID.bytes)
+
+
+@pytest.mark.req("J76")
+@pytest.mark.parametrize("changed", [{"timestamp": 5}, {"slice": 7}, {"entity_type": "orders"}, {"prev_seq_nr": 2}])
+def test_a_row_whose_columns_say_something_else_reads_as_damaged(changed: dict[str, Any]) -> None:
+    row = EventRow.of(Life("order|42", 2), 4, cells())
+    assert row._replace(partition=9).event == recorded()  # where it is kept may change
+    event = row._replace(**changed).event
+    assert event.damaged
+    with pytest.raises(Corrupt):
+        _ = event.payload
+
+
+@pytest.mark.req("RR12")
+def test_a_body_of_an_unknown_version_is_not_damaged() -> None:
+    seq_nr, prev, body, _ = cells()
+    life = Life("order|42", 2)
+    newer = b"\x02" + body[1:]
+    event = RecordedEvent(life, (seq_nr, prev, newer, zlib.crc32(newer, life.seed)))
+    for touch in ("payload", "metadata", "damaged", "type", "tags", "timestamp"):
+        with pytest.raises(SchemaMismatch) as refused:
+            getattr(event, touch)
+        assert refused.value.name == "SchemaMismatch.version"
+    assert RecordedEvent(life, (seq_nr, prev, newer, 1)).damaged  # nobody wrote that
 
 
 # ---------------------------------------------------------------- damaged
@@ -256,7 +281,7 @@ def test_a_body_of_today_is_read_for_ever() -> None:
     """What stands in stores: a change of this needs a new version of the schema."""
     made = cells(tags=("a",), headers={"b": "c"}, metadata=b'{"d":1}', payload=b"2")
     assert made.body.hex() == (
-        "090000000000000003000000000000000104004d0000000000000000401e18240a060000112233445566778899aabbccddeeff"
-        "490000004e000000570000005e000000506c616365645b2261225d7b2262223a2263227d7b2264223a317d32"
+        "01090000000000000003000000000000000104004d0000000000000000401e18240a060000112233445566778899aabbccddeeff"
+        "4a0000004f000000580000005f000000506c616365645b2261225d7b2262223a2263227d7b2264223a317d32"
     )
-    assert made.digest == 348559700
+    assert made.digest == 4275643091

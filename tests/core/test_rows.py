@@ -42,7 +42,7 @@ def rows(first: int = 9, prev: int = 3, size: int = 4, **changed: Any) -> list[E
 @pytest.mark.req("J8")
 def test_the_events_of_one_append_share_their_place_and_follow_each_other() -> None:
     made = rows()
-    assert {parts_of(row.body)[3:6] for row in made} == {(4, 77, 1_700_000_000_000_000)}
+    assert {parts_of(row.body)[4:7] for row in made} == {(4, 77, 1_700_000_000_000_000)}
     assert {(row.partition, row.timestamp) for row in made} == {(4, 1_700_000_000_000_000)}
     assert {(row.key, row.entity_type, row.slice, row.life) for row in made} == {("order|42", "order", 601, 2)}
     assert [row.seq_nr for row in made] == [9, 10, 11]

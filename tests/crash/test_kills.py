@@ -157,7 +157,7 @@ def _kill_pipelines(folder: Path, kills: int) -> None:
                 pipeline = children.command(f"pipeline {kill}", "pipeline", "run", *words_of(shop.target))
                 before = _offsets(s)
                 if kill % 2:  # while it starts: no progress is waited for
-                    until(lambda: s.store.lease_holder() is not None, "the pipeline takes the lease")
+                    until(lambda: s.store.lease().holder() is not None, "the pipeline takes the lease")
                 else:
                     until(lambda b=before: _offsets(s) != b, "the pipeline carries")  # type: ignore[misc]
                     time.sleep(chosen.random() * 0.3)

@@ -43,6 +43,7 @@ from strandline.journal.checks import append_draft
 from strandline.log.api import Draft, Log, Recorded
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
+from strandline.store.scans import look_at
 from strandline.testing import carry
 from strandline.testing.faults import Faults, fail
 from strandline.values.actions import Place
@@ -285,7 +286,7 @@ def test_so_many_append_ids_are_remembered(backend: str, kept: int, tmp_path: Pa
         forgotten = s.journal.append(KEY, events(1), append_id=ids[0])
         assert (forgotten.duplicate, forgotten.first) == (False, kept + 2)
         carry(s)
-        _, state = s.store.look(str(KEY), 0)
+        _, state = look_at(s.store, str(KEY), 0)
         assert isinstance(state, Head)
         assert [answer.append_id for answer in state.given] == [given.hex for given in [*ids[2:], ids[0]]]
         assert seq_nrs(s.journal.read(KEY)) == [*range(1, kept + 3)]
@@ -542,7 +543,7 @@ def _in_child(s: Strandline, reading: Iterator[Any]) -> int:
         lambda: s.journal.read(KEY),
         lambda: next(reading),
         lambda: s.journal.head(KEY),
-        lambda: s.store.take_lease("child"),
+        lambda: s.store.lease().take("child"),
     ]
     for number, call in enumerate(calls, 1):
         try:

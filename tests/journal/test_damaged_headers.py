@@ -19,6 +19,7 @@ from strandline.carry.resolve import resolve
 from strandline.connect import Strandline
 from strandline.errors import Corrupt, InvalidInput, SeqNrConflict
 from strandline.record import decode_header, encode_header
+from strandline.store.scans import quarantined, quarantined_at
 from strandline.testing import carry
 from strandline.values.actions import Append, Purge
 from strandline.values.events import RecordedEvent
@@ -95,8 +96,8 @@ def test_the_newest_events_of_a_key_are_there_as_damaged(s: Strandline, header: 
     after = head(s)
     assert (after.seq_nr, after.life, after.offset, after.updated) == (3, 1, offset, before.updated)
     assert everywhere(s) == [(1, 1), *damaged(2, 3)]
-    (listed,) = s.store.quarantined()
-    row = s.store.quarantined_at(0, offset)
+    (listed,) = quarantined(s.store)
+    row = quarantined_at(s.store, 0, offset)
     assert row is not None
     assert (row.partition, row.offset, row.key, row.reason) == (0, offset, str(KEY), listed.reason)
     assert row.reason == ("header" if header and header.startswith(b'{"crc":"') else "foreign")
@@ -160,7 +161,7 @@ def test_what_was_carried_before_stays_whole(s: Strandline) -> None:
     rot(s, offset)
     put(s, 2, expected=1)
     assert everywhere(s) == [(1, 1), (2, 2)]
-    assert s.store.quarantined() == []
+    assert quarantined(s.store) == []
 
 
 @pytest.mark.req("J95")
@@ -180,7 +181,7 @@ def test_a_header_of_another_key_is_none(s: Strandline) -> None:
     rot(s, offset, headers(s)[0])
     put(s, 2, expected=1)
     assert everywhere(s) == [*damaged(1), (2, 2)]
-    assert [(row.offset, row.reason) for row in s.store.quarantined()] == [(offset, "key")]
+    assert [(row.offset, row.reason) for row in quarantined(s.store)] == [(offset, "key")]
     assert [event.payload for event in s.journal.read("order|7")] == ["of another"]
 
 
@@ -204,12 +205,12 @@ def test_what_was_deleted_stays_deleted(s: Strandline, carried: bool) -> None:
     put(s, 4, expected=3)
     assert everywhere(s) == [(3, 3), (4, 4)]
     assert head(s).delete_to == 2
-    (row,) = s.store.quarantined()
+    (row,) = quarantined(s.store)
     assert (row.offset, row.key, row.life, row.first) == (deleted.offset, str(KEY), None, None)
     with pytest.raises(InvalidInput):
         resolve(s.log, s.store, 0, row.offset, "retry", s.settings)
     resolve(s.log, s.store, 0, row.offset, "skip", s.settings)
-    assert s.store.quarantined() == []
+    assert quarantined(s.store) == []
     assert everywhere(s) == [(3, 3), (4, 4)]
 
 
@@ -235,8 +236,8 @@ def test_what_was_purged_stays_purged(s: Strandline, carried: bool, again: bool)
     if again:
         put(s, "anew", expected=0)
     assert everywhere(s) == ([(1, "anew")] if again else [])
-    assert s.store.page(str(KEY), 1, 10_000, from_=1, to=9, limit=9) == []
-    assert [(row.offset, row.life) for row in s.store.quarantined()] == [(offset, None)]
+    assert s.store.page(str(KEY), 1, 10_000, from_=1, to=9, limit=9).rows == []
+    assert [(row.offset, row.life) for row in quarantined(s.store)] == [(offset, None)]
 
 
 @pytest.mark.req("J95")
@@ -249,7 +250,7 @@ def test_what_changed_nothing_changes_nothing(s: Strandline) -> None:
         rot(s, offset)
     put(s, 2, expected=1)
     assert everywhere(s) == [(1, 1), (2, 2)]
-    assert [row.offset for row in s.store.quarantined()] == [purged.offset, marked.offset]
+    assert [row.offset for row in quarantined(s.store)] == [purged.offset, marked.offset]
 
 
 @pytest.mark.req("J95", "RR5", "J84")
@@ -264,7 +265,7 @@ def test_one_among_many_plain_appends(s: Strandline) -> None:
     for offset in rotten:
         rot(s, offset)
     assert everywhere(s) == [(1, 0), (2, 1), *damaged(3, 4), (5, 4), (6, 5)]
-    assert [row.offset for row in s.store.quarantined()] == rotten
+    assert [row.offset for row in quarantined(s.store)] == rotten
     for key in keys:
         assert [event.payload for event in s.journal.read(key)] == [*range(6)]
 
@@ -279,7 +280,7 @@ def test_it_is_skipped_like_any_other(s: Strandline, last: bool) -> None:
     rot(s, offset)
     carry(s)
     resolve(s.log, s.store, 0, offset, "skip", s.settings)
-    assert s.store.quarantined() == []
+    assert quarantined(s.store) == []
     put(s, 5)
     numbers = [(event.seq_nr, event.prev_seq_nr) for event in s.journal.read(KEY)]
     assert numbers == ([(1, 0), (4, 1)] if last else [(1, 0), (4, 1), (5, 4)])
@@ -302,7 +303,7 @@ def test_it_is_read_again_once_it_can_be(s: Strandline, monkeypatch: pytest.Monk
         (1, "Placed", ("new",), 1),
         (2, "Placed", ("new",), 2),
     ]
-    assert s.store.quarantined() == []
+    assert quarantined(s.store) == []
 
 
 def one_event_of(header: bytes | None) -> Append:
@@ -351,4 +352,4 @@ def test_a_store_without_transactions() -> None:
     rot(s, purged)
     put(s, 1)
     assert everywhere(s) == [(1, 1)]
-    assert [row.offset for row in s.store.quarantined()] == [purged]
+    assert [row.offset for row in quarantined(s.store)] == [purged]

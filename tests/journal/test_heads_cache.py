@@ -18,6 +18,7 @@ from strandline.journal.heads_cache import FoldedKey, HeadsCache
 from strandline.log.api import Page
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
+from strandline.store.scans import look_at
 from strandline.testing import carry, raw_append
 from strandline.testing.inexact import InexactMemoryLog, MemoryFollower
 from strandline.testing.log_contract import draft_of
@@ -51,7 +52,7 @@ def kept(s: Strandline, partition: int = 0) -> dict[str, list[int]]:
 
 def known(s: Strandline, key: Key, to: int | None = None) -> FoldedKey | None:
     """What the cache says of a key, now."""
-    seen = s.store.look(str(key), 0)
+    seen = look_at(s.store, str(key), 0)
     return cache_of(s).fold(str(key), *seen, s.log.newest()[0] if to is None else to)
 
 
@@ -109,7 +110,7 @@ def test_it_folds_on_the_stores_head_at_read_time(s: Strandline) -> None:
     assert found is not None
     assert cast(Head, found.state).seq_nr == 3
     end = s.log.newest()[0]
-    pointer, _ = s.store.look(str(KEY), 0)
+    pointer, _ = look_at(s.store, str(KEY), 0)
     ahead = cast(Head, found.state)._replace(offset=-1, seq_nr=7, generated=None, given=())
     on_another = cache_of(s).fold(str(KEY), pointer, ahead, end)
     assert on_another is not None
@@ -189,7 +190,7 @@ def test_it_is_cut_at_the_pointers_but_not_under_who_waits(s: Strandline) -> Non
         s.journal.append(KEY, events(number))
     s.journal.append(OTHER, events("other"))
     until(lambda: len(kept(s)) == 2)
-    waits = cache_of(s).hold(str(KEY), 0, lambda: s.store.look(str(KEY), 0))
+    waits = cache_of(s).hold(str(KEY), 0, lambda: look_at(s.store, str(KEY), 0))
     assert waits is not None
     carry(s)
     following = cache_of(s)._following
@@ -214,7 +215,7 @@ def test_a_busy_key_is_cut_too(s: Strandline) -> None:
     assert following is not None
     holds = []
     for number in range(1, 20):
-        hold = cache_of(s).hold(str(KEY), 0, lambda: s.store.look(str(KEY), 0))
+        hold = cache_of(s).hold(str(KEY), 0, lambda: look_at(s.store, str(KEY), 0))
         assert hold is not None
         holds.append(hold)
         assert s.journal.append(KEY, events(number), expected=number).first == number + 1

@@ -12,6 +12,7 @@ import pytest
 
 from strandline import Key, SeqNrConflict
 from strandline.connect import Strandline
+from strandline.store.scans import events_of
 from strandline.testing import LastWriteWinsStore, carry, raw_append
 from strandline.testing.faults import Crash, crash
 from tests.journal.model import Model
@@ -220,7 +221,7 @@ def _read_after(steps: list[Step], carried: int, writes: int) -> bool:
     story = Story(s)
     for step in steps:
         step(story)
-    lease = store.take_lease("a pipeline")
+    lease = store.lease().take("a pipeline")
     carry(s, limit=carried, lease=lease)
     store.before_write = AfterWrites(writes)
     try:
@@ -248,7 +249,7 @@ def test_marks_only(backend: str, tmp_path: Path) -> None:
         assert s.store.pointers()[0].offset == 99
         assert s.journal.head(KEY) is None
         assert list(s.journal.read(KEY)) == []
-        assert s.store.range(0, after=(0, 0), to=2**62, limit=10) == []
+        assert events_of(s.store, 0, after=(0, 0), to=2**62, limit=10).rows == []
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])

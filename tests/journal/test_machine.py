@@ -49,7 +49,7 @@ class Work(RuleBasedStateMachine):
             self.s = paired(log, MemoryStore(StoreSettings(log.log_id, PARTITIONS, segment)), **tight)
         else:
             self.s = last_write_wins(partitions=PARTITIONS, segment_size=segment, **tight)
-        self.lease = self.s.store.take_lease("a pipeline")
+        self.lease = self.s.store.lease().take("a pipeline")
 
     @rule(
         key=whose,
@@ -171,7 +171,7 @@ class WorkOnAnInexactLog(Work):
             heads_cache_keys_max=keys,
             heads_cache_wait_s=wait_s,
         )
-        self.lease = self.s.store.take_lease("a pipeline")
+        self.lease = self.s.store.lease().take("a pipeline")
 
     @initialize()
     def open(self) -> None:

@@ -13,6 +13,7 @@ from strandline.backends.memory.store import MemoryStore
 from strandline.carry.resolve import resolve
 from strandline.connect import Strandline
 from strandline.store.api import StoreSettings
+from strandline.store.scans import quarantined
 from strandline.testing import FakeClock, carry
 from strandline.testing.faults import fail
 from tests.journal.test_read import away, damaged, faulty, pages_of, taken
@@ -187,7 +188,7 @@ def test_events_are_skipped_under_who_goes_backwards(read_page: int, nth: int) -
         if more:
             s.journal.append(KEY, events(*more))
         carry(s)
-        (listed,) = s.store.quarantined()
+        (listed,) = quarantined(s.store)
         faults.at("before store.page", lambda: resolve(s.log, s.store, 0, listed.offset, "skip", s.settings), nth=nth)  # noqa: B023
         found = seq_nrs(s.journal.read(KEY, backwards=True))
         assert [number for number in found if number not in (3, 4)] == [*more, 2, 1]

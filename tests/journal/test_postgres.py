@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,10 +14,9 @@ from strandline import Strandline
 from strandline.backends.postgres.pool import CONNECTIONS_MAX
 from strandline.errors import Unavailable
 from strandline.journal.retention import trim
-from strandline.rows import Pointer
 from strandline.servers.postgres import PostgresServer
+from strandline.store.api import Look
 from strandline.testing import carry
-from strandline.values.heads import State
 from tests.journal.worlds import events, seq_nrs
 from tests.log.postgres_logs import new_url, parsed
 
@@ -41,8 +41,8 @@ def test_the_store_answers_while_the_log_does_not(url: str, s: Strandline, monke
     with psycopg.connect(url.partition("&schema")[0]) as holder:
         holder.execute(f'LOCK TABLE "{parsed(url).parameters["schema"]}".log_partition')
 
-        def look_then_unlock(key: str, partition: int) -> tuple[Pointer, State]:
-            found = look(key, partition)
+        def look_then_unlock(partition: int, keys: Any) -> Look:
+            found = look(partition, keys)
             holder.rollback()
             return found
 
@@ -51,7 +51,7 @@ def test_the_store_answers_while_the_log_does_not(url: str, s: Strandline, monke
 
 
 def test_a_store_that_fails_keeps_no_connection_of_the_log(s: Strandline, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(key: str, partition: int) -> tuple[Pointer, State]:
+    def fail(partition: int, keys: Any) -> Look:
         raise Unavailable("the store is away", code="away", hint="call again")
 
     with monkeypatch.context() as patched:

@@ -30,6 +30,7 @@ from strandline.journal.checks import new_id
 from strandline.log.api import Draft, Page
 from strandline.record import decode_header, encode_header, encode_value
 from strandline.store.api import StoreSettings
+from strandline.store.scans import quarantined
 from strandline.testing import FakeClock, carry, raw_append
 from strandline.testing.faults import Faults, fail
 from strandline.values.actions import Append, Mark
@@ -332,7 +333,7 @@ def test_the_last_events_are_skipped_under_a_reader() -> None:
     s.journal.append(KEY, events(1, 2))
     damaged(s, count=2)
     carry(s)
-    (listed,) = s.store.quarantined()
+    (listed,) = quarantined(s.store)
     faults.at("before store.page", lambda: resolve(s.log, s.store, 0, listed.offset, "skip", s.settings))
     assert numbered(s.journal.read(KEY)) == [(1, 0, 1), (2, 1, 2)]
     s.journal.append(KEY, events(5))
@@ -441,7 +442,7 @@ def test_damaged(s: Strandline) -> None:
                 assert caught.value.code == code
                 assert (caught.value.key, caught.value.seq_nr) == (str(KEY), event.seq_nr)
         carry(s)
-    assert [row.reason for row in s.store.quarantined()] == ["digest", "undecodable"]
+    assert [row.reason for row in quarantined(s.store)] == ["digest", "undecodable"]
 
 
 def newer(key: Key) -> bytes:

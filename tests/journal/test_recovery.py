@@ -126,7 +126,7 @@ def test_the_snapshot_is_replaced_between_plan_and_look_up(s: Strandline) -> Non
         carry(s)
 
     faults = Faults()
-    faults.at("before store.load_snapshot", replace)
+    faults.at("before store.scan", replace)
     with beside(s, faults) as reader:
         recovery = reader.journal.recover(KEY)
         assert recovery.snapshot is not None
@@ -149,7 +149,7 @@ def test_the_snapshot_is_replaced_and_its_delete_comes_late(s: Strandline) -> No
         s.journal.delete_snapshots(KEY, to=29)
 
     faults = Faults()
-    faults.at("before store.load_snapshot", replace)
+    faults.at("before store.scan", replace)
     with beside(s, faults) as reader:
         recovery = reader.journal.recover(KEY)
         s.journal.delete(KEY, to=30)
@@ -172,7 +172,7 @@ def test_a_purge_between_plan_and_look_up(s: Strandline) -> None:
         carry(s)
 
     faults = Faults()
-    faults.at("before store.load_snapshot", purge)
+    faults.at("before store.scan", purge)
     with beside(s, faults) as reader:
         recovery = reader.journal.recover(KEY)
         assert recovery.snapshot is None
@@ -196,11 +196,11 @@ def test_an_owner_that_never_rests() -> None:
 
     replace()
     faults = Faults()
-    faults.at("before store.load_snapshot", replace, times=10_000)
+    faults.at("before store.scan", replace, times=10_000)
     with beside(s, faults) as reader, pytest.raises(ReadConflict) as caught:
         reader.journal.recover(KEY)
     assert caught.value.name == "ReadConflict.journal_changed"
-    assert faults.seen["before store.load_snapshot"] <= 100
+    assert faults.seen["before store.scan"] <= 100
 
 
 # ---------------------------------------------------------------- a loop of all of them
@@ -222,7 +222,7 @@ class Owner:
 
     def __init__(self, s: Strandline, random: Random) -> None:
         self._s, self._random = s, random
-        self._lease = s.store.take_lease("the owner")
+        self._lease = s.store.lease().take("the owner")
         self._lives = self._saved = 0
         self.moments = [Moment(0, 0)]
 

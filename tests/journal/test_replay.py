@@ -123,7 +123,7 @@ def test_the_pipeline_moves_at_any_moment(store_kind: Any, monkeypatch: pytest.M
     """Between any two calls the next actions are carried, some or all, or only half of what one writes."""
     monkeypatch.setattr(replay, "PAGE", 5)
     monkeypatch.setattr(replay, "PORTION_RECORDS", 30)
-    points = [f"{when} {call}" for when in ("before", "after") for call in ("store.range", "store.states", "log.read")]
+    points = [f"{when} {call}" for when in ("before", "after") for call in ("store.scan", "store.look", "log.read")]
     points += ["before store.pointers", "after store.pointers"]
     moved = 0
     for point, nth, limit in product(points, range(1, 5), (1, 7, None)):
@@ -211,7 +211,7 @@ def test_what_is_removed_while_it_runs_is_left_out_and_nothing_else(monkeypatch:
                 s.journal.append(key, events("later"))
             carry(s)
 
-        faults.at("before store.range", remove, nth=2)
+        faults.at("before store.scan", remove, nth=2)
         found = by_key(list(replayed(s, 0, cut=cut)))
         given = sorted([event.seq_nr for event in rows] for rows in found.values())
         # the first page was on its way, the second was not

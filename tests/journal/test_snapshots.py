@@ -13,6 +13,8 @@ from strandline.backends.memory.log import MemoryLog
 from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline
 from strandline.store.api import StoreSettings
+from strandline.store.scans import snapshots_of
+from strandline.store.tables import SNAPSHOT
 from strandline.testing import FakeClock, carry
 from strandline.testing.faults import Faults
 from tests.journal.worlds import BACKENDS, KEY, events, paired, seq_nrs, world
@@ -141,11 +143,11 @@ def test_a_late_save_brings_nothing_back() -> None:
         s.journal.purge(KEY)
         carry(s)
 
-    faults.at("before store.save_snapshot", purge)
+    faults.at("before store.save", purge)
     with pytest.raises(Conflict) as caught:
         s.journal.save_snapshot(KEY, 2, "x")
     assert caught.value.name == "Conflict.life_ended"
-    assert store.snapshots(str(KEY), 1) == []
+    assert snapshots_of(store, str(KEY), 1) == []
 
 
 @pytest.mark.req("J106")
@@ -180,8 +182,9 @@ def test_a_damaged_state_is_not_given() -> None:
     s = paired(log, store)
     s.journal.append(KEY, events(1))
     s.journal.save_snapshot(KEY, 1, {"total": 10})
-    rows = store._snapshots[str(KEY), 1]
-    rows[1] = rows[1]._replace(state=b'{"total":11}')
+    saved = store._tables[SNAPSHOT]
+    place = str(KEY), 1, 1
+    saved[place] = (*saved[place][:5], b'{"total":11}', saved[place][6])
     for call in (s.journal.load_snapshot, s.journal.recover):
         with pytest.raises(Corrupt):
             call(KEY)

@@ -49,7 +49,7 @@ def test_status(s: Strandline, clock: FakeClock) -> None:
     assert (busy.partition, busy.pointer, busy.newest, busy.lag_actions, busy.lag_s) == (0, -1, 1, 2, 15.0)
     assert (idle.pointer, idle.newest, idle.lag_actions, idle.lag_s, idle.oldest_kept) == (-1, -1, 0, 0.0, 0)
     assert (status.lease_holder, status.lease_since, status.quarantined, status.warnings) == (None, None, 0, ())
-    lease = s.store.take_lease("a pipeline")
+    lease = s.store.lease().take("a pipeline")
     carry(s, limit=1, lease=lease)
     raw_append(s, 1, key=None, header=b"foreign", value=None)
     carry(s, partition=1, lease=lease)

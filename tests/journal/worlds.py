@@ -19,6 +19,7 @@ from strandline.connect import Strandline
 from strandline.journal.replay import Wanted, replay_partition
 from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
+from strandline.store.scans import entity_types_of, events_of, keys_of, look_at, quarantined, snapshots_of
 from strandline.testing import LastWriteWinsStore
 from strandline.testing.inexact import InexactMemoryLog
 from strandline.values.events import RecordedEvent
@@ -118,12 +119,12 @@ def digest(s: Strandline) -> str:
     for partition in range(s.log.partitions):
         page = s.log.read(partition, after=s.log.oldest()[partition] - 1, limit=10_000)
         seen.update(repr(page).encode())
-        seen.update(repr(s.store.range(partition, after=(0, 0), to=2**62, limit=10_000)).encode())
+        seen.update(repr(events_of(s.store, partition, after=(0, 0), to=2**62, limit=10_000).rows).encode())
     pointers = [pointer._replace(fence=0) for pointer in s.store.pointers()]
-    seen.update(repr((s.log.newest(), pointers, s.store.quarantined())).encode())
-    for entity_type in s.store.entity_types():
-        for key in s.store.keys(entity_type, after=None, limit=1000):
-            _, state = s.store.look(key, Key.of(key).partition(s.log.partitions))
+    seen.update(repr((s.log.newest(), pointers, quarantined(s.store))).encode())
+    for entity_type in entity_types_of(s.store):
+        for key in keys_of(s.store, entity_type, after=None, limit=1000):
+            _, state = look_at(s.store, key, Key.of(key).partition(s.log.partitions))
             life = state.life if state is not None else 0
-            seen.update(repr((key, state, s.store.snapshots(key, life))).encode())
+            seen.update(repr((key, state, snapshots_of(s.store, key, life))).encode())
     return seen.hexdigest()

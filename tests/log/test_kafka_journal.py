@@ -24,6 +24,7 @@ from strandline.record import decode_header
 from strandline.servers.kafka import KafkaServer
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
+from strandline.store.scans import quarantined
 from strandline.testing import carry, raw_append
 from strandline.values.actions import Append, Mark
 from tests.journal.test_lags import STORIES, Story
@@ -294,7 +295,7 @@ def test_foreign_records_are_listed_and_nobody_stumbles(connected: Callable[...,
     for _ in range(2):
         assert numbered(s.journal.read(KEY)) == [(1, 0, 1), (2, 1, 2)]
         carry(s)
-    assert [(row.offset, row.key, row.reason) for row in s.store.quarantined()] == [
+    assert [(row.offset, row.key, row.reason) for row in quarantined(s.store)] == [
         (1, "who|knows", "foreign"),
         (2, str(KEY), "foreign"),
     ]
@@ -306,7 +307,7 @@ def test_plain_appends_need_the_log_alone(kafka: KafkaServer) -> None:
     log = KafkaLog(kafka.bootstrap, new_name(), settings=settings)
 
     class Away(MemoryStore):
-        def look(self, key: str, partition: int) -> Any:
+        def look(self, partition: int, keys: Any, followed: Any = ()) -> Any:
             raise Unavailable("away", code="away", hint="come back")
 
     s = Strandline(log, Away(StoreSettings(log.log_id, 1, 10_000)), settings)

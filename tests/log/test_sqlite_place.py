@@ -89,7 +89,7 @@ def test_a_store_that_went_is_away(s: Strandline, folder: Path, how: Callable[[P
         lambda: s.journal.save_snapshot(KEY, 1, {}),
         lambda: s.journal.keys("order"),
         s.strandline,
-        lambda: s.store.take_lease("me"),
+        lambda: s.store.lease().take("me"),
     ]
     assert {away(call).applied for call in calls} == {"no"}
     assert isinstance(s.store, SqlStore)

@@ -17,6 +17,7 @@ from strandline.connect import Strandline
 from strandline.pipeline.target import Target
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.spark import SparkCluster
+from strandline.store.scans import look_at
 
 KEYS = [f"order|{number}" for number in range(40)]
 
@@ -84,9 +85,9 @@ def test_a_worker_is_killed_and_the_pipeline_goes_on(
                 pipeline.kill()
         for key in KEYS:
             assert [event.seq_nr for event in s.journal.read(key)] == list(range(1, 31))
-            _, head = s.store.look(key, strandline.Key.of(key).partition(8))
+            _, head = look_at(s.store, key, strandline.Key.of(key).partition(8))
             assert isinstance(head, strandline.Head)
-            rows = s.store.page(key, head.life, head.segment_size, from_=1, to=100, limit=100)
+            rows = s.store.page(key, head.life, head.segment_size, from_=1, to=100, limit=100).rows
             assert [cells[0] for cells in rows] == list(range(1, 31))
     # What a killed task had committed counts for nobody: it says 0 when it is done again.
     assert 0 < int(said.read_text().splitlines()[-1]) <= 30 * len(KEYS)

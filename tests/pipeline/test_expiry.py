@@ -12,6 +12,7 @@ import strandline
 from strandline import Event, Key
 from strandline.connect import Strandline
 from strandline.pipeline.expiry import purge_expired
+from strandline.store.scans import entity_types_of
 from strandline.testing import FakeClock, carry
 
 HOUR = timedelta(hours=1)
@@ -102,4 +103,4 @@ def test_every_expired_key_goes_however_many(url: str, s: Strandline, clock: Fak
     clock.advance(timedelta(hours=2))
     assert len(sweep(url, clock)) == 2500
     carry(s)
-    assert s.store.entity_types() == []
+    assert entity_types_of(s.store) == []

@@ -20,6 +20,7 @@ from strandline.pipeline.expiry import purge_expired
 from strandline.pipeline.progress import Progress
 from strandline.pipeline.replicate import run
 from strandline.servers.kafka import KafkaServer
+from strandline.store.scans import quarantined
 from strandline.testing import carry, raw_append
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def test_once(s: Strandline, target: dict[str, Any], spark: SparkSession) -> Non
     run(**target, spark=spark, once=True)
     assert all(pointer.offset >= end for pointer, end in zip(s.store.pointers(), newest, strict=True))
     assert shown(s) == before
-    assert [row.reason for row in s.store.quarantined()] == ["foreign"]
+    assert [row.reason for row in quarantined(s.store)] == ["foreign"]
     assert s.strandline() >= max(event["timestamp"] for events in before.values() for event in events)
     s.journal.append(KEYS[1], [Event("Placed", "new life")], expected=0)
     run(**target, spark=spark, once=True)

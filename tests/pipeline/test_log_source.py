@@ -210,7 +210,7 @@ def test_a_log_trimmed_past_a_pointer_is_its_partitions_failure(
 ) -> None:
     fill(s, {4: 5, 5: 1})
     s.log.trim(4, to=2, pointer=2, keep_after=2**62)
-    lease = s.store.take_lease("test")
+    lease = s.store.lease().take("test")
     ranges = next_ranges(source())
     assert ranges == {4: (0, 5), 5: (0, 1)}
     lost, other = carried(target, lease.fence, *[LogRange(p, *ranges[p]) for p in (4, 5)])
@@ -242,7 +242,7 @@ def test_what_fails_while_a_batch_is_planned_keeps_its_class(
 @pytest.mark.req("J80", "J84")
 def test_a_range_above_the_pointer_writes_nothing(s: Strandline, target: Target) -> None:
     fill(s, {4: 5})
-    lease = s.store.take_lease("test")
+    lease = s.store.lease().take("test")
     (result,) = carried(target, lease.fence, LogRange(4, 2, 5))
     assert getattr(from_text(result["error"]), "name", "") == "Unavailable.serialization"
     assert s.store.pointers()[4].offset == -1
@@ -253,7 +253,7 @@ def test_a_task_commits_whenever_it_holds_enough_bytes(s: Strandline, tmp_path: 
     for number in range(5):
         s.journal.append(KEYS[4], [Event("Placed", bytes([number]) * 600_000)])
     target = Target(f"sqlite:{tmp_path}/shop", settings={"batch_bytes_max": 2**20})
-    lease = s.store.take_lease("test")
+    lease = s.store.lease().take("test")
     try:
         (result,) = carried(target, lease.fence, LogRange(4, 0, 5))
     finally:
@@ -287,7 +287,7 @@ def test_no_more_tasks_than_run_at_once_and_each_with_as_much() -> None:
 def test_a_range_that_fails_stops_no_other_of_its_task(s: Strandline, target: Target) -> None:
     fill(s, {4: 5, 5: 3, 7: 2})
     s.log.trim(4, to=2, pointer=2, keep_after=2**62)
-    lease = s.store.take_lease("test")
+    lease = s.store.lease().take("test")
     results = carried(target, lease.fence, LogRange(5, 0, 3), LogRange(4, 0, 5), LogRange(7, 0, 2))
     assert [(result["part"], result["events"], result["error"] is None) for result in results] == [
         (5, 3, True),

@@ -47,7 +47,7 @@ class World:
         self.log = (MemoryLog if kind == "exact" else InexactMemoryLog)(partitions=PARTITIONS, clock=self.wall)
         fixed = StoreSettings(self.log.log_id, PARTITIONS, 10_000)
         self.s = Strandline(self.log, MemoryStore(fixed, clock=self.wall), Settings(mark_idle_s=IDLE_S))
-        self.lease = self.s.store.take_lease("test")
+        self.lease = self.s.store.lease().take("test")
         self.reader = LogReader({"target": "{}", "held": Held.create(folder, PARTITIONS).path})
         self.reader.target = cast(Any, SimpleNamespace(open=lambda: self.s))
         self.offset = self.reader.initialOffset()

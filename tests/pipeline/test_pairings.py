@@ -23,6 +23,7 @@ from strandline.pipeline import events as spark_events
 from strandline.pipeline.events import STREAM_OPTIONS, EventsStreamReader, Selection
 from strandline.pipeline.replicate import run
 from strandline.record import Content, content_digest, encode_header, encode_value
+from strandline.store.scans import look_at, quarantined
 from strandline.testing import carry, raw_append
 from strandline.values.actions import Append
 from strandline.values.payloads import JSON
@@ -70,10 +71,10 @@ def numbers(s: Strandline, key: str) -> list[int]:
 
 def stored(s: Strandline, key: str) -> list[int]:
     """What the store alone has."""
-    pointer_and_state = s.store.look(key, s.journal.mark(key).partition)
+    pointer_and_state = look_at(s.store, key, s.journal.mark(key).partition)
     head = pointer_and_state[1]
     assert head is not None
-    rows = s.store.page(key, head.life, getattr(head, "segment_size", 1), from_=1, to=2**62, limit=10**6)
+    rows = s.store.page(key, head.life, getattr(head, "segment_size", 1), from_=1, to=2**62, limit=10**6).rows
     return [cells[0] for cells in rows]
 
 
@@ -259,7 +260,7 @@ def test_a_bad_record_stops_nobody(pairing: Pairing, paired: Strandline, spark: 
                 with pytest.raises(Corrupt) as touched:
                     getattr(event, name)
                 assert (touched.value.code, touched.value.key, touched.value.seq_nr) == (code, key, event.seq_nr)
-    listed = [(row.partition, row.key, row.reason, row.value) for row in paired.store.quarantined()]
+    listed = [(row.partition, row.key, row.reason, row.value) for row in quarantined(paired.store)]
     assert listed == [
         (partition, key, reason, value)
         for reason, value in zip(("foreign", "undecodable", "digest"), (b"?", *values), strict=True)

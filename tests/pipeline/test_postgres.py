@@ -17,6 +17,7 @@ from strandline.pipeline.replicate import run
 from strandline.pipeline.supervisor import BROKEN_QUERIES_MAX
 from strandline.pipeline.target import Target
 from strandline.servers.postgres import PostgresServer
+from strandline.store.scans import look_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,10 +45,10 @@ def test_once(postgres: PostgresServer, spark: SparkSession, tmp_path: Path, pai
         assert s.strandline() == done.strandline > 0
         assert [pointer.offset for pointer in s.store.pointers()] == s.log.newest()
         for key in KEYS[1:]:
-            _, state = s.store.look(key, strandline.Key.of(key).partition(s.log.partitions))
+            _, state = look_at(s.store, key, strandline.Key.of(key).partition(s.log.partitions))
             assert state is not None
             assert [event.seq_nr for event in s.journal.read(key)] == list(range(1, 7))
-            assert len(s.store.page(key, 1, 10_000, from_=1, to=6, limit=10)) == 6
+            assert len(s.store.page(key, 1, 10_000, from_=1, to=6, limit=10).rows) == 6
         assert list(s.journal.read(KEYS[0])) == []
 
 
@@ -119,7 +120,7 @@ def test_it_goes_on_when_a_killed_server_is_back(spark: SparkSession, caplog: py
                 pipeline.join(60)
             assert not pipeline.is_alive()
             assert errors == []
-            assert len(s.store.page(KEYS[0], 1, 10_000, from_=1, to=9, limit=10)) == 2
+            assert len(s.store.page(KEYS[0], 1, 10_000, from_=1, to=9, limit=10).rows) == 2
 
 
 def _until(condition: Any) -> None:

@@ -25,6 +25,7 @@ from strandline.pipeline import purge_expired, quarantine
 from strandline.pipeline.progress import Progress
 from strandline.pipeline.replicate import run
 from strandline.pipeline.supervisor import Supervisor
+from strandline.store.scans import entity_types_of, keys_of, look_at
 from strandline.testing import raw_append
 
 if TYPE_CHECKING:
@@ -87,10 +88,10 @@ def until(condition: Callable[[], object], timeout_s: float = 60) -> None:
 def stored(s: Strandline) -> dict[str, list[object]]:
     """What the store alone has, without the tail."""
     found = {}
-    for entity_type in s.store.entity_types():
-        for key in s.store.keys(entity_type, after=None, limit=1000):
-            _, head = s.store.look(key, strandline.Key.of(key).partition(8))
-            rows = s.store.page(key, head.life, head.segment_size, from_=1, to=2**62, limit=10**6)  # type: ignore[union-attr]
+    for entity_type in entity_types_of(s.store):
+        for key in keys_of(s.store, entity_type, after=None, limit=1000):
+            _, head = look_at(s.store, key, strandline.Key.of(key).partition(8))
+            rows = s.store.page(key, head.life, head.segment_size, from_=1, to=2**62, limit=10**6).rows  # type: ignore[union-attr]
             found[key] = [cells[0] for cells in rows]
     return found
 
@@ -322,7 +323,7 @@ def test_once_ends_with_the_error_of_a_partition_that_stays_sick(url: str, s: St
     assert caught.value.name == "SchemaMismatch.version"
     assert stored(s) == {KEYS[0]: [1]}, "the others are carried"
     assert s.log.oldest()[old.partition] == 1, "and trimmed"
-    assert s.store.lease_holder() is None
+    assert s.store.lease().holder() is None
 
 
 def two_days_ago() -> int:
@@ -416,7 +417,7 @@ def test_a_temporary_folder_that_is_full(
     with pytest.raises(Unavailable) as caught:
         run(url, once=True, spark=spark)
     assert caught.value.name == "Unavailable.no_space"
-    assert s.store.lease_holder() is None
+    assert s.store.lease().holder() is None
 
 
 @pytest.mark.req("J84")
@@ -451,6 +452,6 @@ def test_ctrl_c_is_raised_when_all_is_over(
     with pytest.raises(KeyboardInterrupt):
         run(url, spark=spark, progress=lambda _: os.kill(os.getpid(), signal.SIGINT))
     assert [query.isActive for query in started] == [False]
-    assert s.store.lease_holder() is None
+    assert s.store.lease().holder() is None
     assert s.store.pointers()[strandline.Key.of(KEYS[0]).partition(8)].offset == 0
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

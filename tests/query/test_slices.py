@@ -14,8 +14,9 @@ import strandline
 from strandline import Event, InvalidInput, Key, MissingEvent, RichOffset
 from strandline.connect import Strandline
 from strandline.rows import Pointer
+from strandline.store.api import Page
 from strandline.testing import FakeClock, carry
-from strandline.values.events import EventRow, RecordedEvent
+from strandline.values.events import RecordedEvent
 from tests.journal.worlds import BACKENDS, world
 from tests.query.filling import carry_all, key_in, order_of, put, told
 
@@ -290,14 +291,14 @@ class _Missing:
         """Nowhere to be found; found by key, but not where a query by slices would meet it."""
         self.looks = 0
 
-    def range(self, partition: int, **how: Any) -> list[EventRow]:
-        rows: list[EventRow] = self._store.range(partition, **how)
-        return [row for row in rows if not self.late or (row.key, row.seq_nr) != (self._key, self._seq_nr)]
+    def scan(self, *what: Any, **how: Any) -> Page:
+        rows, more = self._store.scan(*what, **how)
+        return Page([row for row in rows if not self.late or (row.key, row.seq_nr) != (self._key, self._seq_nr)], more)
 
-    def page(self, key: str, life: int, segment_size: int, **how: Any) -> list[Any]:
+    def page(self, key: str, life: int, segment_size: int, **how: Any) -> Page:
         self.looks += 1
-        cells = self._store.page(key, life, segment_size, **how)
-        return [cell for cell in cells if not self.lost or (key, cell[0]) != (self._key, self._seq_nr)]
+        cells, more = self._store.page(key, life, segment_size, **how)
+        return Page([cell for cell in cells if not self.lost or (key, cell[0]) != (self._key, self._seq_nr)], more)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -383,13 +384,13 @@ def test_no_more_than_two_pages_are_held(here: Strandline) -> None:
             put(here, key_in(partition, PARTITIONS))
     carry_all(here)
     asked: list[int] = []
-    range_of = here.store.range
+    scan = here.store.scan
 
-    def counted(partition: int, **how: Any) -> list[EventRow]:
+    def counted(*what: Any, **how: Any) -> Page:
         asked.append(how["limit"])
-        return range_of(partition, **how)
+        return scan(*what, **how)
 
-    here.store.range = counted  # type: ignore[method-assign]
+    here.store.scan = counted  # type: ignore[method-assign]
     with here.by_slices("order", 0, 1023, page_size=9) as events:
         next(events)
         assert sum(asked) <= 9
@@ -410,7 +411,7 @@ def test_a_key_that_was_forgotten_goes_on(here: Strandline) -> None:
             put(here, Key("order", str(number)))
     carry_all(here)
     settings = SliceSettings(keys_in_memory_max=4)
-    start = RichOffset("order", here.store.settings.log_id, 0)
+    start = RichOffset("order", here.store.settings.history_id, 0)
     query = SliceQuery(Slices(here.store, "order", Range(0, 1023)), PointerWatch(here.store), start, settings=settings)
     assert list(query) == all_of(here)
     assert query.violations == 0
@@ -423,13 +424,13 @@ def test_one_look_at_the_pointers_for_all_queries(here: Strandline) -> None:
     queries = [here.by_slices("order", *range_, live=True, refresh_interval_s=0.2) for range_ in strandline.ranges(16)]
     threads = [threading.Thread(target=list, args=(query,)) for query in queries]
     ranges_read = []
-    range_of = here.store.range
+    scan = here.store.scan
     try:
         for thread in threads:
             thread.start()
         before = here.pointer_watch.looks
         idle = threading.Event()
-        here.store.range = lambda *a, **k: ranges_read.append(a) or range_of(*a, **k)  # type: ignore[method-assign,func-returns-value]
+        here.store.scan = lambda *a, **k: ranges_read.append(a) or scan(*a, **k)  # type: ignore[method-assign,func-returns-value]
         idle.wait(1.0)
         assert here.pointer_watch.looks - before <= 6 + 16  # 16 begin with a look of their own
         settled = here.pointer_watch.looks
@@ -455,7 +456,7 @@ def test_an_offset_has_a_text_form(here: Strandline) -> None:
         assert again.seen == offset.seen
     assert first.offset != second.offset
     assert second.offset.seen == {"order|Zo\u00eb|1": (1, 2)}
-    assert (first.offset.entity_type, first.offset.history) == ("order", here.log.log_id)
+    assert (first.offset.entity_type, first.offset.history) == ("order", here.store.settings.history_id)
 
 
 BAD = [

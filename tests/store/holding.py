@@ -10,7 +10,7 @@ from tests.store.keyspaces import open_store
 
 if __name__ == "__main__":
     store = open_store(urls_of(log="memory:", store=sys.argv[1]).store, lease_s=float(sys.argv[2]))
-    store.take_lease("the one that is killed")
+    store.lease().take("the one that is killed")
     sys.stdout.write("held\n")
     sys.stdout.flush()
     signal.pause()

@@ -35,7 +35,7 @@ def big_tape(seed: int) -> Tape:
 def carry_all(path: Path, tape: Tape, size: int) -> None:
     """What a pipeline does from its start to the end of the tape."""
     store = open_store(path, partitions=PARTITIONS)
-    lease = store.take_lease(f"process {os.getpid()}")
+    lease = store.lease().take(f"process {os.getpid()}")
     tape.carry(store, fence=lease.fence, size=size)
     lease.release()
     store.close()
@@ -124,7 +124,9 @@ def _schema(path: Path) -> list[object]:
         found = connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall()
         return [
             *found,
-            *connection.execute("SELECT * FROM setting WHERE name <> 'database_id' ORDER BY name").fetchall(),
+            *connection.execute(
+                "SELECT * FROM setting WHERE name NOT IN ('database_id', 'history_id') ORDER BY name"
+            ).fetchall(),
         ]
     finally:
         connection.close()
@@ -155,7 +157,7 @@ def _refused(path: Path, index: int) -> None:
 
 def hold(path: Path) -> None:
     """Hold the lease until killed."""
-    open_store(path).take_lease("the one that is killed")
+    open_store(path).lease().take("the one that is killed")
     sys.stdout.write("held\n")
     sys.stdout.flush()
     signal.pause()
@@ -164,7 +166,7 @@ def hold(path: Path) -> None:
 def fork(path: Path) -> None:
     """Take the lease, and leave a child behind that knows of it."""
     store = open_store(path)
-    lease = store.take_lease("the parent")
+    lease = store.lease().take("the parent")
     child = os.fork()
     if child == 0:
         try:
@@ -172,7 +174,7 @@ def fork(path: Path) -> None:
         except StrandlineError as error:
             sys.stdout.write(f"{error.name}\n")
         try:
-            store.lease_holder()
+            store.lease().holder()
         except StrandlineError as error:
             sys.stdout.write(f"{error.name}\n")
         sys.stdout.write(f"{os.getpid()}\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from strandline.carry.range import decode
 from strandline.fold import EventsAppended, Rules, fold
 from strandline.store.api import Store
+from strandline.store.scans import look_at
 from strandline.testing.tape import Tape
 from strandline.values.actions import Place
 from strandline.values.heads import SEQ_NR_MAX, Head, State
@@ -19,7 +20,7 @@ Numbers = list[tuple[int, int]]
 def read(store: Store, tape: Tape, key: str) -> tuple[State, Numbers]:
     """The state at the end of the tape, and (seq_nr, prev_seq_nr) of each event, found as a reader would."""
     partition = key_partition(key, tape.partitions)
-    pointer, stored = store.look(key, partition)
+    pointer, stored = look_at(store, key, partition)
     state, tail = _fold(tape, key, stored, pointer.offset, store.settings.segment_size)
     if not isinstance(state, Head):
         return state, []
@@ -27,7 +28,7 @@ def read(store: Store, tape: Tape, key: str) -> tuple[State, Numbers]:
     if isinstance(stored, Head) and stored.life == state.life:
         rows = store.page(
             key, state.life, state.segment_size, from_=state.delete_to + 1, to=stored.seq_nr, limit=SEQ_NR_MAX
-        )
+        ).rows
         found += [(cells[0], cells[1]) for cells in rows]
     last = found[-1][0] if found else state.delete_to
     found += [event for life, event in tail if life == state.life and event[0] > last]

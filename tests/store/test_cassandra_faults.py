@@ -20,7 +20,7 @@ from strandline.errors import LeaseHeld, LeaseLost, Unavailable
 from strandline.rows import Batch
 from strandline.servers.cassandra import CassandraServer
 from strandline.store.phases import run, written
-from strandline.store.views import add_rows
+from strandline.store.scans import look_at
 from strandline.testing.store_contract import contents, random_tape, settings_of
 from strandline.testing.store_contract.made import batch_of
 from strandline.testing.tape import Tape
@@ -144,7 +144,7 @@ def test_a_node_that_is_stopped_makes_nobody_wait_for_ever(own: CassandraServer)
     own.process.send(signal.SIGSTOP)
     try:
         _wait_until_stopped(own.process.pid)
-        for call in (store.pointers, lambda: store.look("order|late", 0), lambda: Writing(store).write(batch)):
+        for call in (store.pointers, lambda: look_at(store, "order|late", 0), lambda: Writing(store).write(batch)):
             begun = time.monotonic()
             with pytest.raises(Unavailable) as refused:
                 call()
@@ -172,7 +172,6 @@ class Writing:
 
     def write(self, batch: Batch) -> None:
         writing, views = self._store._writing, self._store.views
-        add_rows(batch, views, {})
         run(written(batch, views), writing.write, writing.find)
 
 
@@ -198,19 +197,19 @@ def test_a_dead_holders_lease_is_taken_over(cassandra: CassandraServer) -> None:
         fence = store.pointers()[0].fence
         for _ in range(2):
             with pytest.raises(LeaseHeld) as refused:
-                store.take_lease("second")
+                store.lease().take("second")
             assert refused.value.holder == "the one that is killed"
-        assert store.lease_holder() is not None
+        assert store.lease().holder() is not None
         assert store.pointers()[0].fence == fence
     finally:
         holder.kill()
         holder.communicate()
     killed = time.monotonic()
-    lease = store.take_lease("second")
+    lease = store.lease().take("second")
     assert time.monotonic() - killed < HOLDER_LEASE_S + 5
     assert lease.fence > fence
     assert [pointer.fence for pointer in store.pointers()] == [lease.fence]
-    held = store.lease_holder()
+    held = store.lease().holder()
     assert held is not None
     assert held[0] == "second"
     lease.release()
@@ -223,10 +222,10 @@ def test_a_holder_that_was_stopped_for_long_is_told(cassandra: CassandraServer) 
     """Its beat stands still, another takes over; when it wakes up it knows, and can move no pointer."""
     url = url_of(cassandra, "leased")
     first, second = open_store(url, lease_s=1), open_store(url, lease_s=1)
-    stopped = first.take_lease("stopped")
+    stopped = first.lease().take("stopped")
     stopped._over.set()  # its thread ends, as if the process got no time any more
-    _until(lambda: second.lease_holder() is None, 20)
-    taken = second.take_lease("second")
+    _until(lambda: second.lease().holder() is None, 20)
+    taken = second.lease().take("second")
     with pytest.raises(LeaseLost):
         stopped.check()
     stopped.release()

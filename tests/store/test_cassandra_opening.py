@@ -220,7 +220,7 @@ def test_two_tenants(unused_keyspace: Callable[[], str]) -> None:
 
 class _Held:
     def __init__(self, s: strandline.Strandline) -> None:
-        self._lease = s.store.take_lease("held")
+        self._lease = s.store.lease().take("held")
 
     def close(self) -> None:
         self._lease.release()
@@ -391,7 +391,7 @@ def test_urls_that_cannot_be_meant(place: str, code: str) -> None:
 @pytest.mark.req("RA15")
 def test_a_forked_child_is_refused_and_its_parent_goes_on(made: Url) -> None:
     store = open_store(made)
-    lease = store.take_lease("the parent")
+    lease = store.lease().take("the parent")
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -408,7 +408,7 @@ def test_a_forked_child_is_refused_and_its_parent_goes_on(made: Url) -> None:
     refused = "Unsupported.used_after_fork"
     assert os.read(reading, 1000).decode() == f"{refused} {refused} nothing nothing"
     lease.check()
-    assert store.lease_holder() is not None
+    assert store.lease().holder() is not None
     lease.release()
     store.close()
     os.close(reading)

@@ -19,6 +19,7 @@ from strandline.backends.cassandra import Request, Session
 from strandline.backends.cassandra.store import CassandraStore
 from strandline.errors import LeaseLost, Unavailable
 from strandline.store.phases import ALWAYS
+from strandline.store.scans import events_of, expired_keys, quarantined_at, snapshots_of
 from strandline.store.tables import (
     ENDED,
     ENTITY_TYPE,
@@ -164,7 +165,7 @@ def test_die_anywhere(
         for key in tape.all_keys():
             assert read(again, tape, key) == expected(tape, key, 2), (point, key)
         reached = again.pointers()[0].timestamp
-        assert all(row.timestamp <= reached for row in again.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=999))
+        assert all(row.timestamp <= reached for row in events_of(again, 0, after=(0, 0), to=SEQ_NR_MAX, limit=999).rows)
         tape.carry(again, size=then_size)
         assert _without_revision(tables(empty_stores)) == _without_revision(whole), point
         empty_stores.close_stores()
@@ -188,11 +189,11 @@ def test_a_correction_that_was_killed_is_repeated(empty_stores: EmptyStores, poi
     with contextlib.suppress(Crash):
         tape.resolve(store, bad.offset, "skip")
     again = empty_stores.again(settings_of(segment_size=2))
-    if again.quarantined_at(0, bad.offset):
+    if quarantined_at(again, 0, bad.offset):
         tape.resolve(again, bad.offset, "skip")
-    rows = again.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=10)
+    rows = events_of(again, 0, after=(0, 0), to=SEQ_NR_MAX, limit=10).rows
     assert [(row.seq_nr, row.prev_seq_nr) for row in rows] == [(1, 0), (4, 1)]
-    page = again.page(KEY, 1, 2, from_=1, to=9, limit=9)
+    page = again.page(KEY, 1, 2, from_=1, to=9, limit=9).rows
     assert [tuple(cells[:2]) for cells in page] == [(1, 0), (4, 1)]
 
 
@@ -206,7 +207,7 @@ def test_an_unfinished_purge_hides_no_expired_key(empty_stores: EmptyStores) -> 
     with pytest.raises(Crash):
         tape.carry(store)
     again = empty_stores.again(settings_of())
-    assert again.expired(at=SEQ_NR_MAX, after=None, limit=1) == [(second.timestamp + 2, "order|2", second.offset)]
+    assert expired_keys(again, at=SEQ_NR_MAX, after=None, limit=1) == [(second.timestamp + 2, "order|2", second.offset)]
 
 
 # ---------------------------------------------------------------- what comes late
@@ -219,13 +220,13 @@ def test_a_pipeline_that_wakes_up_without_its_lease_undoes_nothing(empty_stores:
     tape = story()
     whole = carried(empty_stores, tape, 3)
     store = empty_stores.make(settings_of(segment_size=2))
-    stale = store.take_lease("stale")
+    stale = store.lease().take("stale")
     new = empty_stores.again(settings_of(segment_size=2))
 
     def takeover(number: int) -> None:
         if number == point:
             stale.release()
-            tape.carry(new, fence=new.take_lease("new").fence, size=3)
+            tape.carry(new, fence=new.lease().take("new").fence, size=3)
 
     row_by_row(store, takeover)
     with pytest.raises(LeaseLost):
@@ -268,8 +269,8 @@ def test_a_snapshot_that_comes_behind_the_purge_is_gone_already(empty_stores: Em
     tape.carry(store)
     tape.purge(KEY)
     row_by_row(other, lambda number: tape.carry(store))  # between its look at the life and its write
-    other.save_snapshot(snapshot(2), 0)
-    assert store.snapshots(KEY, 1) == []
+    other.save(snapshot(2), 0)
+    assert snapshots_of(store, KEY, 1) == []
     assert empty_stores.rows("snapshot") == []
 
 
@@ -280,7 +281,7 @@ def test_a_purge_leaves_nothing_in_any_table(empty_stores: EmptyStores) -> None:
     tape.append(secret, ["a", "b", "c"], tags=("red",))
     tape.append(secret, ["d"], damaged="digest")
     tape.carry(store)
-    store.save_snapshot(snapshot(2, key=secret), 0)
+    store.save(snapshot(2, key=secret), 0)
     assert "secret" in repr([empty_stores.rows(table) for table in TABLES])
     tape.purge(secret)
     tape.carry(store)
@@ -295,7 +296,7 @@ def test_a_long_gap_is_crossed(empty_stores: EmptyStores) -> None:
     tape.append(KEY, ["a", "b", "c"], first=10**15)
     tape.append(KEY, ["d"], first=10**15 + 150)
     tape.carry(store)
-    found = [cells[0] for cells in store.page(KEY, 1, 2, from_=1, to=SEQ_NR_MAX, limit=10)]
+    found = [cells[0] for cells in store.page(KEY, 1, 2, from_=1, to=SEQ_NR_MAX, limit=10).rows]
     assert found == [10**15, 10**15 + 1, 10**15 + 2, 10**15 + 150]
     tape.purge(KEY)
     tape.carry(store)
@@ -310,9 +311,9 @@ def test_a_large_batch_of_large_events(empty_stores: EmptyStores) -> None:
         tape.append(KEY, ["x" * 1_000_000])
     tape.append(KEY, ["y"] * 900)
     tape.carry(store)
-    page = store.page(KEY, 1, 1000, from_=1, to=930, limit=1000)
+    page = store.page(KEY, 1, 1000, from_=1, to=930, limit=1000).rows
     assert [cells[0] for cells in page] == list(range(1, 931))
-    assert len(store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=1000)) == 930
+    assert len(events_of(store, 0, after=(0, 0), to=SEQ_NR_MAX, limit=1000).rows) == 930
 
 
 def test_sockets_that_are_full(empty_stores: EmptyStores, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +325,7 @@ def test_sockets_that_are_full(empty_stores: EmptyStores, monkeypatch: pytest.Mo
     for _ in range(30):
         tape.append(KEY, ["x" * 1_000_000])
     tape.carry(store)
-    assert [cells[0] for cells in store.page(KEY, 1, 1000, from_=1, to=30, limit=30)] == list(range(1, 31))
+    assert [cells[0] for cells in store.page(KEY, 1, 1000, from_=1, to=30, limit=30).rows] == list(range(1, 31))
 
 
 @pytest.mark.req("RS8")
@@ -359,13 +360,13 @@ def test_a_page_lists_no_more_buckets_than_it_reads(empty_stores: EmptyStores) -
     assert len(empty_stores.rows("slice_bucket")) == 40
     session = Counting(store._session)
     store._session = cast(Session, session)
-    assert [row.seq_nr for row in store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=3)] == [1, 2, 3]
+    assert [row.seq_nr for row in events_of(store, 0, after=(0, 0), to=SEQ_NR_MAX, limit=3).rows] == [1, 2, 3]
     assert 2 <= session.listed <= session.read <= 7
-    whole = store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=100)
+    whole = events_of(store, 0, after=(0, 0), to=SEQ_NR_MAX, limit=100).rows
     assert [row.seq_nr for row in whole] == list(range(1, 81))
     middle = whole[40]
     session.listed = session.read = 0
-    later = store.range(0, after=(middle.timestamp, middle.seq_nr), to=whole[50].timestamp, limit=100)
+    later = events_of(store, 0, after=(middle.timestamp, middle.seq_nr), to=whole[50].timestamp, limit=100).rows
     assert later == whole[41:52]
     assert session.listed <= session.read == 6
 

@@ -11,6 +11,7 @@ import pytest
 from strandline.errors import LeaseLost
 from strandline.store.api import StoreSettings
 from strandline.store.heads import key_place
+from strandline.store.scans import events_of, look_at, quarantined_at
 from strandline.testing.cells import ALWAYS, Table
 from strandline.testing.faults import Crash
 from strandline.testing.last_write_wins import LastWriteWinsStore
@@ -90,7 +91,7 @@ def swept(
         shown = [
             row
             for pointer in store.pointers()
-            for row in store.range(pointer.partition, after=(0, 0), to=ALWAYS, limit=999)
+            for row in events_of(store, pointer.partition, after=(0, 0), to=ALWAYS, limit=999).rows
         ]
         assert all(row.timestamp <= store.pointers()[row.partition].timestamp for row in shown)
         store.before_write = lambda table: None
@@ -148,10 +149,10 @@ def test_a_purge_is_finished_before_the_next_life_starts() -> None:
         tape.carry(store)
     assert store.tables["metajournal"].row(*head_cell(KEY))
     store.before_write = lambda table: None
-    assert store.look(KEY, 0)[1] == tape.state(KEY, 2)
+    assert look_at(store, KEY, 0)[1] == tape.state(KEY, 2)
     tape.append(KEY, ["d"])
     tape.carry(store)
-    assert [(row.life, row.seq_nr) for row in store.range(0, after=(0, 0), to=ALWAYS, limit=10)] == [(2, 1)]
+    assert [(row.life, row.seq_nr) for row in events_of(store, 0, after=(0, 0), to=ALWAYS, limit=10).rows] == [(2, 1)]
 
 
 @pytest.mark.req("RJ6", "RR3")
@@ -163,15 +164,15 @@ def test_a_pipeline_that_wakes_up_without_its_lease_undoes_nothing(size: int | N
     tape.carry(whole)
     for point in range(100_000):
         store = LastWriteWinsStore(settings_of(segment_size=2))
-        stale = store.take_lease("stale")
+        stale = store.lease().take("stale")
         left = [point]
 
         def takeover(table: str, store: LastWriteWinsStore = store, left: list[int] = left) -> None:
             left[0] -= 1
             if left[0] == -1:
                 store.before_write = lambda table: None
-                store.release_lease(stale.fence)  # noqa: B023
-                tape.carry(store, fence=store.take_lease("new").fence, size=size)
+                store.lease().release(stale.fence)  # noqa: B023
+                tape.carry(store, fence=store.lease().take("new").fence, size=size)
 
         store.before_write = takeover
         try:
@@ -201,7 +202,7 @@ def test_what_comes_late_for_an_ended_life_is_gone_already() -> None:
         tape.carry(store)
 
     store.before_write = purge_first
-    store.save_snapshot(snapshot(2), 0)
+    store.save(snapshot(2), 0)
     before = rows(store)
     assert before["snapshot"] == {}
     for name, places in kept.items():
@@ -209,7 +210,7 @@ def test_what_comes_late_for_an_ended_life_is_gone_already() -> None:
             for at, cells in late.items():
                 store.tables[name].put(place, at, cells, 2**62)
     assert rows(store) == before
-    assert [(row.life, row.seq_nr) for row in store.range(0, after=(0, 0), to=ALWAYS, limit=10)] == [(2, 1)]
+    assert [(row.life, row.seq_nr) for row in events_of(store, 0, after=(0, 0), to=ALWAYS, limit=10).rows] == [(2, 1)]
 
 
 @pytest.mark.req("J98")
@@ -225,7 +226,7 @@ def test_a_correction_killed_anywhere_is_repeated(how: str, followed: bool) -> N
         store = LastWriteWinsStore(settings_of(segment_size=2))
         tape.carry(store)
         if how == "retry":  # after an upgrade that can read it
-            listed = store.quarantined_at(0, bad.offset)
+            listed = quarantined_at(store, 0, bad.offset)
             assert listed is not None
             assert listed.value is not None
             mended = listed.value[:-1] + bytes([listed.value[-1] ^ 1])
@@ -246,8 +247,8 @@ def test_a_correction_killed_anywhere_is_repeated(how: str, followed: bool) -> N
             assert point > 4
             return
         store.before_write = lambda table: None
-        store.release_lease(1)  # that of a dead process ends by itself
-        if store.quarantined_at(0, offset):
+        store.lease().release(1)  # that of a dead process ends by itself
+        if quarantined_at(store, 0, offset):
             tape.resolve(store, offset, how)
         assert shown(store) == shown(whole), point
     raise AssertionError("the sweep has no end")

@@ -103,13 +103,13 @@ def test_what_is_damaged_says_so(form: str, tmp_path: Path, postgres: PostgresSe
         with strandline.connect(where) as s:
             s.journal.append("order|42", [Event("Placed", 1)])
             carry(s)
-    change = f"UPDATE journal SET body = substr(body, 1, 16) || x'0{byte}' || substr(body, 18)"
+    change = f"UPDATE journal SET body = substr(body, 1, 17) || x'0{byte}' || substr(body, 19)"
     path = tmp_path / "shop" / "store.db"
     code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute(sys.argv[2]); c.commit()"
-    cast = change.replace("body =", "body = CAST(").replace("18)", "18) AS BLOB)")
+    cast = change.replace("body =", "body = CAST(").replace("19)", "19) AS BLOB)")
     subprocess.run([sys.executable, "-c", code, str(path), cast], check=True)
     assert by_sqlite3(path, "SELECT seq_nr, type, payload, damaged FROM event") == [[[1, "Placed", None, form]]]
     with psycopg.connect(url) as session:
-        session.execute(f"UPDATE strandline.journal SET body = set_byte(body, 16, {byte})")
+        session.execute(f"UPDATE strandline.journal SET body = set_byte(body, 17, {byte})")
         found = session.execute("SELECT seq_nr, type, payload, payload_bytes, damaged FROM strandline.event").fetchall()
     assert found == [(1, "Placed", None, None, form)]

@@ -10,6 +10,7 @@ import pytest
 from strandline.backends.memory.store import MemoryStore
 from strandline.carry.range import decode
 from strandline.store.api import Store
+from strandline.store.scans import look_at
 from strandline.testing.last_write_wins import LastWriteWinsStore
 from strandline.testing.store_contract import random_tape, settings_of
 from strandline.values.actions import Place
@@ -40,7 +41,7 @@ def test_a_store_is_the_fold_of_its_log(name: str, seed: int, tmp_path: Path) ->
                 naive.setdefault(action.key, NaiveKey(3)).apply(action, place)
     events = 0
     for key, model in naive.items():
-        _, state = store.look(key, key_partition(key, 3))
+        _, state = look_at(store, key, key_partition(key, 3))
         expected = model.head()
         if expected is None:
             assert (state.life if isinstance(state, Ended) else 0) == model.lives_ended()
@@ -49,7 +50,7 @@ def test_a_store_is_the_fold_of_its_log(name: str, seed: int, tmp_path: Path) ->
             ids = {(one.append_id, one.first, one.last) for one in (*state.given, *filter(None, [state.generated]))}
             assert {**state._asdict(), "ids": ids}.items() >= expected.items()
         for life in range(1, model.lives_ended() + 2):
-            rows = store.page(key, life, 3, from_=1, to=SEQ_NR_MAX, limit=1000)
+            rows = store.page(key, life, 3, from_=1, to=SEQ_NR_MAX, limit=1000).rows
             found = [(life, cells[0], cells[1]) for cells in rows]
             assert found == [event for event in model.events if event[0] == life]
             events += len(found)

@@ -22,7 +22,8 @@ from strandline.backends.postgres.store import BeatingLeases
 from strandline.backends.postgres.store import open_store as open_postgres_store
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
-from strandline.store.api import Store, StoreSettings
+from strandline.store.api import PIPELINE, Store, StoreSettings
+from strandline.store.scans import entity_types_of, keys_of, look_at
 from strandline.store.sql_store import SqlStore
 from strandline.testing import carry
 from strandline.testing.faults import Faults
@@ -95,7 +96,7 @@ def test_large_events_that_are_deleted_while_they_are_fetched(url: str) -> None:
         store = cast(SqlStore, s.store)
         store._database = faults.around("database", store._database)
         faults.at("before database.many", lambda: delete(2))
-        page = store.page(KEY, 1, 10_000, from_=1, to=4, limit=4, bytes_max=10**9)
+        page = store.page(KEY, 1, 10_000, from_=1, to=4, limit=4, bytes_max=10**9).rows
         assert [row[0] for row in page] == [1]
         s.journal.append(KEY, [Event("Placed", bytes(20_000))])
         carry(s)
@@ -110,20 +111,20 @@ def test_large_events_that_are_deleted_while_they_are_fetched(url: str) -> None:
 @pytest.mark.req("RR3", "J83", "U12")
 def test_a_second_pipeline_is_refused_as_soon_as_the_first_beats(url: str) -> None:
     with closing(opened(url)) as first, closing(opened(url)) as second:
-        lease = first.take_lease("first")
+        lease = first.lease().take("first")
         started = time.monotonic()
         with pytest.raises(LeaseHeld) as caught:
-            second.take_lease("second")
+            second.lease().take("second")
         assert caught.value.holder == "first"
         assert time.monotonic() - started < 10
-        assert second.lease_holder() == first.lease_holder() == ("first", caught.value.since)
+        assert second.lease().holder() == first.lease().holder() == ("first", caught.value.since)
         lease.release()
-        assert second.take_lease("second").fence == lease.fence + 1
+        assert second.lease().take("second").fence == lease.fence + 1
 
 
 def _hold(url: str, told: Any) -> None:
     store = opened(url, lease_s=1)
-    told.put(store.take_lease("the one that dies").fence)
+    told.put(store.lease().take("the one that dies").fence)
     signal.pause()
 
 
@@ -136,12 +137,12 @@ def test_a_dead_holders_lease_ends_within_its_time(url: str) -> None:
     fence = told.get(timeout=60)
     with closing(opened(url, lease_s=1)) as store:
         with pytest.raises(LeaseHeld):
-            store.take_lease("too early")
+            store.lease().take("too early")
         assert holder.pid is not None
         os.kill(holder.pid, signal.SIGKILL)
         holder.join()
         started = time.monotonic()
-        lease = store.take_lease("the next")
+        lease = store.lease().take("the next")
         assert time.monotonic() - started < 10
         assert lease.fence == fence + 1
         assert [pointer.fence for pointer in store.pointers()] == [lease.fence]
@@ -152,16 +153,16 @@ def test_a_holder_that_slept_through_its_lease_cannot_write(url: str, monkeypatc
     tape = Tape()
     tape.append(KEY, ["a"])
     with closing(opened(url, lease_s=1)) as sleeper, closing(opened(url, lease_s=1)) as other:
-        monkeypatch.setattr(sleeper._leases, "_beat", lambda fence: True)  # as if it were stopped
-        old = sleeper.take_lease("sleeper")
+        monkeypatch.setattr(sleeper._leases, "_beat", lambda name, fence: True)  # as if it were stopped
+        old = sleeper.lease().take("sleeper")
         batch, seen = batch_of(tape, sleeper)
-        new = other.take_lease("other")
+        new = other.lease().take("other")
         with pytest.raises(LeaseLost):
             old.check()
         with pytest.raises(LeaseLost):
             sleeper.write(batch, seen)
         old.release()
-        assert other.lease_holder() is not None
+        assert other.lease().holder() is not None
         tape.carry(other, fence=new.fence)
         assert numbers(events(other, KEY)) == [1]
 
@@ -171,7 +172,7 @@ def _write_asleep(url: str, told: Any, in_message: bool) -> None:
     tape = Tape()
     tape.append(KEY, ["x" * 2**20] * 3)
     store = opened(url, lease_s=1)
-    store.take_lease("sleeper")
+    store.lease().take("sleeper")
     batch, seen = batch_of(tape, store)
     wait = Connection._until
 
@@ -212,8 +213,8 @@ def test_a_pipeline_that_is_stopped_while_it_writes_keeps_no_locks(url: str, in_
         os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED | os.WNOWAIT)
         admin.rollback()
         started = time.monotonic()
-        store.save_snapshot(snapshot(1), 0)
-        lease = store.take_lease("the next")
+        store.save(snapshot(1), 0)
+        lease = store.lease().take("the next")
         assert time.monotonic() - started < 10
         os.kill(sleeper.pid, signal.SIGCONT)
         assert told.get(timeout=60) in ("Unavailable.timeout", "Unavailable.away")
@@ -233,8 +234,8 @@ def _until_waiting(admin: psycopg.Connection[Any]) -> None:
 
 def test_a_lease_outlasts_a_server_that_comes_back() -> None:
     with PostgresServer() as server, closing(opened(new_url(server), lease_s=30)) as store:
-        lease = store.take_lease("holder")
-        beat = cast(BeatingLeases, store._leases).row().beat
+        lease = store.lease().take("holder")
+        beat = cast(BeatingLeases, store._leases).row(PIPELINE).beat
         server.kill()
         with pytest.raises(Unavailable) as caught:
             lease.check()
@@ -242,10 +243,10 @@ def test_a_lease_outlasts_a_server_that_comes_back() -> None:
         server.restart()
         lease.check()
         deadline = time.monotonic() + 30
-        while cast(BeatingLeases, store._leases).row().beat <= beat + 1:
+        while cast(BeatingLeases, store._leases).row(PIPELINE).beat <= beat + 1:
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        assert store.lease_holder() is not None
+        assert store.lease().holder() is not None
 
 
 @pytest.mark.req("RR3")
@@ -259,7 +260,7 @@ def test_of_many_who_want_it_one_gets_it(url: str) -> None:
         with closing(opened(url, lease_s=5)) as store:
             start.wait()
             try:
-                taken.append(store.take_lease(f"pipeline {number}").fence)
+                taken.append(store.lease().take(f"pipeline {number}").fence)
                 done.wait(60)
             except LeaseHeld as error:
                 held.append(error.holder)
@@ -280,7 +281,7 @@ def test_of_many_who_want_it_one_gets_it(url: str) -> None:
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_has_neither_store_nor_lease(url: str) -> None:
     with closing(opened(url)) as store:
-        lease = store.take_lease("parent")
+        lease = store.lease().take("parent")
         child = os.fork()
         if child == 0:
             codes = []
@@ -294,7 +295,7 @@ def test_a_forked_child_has_neither_store_nor_lease(url: str) -> None:
             os._exit(0 if codes == ["used_after_fork"] * 2 else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         lease.check()
-        assert store.lease_holder() is not None
+        assert store.lease().holder() is not None
 
 
 # ---------------------------------------------------------------- writing
@@ -320,7 +321,7 @@ def test_a_batch_is_there_whole_or_not_at_all(url: str, monkeypatch: pytest.Monk
         assert (caught.value.name, caught.value.applied) == ("Unavailable.no_space", "no")
         monkeypatch.setattr(Begun, "execute", execute)
         assert events(store, KEY) == []
-        assert store.look(KEY, 0)[1] is None
+        assert look_at(store, KEY, 0)[1] is None
         store.write(batch, seen)
         assert numbers(events(store, KEY)) == [1, 2]
 
@@ -331,7 +332,8 @@ def test_events_that_are_there_already_are_passed_over(url: str) -> None:
     with closing(opened(url)) as store:
         batch, seen = batch_of(tape, store)
         rows = [row for cut in batch.cuts for row in cut.events]
-        store.amend(seen, resolved=-1, replace=rows[:2])
+        with tape.correcting(store) as amend:
+            amend(seen, resolved=-1, replace=rows[:2])
         batch, seen = batch_of(tape, store)
         store.write(batch, seen)
         assert events(store, KEY) == rows
@@ -390,10 +392,10 @@ def test_a_snapshot_waits_for_a_purge_that_is_under_way(url: str) -> None:
     with closing(opened(url, append_timeout_s=0.5)) as store, psycopg.connect(url.partition("&schema")[0]) as other:
         other.execute(f'SELECT * FROM "{parsed(url).parameters["schema"]}".pointer FOR UPDATE')
         with pytest.raises(Unavailable) as caught:
-            store.save_snapshot(snapshot(1), 0)
+            store.save(snapshot(1), 0)
         assert caught.value.name == "Unavailable.timeout"
         other.rollback()
-        store.save_snapshot(snapshot(1), 0)
+        store.save(snapshot(1), 0)
 
 
 @pytest.mark.req("J68")
@@ -404,7 +406,7 @@ def test_keys_sort_by_their_bytes(url: str) -> None:
         tape.append(name, ["x"])
     with closing(opened(url)) as store:
         tape.carry(store)
-        assert store.keys("order", after=None, limit=100) == sorted(
+        assert keys_of(store, "order", after=None, limit=100) == sorted(
             names, key=lambda key: (slice_of(key), key.encode())
         )
 
@@ -421,19 +423,19 @@ def test_two_tenants(postgres: PostgresServer) -> None:
     with strandline.connect(one, partitions=2, segment_size=5) as a, strandline.connect(two, partitions=3) as b:
         assert a.log.log_id != b.log.log_id
         assert (a.log.partitions, b.log.partitions) == (2, 3)
-        leases = a.store.take_lease("a"), b.store.take_lease("b")
+        leases = a.store.lease().take("a"), b.store.lease().take("b")
         a.journal.append(key, [Event("Placed", "a")])
         assert [event.payload for event in b.journal.read(key)] == []
         b.journal.append(key, [Event("Placed", "b"), Event("Placed", "b")])
         carry(b, lease=leases[1])
-        assert a.store.entity_types() == []
+        assert entity_types_of(a.store) == []
         carry(a, lease=leases[0])
         a.journal.purge(key)
         carry(a, lease=leases[0])
         assert [event.payload for event in b.journal.read(key)] == ["b", "b"]
         assert [event.payload for event in a.journal.read(key)] == []
         leases[0].release()
-        assert b.store.lease_holder() is not None
+        assert b.store.lease().holder() is not None
     with pytest.raises(SchemaMismatch) as caught:
         strandline.connect(log=one, store=two)
     assert caught.value.name == "SchemaMismatch.log_replaced"

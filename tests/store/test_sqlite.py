@@ -16,13 +16,23 @@ from strandline.backends.sqlite.store import open_store as open_sqlite_store
 from strandline.errors import Corrupt, SchemaMismatch
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
+from strandline.store.scans import (
+    entity_types_of,
+    events_of,
+    expired_keys,
+    keys_of,
+    last_snapshot,
+    look_at,
+    quarantined,
+    quarantined_at,
+)
 from strandline.store.sql_store import SqlStore
 from strandline.testing.store_contract import settings_of
-from strandline.testing.store_contract.made import snapshot
+from strandline.testing.store_contract.made import snapshot, states_of
 from strandline.testing.tape import Tape
 from strandline.values.events import Life, RecordedEvent
 from strandline.values.heads import SEQ_NR_MAX, Ended, Head
-from strandline.values.keys import key_digest
+from strandline.values.keys import key_digest, slice_of
 from tests.store.stores import TABLES, change, file_of, open_store, tables
 
 KEY = "order|42"
@@ -81,7 +91,9 @@ def test_what_is_left_out_is_as_it_was_created(path: Path) -> None:
     made = open_sqlite_store(path, Settings(segment_size=7, bucket_size="day"), "tape", 5)
     made.close()
     again = open_sqlite_store(path, Settings(), None, None)
-    assert again.settings == made.settings == StoreSettings("tape", 5, 7, bucket_size="day")
+    history = made.settings.history_id  # made at creation
+    assert len(history) == 32
+    assert again.settings == made.settings == StoreSettings("tape", 5, 7, bucket_size="day", history_id=history)
     assert len(again.pointers()) == 5
     again.close()
 
@@ -136,11 +148,11 @@ def test_a_purge_leaves_neither_key_nor_data(store: SqlStore, path: Path) -> Non
     tape.append(key, ["a secret"] * 5, headers={"by": "a secret"})
     tape.append(key, ["a secret"], damaged="undecodable")
     tape.carry(store)
-    store.save_snapshot(snapshot(3, key=key, state=b'"a secret"'), 0)
+    store.save(snapshot(3, key=key, state=b'"a secret"'), 0)
     purge = tape.purge(key)
     tape.carry(store)
     found = tables(path)
-    assert [row[:4] for row in found["ended"]] == [(key_digest(key), 1, 0, purge.offset)]
+    assert [row[:5] for row in found["ended"]] == [(slice_of(key), key_digest(key), 1, 0, purge.offset)]
     assert not any(found[table] for table in TABLES if table not in ("ended", "pointer"))
     assert "Ada" not in repr(found)
 
@@ -149,19 +161,19 @@ def test_a_purge_leaves_neither_key_nor_data(store: SqlStore, path: Path) -> Non
 @pytest.mark.parametrize(
     ("statement", "call"),
     [
-        ("UPDATE metajournal SET seq_nr = seq_nr + 1", lambda store: store.look(KEY, 0)),
-        ("UPDATE metajournal SET expire_at = 0", lambda store: store.states(0, [KEY])),
-        ("UPDATE metajournal SET remembered = '[[],null]'", lambda store: store.look(KEY, 0)),
-        ("UPDATE metajournal SET life = 9, delete_to = 2", lambda store: store.states(0, [KEY])),
-        ("UPDATE pointer SET log_offset = log_offset - 1", lambda store: store.look(KEY, 0)),
+        ("UPDATE metajournal SET seq_nr = seq_nr + 1", lambda store: look_at(store, KEY, 0)),
+        ("UPDATE metajournal SET expire_at = 0", lambda store: states_of(store, 0, [KEY])),
+        ("UPDATE metajournal SET remembered = '[[],null]'", lambda store: look_at(store, KEY, 0)),
+        ("UPDATE metajournal SET life = 9, delete_to = 2", lambda store: states_of(store, 0, [KEY])),
+        ("UPDATE pointer SET log_offset = log_offset - 1", lambda store: look_at(store, KEY, 0)),
         ("UPDATE pointer SET timestamp = timestamp + 1", lambda store: store.pointers()),
-        ("UPDATE pointer SET fence = fence + 1", lambda store: store.states(0, [])),
-        ("UPDATE ended SET life = 7", lambda store: store.look("order|gone", 0)),
-        ("UPDATE ended SET log_offset = 0", lambda store: store.states(0, ["order|gone"])),
-        ("UPDATE quarantine SET value = x'00'", lambda store: store.quarantined()),
-        ("UPDATE quarantine SET reason = 'foreign'", lambda store: store.quarantined_at(0, 1)),
-        ("UPDATE snapshot SET state = '2'", lambda store: store.load_snapshot(KEY, 1, from_=1, to=9)),
-        ("UPDATE snapshot SET seq_nr = 3", lambda store: store.load_snapshot(KEY, 1, from_=1, to=9)),
+        ("UPDATE pointer SET fence = fence + 1", lambda store: states_of(store, 0, [])),
+        ("UPDATE ended SET life = 7", lambda store: look_at(store, "order|gone", 0)),
+        ("UPDATE ended SET log_offset = 0", lambda store: states_of(store, 0, ["order|gone"])),
+        ("UPDATE quarantine SET value = x'00'", quarantined),
+        ("UPDATE quarantine SET reason = 'foreign'", lambda store: quarantined_at(store, 0, 1)),
+        ("UPDATE snapshot SET state = '2'", lambda store: last_snapshot(store, KEY, 1, from_=1, to=9)),
+        ("UPDATE snapshot SET seq_nr = 3", lambda store: last_snapshot(store, KEY, 1, from_=1, to=9)),
     ],
 )
 def test_a_row_that_fails_its_digest_is_corrupt(
@@ -174,7 +186,7 @@ def test_a_row_that_fails_its_digest_is_corrupt(
     tape.append("order|gone")
     tape.purge("order|gone")
     tape.carry(store)
-    store.save_snapshot(snapshot(2, state=b"1"), 0)
+    store.save(snapshot(2, state=b"1"), 0)
     call(store)
     statement = statement.replace("'2'", "x'32'")
     assert change(path, statement) == 1
@@ -194,7 +206,7 @@ def test_an_event_that_fails_its_digest_is_damaged(store: SqlStore, path: Path, 
     tape.append(KEY, ["a", "b", "c"])
     tape.carry(store)
     assert change(path, f"UPDATE journal SET {column} WHERE seq_nr = 2") == 1
-    rows = store.page(KEY, 1, 3, from_=1, to=9, limit=9)
+    rows = store.page(KEY, 1, 3, from_=1, to=9, limit=9).rows
     recorded = [RecordedEvent(Life(KEY, 1), cells) for cells in rows]
     assert [event.damaged for event in recorded] == [False, True, False]
     with pytest.raises(Corrupt):
@@ -211,11 +223,11 @@ def test_a_head_that_an_ended_life_covers_is_none(store: SqlStore, path: Path) -
     tape.carry(store)
     assert change(path, "INSERT INTO metajournal SELECT * FROM kept") == 1
     ended = Ended(1, 0, purge.offset)
-    assert store.look(KEY, 0)[1] == ended
-    assert store.states(0, [KEY])[1] == {KEY: ended}
+    assert look_at(store, KEY, 0)[1] == ended
+    assert states_of(store, 0, [KEY])[1] == {KEY: ended}
     tape.append(KEY, ["new"])
     tape.carry(store)
-    head = store.look(KEY, 0)[1]
+    head = look_at(store, KEY, 0)[1]
     assert isinstance(head, Head)
     assert (head.life, head.seq_nr) == (2, 1)
 
@@ -230,10 +242,10 @@ def test_a_row_of_an_ended_life_put_back_does_not_show(store: SqlStore, path: Pa
     tape.append(KEY, ["new"])
     tape.carry(store)
     assert change(path, "INSERT INTO journal SELECT * FROM kept") == 1
-    _, head = store.look(KEY, 0)
+    _, head = look_at(store, KEY, 0)
     assert isinstance(head, Head)
     assert head.life == 2
-    rows = store.page(KEY, head.life, head.segment_size, from_=1, to=SEQ_NR_MAX, limit=9)
+    rows = store.page(KEY, head.life, head.segment_size, from_=1, to=SEQ_NR_MAX, limit=9).rows
     assert [RecordedEvent(Life(KEY, 2), cells).payload for cells in rows] == ["new"]
 
 
@@ -263,17 +275,17 @@ def _costs(store: SqlStore, tape: Tape, last: int) -> list[int]:
     first_time, end = tape.records[0][0].timestamp, tape.records[0][-1].timestamp
     late = (tape.records[0][-20].timestamp, 0)
     calls: list[Callable[[], object]] = [
-        lambda: store.page(KEY, 1, 100, from_=1, to=SEQ_NR_MAX, limit=10),
-        lambda: store.page(KEY, 1, 100, from_=last - 50, to=last, limit=10),
-        lambda: store.range(0, after=(0, 0), to=end, limit=10, entity_type="order"),
-        lambda: store.range(0, after=late, to=end, limit=10, entity_type="order"),
-        lambda: store.range(0, after=(0, 0), to=end, limit=10),
-        lambda: store.range(0, after=late, to=end, limit=10),
-        lambda: store.range(0, after=(0, 0), to=first_time, limit=1000, entity_type="order"),
-        store.entity_types,
-        lambda: store.keys("order", after=None, limit=10),
-        lambda: store.look(KEY, 0),
-        lambda: store.expired(at=0, after=None, limit=10),
+        lambda: store.page(KEY, 1, 100, from_=1, to=SEQ_NR_MAX, limit=10).rows,
+        lambda: store.page(KEY, 1, 100, from_=last - 50, to=last, limit=10).rows,
+        lambda: events_of(store, 0, after=(0, 0), to=end, limit=10, entity_type="order").rows,
+        lambda: events_of(store, 0, after=late, to=end, limit=10, entity_type="order").rows,
+        lambda: events_of(store, 0, after=(0, 0), to=end, limit=10).rows,
+        lambda: events_of(store, 0, after=late, to=end, limit=10).rows,
+        lambda: events_of(store, 0, after=(0, 0), to=first_time, limit=1000, entity_type="order").rows,
+        lambda: entity_types_of(store),
+        lambda: keys_of(store, "order", after=None, limit=10),
+        lambda: look_at(store, KEY, 0),
+        lambda: expired_keys(store, at=0, after=None, limit=10),
     ]
     return [_steps(store, call) for call in calls]
 
@@ -310,14 +322,14 @@ def test_pointer_and_state_are_of_one_moment(kind: str, path: Path) -> None:
     def look() -> int:
         looks = 0
         while True:
-            pointer, state = store.look(KEY, 0)
-            same, states = store.states(0, [KEY])
+            pointer, state = look_at(store, KEY, 0)
+            same, states = states_of(store, 0, [KEY])
             # In this story every action changes the key, so its state's place is the pointer's.
             assert (state.offset if state else -1) == pointer.offset
             assert (states[KEY].offset if KEY in states else -1) == same.offset  # type: ignore[union-attr]
             assert same.offset >= pointer.offset
             if isinstance(state, Head):
-                rows = store.page(KEY, state.life, 3, from_=1, to=state.seq_nr, limit=100)
+                rows = store.page(KEY, state.life, 3, from_=1, to=state.seq_nr, limit=100).rows
                 assert not rows or rows[-1][0] == state.seq_nr
             looks += 1
             if pointer.offset == end:
@@ -348,8 +360,8 @@ def test_a_page_ends_before_large_events_that_are_deleted_meanwhile(
         return fetch(self, name, *arguments)
 
     monkeypatch.setattr(Database, "many", fetch_after_a_delete)
-    page = store.page(KEY, 1, 3, from_=1, to=4, limit=4, bytes_max=10**9)
+    page = store.page(KEY, 1, 3, from_=1, to=4, limit=4, bytes_max=10**9).rows
     assert [row[0] for row in page] == [1]
-    assert [row[0] for row in store.page(KEY, 1, 3, from_=1, to=4, limit=4)] == [3, 4]
+    assert [row[0] for row in store.page(KEY, 1, 3, from_=1, to=4, limit=4).rows] == [3, 4]
     store.close()
     other.close()

@@ -17,6 +17,7 @@ import pytest
 
 from strandline.backends.sqlite.file_lease import FileLock
 from strandline.errors import Conflict, LeaseHeld
+from strandline.store.scans import quarantined, snapshots_of
 from strandline.store.sql_store import SqlStore
 from strandline.testing.faults import Crash
 from strandline.testing.store_contract import random_tape
@@ -97,10 +98,10 @@ def test_die_at_every_statement(tmp_path: Path) -> None:
 
 
 WORK: dict[str, Callable[[SqlStore], object]] = {
-    "take_lease": lambda store: store.take_lease("me").release(),
-    "save_snapshot": lambda store: store.save_snapshot(snapshot(2), 0),
-    "resolve": lambda store: Tape().resolve(store, store.quarantined()[0].offset, "skip"),
-    "delete_snapshots": lambda store: store.delete_snapshots(KEY, 1, to=9),
+    "take_lease": lambda store: store.lease().take("me").release(),
+    "save_snapshot": lambda store: store.save(snapshot(2), 0),
+    "resolve": lambda store: Tape().resolve(store, quarantined(store)[0].offset, "skip"),
+    "delete_snapshots": lambda store: store.remove(KEY, 1, to=9),
 }
 
 
@@ -116,7 +117,7 @@ def test_die_at_every_statement_of_other_writes(tmp_path: Path, work: str) -> No
         path = tmp_path / f"{point}.db"
         store = open_store(path)
         tape.carry(store)
-        store.save_snapshot(snapshot(1), 0)
+        store.save(snapshot(1), 0)
         before = tables(path)
         hook = _dying(store, point)
         try:
@@ -169,16 +170,16 @@ def test_death_frees_the_lease(tmp_path: Path) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         store = open_store(path)
-        held = store.lease_holder()
+        held = store.lease().holder()
         assert held is not None
         assert held[0] == "the one that is killed"
         with pytest.raises(LeaseHeld) as refused:
-            store.take_lease("me")
+            store.lease().take("me")
         assert (refused.value.holder, refused.value.since) == held
         assert (tmp_path / "pipeline.lock").read_text() == "the one that is killed\n"
         holder.kill()
-    assert store.lease_holder() is None
-    lease = store.take_lease("me")
+    assert store.lease().holder() is None
+    lease = store.lease().take("me")
     assert lease.fence == 2
     assert [pointer.fence for pointer in store.pointers()] == [2]
     store.close()
@@ -192,17 +193,17 @@ def test_a_holder_that_has_just_taken_the_lock_is_named(tmp_path: Path) -> None:
 
     def take() -> None:
         lock.drop()
-        store.take_lease("the quick one")
+        store.lease().take("the quick one")
 
     later = Timer(0.05, take)
     later.start()
-    held = other.lease_holder()
+    held = other.lease().holder()
     assert held is not None
     assert held[0] == "the quick one"
     later.join()
     store.close()
     assert lock.take()
-    assert other.lease_holder() == ("another process", 0), "it never said who it is"
+    assert other.lease().holder() == ("another process", 0), "it never said who it is"
     lock.drop()
     other.close()
 
@@ -219,9 +220,9 @@ def test_a_forked_child_has_no_part_in_the_lease(tmp_path: Path) -> None:
             assert parent.wait(10) == -signal.SIGKILL
             store = open_store(path)
             deadline = time.monotonic() + 5
-            while store.lease_holder() is not None and time.monotonic() < deadline:
+            while store.lease().holder() is not None and time.monotonic() < deadline:
                 time.sleep(0.01)
-            lease = store.take_lease("me")
+            lease = store.lease().take("me")
             assert lease.fence == 2
             assert (tmp_path / "alone.db.lock").exists()
             store.close()
@@ -232,12 +233,12 @@ def test_a_forked_child_has_no_part_in_the_lease(tmp_path: Path) -> None:
 @pytest.mark.req("RR3")
 def test_closing_a_store_gives_its_lease_back(tmp_path: Path) -> None:
     store, other = open_store(tmp_path / "store.db"), open_store(tmp_path / "store.db")
-    store.take_lease("me")
+    store.lease().take("me")
     with pytest.raises(LeaseHeld):
-        other.take_lease("you")
+        other.lease().take("you")
     store.close()
-    assert other.lease_holder() is None
-    other.take_lease("you").release()
+    assert other.lease().holder() is None
+    other.lease().take("you").release()
     other.close()
 
 
@@ -264,13 +265,13 @@ def test_a_snapshot_waits_for_a_purge_that_is_being_written(tmp_path: Path) -> N
     file_of(store).writer.exec_trace = None
     started[0].join(30)
     assert refused == ["Conflict.life_ended"]
-    assert store.snapshots(KEY, 1) == []
+    assert snapshots_of(store, KEY, 1) == []
     store.close()
     late.close()
 
 
 def _saved(store: SqlStore, refused: list[str]) -> None:
     try:
-        store.save_snapshot(snapshot(1), 0)
+        store.save(snapshot(1), 0)
     except Conflict as error:
         refused.append(error.name)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.bench.child import Child
 from strandline.carry.range import Range, carry
 from strandline.rows import Batch, Pointer
+from strandline.store.api import Look
 from strandline.urls import Url, urls_of
 from strandline.values.heads import State
 
@@ -42,12 +43,13 @@ class Batches:
 
     def __init__(self, s: Strandline) -> None:
         self._s = s
+        self.views = s.store.views
         self._states: dict[str, State] = {}
         self._pointers = s.store.pointers()
         self._kept: list[tuple[Batch, Pointer]] = []
 
-    def states(self, partition: int, keys: Iterable[str]) -> tuple[Pointer, dict[str, State]]:
-        return self._pointers[partition], {key: self._states[key] for key in keys if key in self._states}
+    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> Look:
+        return Look(self._pointers[partition], {key: self._states[key] for key in keys if key in self._states})
 
     def write(self, batch: Batch, seen: Pointer) -> None:
         self._states |= batch.states
@@ -114,21 +116,22 @@ def one_in_child(where: dict[str, Any]) -> dict[str, Any]:
 def _sql(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
     from strandline.backends import backend_of
     from strandline.store.end_state import change_of
-    from strandline.store.sql_rows import head_row, pointer_row
+    from strandline.store.heads import head_row
     from strandline.store.sql_store import PART
+    from strandline.store.tables import METAJOURNAL, POINTER
 
     database = backend_of(url).open_database(url, PART, s.settings, fixed={})
     stack.callback(database.close)
 
     def prepared(batch: Batch, seen: Pointer) -> Callable[[], None]:
         change = change_of(batch)
-        events, heads = list(change.events), [head_row(key, head) for key, head in change.heads]
-        pointer = pointer_row(batch.pointer)
+        events, heads = list(change.events), [METAJOURNAL.stored(head_row(key, head)) for key, head in change.heads]
+        pointer = POINTER.stored(batch.pointer)
 
         def write() -> None:
             with database.write() as transaction:
-                transaction.many("insert_events", events)
-                transaction.many("set_heads", heads)
+                transaction.many("put_journal", events)
+                transaction.many("put_metajournal", heads)
                 transaction.execute("set_pointer", pointer)
 
         return write
@@ -197,17 +200,14 @@ def _cassandra(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
     from strandline.backends.cassandra import Session
     from strandline.backends.cassandra.writing import Writing
     from strandline.store.phases import run, written
-    from strandline.store.views import VIEWS, add_rows, kept
 
-    views = kept(VIEWS, partitioned=True)
     session = stack.enter_context(closing(Session(url, PATIENCE_S)))
     session.rows("pointer", (0,))  # connects
 
     def prepared(batch: Batch, seen: Pointer) -> Callable[[], None]:
         recorded, pointer = _Kept(), _pointer_values(batch.pointer, seen)
         writing = Writing(recorded)  # type: ignore[arg-type]
-        add_rows(batch, views, {})
-        run(written(batch, views), writing.write, writing.find)
+        run(written(batch, s.store.views), writing.write, writing.find)
 
         def write() -> None:
             session.write(recorded.requests)

@@ -8,9 +8,9 @@ has not moved since; else they are prepared again. Nothing is remembered between
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from strandline.carry.columns import NOTHING, Plain, add_plain, plain_of
 from strandline.errors import NotFound, SchemaMismatch, Unavailable
@@ -32,8 +32,9 @@ from strandline.record import (
 )
 from strandline.rows import DAMAGED_FORMS, Batch, Cut, Pointer, QuarantineRow, damaged_contents, event_rows
 from strandline.settings import Settings
-from strandline.store.api import Carried, Store, StoreSettings
-from strandline.values.actions import Action, Append, Mark, Place
+from strandline.store.api import Look, Store, StoreSettings
+from strandline.store.views import View, add_rows
+from strandline.values.actions import Action, Append, Mark, Place, Purge
 from strandline.values.heads import Head, State
 from strandline.values.keys import key_partition
 from strandline.values.tuples import make
@@ -42,6 +43,17 @@ PREPARE_ATTEMPTS_MAX = 5
 PAGE_RECORDS: Final = 2000
 EVENT_OVERHEAD_BYTES: Final = 1024
 _offset_of, _header_of, _value_of = itemgetter(1), itemgetter(4), itemgetter(5)
+
+
+class Carried(Protocol):
+    """What of a store is needed to carry a range into it."""
+
+    @property
+    def views(self) -> Sequence[View]: ...
+
+    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> Look: ...
+
+    def write(self, batch: Batch, seen: Pointer) -> None: ...
 
 
 class Range(NamedTuple):
@@ -137,8 +149,10 @@ def _carry(
 ) -> Carriage:
     keys = {item.action.key for item in decoded if item.action is not None and item.action.key is not None}
     keys.update(key for key, _, _ in plain.runs)
+    followed = _followed(plain, decoded, store.views)
     for _ in range(PREPARE_ATTEMPTS_MAX):
-        seen, states = store.states(range_.partition, keys)
+        look = store.look(range_.partition, keys, followed)
+        seen = look.pointer
         if range_.start > seen.offset + 1:
             raise Unavailable(
                 f"partition {range_.partition}: the range starts at {range_.start}, the pointer is at {seen.offset}",
@@ -148,7 +162,7 @@ def _carry(
             )
         if range_.position - 1 <= seen.offset:
             return Carriage(0, 0, seen)
-        batch = prepare(range_, decoded, seen, states, settings, fence, plain)
+        batch = prepare(range_, decoded, look, settings, fence, plain, store.views)
         try:
             store.write(batch, seen)
         except Unavailable as error:
@@ -196,15 +210,16 @@ def _unreadable(record: Record, reason: str, partitions: int) -> Decoded:
 def prepare(
     range_: Range,
     decoded: Sequence[Decoded],
-    seen: Pointer,
-    states: dict[str, State],
+    look: Look,
     settings: StoreSettings,
     fence: int,
     plain: Plain = NOTHING,
+    views: Sequence[View] = (),
 ) -> Batch:
-    """The batch of a range, folded on these states. Pure."""
+    """The batch of a range, folded on what the store had of its keys. Pure."""
+    seen = look.pointer
     batch = Batch(pointer=seen)
-    states = dict(states)
+    states: dict[str, State] = {**look.states, **look.unfinished}
     times, done, rules = _times(range_, seen), seen.offset, settings.rules
     moved = seen.moved
     if plain.runs:
@@ -253,7 +268,23 @@ def prepare(
             del open_cuts[key]
     last = times[-1] if times and range_.records[-1].offset > done else seen.timestamp
     batch.pointer = Pointer(seen.partition, range_.position - 1, last, moved, fence, seen.revision + 1)
+    add_rows(batch, views, look.rows)
     return batch
+
+
+def _followed(plain: Plain, decoded: Sequence[Decoded], views: Sequence[View]) -> set[str]:
+    """The keys of which views want more than the head: who follows one of their events, or a purge."""
+    following = [view.follows for view in views if any(table.looked_up for table in view.tables)]
+    if not following:
+        return set()
+    wanted = {event: any(follows(event) for follows in following) for event in set(plain.events)}
+    keys = {key for key, start, end in plain.runs if any(wanted[event] for event in plain.events[start:end])}
+    for _, action, _ in decoded:
+        if isinstance(action, Purge) or (
+            isinstance(action, Append) and any(follows(event) for follows in following for event in action.events)
+        ):
+            keys.add(action.key)
+    return keys
 
 
 def _times(range_: Range, seen: Pointer) -> list[int]:

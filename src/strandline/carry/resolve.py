@@ -18,7 +18,8 @@ from strandline.log.api import Draft, Log
 from strandline.record import BadHeader, BadValue, decode_header, encode_header, read_contents
 from strandline.rows import Pointer, QuarantineRow, event_cells
 from strandline.settings import Settings
-from strandline.store.api import CarryMark, Store
+from strandline.store.api import Amend, CarryMark, Store
+from strandline.store.scans import quarantined_at
 from strandline.values.actions import Append, Mark, Place
 from strandline.values.events import EventRow, Life, with_prev
 from strandline.values.heads import SEQ_NR_MAX, Head
@@ -45,10 +46,10 @@ def resolve_marked(store: Store, partition: int, offset: int, how: str, holder: 
     if how not in ("skip", "retry"):
         raise invalid("how", "how", "unknown", allowed="skip or retry", got=how)
     _listed(store, partition, offset)  # a place that is not there is refused before anything is taken or written
-    with store.correcting(partition, holder, carry_mark):
+    with store.correct(partition, holder, carry_mark) as amend:
         for _ in range(ATTEMPTS_MAX):
             try:
-                return _resolve(store, _listed(store, partition, offset), how)
+                return _resolve(store, amend, _listed(store, partition, offset), how)
             except Unavailable as error:
                 if error.code != "serialization":  # else the pipeline wrote meanwhile: look again
                     raise
@@ -58,7 +59,7 @@ def resolve_marked(store: Store, partition: int, offset: int, how: str, holder: 
 
 
 def _listed(store: Store, partition: int, offset: int) -> QuarantineRow:
-    listed = store.quarantined_at(partition, offset)
+    listed = quarantined_at(store, partition, offset)
     if listed is None:
         raise NotFound(
             f"nothing is quarantined at partition {partition}, offset {offset}",
@@ -70,7 +71,7 @@ def _listed(store: Store, partition: int, offset: int) -> QuarantineRow:
     return listed
 
 
-def _resolve(store: Store, listed: QuarantineRow, how: str) -> None:
+def _resolve(store: Store, amend: Amend, listed: QuarantineRow, how: str) -> None:
     partition, offset = listed.partition, listed.offset
     if listed.life is None or listed.key is None:
         if how == "retry":
@@ -80,37 +81,36 @@ def _resolve(store: Store, listed: QuarantineRow, how: str) -> None:
                 hint="take it off the list with skip",
                 field="how",
             )
-        seen, _ = store.states(partition, ())
-        store.amend(seen, resolved=offset)
+        amend(store.look(partition, ()).pointer, resolved=offset)
         return
-    seen, states = store.states(partition, (listed.key,))
-    head = states.get(listed.key)
+    look = store.look(partition, (listed.key,))
+    seen, head = look.pointer, look.states.get(listed.key)
     if not isinstance(head, Head) or head.life != listed.life:
-        store.amend(seen, resolved=offset)
+        amend(seen, resolved=offset)
     elif how == "skip":
-        _skip(store, listed, seen, head)
+        _skip(store, amend, listed, seen, head)
     else:
-        _retry(store, listed, seen, head)
+        _retry(store, amend, listed, seen, head)
 
 
-def _skip(store: Store, listed: QuarantineRow, seen: Pointer, head: Head) -> None:
+def _skip(store: Store, amend: Amend, listed: QuarantineRow, seen: Pointer, head: Head) -> None:
     key, first, last = _numbers(listed)
-    rows = store.page(key, head.life, head.segment_size, from_=first, to=last, limit=last - first + 1)
+    rows = store.page(key, head.life, head.segment_size, from_=first, to=last, limit=last - first + 1).rows
     if not rows:
-        store.amend(seen, resolved=listed.offset)
+        amend(seen, resolved=listed.offset)
         return
     life, size = Life(key, head.life), head.segment_size
     prev = rows[0][1]
     gone = [EventRow.of(life, size, cells) for cells in rows]
-    following = store.page(key, head.life, size, from_=last + 1, to=SEQ_NR_MAX, limit=1)
+    following = store.page(key, head.life, size, from_=last + 1, to=SEQ_NR_MAX, limit=1).rows
     if following:
         mended = EventRow.of(life, size, with_prev(life, following[0], prev))
-        store.amend(seen, resolved=listed.offset, remove=gone, replace=[mended])
+        amend(seen, resolved=listed.offset, remove=gone, replace=[mended])
     else:
-        store.amend(seen, resolved=listed.offset, remove=gone, head=(key, head._replace(prev=prev)))
+        amend(seen, resolved=listed.offset, remove=gone, head=(key, head._replace(prev=prev)))
 
 
-def _retry(store: Store, listed: QuarantineRow, seen: Pointer, head: Head) -> None:
+def _retry(store: Store, amend: Amend, listed: QuarantineRow, seen: Pointer, head: Head) -> None:
     key, first, last = _numbers(listed)
     try:
         action = decode_header(listed.header)
@@ -125,12 +125,12 @@ def _retry(store: Store, listed: QuarantineRow, seen: Pointer, head: Head) -> No
             key=key, seq_nr=first, partition=listed.partition, offset=listed.offset,
         ) from None  # fmt: skip
     life, size = Life(key, head.life), head.segment_size
-    rows = store.page(key, head.life, size, from_=first, to=last, limit=last - first + 1)
+    rows = store.page(key, head.life, size, from_=first, to=last, limit=last - first + 1).rows
     place = Place(listed.partition, listed.offset, listed.timestamp)
     effect = EventsAppended(first, last, first - 1, head.life)
     fresh = {cells[0]: cells for cells in event_cells(action, place, effect, contents)}
     filled = [EventRow.of(life, size, with_prev(life, fresh[cells[0]], cells[1])) for cells in rows]
-    store.amend(seen, resolved=listed.offset, replace=filled)
+    amend(seen, resolved=listed.offset, replace=filled)
 
 
 def _numbers(listed: QuarantineRow) -> tuple[str, int, int]:

@@ -31,7 +31,7 @@ from strandline.log.refusals import trimmed
 from strandline.record import BadHeader, Record, decode_header, is_mark, time_of
 from strandline.rows import Pointer
 from strandline.settings import Settings
-from strandline.store.api import Readable
+from strandline.store.api import Store
 from strandline.values.actions import Place
 from strandline.values.heads import State
 
@@ -56,7 +56,7 @@ class FoldedKey(NamedTuple):
 class HeadsCache:
     """Any number of threads may ask it."""
 
-    def __init__(self, log: InexactLog, store: Readable, settings: Settings) -> None:
+    def __init__(self, log: InexactLog, store: Store, settings: Settings) -> None:
         self._log, self._store, self._settings = log, store, settings
         self._lock = Lock()
         self._following: _Following | None = None
@@ -137,7 +137,7 @@ class Hold:
 class _Following:
     """One run of the thread that follows."""
 
-    def __init__(self, log: InexactLog, store: Readable, settings: Settings) -> None:
+    def __init__(self, log: InexactLog, store: Store, settings: Settings) -> None:
         self._log, self._store, self._settings = log, store, settings
         self._partitions: list[_Partition] = []
         self._started = Event()

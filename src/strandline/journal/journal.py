@@ -26,7 +26,9 @@ from strandline.log.api import Draft, InexactLog, Log, Recorded
 from strandline.log.committer import Committer, commits_of, own_error
 from strandline.record import encode_header
 from strandline.settings import Settings
-from strandline.store.api import SnapshotRow, Store
+from strandline.store.api import Store
+from strandline.store.scans import entity_types_of, keys_of, last_snapshot, snapshots_of
+from strandline.store.tables import SnapshotRow
 from strandline.values.actions import Action, Delete, Mark, Purge
 from strandline.values.answers import KEEP, Appended, Deleted, Keep, Marked, Purged, Recovery, Snapshot
 from strandline.values.events import Event, RecordedEvent
@@ -253,7 +255,7 @@ class Journal:
     def entity_types(self) -> list[str]:
         """The entity types that the store holds."""
         self._check()
-        return self._store.entity_types()
+        return entity_types_of(self._store)
 
     def keys(self, entity_type: str, *, after: Key | str | None = None, limit: int = 1000) -> list[Key]:
         """The keys of an entity type that the store holds, by slice, then bytes, at most `limit`, after that key."""
@@ -264,7 +266,7 @@ class Journal:
             raise invalid(
                 "offset_foreign", "after", "of another entity type", allowed=f"a key of {wanted}", got=last[1]
             )
-        found = self._store.keys(wanted, after=None if last is None else last[1], limit=checks.limit(limit))
+        found = keys_of(self._store, wanted, after=None if last is None else last[1], limit=checks.limit(limit))
         return [Key.of(written) for written in found]
 
     def wait_replicated(
@@ -320,8 +322,8 @@ class Journal:
             )
         if head is None or seq_nr > head.seq_nr:
             raise _snapshot_seq_nr(seq_nr, "a journal" if head is None else f"1..{head.seq_nr}")
-        row = SnapshotRow(written, head.life, seq_nr, self._clock(), form, data, 0)
-        self._store.save_snapshot(row, partition_of(slice_, self._log.partitions))
+        row = SnapshotRow(written, head.life, seq_nr, self._clock(), form, data)
+        self._store.save(row, partition_of(slice_, self._log.partitions))
 
     def load_snapshot(self, key: Key | str, *, to: int | None = None) -> Snapshot | None:
         """The newest snapshot of the key's life, up to `to`; None if there is none."""
@@ -336,8 +338,10 @@ class Journal:
         self._check()
         known, written, _ = checks.known_key(key)
         head = self._reader.head(written)
-        rows = [] if head is None else self._store.snapshots(written, head.life)
-        return [Snapshot(known, row.life, row.seq_nr, row.timestamp, None) for row in rows]
+        if head is None:
+            return []
+        rows = snapshots_of(self._store, written, head.life)
+        return [Snapshot(known, head.life, seq_nr, timestamp, None) for seq_nr, timestamp, _ in rows]
 
     def delete_snapshots(self, key: Key | str, *, to: int | None = None) -> int:
         """Remove the snapshots of the key's life up to `to`; how many went."""
@@ -345,7 +349,7 @@ class Journal:
         _, written, _ = checks.writable_key(key)
         most = SEQ_NR_MAX if to is None else checks.seq_nr(to, "to")
         head = self._reader.head(written)
-        return 0 if head is None else self._store.delete_snapshots(written, head.life, to=most)
+        return 0 if head is None else self._store.remove(written, head.life, to=most)
 
     def recover(self, key: Key | str) -> Recovery:
         """The newest snapshot that no delete has passed, and the events after it: both of one moment.
@@ -377,7 +381,7 @@ class Journal:
         raise journal_changed(written)
 
     def _loaded(self, written: str, life: int, from_: int, to: int) -> Snapshot | None:
-        row = self._store.load_snapshot(written, life, from_=from_, to=to)
+        row = last_snapshot(self._store, written, life, from_=from_, to=to)
         if row is None:
             return None
         state = row.state if row.form == BYTES else decode_json(row.state or b"null")

@@ -23,7 +23,8 @@ from strandline.journal.verdict import is_plain
 from strandline.log.api import Draft, InexactLog, Recorded
 from strandline.log.cursor import PAGE_BYTES, Cursor
 from strandline.settings import Settings
-from strandline.store.api import Readable
+from strandline.store.api import Store
+from strandline.store.scans import look_at
 from strandline.values.actions import Mark
 
 PATIENCE_LEAST_S: Final = 0.01
@@ -137,7 +138,7 @@ class _Call:
 class Judge:
     """Records drafts and folds them. Any number of threads may use it."""
 
-    def __init__(self, log: InexactLog, store: Readable, settings: Settings, heads: HeadsCache | None) -> None:
+    def __init__(self, log: InexactLog, store: Store, settings: Settings, heads: HeadsCache | None) -> None:
         self._log, self._store, self._settings, self._heads = log, store, settings, heads
         self._row = _Row()
         self._pool: ThreadPoolExecutor | None = None
@@ -242,9 +243,9 @@ class Judge:
             return call
         try:
             if self._heads is not None:
-                call.hold = self._heads.hold(key, partition, lambda: self._store.look(key, partition))
+                call.hold = self._heads.hold(key, partition, lambda: look_at(self._store, key, partition))
             if call.hold is None:
-                call.seen = self._store.look(key, partition)
+                call.seen = look_at(self._store, key, partition)
             else:
                 call.seen = call.hold.pointer, call.hold.state
         except Unavailable:

@@ -27,8 +27,9 @@ from strandline.log.refusals import trimmed_away
 from strandline.record import encode_header
 from strandline.rows import Pointer, life_of
 from strandline.settings import Settings
-from strandline.store.api import Readable
+from strandline.store.api import Store
 from strandline.store.pages import bytes_of
+from strandline.store.scans import look_at
 from strandline.values.actions import Mark
 from strandline.values.events import Life, RecordedEvent, parts_of
 from strandline.values.heads import SEQ_NR_MAX, Head, State
@@ -91,7 +92,7 @@ class Making:
 class Reader:
     """What reads, heads, snapshots and replay share: a log, a store, and how much of them to hold in memory."""
 
-    def __init__(self, log: Log, store: Readable, settings: Settings, heads: HeadsCache | None = None) -> None:
+    def __init__(self, log: Log, store: Store, settings: Settings, heads: HeadsCache | None = None) -> None:
         self.log, self.store, self.settings = log, store, settings
         self.rules = store.settings.rules
         self._heads = heads
@@ -108,9 +109,9 @@ class Reader:
     def _looked(self, key: str, partition: int, mark: int | None) -> tuple[int, Pointer, State]:
         """The mark, and what the store has of the key. The log is asked for the one while the store says the other."""
         if mark is not None:
-            return mark, *self.store.look(key, partition)
+            return mark, *look_at(self.store, key, partition)
         with self._ending(key, partition) as ended_at:
-            pointer, state = self.store.look(key, partition)
+            pointer, state = look_at(self.store, key, partition)
             return ended_at(), pointer, state
 
     def plan(
@@ -242,7 +243,7 @@ class Reading:
             rows = self._reader.store.page(
                 key, stored.life, stored.segment_size, from_=self._wanted, to=stored.seq_nr, limit=limit,
                 bytes_max=STORE_PAGE_BYTES, coming=events.add,
-            )  # fmt: skip
+            ).rows  # fmt: skip
             wanted, missing = chained(rows, self._wanted)
             short = len(rows) < limit and sum(map(bytes_of, rows)) < STORE_PAGE_BYTES
             if short and not missing and wanted <= stored.prev:
@@ -288,7 +289,7 @@ class Reading:
         """What the buffer did not hold: from the log again, or the store, if the pipeline has got there meanwhile."""
         key, partition, mark, head, _, _, _, end = self._plan
         reader = self._reader
-        pointer, _ = reader.store.look(key, partition)
+        pointer, _ = look_at(reader.store, key, partition)
         cursor = Cursor(reader.log, partition, after, timestamp)
         while head is not None and pointer.offset < mark and cursor.offset < mark:
             try:
@@ -376,7 +377,7 @@ class BackwardReading(Reading):
         """What the buffer did not hold: from the log again, or the store, if the pipeline has got there meanwhile."""
         key, partition, mark, _, _, _, start, _ = self._plan
         reader = self._reader
-        pointer, _ = reader.store.look(key, partition)
+        pointer, _ = look_at(reader.store, key, partition)
         if pointer.offset >= mark:
             self._look_again()
             return
@@ -407,7 +408,7 @@ class BackwardReading(Reading):
             rows = self._reader.store.page(
                 key, stored.life, stored.segment_size, from_=start, to=self._wanted, limit=limit,
                 bytes_max=STORE_PAGE_BYTES, coming=events.add, backwards=True,
-            )  # fmt: skip
+            ).rows  # fmt: skip
             count, wanted = chained_down(rows, self._wanted)
             if not count:
                 named = self._named(key, stored)
@@ -426,7 +427,7 @@ class BackwardReading(Reading):
         if wanted < stored.prev:
             above = self._reader.store.page(
                 key, stored.life, stored.segment_size, from_=wanted, to=stored.seq_nr, limit=1
-            )
+            ).rows
             if above:
                 return wanted if above[0][0] == wanted else int(above[0][1])
         return stored.prev

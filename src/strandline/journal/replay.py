@@ -34,6 +34,7 @@ from strandline.record import Record, is_append
 from strandline.rows import Pointer
 from strandline.settings import Settings
 from strandline.store.api import Store
+from strandline.store.scans import events_of
 from strandline.values.events import EventRow, RecordedEvent
 from strandline.values.heads import SEQ_NR_MAX, Head, State
 from strandline.values.keys import SLICES, is_key, slice_of
@@ -93,18 +94,17 @@ class Replay:
         """Rows of the store after one timestamp, up to another."""
         partition, cut, from_, last, slices, entity_type = self._wanted
         place, to = (max(after, from_ - 1), LAST), min(to, last)
-        whole = slices == (0, SLICES - 1)
         more = place[0] < to
         while more:
-            rows = self._store.range(partition, after=place, to=to, limit=PAGE, entity_type=entity_type)
-            more = len(rows) == PAGE
+            rows, more = events_of(
+                self._store, partition, after=place, to=to, limit=PAGE, entity_type=entity_type, slices=slices,
+                bytes_max=PAGE_BYTES,
+            )  # fmt: skip
             if not rows:
                 return
             place = rows[-1].timestamp, rows[-1].seq_nr
             if log_offset_of(rows[-1].body) > cut:
                 rows, more = [row for row in rows if log_offset_of(row.body) <= cut], False
-            if not whole:
-                rows = [row for row in rows if slices[0] <= row.slice <= slices[1]]
             if shown is not None:
                 rows = list(filter(shown, rows))
             yield rows
@@ -148,7 +148,7 @@ class Replay:
     def _before(self, portion: Portion, among: Container[str] | None = None) -> dict[str, State]:
         """The states in the store of a portion's keys, or of those among these."""
         keys = {key for key, _ in portion if among is None or key in among}
-        _, states = self._store.states(self._wanted.partition, keys)
+        states = self._store.look(self._wanted.partition, keys).states
         return {key: states.get(key) for key in keys}
 
     def _after(self, portion: Portion, states: dict[str, State]) -> dict[str, State]:

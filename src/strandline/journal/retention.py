@@ -6,10 +6,10 @@ from typing import cast
 
 from strandline.log.api import ExactLog, Log
 from strandline.settings import Settings
-from strandline.store.api import Readable
+from strandline.store.api import Store
 
 
-def trim(log: Log, store: Readable, settings: Settings) -> int:
+def trim(log: Log, store: Store, settings: Settings) -> int:
     """Forget what is in the store and older than `log_retention_s`; how many records went.
 
     Each partition is trimmed at its own pointer, never above it. How old a record is, the log's own clock says: that

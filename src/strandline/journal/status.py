@@ -12,6 +12,7 @@ from strandline.record import is_mark
 from strandline.rows import Pointer
 from strandline.settings import Settings
 from strandline.store.api import Store
+from strandline.store.scans import quarantined
 
 QUARANTINE_COUNT_MAX = 1000
 LAG_LOOKED_AT_MAX = 1000
@@ -75,7 +76,7 @@ def status_of(log: Log, store: Store, settings: Settings, now: int) -> Status:
     ends after them, so that no lag is shown as less than it is.
     """
     oldest, pointers, newest = log.oldest(), store.pointers(), log.newest()
-    errors = store.reported()
+    errors = store.lease().reported()
     partitions = tuple(
         _partition(
             log, pointer, newest[pointer.partition], oldest[pointer.partition], now, errors.get(pointer.partition)
@@ -83,17 +84,17 @@ def status_of(log: Log, store: Store, settings: Settings, now: int) -> Status:
         for pointer in pointers
     )
     strandline = strandline_of(pointers)
-    holder, since = store.lease_holder() or (None, None)
-    quarantined = len(store.quarantined(limit=QUARANTINE_COUNT_MAX))
+    holder, since = store.lease().holder() or (None, None)
+    listed = len(quarantined(store, limit=QUARANTINE_COUNT_MAX))
     return Status(
         partitions,
         strandline,
         _seconds(now - strandline) if strandline else None,
         holder,
         since,
-        quarantined,
+        listed,
         "relaxed" if settings.accept_power_loss else "full",
-        tuple(_warnings(partitions, settings, quarantined)),
+        tuple(_warnings(partitions, settings, listed)),
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from strandline.rows import life_of
-from strandline.values.events import FIXED, EventRow, Parts, RecordedEvent, parsed_headers, parsed_tags
+from strandline.values.events import BODY_VERSION, FIXED, EventRow, Parts, RecordedEvent, parsed_headers, parsed_tags
 from strandline.values.payloads import JSON
 
 ARROW_SCHEMA: Final = pa.schema(
@@ -56,20 +56,22 @@ def record_batch(rows: Sequence[EventRow]) -> pa.RecordBatch:
     except (TypeError, ValueError):  # a damaged file may give any type for a column
         arrays = None
     if arrays is None:
-        values = zip(*[_values(RecordedEvent(life_of(row.key, row.life), row.cells)) for row in rows], strict=True)
+        values = zip(*[_values(row.event_of(life_of(row.key, row.life))) for row in rows], strict=True)
         arrays = [pa.array(list(column), type=field.type) for column, field in zip(values, ARROW_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
 
 
 def _columns(
     keys: list[str], lives: list[int], _: Any, seq_nrs: list[int], prevs: list[int], types: list[str],
-    slices: list[int], _partitions: Any, _timestamps: Any, bodies: list[bytes], digests: list[int],
+    slices: list[int], _partitions: Any, timestamps: list[int], bodies: list[bytes], digests: list[int],
 ) -> list[pa.Array] | None:  # fmt: skip
     """All columns; None if an event is damaged."""
     fixed = np.frombuffer(b"".join([body[: FIXED.size] for body in bodies]), _FIXED_FIELDS)
     seeds = [crc32(f"{key}\0{life}".encode()) for key, life in zip(keys, lives, strict=True)]
     whole = list(map(crc32, bodies, seeds)) == digests and bool((fixed["form"] <= JSON).all())
-    if not (whole and np.array_equal(fixed["seq_nr"], seq_nrs) and np.array_equal(fixed["prev_seq_nr"], prevs)):
+    known = whole and bool((fixed["version"] == BODY_VERSION).all())
+    twice = {"seq_nr": seq_nrs, "prev_seq_nr": prevs, "timestamp": timestamps}
+    if not (known and all(np.array_equal(fixed[name], column) for name, column in twice.items())):
         return None
     size, tags_at, headers_at = FIXED.size, fixed["tags_at"].tolist(), fixed["headers_at"].tolist()
     words = [(body[size:end], start - size) for body, start, end in zip(bodies, tags_at, headers_at, strict=True)]

@@ -38,6 +38,7 @@ from strandline.pipeline import jvm, session
 from strandline.pipeline.columns import ARROW_SCHEMA, record_batch
 from strandline.pipeline.target import PLACES, Target, has_password
 from strandline.settings import SETTING_NAMES, parse_setting
+from strandline.store.scans import events_of
 from strandline.urls import masked
 from strandline.values.keys import SLICES, partition_of
 
@@ -180,7 +181,7 @@ class EventsReader(DataSourceReader):
         if chosen.tasks == 1:
             return [(-1, LAST)]
         store = chosen.target.open().store
-        rows = store.range(partition, after=(-1, LAST), to=newest, limit=1, entity_type=chosen.entity_type)
+        rows = events_of(store, partition, after=(-1, LAST), to=newest, limit=1, entity_type=chosen.entity_type).rows
         first = max(rows[0].timestamp if rows else newest, chosen.from_) - 1
         span = max(0, min(newest, chosen.to) - first)
         edges = [first + span * task // chosen.tasks for task in range(1, chosen.tasks)]
@@ -237,9 +238,9 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limited(self, partition: int, start: int, end: int, rows_max: int) -> int:
         """The timestamp up to which at most about `rows_max` events come: an append is never cut."""
         store = self.selection.target.open().store
-        rows = store.range(
-            partition, after=(start, LAST), to=end, limit=rows_max, entity_type=self.selection.entity_type
-        )
+        rows = events_of(
+            store, partition, after=(start, LAST), to=end, limit=rows_max, entity_type=self.selection.entity_type
+        ).rows
         return rows[-1].timestamp if len(rows) == rows_max else end
 
 

@@ -16,6 +16,7 @@ from strandline.log.api import Draft
 from strandline.log.cursor import Cursor
 from strandline.pipeline.target import Target
 from strandline.record import encode_header
+from strandline.store.scans import expired_keys
 from strandline.values.actions import Mark, Purge
 from strandline.values.keys import Key
 
@@ -54,7 +55,7 @@ def _log_time(s: Strandline) -> int:
 
 def _expired(s: Strandline, at: int) -> Iterator[list[tuple[str, int]]]:
     after = None
-    while page := s.store.expired(at=at, after=after, limit=PAGE):
+    while page := expired_keys(s.store, at=at, after=after, limit=PAGE):
         yield [(key, offset) for _, key, offset in page]
         after = page[-1][0], page[-1][1]
 

@@ -7,6 +7,7 @@ from typing import Any
 from strandline.carry.resolve import resolve as resolve_in
 from strandline.pipeline.target import Target
 from strandline.rows import QuarantineRow
+from strandline.store.scans import quarantined
 
 
 def quarantine(
@@ -14,7 +15,7 @@ def quarantine(
 ) -> list[QuarantineRow]:
     """Damaged and foreign records, by partition and offset, without their bytes."""
     with Target(url, log, store, settings).connect(schema="check") as s:
-        return s.store.quarantined(limit=limit)
+        return quarantined(s.store, limit=limit)
 
 
 def resolve(

@@ -90,7 +90,7 @@ class Replication:
         self._reported: dict[int, str] = {}
 
     def take_lease(self, holder: str) -> Lease:
-        self._lease = self._s.store.take_lease(holder)
+        self._lease = self._s.store.lease().take(holder)
         return self._lease
 
     def options(self, ends: Sequence[int] | None) -> dict[str, str]:
@@ -117,7 +117,7 @@ class Replication:
         self.actions += self._last_actions
         self.events += self._last_events
         if errors != self._reported:
-            self._s.store.report(self._lease.fence, errors)
+            self._s.store.lease().report(self._lease.fence, errors)
             self._reported = dict(errors)
 
     def progress(self, batch: int, seconds: float, errors: Mapping[int, str]) -> Progress:

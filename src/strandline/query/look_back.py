@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from strandline.query.acceptance import Candidate, Last, Looked, Place, Verdict, Way, judge
-from strandline.store.api import Readable
+from strandline.store.api import Store
+from strandline.store.scans import look_at
 from strandline.values.events import EventRow, Life, RecordedEvent
 from strandline.values.heads import Head
 from strandline.values.keys import key_partition
@@ -31,7 +32,7 @@ def candidate(row: EventRow) -> Candidate:
     return Candidate(row.life, row.seq_nr, row.prev_seq_nr, row.timestamp, row.key.encode())
 
 
-def look(store: Readable, row: EventRow) -> Looked:
+def look(store: Store, row: EventRow) -> Looked:
     """What the store says of an event's key, and of the event before it."""
     head = _head(store, row.key)
     if head is None or head.life != row.life:
@@ -40,7 +41,7 @@ def look(store: Readable, row: EventRow) -> Looked:
     return Looked(head.life, head.delete_to, None if before is None else before.timestamp)
 
 
-def look_back(store: Readable, row: EventRow, last: Last | None, line: Place) -> LookedBack:
+def look_back(store: Store, row: EventRow, last: Last | None, line: Place) -> LookedBack:
     """The events of a key that come before `row`, and `row` itself, as far as they follow on each other."""
     head = _head(store, row.key)
     if head is None or head.life > row.life:
@@ -68,7 +69,7 @@ def look_back(store: Readable, row: EventRow, last: Last | None, line: Place) ->
     return LookedBack(handed, None, unseen)
 
 
-def journal_of(store: Readable, key: str, life: int, from_: int, to: int) -> Iterator[EventRow]:
+def journal_of(store: Store, key: str, life: int, from_: int, to: int) -> Iterator[EventRow]:
     """The events of a key's life that the store has, by number; none if the life is over."""
     head = _head(store, key)
     if head is None or head.life != life:
@@ -81,9 +82,7 @@ def journal_of(store: Readable, key: str, life: int, from_: int, to: int) -> Ite
         from_ = rows[-1].seq_nr + 1
 
 
-def _above(
-    store: Readable, head: Head, row: EventRow, low: int, line: Place | None
-) -> tuple[int | None, list[EventRow]]:
+def _above(store: Store, head: Head, row: EventRow, low: int, line: Place | None) -> tuple[int | None, list[EventRow]]:
     """The events `low`..prev of a row above the line, in order, and when the one at which this ended was recorded."""
     found: list[EventRow] = []
     to = row.prev_seq_nr
@@ -99,13 +98,13 @@ def _above(
     return None, found[::-1]
 
 
-def _head(store: Readable, key: str) -> Head | None:
-    _, state = store.look(key, key_partition(key, store.settings.partitions))
+def _head(store: Store, key: str) -> Head | None:
+    _, state = look_at(store, key, key_partition(key, store.settings.partitions))
     return state if isinstance(state, Head) else None
 
 
-def _rows(store: Readable, key: str, head: Head, from_: int, to: int, *, backwards: bool = False) -> Iterator[EventRow]:
-    cells = store.page(key, head.life, head.segment_size, from_=from_, to=to, limit=STEP, backwards=backwards)
+def _rows(store: Store, key: str, head: Head, from_: int, to: int, *, backwards: bool = False) -> Iterator[EventRow]:
+    cells = store.page(key, head.life, head.segment_size, from_=from_, to=to, limit=STEP, backwards=backwards).rows
     life = Life(key, head.life)
     return (_row(life, head.segment_size, each) for each in cells)
 

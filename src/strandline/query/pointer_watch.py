@@ -6,13 +6,13 @@ import time
 from threading import Lock
 
 from strandline.rows import Pointer
-from strandline.store.api import Readable
+from strandline.store.api import Store
 
 
 class PointerWatch:
     """The pointers as they were a moment ago. Who finds them too old looks, and everybody has what it saw."""
 
-    def __init__(self, store: Readable) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = Lock()
         self._seen: list[Pointer] = []

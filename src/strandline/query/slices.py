@@ -15,7 +15,6 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from heapq import merge
-from operator import itemgetter
 from threading import Event as Signal
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -30,12 +29,12 @@ from strandline.query.rich_offset import RichOffset, Shown
 from strandline.query.settings import SliceSettings
 from strandline.query.times import time_us
 from strandline.rows import Pointer
-from strandline.store.api import Readable
+from strandline.store.api import Store
+from strandline.store.scans import events_of
 from strandline.values.events import EventRow, Life, RecordedEvent
 from strandline.values.ranges import Range
 
 _logger = logging.getLogger("strandline")
-_slice = itemgetter(6)
 
 
 def _place(row: EventRow) -> Place:
@@ -45,7 +44,7 @@ def _place(row: EventRow) -> Place:
 class Slices:
     """The events of an entity type in a range of slices, as a store has them."""
 
-    def __init__(self, store: Readable, entity_type: str, range_: Range) -> None:
+    def __init__(self, store: Store, entity_type: str, range_: Range) -> None:
         self.store, self.entity_type, self.range = store, entity_type, range_
         self._count = store.settings.partitions
         self.partitions = range_.partitions(self._count)
@@ -62,16 +61,17 @@ class Slices:
 
     def _partition(self, partition: int, after: Place, to: int, limit: int) -> Iterator[EventRow]:
         """Those of one partition, page by page; no statement is open between two pages."""
-        whole = self.range.covers(partition, self._count)
-        lo, hi = self.range
+        slices = None if self.range.covers(partition, self._count) else self.range
         # In another partition the place's time may belong to a key that comes later in the order.
         place = (after[0], after[1] if after == end_of(after[0]) else 0)
         while True:
-            rows = self.store.range(partition, after=place, to=to, limit=limit, entity_type=self.entity_type)
+            rows, more = events_of(
+                self.store, partition, after=place, to=to, limit=limit, entity_type=self.entity_type, slices=slices
+            )
             for row in rows:
-                if (whole or lo <= _slice(row) <= hi) and _place(row) > after:
+                if _place(row) > after:
                     yield row
-            if len(rows) < limit:
+            if not more or not rows:
                 return
             place = rows[-1].timestamp, rows[-1].seq_nr
 
@@ -214,7 +214,7 @@ class SliceQuery:
             shown = (shown_before if timestamp == at else None, key, row.life, row.seq_nr)
             self._shown = (timestamp, shown)
             self.resume_offset = RichOffset(start.entity_type, start.history, timestamp, shown)
-        event = SlicedEvent(life, row.cells, self.resume_offset)
+        event = SlicedEvent(life, row.cells_of(life), self.resume_offset)
         if self._chosen is None or self._chosen.passes(event):
             yield event
 
@@ -248,7 +248,7 @@ class SliceQuery:
 
 
 def by_slices(
-    store: Readable,
+    store: Store,
     watch: PointerWatch,
     entity_type: object,
     lo: object,
@@ -263,7 +263,7 @@ def by_slices(
 ) -> SliceQuery:
     """Check what a caller gives, and begin a query. Nothing is read before the first event is asked for."""
     type_, range_ = checks.entity_type(entity_type), Range.of(lo, hi)
-    history = store.settings.log_id
+    history = store.settings.history_id
     if after is not None and from_ is not None:
         raise invalid("offset_ambiguous", "after", "given with from_", allowed="one of after and from_", got=after)
     start = RichOffset(type_, history, 0 if from_ is None else time_us(from_, "from_"))

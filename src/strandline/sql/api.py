@@ -53,6 +53,10 @@ class Part(NamedTuple):
     prepared: bool = False
     """Whether its transactions prepare their statements on a server, with plans that do not depend on values."""
 
+    also: tuple[str, ...] = ()
+    """Packages whose steps come after its own, each with the package's name before it. Their statements are
+    `PACKAGE/NAME`."""
+
     @property
     def prefix(self) -> str:
         """What the names of its tables of steps and settings begin with."""

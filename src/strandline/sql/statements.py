@@ -21,7 +21,12 @@ _NAME: Final = re.compile(r"[a-z0-9_]+")
 
 @cache
 def statement(package: str, name: str, dialect: Dialect | None = None) -> str:
-    """A statement of a package, without its comments and line ends: drivers key their caches by the text."""
+    """A statement of a package, without its comments and line ends: drivers key their caches by the text.
+
+    `PACKAGE/NAME` is a statement of that package instead.
+    """
+    other, _, name = name.rpartition("/")
+    package = other or package
     name, *names = name.split("@")
     text = script(package, name, dialect)
     for number, given in enumerate(names, 1):

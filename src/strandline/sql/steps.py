@@ -56,6 +56,15 @@ class Description(NamedTuple):
     fixed: dict[str, str]
 
 
+def steps_of(package: str, also: Sequence[str], dialect: Dialect) -> tuple[Step, ...]:
+    """The steps of a part: those of its package, then those of others, named after them."""
+    steps = steps_in(package, "sql/schema", dialect)
+    for other in also:
+        named = other.rpartition(".")[2]
+        steps += tuple(step._replace(name=f"{named}.{step.name}") for step in steps_in(other, "sql/schema", dialect))
+    return steps
+
+
 @cache
 def steps_in(package: str, folder: str, dialect: Dialect | None = None) -> tuple[Step, ...]:
     """The steps that a package keeps in a folder, in order: those for all dialects, and those for this one."""

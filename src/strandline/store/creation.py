@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from uuid import uuid4
 
 from strandline.errors import SchemaMismatch
 from strandline.settings import BUCKET_SIZE_DEFAULT, PARTITIONS_DEFAULT, Settings
@@ -15,6 +16,7 @@ def to_fix(settings: Settings, log_id: str | None, partitions: int | None) -> di
     """What a new store for this log would keep."""
     return {
         "log_id": str(log_id),
+        "history_id": uuid4().hex,
         "partitions": str(partitions or settings.partitions or PARTITIONS_DEFAULT),
         **rules_to_fix(settings),
         "slices": str(SLICES),
@@ -40,6 +42,7 @@ def fixed_in(texts: Mapping[str, str], settings: Settings, log_id: str | None, p
         append_ids_kept=rules.append_ids_kept,
         slices=int(texts["slices"]),
         bucket_size=texts["bucket_size"],
+        history_id=texts["history_id"],
     )
     check_fixed("partitions", stored.partitions, partitions)
     check_fixed("partitions", stored.partitions, settings.partitions)

@@ -7,12 +7,14 @@ lives are never reused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from strandline.fold import LifePurged
-from strandline.rows import Batch, QuarantineRow
+from strandline.rows import Batch
+from strandline.store.tables import JOURNAL, QUARANTINE, Table
+from strandline.store.views import Row, Rows
 from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head
 
@@ -34,7 +36,8 @@ class Change(NamedTuple):
     purges: list[tuple[str, Ended]]
     events: Sequence[EventRow]
     heads: list[tuple[str, Head]]
-    quarantine: list[QuarantineRow]
+    rows: Mapping[Table, list[Row]]
+    """Of the other tables that batches write: the quarantine, and those of views."""
 
 
 def change_of(batch: Batch) -> Change:
@@ -42,23 +45,43 @@ def change_of(batch: Batch) -> Change:
     heads = [(key, state) for key, state in batch.states.items() if isinstance(state, Head)]
     if all(cut.ended_by is None for cut in batch.cuts):
         events = list(chain.from_iterable([cut.events for cut in batch.cuts]))
-        return Change([], [], events, heads, batch.quarantine)
+        return Change([], [], events, heads, _rows(batch))
     deletes: list[RowsDeleted] = []
     purges: list[tuple[str, Ended]] = []
-    alive: dict[str, list[EventRow]] = {}
+    alive: dict[str, Rows] = {}
     for cut in batch.cuts:
-        rows = alive.setdefault(cut.key, [])
-        rows.extend(cut.events)
-        if cut.ended_by is None:
-            continue
+        rows = alive.setdefault(cut.key, {JOURNAL: []})
+        rows[JOURNAL].extend(cut.events)
+        for table, made in cut.rows.items():
+            rows.setdefault(table, []).extend(made)
         if isinstance(cut.ended_by, LifePurged):
             if isinstance(cut.state, Ended):
                 purges.append((cut.key, cut.state))
-            rows.clear()
-        elif isinstance(cut.state, Head):
+            rows.update({table: [] for table in rows if table.taken_by != "never"})
+        elif cut.ended_by is not None and isinstance(cut.state, Head):
             life, from_, to = cut.ended_by
             deletes.append(RowsDeleted(cut.key, life, from_, to, cut.state.segment_size))
-            rows[:] = [row for row in rows if row.seq_nr > to]
+            for table, some in rows.items():
+                if table.taken_by == "delete":
+                    seq_nr = table.at("seq_nr")
+                    rows[table] = [row for row in some if row[seq_nr] > to]
     gone = {(key, ended.life) for key, ended in purges}
-    quarantine = [row for row in batch.quarantine if (row.key, row.life) not in gone]
-    return Change(deletes, purges, list(chain.from_iterable(alive.values())), heads, quarantine)
+    left: Rows = {QUARANTINE: [row for row in batch.quarantine if (row.key, row.life) not in gone]}
+    for rows in alive.values():
+        for table, some in rows.items():
+            left.setdefault(table, []).extend(some)
+    alive_events: Any = left.pop(JOURNAL, [])
+    return Change(deletes, purges, alive_events, heads, _last(left))
+
+
+def _rows(batch: Batch) -> Rows:
+    rows: Rows = {QUARANTINE: list(batch.quarantine)}
+    for cut in batch.cuts:
+        for table, made in cut.rows.items():
+            rows.setdefault(table, []).extend(made)
+    return _last(rows)
+
+
+def _last(rows: Rows) -> Rows:
+    """Of each place the last row: a later cut may have written it again."""
+    return {table: [*{table.place_of(row): row for row in some}.values()] for table, some in rows.items() if some}

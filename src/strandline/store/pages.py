@@ -40,8 +40,9 @@ def up_to(rows: Iterable[Any], bytes_max: int | None, size_of: Callable[[Any], i
 class GrowingPage:
     """A page of a store that can count rows and not bytes: it asks for few rows first, then for as many as may fit."""
 
-    def __init__(self, limit: int, bytes_max: int | None) -> None:
+    def __init__(self, limit: int, bytes_max: int | None, size_of: Callable[[Any], int] = bytes_of) -> None:
         self.rows: list[Any] = []
+        self._size_of = size_of
         self._limit, self._bytes_max = limit, ANY_BYTES if bytes_max is None else bytes_max
         self._size = 0
         self.asks = limit if bytes_max is None else min(limit, FIRST_ROWS)
@@ -49,9 +50,10 @@ class GrowingPage:
 
     def add(self, rows: Sequence[Any]) -> None:
         """What came. What is too much is dropped."""
-        added = up_to(rows[: self._limit - len(self.rows)], self._bytes_max - self._size) if self.asks else []
+        left = self._bytes_max - self._size
+        added = up_to(rows[: self._limit - len(self.rows)], left, self._size_of) if self.asks else []
         self.rows += added
-        self._size += sum(map(bytes_of, added))
+        self._size += sum(map(self._size_of, added))
         left = self._bytes_max - self._size
         self.asks = 0 if left <= 0 else min(self._limit - len(self.rows), _fitting(left, self._size, len(self.rows)))
 

@@ -3,12 +3,13 @@
 Whoever writes a partition's rows holds its pointer's row until the commit (SQLite: the file's write lock), and proves
 its fence there. Events are added as if nothing stood at their places; where something does, which is rare, the
 transaction is undone and done again, with a look at each of them. Every read is one statement, and so of one moment.
+Tables of views are written, looked up and taken away as they are declared (`store.tables`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from heapq import merge
 from itertools import islice, repeat, takewhile
 from operator import itemgetter
@@ -16,61 +17,84 @@ from typing import Any, Final, Protocol
 
 from strandline.errors import Corrupt
 from strandline.fold import segment_of
-from strandline.rows import Batch, Pointer, QuarantineRow
+from strandline.rows import Batch, Pointer
 from strandline.settings import Settings
 from strandline.sql.api import Database, Part, Transaction
-from strandline.store.api import CarryMark, Coming, Lease, SnapshotRow, StoreSettings, snapshot_digest
+from strandline.store.api import PIPELINE, Amend, CarryMark, Coming, Lease, Look, Page, StoreSettings
 from strandline.store.creation import fixed_in
 from strandline.store.end_state import Change, change_of
+from strandline.store.heads import ended_in, ended_place, ended_row, head_in, head_row, key_place, state_of
 from strandline.store.pages import BODY, bytes_of, large_bytes, up_to
 from strandline.store.refusals import check_fence, check_pointer, life_ended, other_event
-from strandline.store.sql_rows import (
-    ended_row,
-    head_row,
-    key_place,
-    listed_of,
-    listed_row,
-    pointer_of,
-    pointer_row,
-    report_in,
-    report_text,
-    snapshot_of,
-    state_of,
+from strandline.store.reports import report_in, report_text
+from strandline.store.scans import ALL_EVENTS, Scan, grown
+from strandline.store.tables import (
+    ENDED,
+    JOURNAL,
+    METAJOURNAL,
+    PACKAGE,
+    POINTER,
+    QUARANTINE,
+    SNAPSHOT,
+    SnapshotRow,
+    Table,
 )
+from strandline.store.views import VIEWS, Looked, View, kept, mirrored
 from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head, State
-from strandline.values.keys import SLICES, key_digest
 from strandline.values.tuples import make
 
-PART: Final = Part("store", "strandline.store")
-_POINTER_COLUMNS: Final = 7
+PART: Final = Part("store", PACKAGE)
 _moment: Final = itemgetter(8, 3)  # timestamp, seq_nr
+_HEAD_AT: Final = len(POINTER.columns) + 1
+"""Where the head begins in a row of `look` and `states`: behind the pointer and its digest."""
+_DIGEST_AT: Final = _HEAD_AT + len(METAJOURNAL.columns)
+_ENDED_AT: Final = _DIGEST_AT + 3
+_SEQ_NR_AT, _LIFE_AT = _HEAD_AT + METAJOURNAL.at("seq_nr"), _ENDED_AT + ENDED.at("life")
+_KEY_AT: Final = _HEAD_AT + METAJOURNAL.at("key")
+
+
+def part_of(views: Sequence[View]) -> Part:
+    """The part whose steps make the store's tables, and those of these views."""
+    packages = [table.package for view in views for table in view.tables if table.package != PACKAGE]
+    return PART._replace(also=tuple(dict.fromkeys(packages)))
 
 
 class Leases(Protocol):
-    """Who carries: what tells that a holder died is not the same on files and servers."""
+    """Who has a lease: what tells that a holder died is not the same on files and servers."""
 
-    def take(self, holder: str, raise_fence: Callable[[Transaction, int], None]) -> Lease:
-        """Become the pipeline; `LeaseHeld` with holder, since. `raise_fence` is called in the transaction of it."""
+    def take(self, name: str, holder: str, raise_fence: Callable[[Transaction, int], None]) -> Lease:
+        """Take it; `LeaseHeld` with holder, since. `raise_fence` is called in the transaction of it."""
 
-    def holder(self) -> tuple[str, int] | None:
-        """Who carries, and since when (µs)."""
+    def holder(self, name: str) -> tuple[str, int] | None:
+        """Who has it, and since when (µs)."""
 
     def close(self) -> None:
         """Give back all that are held here."""
 
 
 class SqlStore:
-    """All protocols of `store.api`. Safe to share between threads; not across a fork."""
+    """A `store.api.Store`. Safe to share between threads; not across a fork."""
 
-    def __init__(self, database: Database, settings: StoreSettings, leases: Leases) -> None:
+    def __init__(
+        self, database: Database, settings: StoreSettings, leases: Leases, views: Sequence[View] = VIEWS
+    ) -> None:
         self.settings = settings
+        self.views = kept(views, partitioned=False)
         self._database = database
         self._leases = leases
+        self._tables = [QUARANTINE, *[table for view in self.views for table in view.tables]]
+        self._looked_up = [table for table in self._tables if table.looked_up]
 
     @classmethod
     def of(
-        cls, database: Database, settings: Settings, log_id: str | None, partitions: int | None, leases: Leases
+        cls,
+        database: Database,
+        settings: Settings,
+        log_id: str | None,
+        partitions: int | None,
+        leases: Leases,
+        views: Sequence[View] = VIEWS,
     ) -> SqlStore:
         """The store in an open database; `SchemaMismatch` for another log, other fixed settings, another fold."""
         try:
@@ -78,7 +102,7 @@ class SqlStore:
         except BaseException:
             database.close()
             raise
-        return cls(database, found, leases)
+        return cls(database, found, leases, views)
 
     # ------------------------------------------------------------ read
 
@@ -87,11 +111,34 @@ class SqlStore:
 
     def _pointers(self, rows: Iterable[Sequence[Any]]) -> list[Pointer]:
         found = {row[0]: row for row in rows}
-        return [pointer_of(found.get(partition), partition) for partition in range(self.settings.partitions)]
+        return [_pointer(found.get(partition), partition) for partition in range(self.settings.partitions)]
 
-    def look(self, key: str, partition: int) -> tuple[Pointer, State]:
-        (row,) = self._database.rows("look", (partition, *key_place(key), key_digest(key)), often=True)
-        return pointer_of(row[:_POINTER_COLUMNS], partition), state_of(row[_POINTER_COLUMNS:])
+    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> Look:
+        if len(keys) == 1 and not followed:
+            (key,) = keys
+            (row,) = self._database.rows("look", (partition, *key_place(key), *ended_place(key)), often=True)
+            state = _state(row)
+            return Look(_pointer(row, partition), {} if state is None else {key: state})
+        if not keys:
+            return Look(self.pointers()[partition], {})
+        places = [(*key_place(key), *ended_place(key)) for key in keys]
+        if self._database.dialect == "postgres" and not (followed and self._looked_up):
+            return _look(self._database.many("states", places, partition), partition)  # one round trip
+        with self._database.read() as tx:
+            if self._database.dialect == "postgres":
+                look = _look(tx.many("states", places, partition), partition)
+            else:
+                look = _look(tx.many("states", places), partition)
+                look = look._replace(pointer=self._pointers(tx.rows("pointers"))[partition])
+            rows: dict[str, dict[Table, list[Any]]] = {key: {} for key in followed}
+            for table in self._looked_up:
+                for values in tx.many(_named(table, f"look_{table.name}"), [(key,) for key in followed]):
+                    row = table.read(values)
+                    state = look.states.get(row[0])
+                    if isinstance(state, Head) and state.life == row[1]:
+                        rows[row[0]].setdefault(table, []).append(row)
+        found: Mapping[str, Looked] = rows
+        return look._replace(rows=found)
 
     def page(
         self,
@@ -105,68 +152,66 @@ class SqlStore:
         bytes_max: int | None = None,
         coming: Coming | None = None,  # making events meanwhile takes as long as making them then
         backwards: bool = False,
-    ) -> list[Any]:
+    ) -> Page:
         name = "page_backwards" if backwards else "page"
         bounds = (segment_of(from_, segment_size), from_, segment_of(to, segment_size), to)
         rows = self._database.rows(name, (key, life, *bounds, limit, large_bytes(bytes_max)), often=True)
         if None not in map(BODY, rows):
-            return rows
-        rows = up_to(rows, bytes_max, lambda row: row[3] if row[2] is None else bytes_of(row))
-        large = [(key, life, segment_of(row[0], segment_size), row[0]) for row in rows if row[2] is None]
+            return Page(rows, len(rows) == limit)
+        some = up_to(rows, bytes_max, lambda row: row[3] if row[2] is None else bytes_of(row))
+        large = [(key, life, segment_of(row[0], segment_size), row[0]) for row in some if row[2] is None]
         found = {row[3]: (*row[3:5], *row[9:]) for row in self._database.many("standing_events", large)}
         # One that was deleted meanwhile ends the page.
-        return list(takewhile(bool, (found.get(row[0]) if row[2] is None else row for row in rows)))
+        whole = list(takewhile(bool, (found.get(row[0]) if row[2] is None else row for row in some)))
+        return Page(whole, len(rows) == limit or len(whole) < len(rows))
 
-    def range(
-        self, partition: int, *, after: tuple[int, int], to: int, limit: int, entity_type: str | None = None
+    def scan(
+        self,
+        scan: Scan,
+        equal: Sequence[Any] = (),
+        *,
+        after: Sequence[Any] | None = None,
+        to: Any = None,
+        limit: int,
+        slices: tuple[int, int] | None = None,
+        bytes_max: int | None = None,
+    ) -> Page:
+        read: Callable[[Any], Any] = tuple if scan.columns else scan.table.read
+
+        def ask(after: Sequence[Any] | None, limit: int) -> list[Any]:
+            if scan is ALL_EVENTS and self._database.dialect == "sqlite":
+                return self._all_events(scan, equal, slices, after, to, limit)
+            values = scan.values(equal, slices, after, to, limit)
+            rows = self._database.rows(_named(scan.table, scan.name), values)
+            if scan.table is JOURNAL:  # a third of the time of EventRow._make, which asks each row for its length
+                return list(map(make, repeat(EventRow), rows))
+            return list(map(read, rows))
+
+        return grown(scan, ask, after, limit, bytes_max)
+
+    def _all_events(
+        self,
+        scan: Scan,
+        equal: Sequence[Any],
+        slices: tuple[int, int] | None,
+        after: Sequence[Any] | None,
+        to: Any,
+        limit: int,
     ) -> list[EventRow]:
-        bounds = (partition, *after, to, limit)
-        if entity_type is not None:
-            return _events(self._database.rows("range", (entity_type, *bounds)))
-        if self._database.dialect == "postgres":
-            return _events(self._database.rows("range_of_all", bounds))
         with self._database.read() as tx:
             rows: list[Any] = []
             for (type_,) in tx.rows("event_types"):
-                more = tx.rows("range", (type_, partition, *after, to, limit))
+                more = tx.rows("range", (type_, *scan.values(equal, slices, after, to, limit)))
                 rows = list(islice(merge(rows, more, key=_moment), limit))
                 if len(rows) == limit:
                     to = rows[-1][8]  # what comes later is not among the first
-        return _events(rows)
-
-    def entity_types(self) -> list[str]:
-        return [type_ for (type_,) in self._database.rows("entity_types")]
-
-    def keys(
-        self, entity_type: str, *, after: str | None, limit: int, slices: tuple[int, int] | None = None
-    ) -> list[str]:
-        lo, hi = slices or (0, SLICES - 1)
-        start = (lo, "")
-        if after is not None and (place := key_place(after))[1] >= lo:
-            start = place[1:]
-        return [key for (key,) in self._database.rows("keys", (entity_type, *start, hi + 1, "", limit))]
-
-    def expired(self, *, at: int, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str, int]]:
-        return self._database.rows("expired", (*(after or (-1, "")), at, limit))
+        return list(map(make, repeat(EventRow), rows))
 
     def close(self) -> None:
         self._leases.close()
         self._database.close()
 
     # ------------------------------------------------------------ carry
-
-    def states(self, partition: int, keys: Iterable[str]) -> tuple[Pointer, dict[str, State]]:
-        places = [(*key_place(key), key_digest(key)) for key in keys]
-        if not places:
-            return self.pointers()[partition], {}
-        if self._database.dialect == "postgres":  # one statement is one round trip
-            rows = self._database.many("states", places, partition)
-            pointer = pointer_of(rows[0][:_POINTER_COLUMNS], partition)
-            rows = [row[_POINTER_COLUMNS:] for row in rows]
-        else:
-            with self._database.read() as tx:
-                pointer, rows = self._pointers(tx.rows("pointers"))[partition], tx.many("states", places)
-        return pointer, {row[0]: state for row in rows if row[0] and (state := state_of(row)) is not None}
 
     def write(self, batch: Batch, seen: Pointer) -> None:
         change = change_of(batch)
@@ -178,7 +223,8 @@ class SqlStore:
             self._write(batch.pointer, change, seen, carefully=True)
 
     def _write(self, new: Pointer, change: Change, seen: Pointer, *, carefully: bool) -> None:
-        heads = [head_row(key, head) for key, head in change.heads]
+        heads = [METAJOURNAL.stored(head_row(key, head)) for key, head in change.heads]
+        rows = {table: list(map(table.stored, some)) for table, some in change.rows.items()}
         with self._database.write() as tx:
             found = _locked(tx, new.partition)
             check_fence(found.fence, new.fence)
@@ -186,45 +232,43 @@ class SqlStore:
             if new.offset <= found.offset:  # all of it is there
                 return
             tx.take_long()
-            _remove(tx, change)
-            tx.many("insert_events", _absent(tx, change.events) if carefully else change.events)
-            tx.many("set_heads", heads)
-            tx.each("list_record", map(listed_row, change.quarantine))
-            tx.execute("set_pointer", pointer_row(new._replace(revision=found.revision + 1)))
+            self._remove(tx, change)
+            tx.many("put_journal", _absent(tx, change.events) if carefully else change.events)
+            for table, some in rows.items():
+                tx.many(_named(table, f"put_{table.name}"), some)
+            tx.many("put_metajournal", heads)
+            tx.execute("set_pointer", POINTER.stored(new._replace(revision=found.revision + 1)))
+
+    def _remove(self, tx: Transaction, change: Change) -> None:
+        deletes = [
+            (key, life, from_, to, segment_of(from_, size), segment_of(max(to, 1), size))
+            for key, life, from_, to, size in change.deletes
+        ]
+        lives = [(key, ended.life) for key, ended in change.purges]
+        for table in (JOURNAL, SNAPSHOT, *self._tables):
+            if table.taken_by == "delete" and deletes:
+                tx.each(_named(table, f"delete_{table.name}"), deletes)
+            if table.taken_by != "never" and lives:
+                tx.each(_named(table, f"purge_{table.name}"), lives)
+        tx.each("put_ended", [ENDED.stored(ended_row(key, ended)) for key, ended in change.purges])
+        tx.each("purge_metajournal", [key_place(key) for key, _ in change.purges])
 
     # ------------------------------------------------------------ lease
 
-    def take_lease(self, holder: str) -> Lease:
-        return self._leases.take(holder, self._raise_fence)
+    def lease(self, name: str = PIPELINE) -> SqlLeases:
+        return SqlLeases(name, self._database, self._leases, self._raise_fence)
 
     def _raise_fence(self, tx: Transaction, fence: int) -> None:
         pointers = self._pointers(tx.rows("lock_pointers"))
-        tx.each("set_pointer", [pointer_row(pointer._replace(fence=fence)) for pointer in pointers])
+        tx.each("set_pointer", [POINTER.stored(pointer._replace(fence=fence)) for pointer in pointers])
 
-    def lease_holder(self) -> tuple[str, int] | None:
-        return self._leases.holder()
+    # ------------------------------------------------------------ corrections
 
-    def report(self, fence: int, errors: Mapping[int, str]) -> None:
-        with self._database.write() as tx:
-            tx.execute("report", (report_text(errors), fence))
+    @contextmanager
+    def correct(self, partition: int, holder: str, carry_mark: CarryMark) -> Iterator[Amend]:
+        yield self._amend
 
-    def reported(self) -> dict[int, str]:
-        rows = self._database.rows("reported")
-        return report_in(rows[0][0] if rows else None)
-
-    # ------------------------------------------------------------ quarantine
-
-    def quarantined(self, *, limit: int = 1000) -> list[QuarantineRow]:
-        return [listed_of(row) for row in self._database.rows("quarantined", (limit,))]
-
-    def quarantined_at(self, partition: int, offset: int) -> QuarantineRow | None:
-        rows = self._database.rows("quarantined_at", (partition, offset))
-        return listed_of(rows[0]) if rows else None
-
-    def correcting(self, partition: int, holder: str, carry_mark: CarryMark) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def amend(
+    def _amend(
         self,
         seen: Pointer,
         *,
@@ -236,61 +280,91 @@ class SqlStore:
         with self._database.write() as tx:
             found = _locked(tx, seen.partition)
             check_pointer(found, seen)
-            tx.each("delete_event", [row[:4] for row in remove])
-            tx.each("replace_event", replace)
-            tx.many("set_heads", [head_row(*head)] if head is not None else [])
-            tx.execute("unlist_record", (seen.partition, resolved))
-            tx.execute("set_pointer", pointer_row(found._replace(revision=found.revision + 1)))
+            tx.each("remove_journal_row", map(JOURNAL.place_of, [*remove, *replace]))
+            tx.many("put_journal", replace)
+            for table, rows in mirrored(self.views, [*remove, *replace]).items():
+                tx.each(_named(table, f"remove_{table.name}_row"), map(table.place_of, rows))
+            for table, rows in mirrored(self.views, replace).items():
+                tx.many(_named(table, f"put_{table.name}"), list(map(table.stored, rows)))
+            tx.many("put_metajournal", [METAJOURNAL.stored(head_row(*head))] if head is not None else [])
+            tx.execute("remove_quarantine_row", (seen.partition, resolved))
+            tx.execute("set_pointer", POINTER.stored(found._replace(revision=found.revision + 1)))
 
     # ------------------------------------------------------------ snapshots
 
-    def save_snapshot(self, row: SnapshotRow, partition: int) -> None:
+    def save(self, row: SnapshotRow, partition: int) -> None:
         with self._database.write() as tx:
             _locked(tx, partition)  # no purge comes in between
-            (found,) = tx.rows("look", (partition, *key_place(row.key), key_digest(row.key)))
-            state = state_of(found[_POINTER_COLUMNS:])
+            (found,) = tx.rows("look", (partition, *key_place(row.key), *ended_place(row.key)))
+            state = _state(found)
             if state is not None and row.life < state.life + isinstance(state, Ended):
                 raise life_ended(row.key, row.life)
-            tx.execute("save_snapshot", row._replace(digest=snapshot_digest(row)))
+            tx.execute("put_snapshot", SNAPSHOT.stored(row))
 
-    def load_snapshot(self, key: str, life: int, *, from_: int, to: int) -> SnapshotRow | None:
-        rows = self._database.rows("load_snapshot", (key, life, from_, to))
-        return snapshot_of(rows[0]) if rows else None
-
-    def snapshots(self, key: str, life: int) -> list[SnapshotRow]:
-        return [SnapshotRow._make(row) for row in self._database.rows("snapshots", (key, life))]
-
-    def delete_snapshots(self, key: str, life: int, *, to: int) -> int:
+    def remove(self, key: str, life: int, *, to: int) -> int:
         with self._database.write() as tx:
-            return tx.execute("delete_snapshots", (key, life, to))
+            return tx.execute("remove_snapshots", (key, life, to))
+
+
+class SqlLeases:
+    """The lease of a name (`store.api.Leases`)."""
+
+    def __init__(
+        self, name: str, database: Database, leases: Leases, raise_fence: Callable[[Transaction, int], None]
+    ) -> None:
+        self._name, self._database, self._leases, self._raise_fence = name, database, leases, raise_fence
+
+    def take(self, holder: str) -> Lease:
+        return self._leases.take(self._name, holder, self._raise_fence if self._name == PIPELINE else _nothing)
+
+    def holder(self) -> tuple[str, int] | None:
+        return self._leases.holder(self._name)
+
+    def report(self, fence: int, errors: Mapping[int, str]) -> None:
+        with self._database.write() as tx:
+            tx.execute("report", (report_text(errors), self._name, fence))
+
+    def reported(self) -> dict[int, str]:
+        rows = self._database.rows("reported", (self._name,))
+        return report_in(rows[0][0] if rows else None)
+
+
+def _nothing(tx: Transaction, fence: int) -> None:
+    """Other leases than the pipeline's have no fence in the pointers."""
 
 
 # ---------------------------------------------------------------- rows
 
 
-def _events(rows: list[Any]) -> list[EventRow]:
-    # A third of the time of EventRow._make, which asks each row for its length.
-    return list(map(make, repeat(EventRow), rows))
+def _named(table: Table, name: str) -> str:
+    """A statement of the package that a table is of."""
+    return name if table.package == PACKAGE else f"{table.package}/{name}"
+
+
+def _pointer(row: Sequence[Any] | None, partition: int) -> Pointer:
+    """The pointer in a row; one that was never written stands before everything."""
+    return Pointer(partition) if row is None or row[0] is None else POINTER.read(row)
+
+
+def _look(rows: Sequence[Any], partition: int) -> Look:
+    states: dict[str, State] = {
+        row[_KEY_AT]: state for row in rows if row[_KEY_AT] is not None and (state := _state(row)) is not None
+    }
+    return Look(_pointer(rows[0], partition), states)
+
+
+def _state(row: Sequence[Any]) -> State:
+    """The state in a row of pointer, head and ended life; what is absent is None."""
+    ended = None if row[_LIFE_AT] is None else ended_in(ENDED.read(row[_ENDED_AT:]))
+    head = None
+    if row[_SEQ_NR_AT] is not None:
+        head = head_in(METAJOURNAL.read(row[_HEAD_AT : _DIGEST_AT + 1]), *row[_DIGEST_AT + 1 : _ENDED_AT])
+    return state_of(head, ended)
 
 
 def _locked(tx: Transaction, partition: int) -> Pointer:
     rows = tx.rows("lock_pointer", (partition,))
-    return pointer_of(rows[0] if rows else None, partition)
-
-
-def _remove(tx: Transaction, change: Change) -> None:
-    tx.each(
-        "delete_events",
-        [
-            (key, life, segment_of(from_, size), from_, segment_of(max(to, 1), size), to)
-            for key, life, from_, to, size in change.deletes
-        ],
-    )
-    lives = [(key, ended.life) for key, ended in change.purges]
-    tx.each("end_life", [ended_row(key, ended) for key, ended in change.purges])
-    for name in ("purge_events", "purge_snapshots", "purge_quarantine"):
-        tx.each(name, lives)
-    tx.each("purge_head", [key_place(key) for key, _ in change.purges])
+    return _pointer(rows[0] if rows else None, partition)
 
 
 def _absent(tx: Transaction, events: Sequence[EventRow]) -> list[EventRow]:

@@ -34,7 +34,7 @@ def carry(
 
     It takes the pipeline's lease for the time of the call, or works under one that the caller holds.
     """
-    held = lease or s.store.take_lease("strandline.testing.carry")
+    held = lease or s.store.lease().take("strandline.testing.carry")
     try:
         newest = s.log.newest()
         chosen = range(len(newest)) if partition is None else (partition,)

@@ -13,21 +13,19 @@ is carried before it, whose timestamp leaves room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from strandline.backends.memory.store import expired_heads
 from strandline.clock import now_us
 from strandline.fold import segment_of
-from strandline.rows import Batch, Pointer, QuarantineRow
-from strandline.store.api import CarryMark, Coming, SnapshotRow, StoreSettings, snapshot_digest
-from strandline.store.heads import ended_in, ended_place, head_in, key_place, state_of
+from strandline.rows import Batch, Pointer
+from strandline.store.api import PIPELINE, Amend, CarryMark, Coming, Look, Page, StoreSettings
+from strandline.store.heads import ended_in, ended_place, head_in, head_row, key_place, state_of
 from strandline.store.pages import up_to
 from strandline.store.phases import Hide, Put, Write, amended, run, written
 from strandline.store.refusals import (
-    bad_row,
     check_correcting,
     check_fence,
     check_pointer,
@@ -35,12 +33,23 @@ from strandline.store.refusals import (
     lease_held,
     life_ended,
 )
-from strandline.store.tables import ENDED, JOURNAL, METAJOURNAL, QUARANTINE, SLICE_VIEW, SNAPSHOT, SliceRow, Table
-from strandline.store.views import VIEWS, Row, Span, View, add_rows, kept
+from strandline.store.scans import Scan, bytes_in, page_of, scanned
+from strandline.store.tables import (
+    ENDED,
+    JOURNAL,
+    METAJOURNAL,
+    QUARANTINE,
+    SLICE_VIEW,
+    SNAPSHOT,
+    SliceRow,
+    SnapshotRow,
+    Table,
+)
+from strandline.store.views import VIEWS, Row, Span, View, kept
 from strandline.testing import cells
-from strandline.values.events import Cells, EventRow
+from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head, State
-from strandline.values.keys import SLICES, slice_of
+from strandline.values.keys import slice_of
 
 CORRECTION_ROOM_US = 1000
 
@@ -50,7 +59,7 @@ def _nothing(table: str) -> None:
 
 
 class LastWriteWinsStore:
-    """All protocols of `store.api`, written as `reliability.md` 3.2 says."""
+    """A `store.api.Store`, written as `reliability.md` 3.2 says."""
 
     def __init__(
         self,
@@ -132,9 +141,25 @@ class LastWriteWinsStore:
     def _pointer(self, partition: int) -> Pointer:
         return Pointer(**self._row("pointer", partition, 0))
 
-    def look(self, key: str, partition: int) -> tuple[Pointer, State]:
+    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> Look:
         pointer = self._pointer(partition)  # first: the other way round loses actions
-        return pointer, state_of(self._head(key), self._ended(key))
+        states: dict[str, State] = {}
+        unfinished: dict[str, Head] = {}
+        rows = {}
+        for key in keys:
+            head = self._head(key)
+            state = state_of(head, self._ended(key))
+            if state is not None:
+                states[key] = state
+            if head is not None and state is not head:
+                unfinished[key] = head
+            if head is not None and key in followed:
+                tables = [table for view in self.views for table in view.tables if table.looked_up]
+                rows[key] = {table: self._found(table, (key, head.life)) for table in tables}
+        return Look(pointer, states, unfinished, rows)
+
+    def _state(self, key: str) -> State:
+        return state_of(self._head(key), self._ended(key))
 
     def _head(self, key: str) -> Head | None:
         place = key_place(key)
@@ -161,30 +186,52 @@ class LastWriteWinsStore:
         bytes_max: int | None = None,
         coming: Coming | None = None,  # they come at once
         backwards: bool = False,
-    ) -> list[Cells]:
+    ) -> Page:
         self._check_open()
         rows = [row.cells for row in self._events(key, life) if from_ <= row.seq_nr <= to]
-        return up_to(islice(reversed(rows) if backwards else rows, limit), bytes_max)
+        found = up_to(islice(reversed(rows) if backwards else rows, limit), bytes_max)
+        return Page(found, len(found) < len(rows))
 
     def _events(self, key: str, life: int) -> Iterator[EventRow]:
         for place in self.tables[JOURNAL.name].partitions():
             if place[:2] == (key, life):
                 yield from map(EventRow._make, self._found(JOURNAL, place))
 
-    def range(
-        self, partition: int, *, after: tuple[int, int], to: int, limit: int, entity_type: str | None = None
-    ) -> list[EventRow]:
-        to = min(to, self._pointer(partition).timestamp)  # above it a killed attempt may have left some of its rows
-        found = []
-        for place in self.tables[SLICE_VIEW.name].partitions():
-            if place[1] == partition and entity_type in (None, place[0]):
-                found += [SLICE_VIEW.row(row) for row in self._found(SLICE_VIEW, place)]
-        found = [row for row in found if after < (row.timestamp, row.seq_nr) and row.timestamp <= to]
-        found.sort(key=lambda row: (row.timestamp, row.seq_nr))
-        return list(islice((event for row in found if (event := self._shown(row))), limit))
+    def scan(
+        self,
+        scan: Scan,
+        equal: Sequence[Any] = (),
+        *,
+        after: Sequence[Any] | None = None,
+        to: Any = None,
+        limit: int,
+        slices: tuple[int, int] | None = None,
+        bytes_max: int | None = None,
+    ) -> Page:
+        self._check_open()
+        rows = scanned(scan, self._rows_of(scan, equal), equal, slices, after, to)
+        return page_of(rows, limit, bytes_max, bytes_in(scan))
+
+    def _rows_of(self, scan: Scan, equal: Sequence[Any]) -> Iterator[Any]:
+        """The rows that a scan looks at: of events and heads those that are not hidden."""
+        if scan.table is JOURNAL:
+            bound = self._pointer(equal[-1]).timestamp  # above it a killed attempt may have left some of its rows
+            for row in self._all(SLICE_VIEW):
+                if row.partition == equal[-1] and row.timestamp <= bound and (event := self._shown(row)):
+                    yield event
+        elif scan.table is METAJOURNAL:
+            for row in self._all(METAJOURNAL):
+                if isinstance(state := self._state(row[2]), Head):
+                    yield head_row(row[2], state)
+        else:
+            yield from self._all(scan.table)
+
+    def _all(self, table: Table) -> Iterator[Any]:
+        for partition in self.tables[table.name].partitions():
+            yield from map(table.row, self._found(table, partition))
 
     def _shown(self, row: SliceRow) -> EventRow | None:
-        _, state = self.look(row.key, row.partition)
+        state = self._state(row.key)
         if not isinstance(state, Head) or state.life != row.life or row.seq_nr <= state.delete_to:
             return None
         segment = segment_of(row.seq_nr, state.segment_size)
@@ -193,45 +240,10 @@ class LastWriteWinsStore:
             row.timestamp, row.body, row.digest,
         )  # fmt: skip
 
-    def entity_types(self) -> list[str]:
-        return sorted({key.partition("|")[0] for key in self._living()}, key=str.encode)
-
-    def keys(
-        self, entity_type: str, *, after: str | None, limit: int, slices: tuple[int, int] | None = None
-    ) -> list[str]:
-        lo, hi = slices or (0, SLICES - 1)
-        places = sorted((slice_of(k), k.encode()) for k in self._living() if k.partition("|")[0] == entity_type)
-        start = (-1, b"") if after is None else (slice_of(after), after.encode())
-        return [key.decode() for slice_, key in places if (slice_, key) > start and lo <= slice_ <= hi][:limit]
-
-    def _living(self) -> dict[str, Head]:
-        self._check_open()
-        table = self.tables[METAJOURNAL.name]
-        keys = [key for partition in table.partitions() for (key,), _ in table.rows(partition)]
-        states = {key: self.look(key, 0)[1] for key in keys}
-        return {key: state for key, state in states.items() if isinstance(state, Head)}
-
-    def expired(self, *, at: int, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str, int]]:
-        heads = [(head.expire_at, key, head.offset) for key, head in self._living().items()]
-        return expired_heads(heads, at, after, limit)
-
     def close(self) -> None:
         self._closed = True
 
     # ------------------------------------------------------------ carry
-
-    def states(self, partition: int, keys: Iterable[str]) -> tuple[Pointer, dict[str, State]]:
-        """As the contract says; but a head row that an unfinished purge left is given as it is.
-
-        Folded on it, the same purge comes again and removes what is left, the head row last.
-        """
-        pointer = self._pointer(partition)
-        found: dict[str, State] = {}
-        for key in keys:
-            state = self._head(key) or self._ended(key)
-            if state is not None:
-                found[key] = state
-        return pointer, found
 
     def write(self, batch: Batch, seen: Pointer) -> None:
         new = batch.pointer
@@ -240,7 +252,6 @@ class LastWriteWinsStore:
         check_pointer(found, seen)
         if new.offset <= found.offset:
             return
-        add_rows(batch, self.views, {})
         run(written(batch, self.views), self._write, self._find)
         self._move_pointer(new._replace(revision=found.revision + 1))
 
@@ -257,62 +268,23 @@ class LastWriteWinsStore:
 
     # ------------------------------------------------------------ lease
 
-    def take_lease(self, holder: str) -> LastWriteWinsLease:
-        if (held := self.lease_holder()) is not None:
-            raise lease_held(*held)
-        now = self._now_us()
-        fence = self._row("lease", "pipeline", 0).get("fence", 0) + 1
-        self._put("lease", "pipeline", 0, {"fence": fence, "holder": holder, "since": now, "errors": None}, now)
-        for pointer in self.pointers():
-            self.before_write("pointer")
-            self._set_pointer(pointer._replace(fence=fence))
-        return LastWriteWinsLease(self, fence)
+    def lease(self, name: str = PIPELINE) -> LastWriteWinsLeases:
+        return LastWriteWinsLeases(self, name)
 
-    def lease_holder(self) -> tuple[str, int] | None:
-        row = self._row("lease", "pipeline", 0)
-        return (row["holder"], row["since"]) if "holder" in row else None
-
-    def report(self, fence: int, errors: Mapping[int, str]) -> None:
-        if self._row("lease", "pipeline", 0).get("fence") == fence:
-            self._put("lease", "pipeline", 0, {"errors": dict(errors) or None}, self._now_us())
-
-    def reported(self) -> dict[int, str]:
-        return dict(self._row("lease", "pipeline", 0).get("errors", {}))
-
-    def check_lease(self, fence: int) -> None:
-        """`LeaseLost` if another fence is in force."""
-        check_fence(self._row("lease", "pipeline", 0).get("fence", 0), fence)
-
-    def release_lease(self, fence: int) -> None:
-        """The lease's row loses its holder; its fence stays."""
-        if not self._closed and self._row("lease", "pipeline", 0).get("fence") == fence:
-            self._put("lease", "pipeline", 0, {"holder": None, "since": None}, self._now_us())
-
-    # ------------------------------------------------------------ quarantine
-
-    def quarantined(self, *, limit: int = 1000) -> list[QuarantineRow]:
-        self._check_open()
-        return list(islice(self._quarantine(), limit))
-
-    def _quarantine(self) -> Iterator[QuarantineRow]:
-        for partition in self.tables[QUARANTINE.name].partitions():
-            yield from map(QuarantineRow._make, self._found(QUARANTINE, partition))
-
-    def quarantined_at(self, partition: int, offset: int) -> QuarantineRow | None:
-        return next((row for row in self._quarantine() if (row.partition, row.offset) == (partition, offset)), None)
+    # ------------------------------------------------------------ corrections
 
     @contextmanager
-    def correcting(self, partition: int, holder: str, carry_mark: CarryMark) -> Iterator[None]:
-        lease = self.take_lease(holder)
+    def correct(self, partition: int, holder: str, carry_mark: CarryMark) -> Iterator[Amend]:
+        lease = self.lease().take(holder)
         try:
             carry_mark(self._pointer(partition).timestamp + CORRECTION_ROOM_US, lease.fence)
             self._correcting = lease.fence
-            yield
+            yield self._amend
         finally:
             self._correcting = None
             lease.release()
 
-    def amend(
+    def _amend(
         self,
         seen: Pointer,
         *,
@@ -343,42 +315,72 @@ class LastWriteWinsStore:
 
     # ------------------------------------------------------------ snapshots
 
-    def save_snapshot(self, row: SnapshotRow, partition: int) -> None:
+    def save(self, row: SnapshotRow, partition: int) -> None:
         ended, head = self._ended(row.key), self._head(row.key)
         if (ended and ended.life >= row.life) or (head and head.life > row.life):
             raise life_ended(row.key, row.life)
-        named = row._replace(digest=snapshot_digest(row))._asdict()
-        self._put("snapshot", (row.key, row.life), (row.seq_nr,), named, self._now_us())
+        self._put_row(SNAPSHOT, row, self._now_us())
 
-    def load_snapshot(self, key: str, life: int, *, from_: int, to: int) -> SnapshotRow | None:
-        rows = [row for row in self._snapshots(key, life) if from_ <= row.seq_nr <= to]
-        if rows and snapshot_digest(rows[-1]) != rows[-1].digest:
-            raise bad_row("snapshot", f"{key}, life {life}, seq_nr {rows[-1].seq_nr}")
-        return rows[-1] if rows else None
+    def remove(self, key: str, life: int, *, to: int) -> int:
+        gone = self._found(SNAPSHOT, (key, life), (1,), (to,))
+        self._remove(SNAPSHOT.name, (key, life), self._now_us(), last=(to,))
+        return len(gone)
 
-    def snapshots(self, key: str, life: int) -> list[SnapshotRow]:
-        return [row._replace(state=None) for row in self._snapshots(key, life)]
 
-    def _snapshots(self, key: str, life: int) -> list[SnapshotRow]:
-        self._check_open()
-        rows = self.tables["snapshot"].rows((key, life))
-        return [SnapshotRow(**{"state": None, **named}) for _, named in rows]
+class LastWriteWinsLeases:
+    """The lease of a name."""
 
-    def delete_snapshots(self, key: str, life: int, *, to: int) -> int:
-        count = sum(row.seq_nr <= to for row in self._snapshots(key, life))
-        self._remove("snapshot", (key, life), self._now_us(), last=(to,))
-        return count
+    def __init__(self, store: LastWriteWinsStore, name: str) -> None:
+        self._store, self._name = store, name
+
+    def take(self, holder: str) -> LastWriteWinsLease:
+        if (held := self.holder()) is not None:
+            raise lease_held(*held)
+        store, now = self._store, self._store._now_us()
+        fence = self._row().get("fence", 0) + 1
+        self._put({"fence": fence, "holder": holder, "since": now, "errors": None}, now)
+        if self._name == PIPELINE:
+            for pointer in store.pointers():
+                store.before_write("pointer")
+                store._set_pointer(pointer._replace(fence=fence))
+        return LastWriteWinsLease(self, fence)
+
+    def holder(self) -> tuple[str, int] | None:
+        row = self._row()
+        return (row["holder"], row["since"]) if "holder" in row else None
+
+    def report(self, fence: int, errors: Mapping[int, str]) -> None:
+        if self._row().get("fence") == fence:
+            self._put({"errors": dict(errors) or None}, self._store._now_us())
+
+    def reported(self) -> dict[int, str]:
+        return dict(self._row().get("errors", {}))
+
+    def check(self, fence: int) -> None:
+        """`LeaseLost` if another fence is in force."""
+        check_fence(self._row().get("fence", 0), fence)
+
+    def release(self, fence: int) -> None:
+        """The lease's row loses its holder; its fence stays."""
+        if not self._store._closed and self._row().get("fence") == fence:
+            self._put({"holder": None, "since": None}, self._store._now_us())
+
+    def _row(self) -> dict[str, Any]:
+        return self._store._row("lease", self._name, 0)
+
+    def _put(self, named: dict[str, Any], timestamp: int) -> None:
+        self._store._put("lease", self._name, 0, named, timestamp)
 
 
 class LastWriteWinsLease:
-    """The right to carry a `LastWriteWinsStore`."""
+    """A right that one process has."""
 
-    def __init__(self, store: LastWriteWinsStore, fence: int) -> None:
-        self._store = store
+    def __init__(self, leases: LastWriteWinsLeases, fence: int) -> None:
+        self._leases = leases
         self.fence = fence
 
     def check(self) -> None:
-        self._store.check_lease(self.fence)
+        self._leases.check(self.fence)
 
     def release(self) -> None:
-        self._store.release_lease(self.fence)
+        self._leases.release(self.fence)

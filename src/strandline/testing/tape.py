@@ -14,7 +14,7 @@ from strandline.carry.resolve import resolve_marked
 from strandline.fold import Rules, fold
 from strandline.record import Content, Record, content_digest, encode_header, encode_value
 from strandline.settings import APPEND_IDS_KEPT_DEFAULT
-from strandline.store.api import CarryMark, Store, StoreSettings
+from strandline.store.api import Amend, CarryMark, Store, StoreSettings
 from strandline.values.actions import KEEP_EXPIRY, Action, Append, Delete, Mark, Place, Purge
 from strandline.values.heads import State
 from strandline.values.keys import key_partition
@@ -122,9 +122,9 @@ class Tape:
                 carry(store, settings or store.settings, range_, pointer.fence if fence is None else fence)
                 start = position
 
-    def correcting(self, store: Store, partition: int = 0) -> AbstractContextManager[None]:
+    def correcting(self, store: Store, partition: int = 0) -> AbstractContextManager[Amend]:
         """Within, rows of the store may be amended."""
-        return store.correcting(partition, "tape", self._carry_mark(store, partition))
+        return store.correct(partition, "tape", self._carry_mark(store, partition))
 
     def resolve(self, store: Store, offset: int, how: str, *, partition: int = 0) -> None:
         """Resolve a quarantined record."""

@@ -20,7 +20,7 @@ from uuid import UUID
 
 import orjson
 
-from strandline.errors import Corrupt, shown
+from strandline.errors import Corrupt, SchemaMismatch, shown
 from strandline.values.keys import Key, slice_of
 from strandline.values.payloads import BYTES, JSON
 
@@ -85,7 +85,23 @@ class EventRow(NamedTuple):
 
     @property
     def event(self) -> RecordedEvent:
-        return RecordedEvent(Life(self.key, self.life), self.cells)
+        return self.event_of(Life(self.key, self.life))
+
+    def event_of(self, life: Life) -> RecordedEvent:
+        """The event, of a life that is at hand."""
+        return RecordedEvent(life, self.cells_of(life))
+
+    def cells_of(self, life: Life) -> Cells:
+        """What a reader needs of it. It reads as damaged if body and columns do not say the same.
+
+        Where it is kept may change (`partition`): the body has the partition of the log that recorded it.
+        """
+        _, _, _, seq_nr, prev, entity_type, slice_, _, timestamp, body, digest = self
+        try:
+            same = _TIMESTAMP(body)[0] == timestamp and life.slice == slice_ and life.entity_type == entity_type
+        except (TypeError, struct.error):
+            same = False
+        return Cells(seq_nr, prev, body, digest if same else NO_DIGEST)
 
     @classmethod
     def of(cls, life: Life, segment_size: int, cells: tuple[Any, ...]) -> EventRow:
@@ -96,9 +112,14 @@ class EventRow(NamedTuple):
 # ---------------------------------------------------------------- body
 
 
+BODY_VERSION: Final = 1
+NO_DIGEST: Final = -1
+
+
 class Parts(NamedTuple):
     """The fixed fields of a body, in their order."""
 
+    version: int
     seq_nr: int
     prev_seq_nr: int
     form: int
@@ -114,12 +135,15 @@ class Parts(NamedTuple):
     payload_at: int
 
 
-FIXED: Final = struct.Struct("<qqBHqq16sIIII")
-_PLACED: Final = struct.Struct("<qqBHqq16s")  # up to append_id
+FIXED: Final = struct.Struct("<BqqBHqq16sIIII")
+_PLACED: Final = struct.Struct("<BqqBHqq16s")  # up to append_id
 _PREV: Final = struct.Struct("<q")
-_PREV_AT: Final = 8
+_PREV_AT: Final = 9
 _pack, _unpack = FIXED.pack, FIXED.unpack_from
-_BRIEF: Final = struct.Struct("<qqB46xI").unpack_from  # seq_nr, prev_seq_nr, form, payload_at: what most readers need
+_BRIEF: Final = struct.Struct(
+    "<BqqB46xI"
+).unpack_from  # what most readers need: _, seq_nr, prev_seq_nr, form, payload_at
+_TIMESTAMP: Final = struct.Struct("<28xq").unpack_from
 
 
 def bodies(
@@ -141,8 +165,9 @@ def bodies(
         metadata_at = headers_at + len(packed_headers)
         payload_at = metadata_at if metadata is None else metadata_at + len(metadata)
         fixed = _pack(
-            seq_nr, prev, form, partition, offset, timestamp, append_id, tags_at, headers_at, metadata_at, payload_at
-        )
+            BODY_VERSION, seq_nr, prev, form, partition, offset, timestamp, append_id, tags_at, headers_at, metadata_at,
+            payload_at,
+        )  # fmt: skip
         body = b"".join((fixed, words, packed_headers, metadata or b"", payload))
         made.append((seq_nr, prev, body, zlib.crc32(body, seed)))
         prev, seq_nr = seq_nr, seq_nr + 1
@@ -160,7 +185,7 @@ def plain_body(
 ) -> bytes:
     """The body of an event without headers and metadata."""
     words, tags_at, payload_at = _words_of(event)
-    fixed = _pack(seq_nr, prev, form, *place, append_id, tags_at, payload_at, payload_at, payload_at)
+    fixed = _pack(BODY_VERSION, seq_nr, prev, form, *place, append_id, tags_at, payload_at, payload_at, payload_at)
     return fixed + words + payload
 
 
@@ -176,7 +201,8 @@ def plain_bodies(
     payloads: Iterable[bytes],
 ) -> Iterator[bytes]:
     """The bodies of many such events of a partition, from columns."""
-    places = map(_PLACED.pack, seq_nrs, prevs, forms, repeat(partition), offsets, timestamps, append_ids)
+    versions, partitions = repeat(BODY_VERSION), repeat(partition)
+    places = map(_PLACED.pack, versions, seq_nrs, prevs, forms, partitions, offsets, timestamps, append_ids)
     return map(b"".join, zip(places, map(_plain_words, events), payloads, strict=True))
 
 
@@ -197,8 +223,11 @@ def _words_of(event: tuple[str, tuple[str, ...]]) -> tuple[bytes, int, int]:
 
 
 def parts_of(body: bytes) -> Parts:
-    """The fixed fields of a body."""
-    return Parts._make(_unpack(body))
+    """The fixed fields of a body; `struct.error` if it is not one, or of a version that is not known."""
+    parts = Parts._make(_unpack(body))
+    if parts.version != BODY_VERSION:
+        raise struct.error(f"version {parts.version}")
+    return parts
 
 
 def with_prev(life: Life, cells: tuple[Any, ...], prev_seq_nr: int) -> Cells:
@@ -292,8 +321,8 @@ class RecordedEvent:
         seq_nr, prev, body, digest = self._cells
         try:
             if zlib.crc32(body, self._life.seed) == digest:
-                number, before, form, payload_at = _BRIEF(body)
-                if number == seq_nr and before == prev and form <= JSON:
+                version, number, before, form, payload_at = _BRIEF(body)
+                if number == seq_nr and before == prev and form <= JSON and version == BODY_VERSION:
                     data = body[payload_at:]
                     return data if form == BYTES else self._loaded(data)
         except (TypeError, struct.error):
@@ -360,9 +389,11 @@ class RecordedEvent:
         try:
             if zlib.crc32(body, self._life.seed) != digest:
                 return None
-            number, before, form, _ = _BRIEF(body)
+            version, number, before, form, _ = _BRIEF(body)
         except (TypeError, struct.error):  # a damaged file may give any type for a column
             return None
+        if version != BODY_VERSION:
+            raise self._unknown(version)
         return form if (number, before) == (seq_nr, prev) else None
 
     def _left(self) -> Parts:
@@ -370,7 +401,8 @@ class RecordedEvent:
         try:
             return parts_of(self._cells[2])
         except (TypeError, struct.error):
-            return Parts(0, 0, DAMAGED_DIGEST, 0, -1, 0, bytes(16), 0, 0, 0, 0)
+            self._form()  # of an unknown version, or damaged?
+            return Parts(BODY_VERSION, 0, 0, DAMAGED_DIGEST, 0, -1, 0, bytes(16), 0, 0, 0, 0)
 
     def _between(self, start: int, end: int) -> bytes:
         body = self._cells[2]
@@ -381,6 +413,16 @@ class RecordedEvent:
             return orjson.loads(data)
         except orjson.JSONDecodeError:  # its digest is right: it was written so, and not by this library
             raise self._damage(undecodable=True) from None
+
+    def _unknown(self, version: int) -> SchemaMismatch:
+        return SchemaMismatch(
+            f"event {self.seq_nr} of {shown(self._life.key)} was written in version {version}",
+            code="version",
+            hint="use the strandline that wrote it, or a newer one",
+            found=[version],
+            known=[BODY_VERSION],
+            remedy="use the strandline that wrote it, or a newer one",
+        )
 
     def _damage(self, *, undecodable: bool = False) -> Corrupt:
         form = self._form()

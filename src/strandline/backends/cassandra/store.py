@@ -8,30 +8,41 @@ conditional ones SERIAL. A batch never spans two partition keys.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Final
 
 from strandline.backends.cassandra import Session, open_keyspace
 from strandline.backends.cassandra.heads import find, find_ended, find_heads
-from strandline.backends.cassandra.session import Request
-from strandline.backends.cassandra.writing import Writing, put_requests
+from strandline.backends.cassandra.writing import Writing, package_of, put_requests, values_in
 from strandline.clock import now_us
 from strandline.errors import Unavailable
 from strandline.fold import segment_of
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
-from strandline.store.api import CarryMark, Coming, SnapshotRow, StoreSettings
+from strandline.store.api import PIPELINE, Amend, CarryMark, Coming, Look, Page, StoreSettings
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
 from strandline.store.creation import fixed_in, to_fix
-from strandline.store.heads import key_place
+from strandline.store.heads import key_place, state_of
 from strandline.store.pages import GrowingPage
-from strandline.store.phases import Put, amended, run, written
+from strandline.store.phases import Put, Remove, amended, run, written
 from strandline.store.refusals import check_correcting, check_fence, check_pointer, lease_held, life_ended
-from strandline.store.sql_rows import report_in, report_text
-from strandline.store.tables import POINTER, QUARANTINE, SNAPSHOT
-from strandline.store.views import MINUTE_US, VIEWS, View, add_rows, kept
+from strandline.store.reports import report_in, report_text
+from strandline.store.scans import (
+    ALL_EVENTS,
+    ENTITY_TYPES,
+    EVENTS,
+    EXPIRED,
+    KEYS,
+    QUARANTINED,
+    Scan,
+    bytes_in,
+    grown,
+    page_of,
+)
+from strandline.store.tables import POINTER, QUARANTINE, SNAPSHOT, SnapshotRow, Table
+from strandline.store.views import MINUTE_US, VIEWS, Row, Span, View, kept
 from strandline.urls import Url
 from strandline.values.events import EventRow
 from strandline.values.heads import Head, State
@@ -39,6 +50,8 @@ from strandline.values.keys import SLICES, slice_of
 
 SEGMENTS_A_ROUND: Final = 32
 BUCKETS_A_ROUND: Final = 32
+EVENTS_A_QUERY: Final = 1000
+LISTED_A_QUERY: Final = 16
 SLICES_A_ROUND: Final = 64
 FENCE_ATTEMPTS_MAX: Final = 100
 LEASE_ATTEMPTS_MAX: Final = 5
@@ -47,7 +60,7 @@ CORRECTION_ROOM_US: Final = 1000
 
 
 class CassandraStore:
-    """All protocols of `store.api`. Safe to share between threads; not across a fork."""
+    """A `store.api.Store`. Safe to share between threads; not across a fork."""
 
     def __init__(
         self,
@@ -62,7 +75,7 @@ class CassandraStore:
         self._session = session
         self._lease_s = lease_s
         self._clock = clock
-        self._leases: list[BeatingLease] = []
+        self._leases: list[tuple[str, BeatingLease]] = []
         self._correcting: int | None = None
         """The fence of the lease under which a correction may be made."""
         self._last_us = 0
@@ -94,7 +107,7 @@ class CassandraStore:
         return cls(session, found, settings.lease_s, clock)
 
     def close(self) -> None:
-        for lease in self._leases:
+        for _, lease in self._leases:
             lease.release()
         self._leases.clear()
         self._session.close()
@@ -108,9 +121,26 @@ class CassandraStore:
     def _pointer(self, partition: int) -> Pointer:
         return _pointer_in(self._session.rows("pointer", (partition,)), partition)
 
-    def look(self, key: str, partition: int) -> tuple[Pointer, State]:
+    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> Look:
         pointer = self._pointer(partition)  # first: the other way round loses actions
-        return pointer, find(self._session, key).state
+        if len(keys) == 1:
+            (key,) = keys
+            head, life = find(self._session, key)
+            heads, ended = {key: head} if head else {}, {key: life} if life else {}
+        else:
+            heads, ended = find_heads(self._session, keys), find_ended(self._session, keys)
+        found = {key: state_of(heads.get(key), ended.get(key)) for key in keys}
+        states: dict[str, State] = {key: state for key, state in found.items() if state is not None}
+        unfinished = {key: head for key, head in heads.items() if states[key] is not head}
+        return Look(pointer, states, unfinished, self._looked_up(heads, followed))
+
+    def _looked_up(self, heads: Mapping[str, Head], followed: Collection[str]) -> dict[str, dict[Table, Sequence[Row]]]:
+        tables = [table for view in self.views for table in view.tables if table.looked_up]
+        spans = [Span(table, (key, heads[key].life)) for key in followed if key in heads for table in tables]
+        rows: dict[str, dict[Table, Sequence[Row]]] = {}
+        for span, found in self._writing.read(spans).items():
+            rows.setdefault(span.partition[0], {})[span.table] = found
+        return rows
 
     def page(
         self,
@@ -124,7 +154,7 @@ class CassandraStore:
         bytes_max: int | None = None,
         coming: Coming | None = None,
         backwards: bool = False,
-    ) -> list[Any]:
+    ) -> Page:
         name = "page_backwards" if backwards else "page"
         page = GrowingPage(limit, bytes_max)
         first, last = segment_of(from_, segment_size), segment_of(to, segment_size)
@@ -137,11 +167,11 @@ class CassandraStore:
                 break
             from_, to = _beyond(found[-1][0], from_, to, backwards)
         if not page.asks or first == last:
-            return page.rows
+            return Page(page.rows, not page.asks)
         # The rest may be far away: a journal may start at any number. The head says where its rows can be.
         head = find(self._session, key).head
         if head is None or head.life != life:
-            return page.rows
+            return Page(page.rows, False)
         first = max(first + (not backwards), segment_of(head.removed_to + 1, head.segment_size))
         last = min(last - backwards, segment_of(max(head.seq_nr, 1), head.segment_size))
         left = range(first, last + 1)[:: -1 if backwards else 1]
@@ -156,20 +186,58 @@ class CassandraStore:
                     left = range(segment, last + 1) if not backwards else range(segment, first - 1, -1)
                     from_, to = _beyond(found[-1][0], from_, to, backwards)
                     break
-        return page.rows
+        return Page(page.rows, not page.asks)
 
     def _segments_for(self, events: int, segment_size: int) -> int:
         return min(max(1, -(-events // segment_size)), SEGMENTS_A_ROUND)
 
-    def range(
-        self, partition: int, *, after: tuple[int, int], to: int, limit: int, entity_type: str | None = None
-    ) -> list[EventRow]:
+    def scan(
+        self,
+        scan: Scan,
+        equal: Sequence[Any] = (),
+        *,
+        after: Sequence[Any] | None = None,
+        to: Any = None,
+        limit: int,
+        slices: tuple[int, int] | None = None,
+        bytes_max: int | None = None,
+    ) -> Page:
+        start, end = scan.start if after is None else after, scan.end if to is None else to
+        if scan is ALL_EVENTS or scan is EVENTS:
+            types = self._types_of(equal[0]) if scan is ALL_EVENTS else [equal[0]]
+            rows = self._events(types, equal[-1], (start[0], start[1]), end, limit, slices)
+            return page_of(rows, limit, bytes_max, bytes_in(scan))
+        if scan is KEYS:
+            return Page(keys := self._keys(equal[0], start[1], limit, (start[0], end)), len(keys) == limit)
+        if scan is EXPIRED:
+            return Page(found := self._expired(end, (start[0], start[1]), limit), len(found) == limit)
+        if scan is ENTITY_TYPES:
+            living = (type_ for type_ in self._all_types() if type_ > start[0] and self._keys(type_, "", 1))
+            return page_of(((type_,) for type_ in living), limit, None, bytes_in(scan))
+        if scan is QUARANTINED:
+            return page_of(self._listed(start, end, limit), limit, bytes_max, bytes_in(scan))
+
+        def ask(after: Sequence[Any] | None, limit: int) -> list[Any]:
+            query = scan.name, scan.values(equal, slices, after, to, limit)
+            found = self._session.rows(*query, package=package_of(scan.table))
+            return found if scan.columns else [scan.table.read(values_in(scan.table, row)) for row in found]
+
+        return grown(scan, ask, after, limit, bytes_max)
+
+    def _events(
+        self,
+        types: Sequence[str],
+        partition: int,
+        after: tuple[int, int],
+        to: int,
+        limit: int,
+        slices: tuple[int, int] | None,
+    ) -> Iterator[EventRow]:
         to = min(to, self._pointer(partition).timestamp)  # above it a killed attempt may have left some of its rows
-        types = [entity_type] if entity_type is not None else self._types_of(partition)
         # Each type is read only as far as its events are among the first.
-        ways = [self._shown(type_, partition, after, to, limit) for type_ in types]
+        ways = [self._shown(type_, partition, after, to, min(limit, EVENTS_A_QUERY)) for type_ in types]
         rows = heapq.merge(*ways, key=lambda row: (row.timestamp, row.seq_nr))
-        return [row for _, row in zip(range(limit), rows, strict=False)]
+        return (row for row in rows if slices is None or slices[0] <= row.slice <= slices[1])
 
     def _shown(self, type_: str, partition: int, after: tuple[int, int], to: int, limit: int) -> Iterator[EventRow]:
         """Events of a type by time: those that no delete or purge has hidden."""
@@ -207,28 +275,23 @@ class CassandraStore:
     def _types_of(self, partition: int) -> list[str]:
         return [type_ for (type_,) in self._session.rows("entity_types", (partition,))]
 
-    def entity_types(self) -> list[str]:
-        return [type_ for type_ in self._all_types() if self.keys(type_, after=None, limit=1)]
-
     def _all_types(self) -> list[str]:
         partitions = range(self.settings.partitions)
         found = self._session.each(("entity_types", (partition,)) for partition in partitions)
         return sorted({type_ for rows in found for (type_,) in rows}, key=str.encode)
 
-    def keys(
-        self, entity_type: str, *, after: str | None, limit: int, slices: tuple[int, int] | None = None
-    ) -> list[str]:
-        lo, hi = slices or (0, SLICES - 1)
-        start = ""
-        if after is not None and slice_of(after) >= lo:
-            lo, start = slice_of(after), after
+    def _keys(
+        self, entity_type: str, start: str, limit: int, slices: tuple[int, int] = (0, SLICES - 1)
+    ) -> list[tuple[int, str]]:
+        """Slice and key of each, after a place in the first slice."""
+        lo, hi = slices
         found: list[str] = []
         count = 1
         while lo <= hi and len(found) < limit:
             some = range(lo, min(lo + count, hi + 1))
             found += self._keys_of(entity_type, some, start, limit - len(found))
             lo, start, count = lo + len(some), "", min(2 * count, SLICES_A_ROUND)
-        return found[:limit]
+        return [(slice_of(key), key) for key in found[:limit]]
 
     def _keys_of(self, entity_type: str, slices: Iterable[int], start: str, limit: int) -> list[str]:
         """The first keys of each slice; `start` is a place in the first of them."""
@@ -249,9 +312,9 @@ class CassandraStore:
         ended = find_ended(self._session, [row[0] for row in rows])
         return {row[0] for row in rows if row[1] is not None and not (row[0] in ended and ended[row[0]].life >= row[2])}
 
-    def expired(self, *, at: int, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str, int]]:
+    def _expired(self, at: int, after: tuple[int, str], limit: int) -> list[tuple[int, str, int]]:
         """Looks at every slice of every type: expiry has no table of its own."""
-        start = (-1, b"") if after is None else (after[0], after[1].encode())
+        start = after[0], after[1].encode()
         queries = (("expired", (type_, slice_, at)) for type_ in self._all_types() for slice_ in range(SLICES))
         rows = (row for rows in self._session.each(queries) for row in rows)
         due = ((row[3], row[0].encode(), row) for row in rows if (row[3], row[0].encode()) > start)
@@ -260,20 +323,9 @@ class CassandraStore:
         found = [(when, key.decode(), row[1]) for when, key, row in first if row[0] in living]
         if found or len(first) < limit:
             return found
-        return self.expired(at=at, after=(first[-1][0], first[-1][1].decode()), limit=limit)  # unfinished purges, all
+        return self._expired(at, (first[-1][0], first[-1][1].decode()), limit)  # unfinished purges, all
 
     # ------------------------------------------------------------ carry
-
-    def states(self, partition: int, keys: Iterable[str]) -> tuple[Pointer, dict[str, State]]:
-        """As the contract says; but a head row that an unfinished purge left is given as it is.
-
-        Folded on it, the same purge comes again and removes what is left, the head row last.
-        """
-        pointer = self._pointer(partition)
-        keys = list(keys)
-        states: dict[str, State] = {**find_heads(self._session, keys)}
-        states.update(find_ended(self._session, [key for key in keys if key not in states]))
-        return pointer, states
 
     def write(self, batch: Batch, seen: Pointer) -> None:
         new = batch.pointer
@@ -282,7 +334,6 @@ class CassandraStore:
         check_pointer(found, seen)
         if new.offset <= found.offset:  # all of it is there
             return
-        add_rows(batch, self.views, {})
         run(written(batch, self.views), self._writing.write, self._writing.find)
         self._move(found, new._replace(revision=found.revision + 1))
 
@@ -315,34 +366,8 @@ class CassandraStore:
 
     # ------------------------------------------------------------ lease
 
-    def take_lease(self, holder: str) -> BeatingLease:
-        for _ in range(LEASE_ATTEMPTS_MAX):
-            row = self._free_row()
-            seen = (None, None) if row.fence == 0 else (row.fence, row.beat)
-            if self._session.conditional("take_lease", (row.fence + 1, self._write_us(), holder, self._clock(), *seen)):
-                break
-        else:
-            raise Unavailable("others take the lease all the time", code="serialization", hint="call again")
-        fence = row.fence + 1
-        lease = BeatingLease(
-            fence, self._lease_s, beat=self._beat, in_force=lambda: self._lease_row().fence, ended=self._end_lease
-        )
-        try:
-            for pointer in self.pointers():
-                self._raise_fence(pointer, fence)
-        except BaseException:
-            lease.release()
-            raise
-        self._leases = [held for held in self._leases if not held.over] + [lease]
-        return lease
-
-    def _free_row(self) -> LeaseRow:
-        """The row when nobody holds the lease. The nodes' clocks may differ, so the beat is watched, not its age."""
-        if any(not lease.over for lease in self._leases):  # our own needs no watching
-            holder = self._lease_row().held(self._lease_s)
-            if holder is not None:
-                raise lease_held(*holder)
-        return wait_until_free(lambda: self._lease_row()._replace(still_s=0.0), self._lease_s)
+    def lease(self, name: str = PIPELINE) -> CassandraLeases:
+        return CassandraLeases(self, name)
 
     def _raise_fence(self, pointer: Pointer, fence: int) -> None:
         for _ in range(FENCE_ATTEMPTS_MAX):
@@ -356,56 +381,31 @@ class CassandraStore:
             f"the pointer of partition {pointer.partition} never stands still", code="serialization", hint="try again"
         )
 
-    def lease_holder(self) -> tuple[str, int] | None:
-        return self._lease_row().held(self._lease_s)
-
-    def _lease_row(self) -> LeaseRow:
-        rows = self._session.serial_rows("lease")
-        if not rows:
-            return FREE
-        fence, holder, since, beat, beaten_us, now_ms = rows[0]
-        return LeaseRow(fence, holder, since, beat, now_ms / 1e3 - beaten_us / 1e6)
-
-    def _beat(self, fence: int) -> bool:
-        return self._session.conditional("beat", (self._write_us(), fence))
-
-    def _end_lease(self, fence: int) -> None:
-        self._session.conditional("release_lease", (fence,))
-
-    def report(self, fence: int, errors: Mapping[int, str]) -> None:
-        self._session.conditional("report", (report_text(errors), fence))
-
-    def reported(self) -> dict[int, str]:
-        rows = self._session.rows("reported")
-        return report_in(rows[0][0] if rows else None)
-
     # ------------------------------------------------------------ quarantine
 
-    def quarantined(self, *, limit: int = 1000) -> list[QuarantineRow]:
-        found: list[QuarantineRow] = []
-        for partition in range(self.settings.partitions):
-            if len(found) >= limit:
-                break
-            found += map(QUARANTINE.read, self._session.rows("quarantined", (partition, limit - len(found))))
-        return found
-
-    def quarantined_at(self, partition: int, offset: int) -> QuarantineRow | None:
-        rows = self._session.rows("quarantined_at", (partition, offset))
-        return QUARANTINE.read(rows[0]) if rows else None
+    def _listed(self, after: Sequence[Any], to: int, limit: int) -> Iterator[QuarantineRow]:
+        for partition in range(max(after[0], 0), min(self.settings.partitions, to + 1)):
+            place = after[1] if partition == after[0] else -1
+            while True:
+                rows = self._session.rows("quarantined", (partition, place, min(limit, LISTED_A_QUERY)))
+                yield from map(QUARANTINE.read, rows)
+                if len(rows) < min(limit, LISTED_A_QUERY):
+                    break
+                place = rows[-1][1]
 
     @contextmanager
-    def correcting(self, partition: int, holder: str, carry_mark: CarryMark) -> Iterator[None]:
+    def correct(self, partition: int, holder: str, carry_mark: CarryMark) -> Iterator[Amend]:
         """No lock keeps others out, so the lease must; and no action to come has a timestamp below the Mark's."""
-        lease = self.take_lease(holder)
+        lease = self.lease().take(holder)
         try:
             carry_mark(self._pointer(partition).timestamp + CORRECTION_ROOM_US, lease.fence)
             self._correcting = lease.fence
-            yield
+            yield self._amend
         finally:
             self._correcting = None
             lease.release()
 
-    def amend(
+    def _amend(
         self,
         seen: Pointer,
         *,
@@ -438,24 +438,18 @@ class CassandraStore:
 
     # ------------------------------------------------------------ snapshots
 
-    def save_snapshot(self, row: SnapshotRow, partition: int) -> None:
+    def save(self, row: SnapshotRow, partition: int) -> None:
         found = find(self._session, row.key)
         if (found.ended and found.ended.life >= row.life) or (found.head and found.head.life > row.life):
             raise life_ended(row.key, row.life)
         # A purge that comes meanwhile removes for always: this row is gone before it is there.
-        self._session.write(put_requests(Put(SNAPSHOT, [row[:6]], self._write_us())))
+        self._session.write(put_requests(Put(SNAPSHOT, [row], self._write_us())))
 
-    def load_snapshot(self, key: str, life: int, *, from_: int, to: int) -> SnapshotRow | None:
-        rows = self._session.rows("load_snapshot", (key, life, from_, to))
-        return SnapshotRow._make((*SNAPSHOT.read(rows[0]), 0)) if rows else None
-
-    def snapshots(self, key: str, life: int) -> list[SnapshotRow]:
-        return [SnapshotRow._make((*row[:5], None, 0)) for row in self._session.rows("snapshots", (key, life))]
-
-    def delete_snapshots(self, key: str, life: int, *, to: int) -> int:
-        count = sum(row.seq_nr <= to for row in self.snapshots(key, life))
+    def remove(self, key: str, life: int, *, to: int) -> int:
+        span = Span(SNAPSHOT, (key, life), (1,), (to,))
+        count = len(self._writing.find([span])[span])
         if count:
-            self._session.write([Request("remove_snapshot_rows", [(self._write_us(), key, life, 1, to)])])
+            self._writing.write([Remove(span, self._write_us())])
         return count
 
     def _write_us(self) -> int:
@@ -473,3 +467,63 @@ def _pointer_in(rows: Sequence[Any], partition: int) -> Pointer:
 def _beyond(seq_nr: int, from_: int, to: int, backwards: bool) -> tuple[int, int]:
     """What is left of bounds when a page has come to that number."""
     return (from_, seq_nr - 1) if backwards else (seq_nr + 1, to)
+
+
+class CassandraLeases:
+    """The lease of a name. Its row is written conditionally alone."""
+
+    def __init__(self, store: CassandraStore, name: str) -> None:
+        self._store, self._session, self._name = store, store._session, name
+        self._lease_s = store._lease_s
+
+    def take(self, holder: str) -> BeatingLease:
+        store = self._store
+        for _ in range(LEASE_ATTEMPTS_MAX):
+            row = self._free_row()
+            seen = (None, None) if row.fence == 0 else (row.fence, row.beat)
+            values = (row.fence + 1, store._write_us(), holder, store._clock(), self._name, *seen)
+            if self._session.conditional("take_lease", values):
+                break
+        else:
+            raise Unavailable("others take the lease all the time", code="serialization", hint="call again")
+        fence = row.fence + 1
+        lease = BeatingLease(fence, self._lease_s, beat=self._beat, in_force=lambda: self._row().fence, ended=self._end)
+        try:
+            for pointer in store.pointers() if self._name == PIPELINE else ():
+                store._raise_fence(pointer, fence)
+        except BaseException:
+            lease.release()
+            raise
+        store._leases = [(name, held) for name, held in store._leases if not held.over] + [(self._name, lease)]
+        return lease
+
+    def _free_row(self) -> LeaseRow:
+        """The row when nobody holds the lease. The nodes' clocks may differ, so the beat is watched, not its age."""
+        if any(name == self._name and not lease.over for name, lease in self._store._leases):
+            holder = self.holder()  # our own needs no watching
+            if holder is not None:
+                raise lease_held(*holder)
+        return wait_until_free(lambda: self._row()._replace(still_s=0.0), self._lease_s)
+
+    def holder(self) -> tuple[str, int] | None:
+        return self._row().held(self._lease_s)
+
+    def _row(self) -> LeaseRow:
+        rows = self._session.serial_rows("lease", (self._name,))
+        if not rows:
+            return FREE
+        fence, holder, since, beat, beaten_us, now_ms = rows[0]
+        return LeaseRow(fence, holder, since, beat, now_ms / 1e3 - beaten_us / 1e6)
+
+    def _beat(self, fence: int) -> bool:
+        return self._session.conditional("beat", (self._store._write_us(), self._name, fence))
+
+    def _end(self, fence: int) -> None:
+        self._session.conditional("release_lease", (self._name, fence))
+
+    def report(self, fence: int, errors: Mapping[int, str]) -> None:
+        self._session.conditional("report", (report_text(errors), self._name, fence))
+
+    def reported(self) -> dict[int, str]:
+        rows = self._session.rows("reported", (self._name,))
+        return report_in(rows[0][0] if rows else None)

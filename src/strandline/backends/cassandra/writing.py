@@ -45,6 +45,14 @@ class Writing:
             found[span] = [tuple([None if i is None else row[i] for i in at]) for row in some]
         return found
 
+    def read(self, spans: Sequence[Span]) -> Found:
+        """The rows of whole partitions, with their digests: `look_TABLE`."""
+        rows = self._session.each(Query(f"look_{s.table.name}", s.partition, package_of(s.table)) for s in spans)
+        return {
+            span: [span.table.read(values_in(span.table, row)) for row in some]
+            for span, some in zip(spans, rows, strict=True)
+        }
+
 
 def _bounds(span: Span) -> _Values:
     return (*span.partition, *span.first, *span.last)

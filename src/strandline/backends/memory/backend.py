@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from strandline.backends.api import Clock, by_rules_of, no_sql
 from strandline.clock import now_us
@@ -51,6 +52,7 @@ class MemoryBackend:
             segment_size=settings.segment_size or SEGMENT_SIZE_DEFAULT,
             append_ids_kept=settings.append_ids_kept or APPEND_IDS_KEPT_DEFAULT,
             bucket_size=settings.bucket_size or BUCKET_SIZE_DEFAULT,
+            history_id=uuid4().hex,
         )
         return MemoryStore(fixed, clock=clock or now_us)
 

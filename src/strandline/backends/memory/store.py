@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import islice
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import RLock
+from typing import Any
 
 from strandline.clock import now_us
-from strandline.rows import Batch, Pointer, QuarantineRow
-from strandline.store.api import CarryMark, Coming, SnapshotRow, StoreSettings, snapshot_digest
+from strandline.rows import Batch, Pointer
+from strandline.store.api import PIPELINE, Amend, CarryMark, Coming, Look, Page, StoreSettings
 from strandline.store.end_state import Change, change_of
+from strandline.store.heads import head_row
 from strandline.store.pages import up_to
 from strandline.store.refusals import (
-    bad_row,
     check_fence,
     check_pointer,
     closed,
@@ -24,9 +24,12 @@ from strandline.store.refusals import (
     other_event,
     used_after_fork,
 )
-from strandline.values.events import Cells, EventRow
-from strandline.values.heads import Ended, Head, State
-from strandline.values.keys import SLICES, key_digest, slice_of
+from strandline.store.scans import Scan, bytes_in, page_of, scanned
+from strandline.store.tables import JOURNAL, METAJOURNAL, QUARANTINE, SNAPSHOT, SnapshotRow, Table
+from strandline.store.views import VIEWS, Row, View, kept, mirrored
+from strandline.values.events import EventRow
+from strandline.values.heads import SEQ_NR_MAX, Ended, Head, State
+from strandline.values.keys import key_digest
 
 _Life = tuple[str, int]
 
@@ -40,10 +43,13 @@ def _moment(row: EventRow) -> tuple[int, int]:
 
 
 class MemoryStore:
-    """All protocols of `store.api`. `clock` tells µs; it is asked only when a lease is taken."""
+    """A `store.api.Store`. `clock` tells µs; it is asked only when a lease is taken."""
 
-    def __init__(self, settings: StoreSettings, *, clock: Callable[[], int] = now_us) -> None:
+    def __init__(
+        self, settings: StoreSettings, *, clock: Callable[[], int] = now_us, views: Sequence[View] = VIEWS
+    ) -> None:
         self.settings = settings
+        self.views = kept(views, partitioned=False)
         self._clock = clock
         self._lock = RLock()
         self._process = os.getpid()
@@ -53,11 +59,9 @@ class MemoryStore:
         self._moments: list[list[EventRow]] = [[] for _ in range(settings.partitions)]
         self._heads: dict[str, Head] = {}
         self._ended: dict[bytes, Ended] = {}
-        self._quarantine: dict[tuple[int, int], QuarantineRow] = {}
-        self._snapshots: dict[_Life, dict[int, SnapshotRow]] = {}
-        self._fence = 0
-        self._errors: dict[int, str] = {}
-        self._holder: tuple[str, int] | None = None
+        tables = [QUARANTINE, SNAPSHOT, *[table for view in self.views for table in view.tables]]
+        self._tables: dict[Table, dict[tuple[Any, ...], Row]] = {table: {} for table in tables}
+        self._leases: dict[str, MemoryLeases] = {}
 
     @contextmanager
     def _moment_of(self) -> Iterator[None]:
@@ -75,12 +79,21 @@ class MemoryStore:
         with self._moment_of():
             return list(self._pointers)
 
-    def look(self, key: str, partition: int) -> tuple[Pointer, State]:
+    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> Look:
         with self._moment_of():
-            return self._pointers[partition], self._state(key)
+            states: dict[str, State] = {key: state for key in keys if (state := self._state(key)) is not None}
+            rows = {key: self._looked_up(key, states.get(key)) for key in followed}
+            return Look(self._pointers[partition], states, {}, rows)
 
     def _state(self, key: str) -> State:
         return self._heads.get(key) or self._ended.get(key_digest(key))
+
+    def _looked_up(self, key: str, state: State) -> dict[Table, list[Row]]:
+        if not isinstance(state, Head):
+            return {}
+        life = key, state.life
+        looked_up = [table for table in self._tables if table.looked_up]
+        return {t: [t.read(row) for row in self._tables[t].values() if tuple(row[:2]) == life] for t in looked_up}
 
     def page(
         self,
@@ -94,45 +107,42 @@ class MemoryStore:
         bytes_max: int | None = None,
         coming: Coming | None = None,  # they come at once
         backwards: bool = False,
-    ) -> list[Cells]:
+    ) -> Page:
         with self._moment_of():
             rows = self._journal.get((key, life), [])
             start = bisect_left(rows, from_, key=_seq_nr)
             end = bisect_right(rows, to, key=_seq_nr)
             chosen = rows[max(start, end - limit) : end][::-1] if backwards else rows[start : min(end, start + limit)]
-            return up_to([row.cells for row in chosen], bytes_max)
+            found = up_to([row.cells for row in chosen], bytes_max)
+            return Page(found, len(found) < end - start)
 
-    def range(
-        self, partition: int, *, after: tuple[int, int], to: int, limit: int, entity_type: str | None = None
-    ) -> list[EventRow]:
+    def scan(
+        self,
+        scan: Scan,
+        equal: Sequence[Any] = (),
+        *,
+        after: Sequence[Any] | None = None,
+        to: Any = None,
+        limit: int,
+        slices: tuple[int, int] | None = None,
+        bytes_max: int | None = None,
+    ) -> Page:
         with self._moment_of():
-            rows = self._moments[partition]
-            found: list[EventRow] = []
-            for row in islice(rows, bisect_right(rows, after, key=_moment), None):
-                if row.timestamp > to or len(found) == limit:
-                    break
-                if entity_type is None or row.entity_type == entity_type:
-                    found.append(row)
-            return found
-
-    def entity_types(self) -> list[str]:
-        with self._moment_of():
-            return sorted({key.partition("|")[0] for key in self._heads}, key=str.encode)
-
-    def keys(
-        self, entity_type: str, *, after: str | None, limit: int, slices: tuple[int, int] | None = None
-    ) -> list[str]:
-        lo, hi = slices or (0, SLICES - 1)
-        with self._moment_of():
-            places = [_place(key) for key in self._heads if key.partition("|")[0] == entity_type]
-        places = sorted(place for place in places if lo <= place[0] <= hi)
-        start = 0 if after is None else bisect_right(places, _place(after))
-        return [written.decode() for _, written in places[start : start + limit]]
-
-    def expired(self, *, at: int, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str, int]]:
-        with self._moment_of():
-            heads = [(head.expire_at, key, head.offset) for key, head in self._heads.items()]
-        return expired_heads(heads, at, after, limit)
+            rows: Any
+            if scan.table is JOURNAL:  # they lie in the order of time
+                *_, partition = equal
+                moments = self._moments[partition]
+                rows = moments[bisect_right(moments, tuple(after or (0, 0)), key=_moment) :]
+                if slices is None and scan.equal == ("partition",):
+                    rows = rows[: limit + 1]
+            elif scan.table is METAJOURNAL:
+                rows = [head_row(key, head) for key, head in self._heads.items()]
+            else:
+                rows = self._tables[scan.table].values()
+            found = page_of(scanned(scan, rows, equal, slices, after, to), limit, bytes_max, bytes_in(scan))
+            if scan.columns or scan.table is JOURNAL:
+                return found
+            return Page([scan.table.read(row) for row in found.rows], found.more)
 
     def close(self) -> None:
         if os.getpid() != self._process:
@@ -141,11 +151,6 @@ class MemoryStore:
             self._closed = True
 
     # ------------------------------------------------------------ carry
-
-    def states(self, partition: int, keys: Iterable[str]) -> tuple[Pointer, dict[str, State]]:
-        with self._moment_of():
-            states: dict[str, State] = {key: state for key in keys if (state := self._state(key)) is not None}
-            return self._pointers[partition], states
 
     def write(self, batch: Batch, seen: Pointer) -> None:
         new = batch.pointer
@@ -179,22 +184,36 @@ class MemoryStore:
         for key, life, from_, to, _ in change.deletes:
             for row in [row for row in self._journal.get((key, life), []) if from_ <= row.seq_nr <= to]:
                 self._remove(row)
+            self._take(key, life, lambda table: table.taken_by == "delete", from_, to)
         for key, ended in change.purges:
             self._purge(key, ended)
         for row in change.events:
             insort(self._journal.setdefault((row.key, row.life), []), row, key=_seq_nr)
             insort(self._moments[row.partition], row, key=_moment)
         self._heads.update(change.heads)
-        self._quarantine.update({(row.partition, row.offset): row for row in change.quarantine})
+        for table, rows in change.rows.items():
+            self._tables[table].update({table.place_of(row): table.stored(row) for row in rows})
 
     def _purge(self, key: str, ended: Ended) -> None:
         self._ended[key_digest(key)] = ended
         for row in list(self._journal.get((key, ended.life), [])):
             self._remove(row)
-        self._snapshots.pop((key, ended.life), None)
-        for place in [p for p, row in self._quarantine.items() if (row.key, row.life) == (key, ended.life)]:
-            del self._quarantine[place]
+        self._take(key, ended.life, lambda table: table.taken_by != "never")
         self._heads.pop(key, None)
+
+    def _take(self, key: str, life: int, taken: Callable[[Table], bool], from_: int = 0, to: int = SEQ_NR_MAX) -> None:
+        """Rows of a life go, from tables that say so; between numbers if there are such."""
+        for table, rows in self._tables.items():
+            if not taken(table):
+                continue
+            whose, number = table.at("key"), table.at("life")
+            nr = table.at("seq_nr") if to < SEQ_NR_MAX else number
+            for place in [
+                place
+                for place, row in rows.items()
+                if (row[whose], row[number]) == (key, life) and (to == SEQ_NR_MAX or from_ <= row[nr] <= to)
+            ]:
+                del rows[place]
 
     def _remove(self, row: EventRow) -> None:
         life = row.key, row.life
@@ -210,52 +229,17 @@ class MemoryStore:
 
     # ------------------------------------------------------------ lease
 
-    def take_lease(self, holder: str) -> MemoryLease:
+    def lease(self, name: str = PIPELINE) -> MemoryLeases:
         with self._moment_of():
-            if self._holder is not None:
-                raise lease_held(*self._holder)
-            self._holder = holder, self._clock()
-            self._fence += 1
-            self._errors = {}
-            self._pointers = [pointer._replace(fence=self._fence) for pointer in self._pointers]
-            return MemoryLease(self, self._fence)
+            return self._leases.setdefault(name, MemoryLeases(self, name))
 
-    def lease_holder(self) -> tuple[str, int] | None:
-        with self._moment_of():
-            return self._holder
+    # ------------------------------------------------------------ corrections
 
-    def report(self, fence: int, errors: Mapping[int, str]) -> None:
-        with self._moment_of():
-            if fence == self._fence:
-                self._errors = dict(errors)
+    @contextmanager
+    def correct(self, partition: int, holder: str, carry_mark: CarryMark) -> Iterator[Amend]:
+        yield self._amend
 
-    def reported(self) -> dict[int, str]:
-        with self._moment_of():
-            return dict(self._errors)
-
-    def _check_lease(self, fence: int) -> None:
-        with self._moment_of():
-            check_fence(self._fence, fence)
-
-    def _release(self, fence: int) -> None:
-        with self._lock:
-            if self._fence == fence:
-                self._holder = None
-
-    # ------------------------------------------------------------ quarantine
-
-    def quarantined(self, *, limit: int = 1000) -> list[QuarantineRow]:
-        with self._moment_of():
-            return [self._quarantine[place] for place in sorted(self._quarantine)[:limit]]
-
-    def quarantined_at(self, partition: int, offset: int) -> QuarantineRow | None:
-        with self._moment_of():
-            return self._quarantine.get((partition, offset))
-
-    def correcting(self, partition: int, holder: str, carry_mark: CarryMark) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def amend(
+    def _amend(
         self,
         seen: Pointer,
         *,
@@ -269,65 +253,85 @@ class MemoryStore:
             check_pointer(found, seen)
             for row in (*remove, *replace):
                 self._remove(row)
-            self._quarantine.pop((seen.partition, resolved), None)
-            self._apply(Change([], [], replace, [head] if head else [], []))
+            self._tables[QUARANTINE].pop((seen.partition, resolved), None)
+            for table, rows in mirrored(self.views, remove).items():
+                for gone in rows:
+                    self._tables[table].pop(table.place_of(gone), None)
+            self._apply(Change([], [], replace, [head] if head else [], mirrored(self.views, replace)))
             self._pointers[seen.partition] = found._replace(revision=found.revision + 1)
 
     # ------------------------------------------------------------ snapshots
 
-    def save_snapshot(self, row: SnapshotRow, partition: int) -> None:
+    def save(self, row: SnapshotRow, partition: int) -> None:
         with self._moment_of():
             state = self._state(row.key)
             if state is not None and row.life < state.life + isinstance(state, Ended):
                 raise life_ended(row.key, row.life)
-            saved = row._replace(digest=snapshot_digest(row))
-            self._snapshots.setdefault((row.key, row.life), {})[row.seq_nr] = saved
+            self._tables[SNAPSHOT][SNAPSHOT.place_of(row)] = SNAPSHOT.stored(row)
 
-    def load_snapshot(self, key: str, life: int, *, from_: int, to: int) -> SnapshotRow | None:
+    def remove(self, key: str, life: int, *, to: int) -> int:
         with self._moment_of():
-            saved = self._snapshots.get((key, life), {})
-            newest = max((seq_nr for seq_nr in saved if from_ <= seq_nr <= to), default=None)
-            row = None if newest is None else saved[newest]
-        if row is not None and snapshot_digest(row) != row.digest:
-            raise bad_row("snapshot", f"{key}, life {life}, seq_nr {row.seq_nr}")
-        return row
-
-    def snapshots(self, key: str, life: int) -> list[SnapshotRow]:
-        with self._moment_of():
-            saved = self._snapshots.get((key, life), {})
-            return [saved[seq_nr]._replace(state=None) for seq_nr in sorted(saved)]
-
-    def delete_snapshots(self, key: str, life: int, *, to: int) -> int:
-        with self._moment_of():
-            saved = self._snapshots.get((key, life), {})
-            gone = [seq_nr for seq_nr in saved if seq_nr <= to]
-            for seq_nr in gone:
-                del saved[seq_nr]
+            saved = self._tables[SNAPSHOT]
+            gone = [place for place in saved if place[:2] == (key, life) and place[2] <= to]
+            for place in gone:
+                del saved[place]
             return len(gone)
 
 
-def expired_heads(
-    heads: Iterable[tuple[int | None, str, int]], at: int, after: tuple[int, str] | None, limit: int
-) -> list[tuple[int, str, int]]:
-    """Of heads given as (expire_at, key, offset) those that expired, in this order, after a place."""
-    places = sorted((when, key.encode(), offset) for when, key, offset in heads if when is not None and when <= at)
-    start = (-1, b"") if after is None else (after[0], after[1].encode())
-    return [(when, key.decode(), offset) for when, key, offset in places if (when, key) > start][:limit]
+class MemoryLeases:
+    """The lease of a name of a memory store."""
+
+    def __init__(self, store: MemoryStore, name: str) -> None:
+        self._store, self._name = store, name
+        self._fence = 0
+        self._errors: dict[int, str] = {}
+        self._holder: tuple[str, int] | None = None
+
+    def take(self, holder: str) -> MemoryLease:
+        with self._store._moment_of():
+            if self._holder is not None:
+                raise lease_held(*self._holder)
+            self._holder = holder, self._store._clock()
+            self._fence += 1
+            self._errors = {}
+            if self._name == PIPELINE:
+                self._store._pointers = [pointer._replace(fence=self._fence) for pointer in self._store._pointers]
+            return MemoryLease(self, self._fence)
+
+    def holder(self) -> tuple[str, int] | None:
+        with self._store._moment_of():
+            return self._holder
+
+    def report(self, fence: int, errors: Mapping[int, str]) -> None:
+        with self._store._moment_of():
+            if fence == self._fence:
+                self._errors = dict(errors)
+
+    def reported(self) -> dict[int, str]:
+        with self._store._moment_of():
+            return dict(self._errors)
+
+    def check(self, fence: int) -> None:
+        """`LeaseLost` if another fence is in force."""
+        with self._store._moment_of():
+            check_fence(self._fence, fence)
+
+    def release(self, fence: int) -> None:
+        """Nobody holds it any more."""
+        with self._store._lock:
+            if self._fence == fence:
+                self._holder = None
 
 
 class MemoryLease:
-    """The right to carry a memory store."""
+    """A lease of a memory store."""
 
-    def __init__(self, store: MemoryStore, fence: int) -> None:
-        self._store = store
+    def __init__(self, leases: MemoryLeases, fence: int) -> None:
+        self._leases = leases
         self.fence = fence
 
     def check(self) -> None:
-        self._store._check_lease(self.fence)
+        self._leases.check(self.fence)
 
     def release(self) -> None:
-        self._store._release(self.fence)
-
-
-def _place(key: str) -> tuple[int, bytes]:
-    return slice_of(key), key.encode()
+        self._leases.release(self.fence)

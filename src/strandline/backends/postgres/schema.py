@@ -28,7 +28,7 @@ from strandline.backends.postgres.round_trips import Connection, Sent
 from strandline.errors import Unavailable
 from strandline.sql.api import DATABASE_ID, Part
 from strandline.sql.statements import script, statement
-from strandline.sql.steps import Columns, Description, Step, StepDone, check_schema, missing_steps, steps_in
+from strandline.sql.steps import Columns, Description, Step, StepDone, check_schema, missing_steps, steps_of
 
 LOCK_OLD_S: Final = 60
 LOCK_WAIT_S: Final = 90.0
@@ -64,7 +64,7 @@ class Schema:
     @property
     def steps(self) -> Sequence[Step]:
         """What makes it, in order."""
-        return steps_in(self.part.package, "sql/schema", "postgres")
+        return steps_of(self.part.package, self.part.also, "postgres")
 
     @property
     def names(self) -> list[str]:

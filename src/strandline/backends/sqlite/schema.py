@@ -11,7 +11,7 @@ import apsw
 
 from strandline.sql.api import DATABASE_ID, Part
 from strandline.sql.statements import script, sqlite_text, statement
-from strandline.sql.steps import Columns, Description, Step, StepDone, check_schema, missing_steps, steps_in
+from strandline.sql.steps import Columns, Description, Step, StepDone, check_schema, missing_steps, steps_of
 
 APPLICATION_ID = 0x5374724C
 """Of every file of ours, whatever parts are in it."""
@@ -44,9 +44,9 @@ class Schema:
 
 
 @cache
-def schema_of(kind: str, package: str) -> Schema:
-    """The schema that the steps of a package make."""
-    return schema_with(Part(kind, package), steps_in(package, "sql/schema", "sqlite"))
+def schema_of(kind: str, package: str, also: tuple[str, ...] = ()) -> Schema:
+    """The schema that the steps of a part make."""
+    return schema_with(Part(kind, package, also=also), steps_of(package, also, "sqlite"))
 
 
 def schema_with(part: Part, steps: tuple[Step, ...]) -> Schema:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,9 +13,11 @@ from strandline.clock import now_us
 from strandline.errors import StrandlineError
 from strandline.settings import Settings
 from strandline.sql.api import Transaction
+from strandline.store.api import PIPELINE
 from strandline.store.creation import to_fix
 from strandline.store.refusals import lease_held
-from strandline.store.sql_store import PART, SqlStore
+from strandline.store.sql_store import SqlStore, part_of
+from strandline.store.views import VIEWS, View
 
 # Who has taken the lock writes its name within a moment; who asks for the holder waits that long for it.
 _NAMELESS_S: Final = 0.5
@@ -29,6 +31,7 @@ def open_store(
     *,
     clock: Callable[[], int] = now_us,
     vfs: str | None = None,
+    views: Sequence[View] = VIEWS,
 ) -> SqlStore:
     """Open a store, or create it for this log. None stands for what creation fixed.
 
@@ -36,14 +39,14 @@ def open_store(
     """
     database = open_database(
         path,
-        PART,
+        part_of(views),
         settings=settings,
         clock=clock,
         vfs=vfs,
         fixed=to_fix(settings, log_id, partitions),
         create=None if log_id is not None else False,
     )
-    return SqlStore.of(database, settings, log_id, partitions, FileLeases(database))
+    return SqlStore.of(database, settings, log_id, partitions, FileLeases(database), views)
 
 
 class FileLeases:
@@ -51,53 +54,56 @@ class FileLeases:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._lock_path = lock_path(database.path)
         self._held: list[FileLease] = []
 
-    def take(self, holder: str, raise_fence: Callable[[Transaction, int], None]) -> FileLease:
+    def _path(self, name: str) -> Path:
+        path = lock_path(self._database.path)
+        return path if name == PIPELINE else path.with_name(f"{path.name}-{name}")
+
+    def take(self, name: str, holder: str, raise_fence: Callable[[Transaction, int], None]) -> FileLease:
         self._database.check()
-        lock = FileLock(self._lock_path)
+        lock = FileLock(self._path(name))
         if not lock.take():
-            raise lease_held(*self._named_holder())
+            raise lease_held(*self._named_holder(name))
         try:
             lock.name(holder)
             with self._database.write() as tx:
-                ((fence,),) = tx.rows("take_lease", (holder, self._database.now_us()))
+                ((fence,),) = tx.rows("take_lease", (name, holder, self._database.now_us()))
                 raise_fence(tx, fence)
         except BaseException:
             lock.free()
             raise
-        lease = FileLease(lock, fence, lambda: self._row()[0], self._end)
+        lease = FileLease(lock, fence, lambda: self._row(name)[0], lambda fence: self._end(name, fence))
         self._held.append(lease)
         return lease
 
-    def holder(self) -> tuple[str, int] | None:
+    def holder(self, name: str) -> tuple[str, int] | None:
         self._database.check()
-        return self._named_holder() if FileLock(self._lock_path).taken() else None
+        return self._named_holder(name) if FileLock(self._path(name)).taken() else None
 
     def close(self) -> None:
         for lease in self._held:
             lease.release()
         self._held.clear()
 
-    def _row(self) -> tuple[int, str | None, int | None]:
-        rows = self._database.rows("lease")
+    def _row(self, name: str) -> tuple[int, str | None, int | None]:
+        rows = self._database.rows("lease", (name,))
         return rows[0] if rows else (0, None, None)
 
-    def _named_holder(self) -> tuple[str, int]:
+    def _named_holder(self, name: str) -> tuple[str, int]:
         """Who holds the lock, and since when. Who has just taken it writes that down in a moment."""
         deadline = time.monotonic() + _NAMELESS_S
         while True:
-            _, holder, since = self._row()
+            _, holder, since = self._row(name)
             if holder is not None and since is not None:
                 return holder, since
             if time.monotonic() > deadline:
                 return "another process", 0
             time.sleep(0.002)
 
-    def _end(self, fence: int) -> None:
+    def _end(self, name: str, fence: int) -> None:
         try:
             with self._database.write() as tx:
-                tx.execute("release_lease", (fence,))
+                tx.execute("release_lease", (name, fence))
         except StrandlineError:
             pass  # the lock tells who holds the lease; the row only names the holder

@@ -1,2 +1,2 @@
 -- Fence, holder and start of the lease.
-SELECT fence, holder, since FROM lease WHERE name = 'pipeline';
+SELECT fence, holder, since FROM lease WHERE name = ?;

@@ -1,3 +1,5 @@
--- What is in the quarantine.
+-- What is in the quarantine, after a place, up to a partition.
 SELECT partition, log_offset, timestamp, key, reason, header, value, life, first, last, digest
-FROM {schema}.quarantine ORDER BY partition, log_offset LIMIT $1;
+FROM {schema}.quarantine
+WHERE (partition, log_offset) > ($1, $2) AND partition <= $3
+ORDER BY partition, log_offset LIMIT $4;

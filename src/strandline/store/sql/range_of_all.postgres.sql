@@ -11,8 +11,8 @@ WITH RECURSIVE types (entity_type) AS (
 SELECT found.* FROM types CROSS JOIN LATERAL (
     SELECT key, life, segment, seq_nr, prev_seq_nr, entity_type, slice, partition, timestamp, body, digest
     FROM {schema}.journal
-    WHERE entity_type = types.entity_type AND partition = $1
-        AND (timestamp, seq_nr) > ($2, $3) AND (timestamp, seq_nr) <= ($4, 9223372036854775807)
-    ORDER BY timestamp, seq_nr LIMIT $5
+    WHERE entity_type = types.entity_type AND partition = $1 AND slice >= $2 AND slice <= $3
+        AND (timestamp, seq_nr) > ($4, $5) AND (timestamp, seq_nr) <= ($6, 9223372036854775807)
+    ORDER BY timestamp, seq_nr LIMIT $7
 ) AS found
-ORDER BY found.timestamp, found.seq_nr LIMIT $5;
+ORDER BY found.timestamp, found.seq_nr LIMIT $7;

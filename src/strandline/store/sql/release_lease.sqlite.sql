@@ -1,2 +1,2 @@
 -- Nobody holds the lease of this fence any more.
-UPDATE lease SET holder = NULL, since = NULL WHERE name = 'pipeline' AND fence = ?;
+UPDATE lease SET holder = NULL, since = NULL WHERE name = ? AND fence = ?;

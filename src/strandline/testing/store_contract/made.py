@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import pytest
 
 from strandline.carry.range import Range, decode, prepare
 from strandline.rows import Batch, Pointer
-from strandline.store.api import SnapshotRow, Store, StoreSettings
+from strandline.store.api import Store, StoreSettings
+from strandline.store.scans import entity_types_of, events_of, keys_of, look_at, quarantined, snapshots_of
+from strandline.store.tables import SnapshotRow
 from strandline.testing.tape import START_US, Tape
 from strandline.values.events import EventRow, Life
 from strandline.values.heads import SEQ_NR_MAX, Head, State
@@ -29,14 +31,20 @@ def settings_of(partitions: int = 1, segment_size: int = 3) -> StoreSettings:
 
 def state(store: Store, key: str) -> State:
     """A key's state."""
-    return store.look(key, key_partition(key, store.settings.partitions))[1]
+    return look_at(store, key, key_partition(key, store.settings.partitions))[1]
+
+
+def states_of(store: Store, partition: int, keys: Collection[str]) -> tuple[Pointer, dict[str, State]]:
+    """The pointer, and the states of these keys as the pipeline folds on them."""
+    look = store.look(partition, keys)
+    return look.pointer, {**look.states, **look.unfinished}
 
 
 def events(store: Store, key: str, life: int = 1, *, limit: int = ALL) -> list[EventRow]:
     """All rows of a life."""
     found = state(store, key)
     size = found.segment_size if isinstance(found, Head) else store.settings.segment_size
-    page = store.page(key, life, size, from_=1, to=SEQ_NR_MAX, limit=limit)
+    page = store.page(key, life, size, from_=1, to=SEQ_NR_MAX, limit=limit).rows
     return [EventRow.of(Life(key, life), size, cells) for cells in page]
 
 
@@ -48,26 +56,27 @@ def numbers(rows: Iterable[EventRow]) -> list[int]:
 def contents(store: Store, keys: Iterable[str], *, lives: int = 4) -> dict[str, Any]:
     """Everything that a store shows, fences aside: two stores with the same contents cannot be told apart."""
     shown: dict[str, Any] = {"pointers": [pointer._replace(fence=0) for pointer in store.pointers()]}
-    shown["entity_types"] = types = store.entity_types()
-    shown["keys"] = {type_: store.keys(type_, after=None, limit=ALL) for type_ in types}
-    shown["quarantine"] = store.quarantined()
+    shown["entity_types"] = types = entity_types_of(store)
+    shown["keys"] = {type_: keys_of(store, type_, after=None, limit=ALL) for type_ in types}
+    shown["quarantine"] = quarantined(store)
     shown["ranges"] = [
-        store.range(pointer.partition, after=(0, 0), to=SEQ_NR_MAX, limit=ALL) for pointer in store.pointers()
+        events_of(store, pointer.partition, after=(0, 0), to=SEQ_NR_MAX, limit=ALL).rows for pointer in store.pointers()
     ]
     for key in keys:
         shown[key] = state(store, key)
         for life in range(1, lives + 1):
-            shown[f"{key} {life}"] = events(store, key, life), store.snapshots(key, life)
+            shown[f"{key} {life}"] = events(store, key, life), snapshots_of(store, key, life)
     return shown
 
 
 def batch_of(tape: Tape, store: Store, partition: int = 0) -> tuple[Batch, Pointer]:
     """What a task would write now, and the pointer that it saw."""
-    seen, states = store.states(partition, tape.all_keys())
+    look = store.look(partition, tape.all_keys())
+    seen = look.pointer
     records = tape.records[partition]
     decoded, _ = decode(records, tape.partitions)
     range_ = Range(partition, seen.offset + 1, records[-1].offset + 1, records)
-    return prepare(range_, decoded, seen, states, store.settings, seen.fence), seen
+    return prepare(range_, decoded, look, store.settings, seen.fence, views=store.views), seen
 
 
 def snapshot(seq_nr: int, *, key: str = KEY, life: int = 1, state: bytes = b'{"sum":1}') -> SnapshotRow:

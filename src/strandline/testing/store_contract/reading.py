@@ -12,6 +12,15 @@ from strandline.errors import InvalidInput
 from strandline.rows import Batch, Pointer
 from strandline.store.api import Store
 from strandline.store.pages import LARGE_BYTES
+from strandline.store.scans import (
+    entity_types_of,
+    events_of,
+    expired_keys,
+    keys_of,
+    look_at,
+    quarantined,
+    quarantined_at,
+)
 from strandline.testing.store_contract.made import (
     KEY,
     MadeStore,
@@ -23,6 +32,7 @@ from strandline.testing.store_contract.made import (
     settings_of,
     snapshot,
     state,
+    states_of,
 )
 from strandline.testing.tape import Tape
 from strandline.values.events import EventRow
@@ -38,14 +48,14 @@ class ReadingContract(MadeStore):
         store = make(settings_of(partitions=3))
         assert store.pointers() == [Pointer(0), Pointer(1), Pointer(2)]
         assert [(p.offset, p.timestamp) for p in store.pointers()] == [(-1, 0)] * 3
-        assert store.look("order|1", 2) == (Pointer(2), None)
-        assert store.states(1, ["order|1"]) == (Pointer(1), {})
-        assert store.entity_types() == []
-        assert store.keys("order", after=None, limit=10) == []
-        assert store.quarantined() == []
-        assert store.quarantined_at(0, 0) is None
-        assert store.lease_holder() is None
-        assert store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=10) == []
+        assert look_at(store, "order|1", 2) == (Pointer(2), None)
+        assert states_of(store, 1, ["order|1"]) == (Pointer(1), {})
+        assert entity_types_of(store) == []
+        assert keys_of(store, "order", after=None, limit=10) == []
+        assert quarantined(store) == []
+        assert quarantined_at(store, 0, 0) is None
+        assert store.lease().holder() is None
+        assert events_of(store, 0, after=(0, 0), to=SEQ_NR_MAX, limit=10).rows == []
 
     @pytest.mark.req("J71", "J72", "J78")
     @pytest.mark.parametrize(
@@ -69,7 +79,7 @@ class ReadingContract(MadeStore):
         head = state(store, KEY)
         assert isinstance(head, Head)
         assert (head.seq_nr, head.delete_to, head.removed_to, head.segment_size) == (count, delete_to, delete_to, size)
-        stored = store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=10)
+        stored = events_of(store, 0, after=(0, 0), to=SEQ_NR_MAX, limit=10).rows
         assert [(row.seq_nr, row.segment) for row in stored] == rows
         assert numbers(events(store, KEY)) == [seq_nr for seq_nr, _ in rows]
 
@@ -83,10 +93,10 @@ class ReadingContract(MadeStore):
         found = events(store, key)
         assert found == cut.events
         assert [type(value) for row in found for value in row] == [type(v) for row in cut.events for v in row]
-        assert store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=10) == cut.events
+        assert events_of(store, 0, after=(0, 0), to=SEQ_NR_MAX, limit=10).rows == cut.events
         assert [row.event.payload for row in found] == [b"", b"\x00\xff", {"a": 1.0}, None, "😀", "plain"]
         assert state(store, key) == batch.states[key]
-        pointer, states = store.states(0, [key])
+        pointer, states = states_of(store, 0, [key])
         assert pointer == batch.pointer == store.pointers()[0]
         assert states == batch.states
 
@@ -99,11 +109,11 @@ class ReadingContract(MadeStore):
         keys = tape.all_keys()
         for partition in range(4):
             mine = [key for key in keys if key_partition(key, 4) == partition]
-            pointer, states = store.states(partition, [*mine, "type0|absent"])
+            pointer, states = states_of(store, partition, [*mine, "type0|absent"])
             assert pointer == store.pointers()[partition]
             assert sorted(states) == mine
             assert all(states[key] == tape.state(key, 3) for key in mine)
-        assert store.entity_types() == [f"type{index}" for index in range(5)]
+        assert entity_types_of(store) == [f"type{index}" for index in range(5)]
 
     @pytest.mark.req("J24", "J61")
     def test_page(self, make: Make) -> None:
@@ -118,12 +128,12 @@ class ReadingContract(MadeStore):
             for to in (1, 2, 3, 19, 20, SEQ_NR_MAX):
                 for limit in (1, 2, 10):
                     expected = [nr for nr in (1, 2, 3, 20) if from_ <= nr <= to][:limit]
-                    page = store.page(KEY, 1, 2, from_=from_, to=to, limit=limit)
+                    page = store.page(KEY, 1, 2, from_=from_, to=to, limit=limit).rows
                     assert [cells[0] for cells in page] == expected
                     expected = [nr for nr in (20, 3, 2, 1) if from_ <= nr <= to][:limit]
-                    page = store.page(KEY, 1, 2, from_=from_, to=to, limit=limit, backwards=True)
+                    page = store.page(KEY, 1, 2, from_=from_, to=to, limit=limit, backwards=True).rows
                     assert [cells[0] for cells in page] == expected
-        assert store.page(KEY, 2, 2, from_=1, to=SEQ_NR_MAX, limit=10) == []
+        assert store.page(KEY, 2, 2, from_=1, to=SEQ_NR_MAX, limit=10).rows == []
 
     @pytest.mark.req("RJ11")
     @pytest.mark.parametrize(
@@ -140,7 +150,7 @@ class ReadingContract(MadeStore):
         for size in sizes:
             tape.append(KEY, [bytes(size)])
         tape.carry(store)
-        whole = store.page(KEY, 1, segment_size, from_=1, to=SEQ_NR_MAX, limit=100)
+        whole = store.page(KEY, 1, segment_size, from_=1, to=SEQ_NR_MAX, limit=100).rows
         assert [row[0] for row in whole] == list(range(1, len(sizes) + 1))
         for bytes_max in (1, 60_000, 130_000, 10**9):
             for limit in (1, 2, 100):
@@ -150,7 +160,7 @@ class ReadingContract(MadeStore):
                     start = len(found) + 1
                     rows = store.page(
                         KEY, 1, segment_size, from_=start, to=SEQ_NR_MAX, limit=limit, bytes_max=bytes_max
-                    )
+                    ).rows
                     got = [len(row[2]) for row in rows]
                     assert sum(got[:-1]) < bytes_max or max(got) <= LARGE_BYTES
                     more = len(rows) == limit or sum(got) >= bytes_max
@@ -166,7 +176,7 @@ class ReadingContract(MadeStore):
             tape.append(KEY, [bytes(size)])
         tape.delete(KEY, 1, 1)
         tape.carry(store)
-        whole = store.page(KEY, 1, segment_size, from_=1, to=SEQ_NR_MAX, limit=100)[::-1]
+        whole = store.page(KEY, 1, segment_size, from_=1, to=SEQ_NR_MAX, limit=100).rows[::-1]
         assert [row[0] for row in whole] == list(range(len(sizes), 1, -1))
         for bytes_max in (1, 60_000, 10**9, None):
             for limit in (1, 2, 100):
@@ -176,7 +186,7 @@ class ReadingContract(MadeStore):
                     to = len(sizes) - len(found)
                     rows = store.page(
                         KEY, 1, segment_size, from_=1, to=to, limit=limit, bytes_max=bytes_max, backwards=True
-                    )
+                    ).rows
                     got = [len(row[2]) for row in rows]
                     assert bytes_max is None or sum(got[:-1]) < bytes_max or max(got) <= LARGE_BYTES
                     more = len(rows) == limit or (bytes_max is not None and sum(got) >= bytes_max)
@@ -191,7 +201,7 @@ class ReadingContract(MadeStore):
         tape.append("order|b", list(range(7)))
         tape.append("order|a", list(range(3)))
         tape.carry(store)
-        stored = store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=100)
+        stored = events_of(store, 0, after=(0, 0), to=SEQ_NR_MAX, limit=100).rows
         assert [row.segment for row in stored if row.key == "order|a"] == [0, 0, 0, 1, 1, 1, 2]
         assert [row.segment for row in stored if row.key == "order|b"] == [0, 0, 0, 0, 0, 1, 1]
         tape.delete("order|a", 5, 1)
@@ -241,19 +251,19 @@ class ReadingContract(MadeStore):
         tape.purge("order|4")
         tape.purge("Z|1")
         tape.carry(store)
-        assert store.entity_types() == ["order", "order2", "été"]
+        assert entity_types_of(store) == ["order", "order2", "été"]
         expected = [name for name in names if name.startswith("order|") and name != "order|4"]
         expected.sort(key=lambda name: (slice_of(name), name.encode()))
-        assert store.keys("order", after=None, limit=1000) == expected
+        assert keys_of(store, "order", after=None, limit=1000) == expected
         for after in ("order|4", "order|nobody", *expected[::40]):
             place = slice_of(after), after.encode()
             rest = [name for name in expected if (slice_of(name), name.encode()) > place]
-            assert store.keys("order", after=after, limit=1000) == rest
-            assert store.keys("order", after=after, limit=7) == rest[:7]
+            assert keys_of(store, "order", after=after, limit=1000) == rest
+            assert keys_of(store, "order", after=after, limit=7) == rest[:7]
             within = [name for name in rest if 200 <= slice_of(name) <= 700]
-            assert store.keys("order", after=after, limit=1000, slices=(200, 700)) == within
-        assert store.keys("Z", after=None, limit=10) == []
-        assert store.keys("été", after=None, limit=10, slices=(slice_of("été|1"),) * 2) == ["été|1"]
+            assert keys_of(store, "order", after=after, limit=1000, slices=(200, 700)) == within
+        assert keys_of(store, "Z", after=None, limit=10) == []
+        assert keys_of(store, "été", after=None, limit=10, slices=(slice_of("été|1"),) * 2) == ["été|1"]
 
     def test_expired(self, make: Make) -> None:
         store, tape = make(settings_of(partitions=2)), Tape(2)
@@ -268,25 +278,25 @@ class ReadingContract(MadeStore):
         due = [
             (record.timestamp + hour - 500 * index, record.key, record.offset) for index, record in enumerate(records)
         ]
-        assert store.expired(at=SEQ_NR_MAX, after=None, limit=100) == due
-        assert store.expired(at=due[9][0], after=None, limit=100) == due[:10]
-        assert store.expired(at=due[9][0] - 1, after=None, limit=100) == due[:9]
-        assert store.expired(at=due[9][0], after=(due[3][0], f"order|{3}"), limit=4) == due[4:8]
+        assert expired_keys(store, at=SEQ_NR_MAX, after=None, limit=100) == due
+        assert expired_keys(store, at=due[9][0], after=None, limit=100) == due[:10]
+        assert expired_keys(store, at=due[9][0] - 1, after=None, limit=100) == due[:9]
+        assert expired_keys(store, at=due[9][0], after=(due[3][0], f"order|{3}"), limit=4) == due[4:8]
 
     def test_closed(self, store: Store) -> None:
-        store.take_lease("somebody")
+        store.lease().take("somebody")
         store.close()
         store.close()
         calls: list[Callable[[], object]] = [
             store.pointers,
-            lambda: store.look(KEY, 0),
-            lambda: store.page(KEY, 1, 3, from_=1, to=2, limit=1),
-            lambda: store.states(0, [KEY]),
+            lambda: look_at(store, KEY, 0),
+            lambda: store.page(KEY, 1, 3, from_=1, to=2, limit=1).rows,
+            lambda: states_of(store, 0, [KEY]),
             lambda: store.write(Batch(Pointer(0, 1)), Pointer(0)),
-            lambda: store.take_lease("nobody"),
-            lambda: store.save_snapshot(snapshot(1), 0),
-            store.quarantined,
-            store.entity_types,
+            lambda: store.lease().take("nobody"),
+            lambda: store.save(snapshot(1), 0),
+            lambda: quarantined(store),
+            lambda: entity_types_of(store),
         ]
         for call in calls:
             with pytest.raises(InvalidInput) as refused:
@@ -298,7 +308,7 @@ def _pages(store: Store, partition: int, limit: int, type_: str | None, to: int)
     """All of a range, page by page."""
     found: list[EventRow] = []
     after = (0, 0)
-    while page := store.range(partition, after=after, to=to, limit=limit, entity_type=type_):
+    while page := events_of(store, partition, after=after, to=to, limit=limit, entity_type=type_).rows:
         assert len(page) <= limit
         found += page
         after = page[-1].timestamp, page[-1].seq_nr

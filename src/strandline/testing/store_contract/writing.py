@@ -9,6 +9,7 @@ import pytest
 
 from strandline.errors import Conflict, Corrupt, Unavailable
 from strandline.store.api import Store
+from strandline.store.scans import events_of, keys_of, last_snapshot, quarantined, snapshots_of
 from strandline.testing.store_contract.made import (
     KEY,
     MadeStore,
@@ -106,11 +107,11 @@ class WritingContract(MadeStore):
         tape.carry(store)
         head = state(store, KEY)
         assert isinstance(head, Head)
-        with tape.correcting(store):
+        with tape.correcting(store) as amend:
             tape.append(KEY, ["c"])
             batch, seen = batch_of(tape, store)
             offset, bad = tape.records[0][1].offset, events(store, KEY)[1]
-            store.amend(seen, resolved=offset, remove=[bad], head=(KEY, head._replace(prev=1)))
+            amend(seen, resolved=offset, remove=[bad], head=(KEY, head._replace(prev=1)))
             before = contents(store, tape.all_keys())
             with pytest.raises(Unavailable) as refused:
                 store.write(batch, seen)
@@ -125,14 +126,14 @@ class WritingContract(MadeStore):
         tape = Tape()
         tape.append(KEY, ["a"])
         tape.carry(store)
-        with tape.correcting(store):
+        with tape.correcting(store) as amend:
             tape.append("order|other", ["x"])
             tape.append(KEY, ["b", "c", "d"])
             batch, _ = batch_of(tape, store)
             wanted = batch.cuts[-1].events[1]
             other = wanted._replace(body=wanted.body + b"!")
             other = other._replace(digest=zlib.crc32(other.body, Life(KEY, 1).seed))
-            store.amend(store.pointers()[0], resolved=-1, replace=[other])
+            amend(store.pointers()[0], resolved=-1, replace=[other])
         batch, seen = batch_of(tape, store)
         before = contents(store, tape.all_keys())
         if self.finds_conflicts:
@@ -141,8 +142,8 @@ class WritingContract(MadeStore):
             assert refused.value.name == "Corrupt.conflict"
             assert (refused.value.key, refused.value.seq_nr) == (KEY, 3)
             assert contents(store, tape.all_keys()) == before
-            with tape.correcting(store):
-                store.amend(seen, resolved=-1, replace=[wanted])
+            with tape.correcting(store) as amend:
+                amend(seen, resolved=-1, replace=[wanted])
         tape.carry(store)  # the very row is no conflict
         assert numbers(events(store, KEY)) == [1, 2, 3, 4]
         assert numbers(events(store, "order|other")) == [1]
@@ -156,20 +157,20 @@ class WritingContract(MadeStore):
         tape.append("order|stays", ["bad"], damaged="undecodable")
         if batch:
             tape.carry(store, size=batch)
-            store.save_snapshot(snapshot(3), 0)
-            store.save_snapshot(snapshot(5, key="order|stays"), 0)
+            store.save(snapshot(3), 0)
+            store.save(snapshot(5, key="order|stays"), 0)
         purge = tape.purge(KEY)
         tape.carry(store, size=batch)
         assert state(store, KEY) == Ended(1, 0, purge.offset)
         assert events(store, KEY) == []
-        assert store.snapshots(KEY, 1) == []
-        assert [row.key for row in store.quarantined()] == ["order|stays"]
-        assert store.keys("order", after=None, limit=10) == ["order|stays"]
-        assert {row.key for row in store.range(0, after=(0, 0), to=SEQ_NR_MAX, limit=100)} == {"order|stays"}
+        assert snapshots_of(store, KEY, 1) == []
+        assert [row.key for row in quarantined(store)] == ["order|stays"]
+        assert keys_of(store, "order", after=None, limit=10) == ["order|stays"]
+        assert {row.key for row in events_of(store, 0, after=(0, 0), to=SEQ_NR_MAX, limit=100).rows} == {"order|stays"}
         with pytest.raises(Conflict) as refused:
-            store.save_snapshot(snapshot(3), 0)
+            store.save(snapshot(3), 0)
         assert refused.value.name == "Conflict.life_ended"
-        assert store.load_snapshot(KEY, 1, from_=1, to=SEQ_NR_MAX) is None
+        assert last_snapshot(store, KEY, 1, from_=1, to=SEQ_NR_MAX) is None
         tape.append(KEY, ["again"])
         tape.carry(store)
         head = state(store, KEY)
@@ -178,9 +179,9 @@ class WritingContract(MadeStore):
         assert events(store, KEY, 1) == []
         assert numbers(events(store, KEY, 2)) == [1]
         with pytest.raises(Conflict):
-            store.save_snapshot(snapshot(3), 0)
-        store.save_snapshot(snapshot(1, life=2), 0)
-        assert store.snapshots(KEY, 1) == []
+            store.save(snapshot(3), 0)
+        store.save(snapshot(1, life=2), 0)
+        assert snapshots_of(store, KEY, 1) == []
 
     def test_lives_are_counted_on(self, store: Store) -> None:
         tape = Tape()

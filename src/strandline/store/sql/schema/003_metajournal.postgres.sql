@@ -1,4 +1,5 @@
--- Heads. The segment of the key's hash is its slice. `remembered` is JSON; the digest is over all other columns.
+-- Heads. The segment of the key's hash is its slice. `remembered` is JSON; the digest is over all columns before
+-- it. What archiving moves is written without the rest, and stands behind it.
 CREATE TABLE IF NOT EXISTS {schema}.metajournal (
     entity_type text {by_bytes} NOT NULL,
     slice integer NOT NULL,
@@ -13,10 +14,11 @@ CREATE TABLE IF NOT EXISTS {schema}.metajournal (
     expire_after_us bigint,
     expire_at bigint,
     segment_size bigint NOT NULL,
-    archive_to bigint NOT NULL,
     prev bigint NOT NULL,
     removed_to bigint NOT NULL,
     remembered text NOT NULL,
     digest bigint NOT NULL,
+    archive_life bigint,
+    archive_to bigint,
     PRIMARY KEY (entity_type, slice, key)
 ) WITH (fillfactor = 70);

@@ -1,4 +1,5 @@
--- Heads. The segment of the key's hash is its slice. `remembered` is JSON; the digest is over all other columns.
+-- Heads. The segment of the key's hash is its slice. `remembered` is JSON; the digest is over all columns before
+-- it. What archiving moves is written without the rest, and stands behind it.
 CREATE TABLE metajournal (
     entity_type TEXT NOT NULL,
     slice INTEGER NOT NULL,
@@ -13,10 +14,11 @@ CREATE TABLE metajournal (
     expire_after_us INTEGER,
     expire_at INTEGER,
     segment_size INTEGER NOT NULL,
-    archive_to INTEGER NOT NULL,
     prev INTEGER NOT NULL,
     removed_to INTEGER NOT NULL,
     remembered TEXT NOT NULL,
     digest INTEGER NOT NULL,
+    archive_life INTEGER,
+    archive_to INTEGER,
     PRIMARY KEY (entity_type, slice, key)
 ) STRICT;

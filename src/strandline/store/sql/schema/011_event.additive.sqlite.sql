@@ -1,11 +1,11 @@
 -- Events for people: `SELECT key, seq_nr, time, type, tags, metadata, payload FROM event`. A JSON payload is JSON text,
 -- so `payload ->> '$.total'` works; bytes are a blob; of a damaged event `damaged` says what is wrong, and it has no
--- payload. The body is taken apart as `values/events.py` packs it: four offsets of four bytes each begin at byte 52,
+-- payload. The body is taken apart as `values/events.py` packs it: its version first, then at 18 the form; four offsets of four bytes each begin at byte 53,
 -- the smallest byte first. SQLite cannot read a number from a blob: each hexadecimal digit is looked up in `d`.
 CREATE VIEW event AS
 WITH
     digits AS (
-        SELECT *, hex(substr(body, 52, 16)) AS h, '123456789ABCDEF' AS d, hex(substr(body, 17, 1)) AS form FROM journal
+        SELECT *, hex(substr(body, 53, 16)) AS h, '123456789ABCDEF' AS d, hex(substr(body, 1, 1)) || hex(substr(body, 18, 1)) AS form FROM journal
     ),
     parts AS (
         SELECT
@@ -33,16 +33,17 @@ SELECT
     life,
     seq_nr,
     strftime('%Y-%m-%dT%H:%M:%S', timestamp / 1000000, 'unixepoch') || printf('.%06dZ', timestamp % 1000000) AS time,
-    CAST(substr(body, 68, tags_at - 67) AS TEXT) AS type,
+    CAST(substr(body, 69, tags_at - 68) AS TEXT) AS type,
     CASE WHEN headers_at > tags_at THEN CAST(substr(body, tags_at + 1, headers_at - tags_at) AS TEXT) ELSE '[]' END
         AS tags,
     CASE WHEN payload_at > metadata_at THEN CAST(substr(body, metadata_at + 1, payload_at - metadata_at) AS TEXT) END
         AS metadata,
     CASE form
-        WHEN '00' THEN substr(body, payload_at + 1)
-        WHEN '01' THEN CAST(substr(body, payload_at + 1) AS TEXT)
+        WHEN '0100' THEN substr(body, payload_at + 1)
+        WHEN '0101' THEN CAST(substr(body, payload_at + 1) AS TEXT)
     END AS payload,
-    CASE form WHEN '02' THEN 'undecodable' WHEN '03' THEN 'digest' END AS damaged,
+    CASE WHEN form NOT LIKE '01%' THEN 'version' WHEN form = '0102' THEN 'undecodable' WHEN form = '0103' THEN 'digest' END
+        AS damaged,
     CASE WHEN metadata_at > headers_at THEN CAST(substr(body, headers_at + 1, metadata_at - headers_at) AS TEXT) END
         AS headers,
     timestamp,

@@ -1,4 +1,0 @@
--- The newest snapshot between two seq_nrs.
-SELECT key, life, seq_nr, timestamp, form, state, digest FROM {schema}.snapshot
-WHERE key = $1 AND life = $2 AND seq_nr >= $3 AND seq_nr <= $4
-ORDER BY seq_nr DESC LIMIT 1;
