@@ -10,25 +10,33 @@ Any log goes with any store: `strandline.urls` says how each is named, `strandli
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
-from strandline.backends import backend_of
+from strandline.backends import backend_of, open_target
 from strandline.clock import now_us
-from strandline.errors import SchemaMismatch, Unsupported
+from strandline.errors import SchemaMismatch, Unsupported, invalid
 from strandline.fold import Rules
+from strandline.group.definition import Group
+from strandline.group.groups import Groups, Target
+from strandline.group.settings import GroupSettings
+from strandline.group.target import Target as OpenedTarget
 from strandline.journal.journal import Journal
 from strandline.journal.status import Status, status_of, strandline_of
 from strandline.log.api import Log
+from strandline.projection.alive import ByBeat, ByLock
+from strandline.projection.host import Offsets
+from strandline.projection.management import Projections
+from strandline.projection.offset_store import PART, OffsetStore
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.slices import SliceQuery, by_slices
 from strandline.settings import Settings
 from strandline.sql.api import Database
 from strandline.store.api import Store
-from strandline.urls import Url, Urls, urls_of, work_url
+from strandline.urls import Url, Urls, sql_url, target_of, urls_of
 from strandline.work.catalog import PART as WORK
 from strandline.work.declaration import WorkDeclaration
 from strandline.work.journal import WorkJournal
@@ -59,6 +67,8 @@ class Strandline:
         self.local = False
         """Whether they must run on this machine."""
         self._clock = clock
+        self._groups: list[Groups] = []
+        self._urls = urls
         self._work = work
         _check_pair(log, store, urls)
         self.journal = Journal(log, store, self.settings, clock)
@@ -81,6 +91,84 @@ class Strandline:
         """
         return by_slices(self.store, self.pointer_watch, entity_type, lo, hi, **how)
 
+    def groups(
+        self,
+        stream: str = "default",
+        *,
+        targets: Mapping[str, str | Target] | None = None,
+        handlers: Mapping[str, Callable[[Any], Any]] | None = None,
+        named: Mapping[str, Callable[..., Group]] | None = None,
+        **settings: Any,
+    ) -> Groups:
+        """Event groups of a stream, on databases that are named here.
+
+            groups = s.groups(targets={"shop": "sqlite:shop.db"}, handlers={"price": price})
+
+        `handlers` are called by their names and no others; `named` are functions that make groups. Settings are those
+        of `strandline.group.settings`. It is closed with this connection.
+        """
+        checked = GroupSettings.of(settings)
+        given = {name: Target(one) if isinstance(one, str) else one for name, one in (targets or {}).items()}
+        urls = {name: target_of(name, one.url) for name, one in given.items()}
+
+        def opened(name: str, target: Target) -> OpenedTarget:
+            return open_target(
+                urls[name],
+                connections=checked.parallel_groups + checked.parallel_steps,
+                consistency=target.consistency,
+                read_back=target.read_back,
+            )
+
+        made = Groups(
+            self.journal,
+            self.log,
+            stream=stream,
+            targets=given,
+            handlers=handlers or {},
+            named=named or {},
+            settings=checked,
+            open_target=opened,
+            clock=self._clock,
+            bytes_max=(self.settings.event_bytes_max, self.settings.append_bytes_max),
+        )
+        self._groups.append(made)
+        return made
+
+    @property
+    def projections(self) -> Projections:
+        """What operators do with projections whose offsets are where they are unless a projection names another place:
+        list status pause resume set_offset reset skip rename drop rescale unpark dead_letters redeliver discard."""
+        return Projections(self.store, lambda: self.open_offsets(None), self._behind_log_s)
+
+    def _behind_log_s(self) -> tuple[float, bool]:
+        """How far the strandline is behind the log, and whether a pipeline runs."""
+        status = self.status()
+        return max(partition.lag_s for partition in status.partitions), status.lease_holder is not None
+
+    def open_offsets(self, url: str | None = None) -> Offsets:
+        """Open an offset store: one that is named, `projections.db` of an embedded folder, or the store's database."""
+        place = self._offsets_url() if url is None else sql_url("offset_store", url)
+        database = backend_of(place).open_database(place, PART, self.settings, None, fixed={})
+        if place.path is None:
+            return Offsets(OffsetStore(database), lambda host: ByBeat())
+        path = place.path.absolute()
+        return Offsets(OffsetStore(database), lambda host: ByLock(path, host))
+
+    def _offsets_url(self) -> Url:
+        store = self._urls.store if self._urls is not None else None
+        if store is not None and store.path is not None and store.path.name == "store.db":
+            return Url("sqlite", store.path.with_name("projections.db"), text=store.text)
+        if store is None or store.scheme != "postgresql":
+            raise invalid(
+                "setting",
+                "offset_store",
+                "not given",
+                allowed="the URL of an SQL database",
+                got=store,
+                hint='give Projection(…, offset_store="sqlite:FILE") or a postgresql: URL: this store has no SQL',
+            )
+        return store
+
     def work(self, declaration: WorkDeclaration | str, *, url: str | None = None) -> WorkJournal:
         """A work journal: by its declaration, made if it is not there, or by its name, which must be there.
 
@@ -100,6 +188,8 @@ class Strandline:
     def close(self) -> None:
         """Finish what is queued and let go of log and store. Twice is harmless."""
         try:
+            for groups in self._groups:
+                groups.close()
             self.journal.close()
         finally:  # an interrupt while it waits leaves none open
             if self._work is not None:
@@ -168,7 +258,7 @@ def _opens_work(urls: Urls, settings: Settings, clock: Callable[[], int] | None)
     """What opens the database of a work journal, when the first one is asked for."""
 
     def opens(url: str | None) -> Database:
-        found = urls.work if url is None else work_url(url)
+        found = urls.work if url is None else sql_url("work", url)
         if found is None:
             raise no_work_url()
         return backend_of(found).open_database(found, WORK, settings, clock, fixed={})

@@ -111,6 +111,7 @@ class InvalidInput(StrandlineError):
         column column_type column_reserved priority_range expires_early batch_range delay_range expired
         setting url_scheme url_parameter url_incomplete url_port secret_in_argv option schema
         wait_in_handler step_state
+        projection_name projection_taken projection_changed handler handler_transaction generation_serving
         """.split()
     )
 
@@ -158,7 +159,9 @@ class NotFound(StrandlineError):
 
     http_status, exit_code = 404, 3
     http_status_by_code: ClassVar[Mapping[str, int]] = {"trimmed": 410}
-    codes = frozenset("event quarantine group message trimmed work_journal entry dead_letter".split())
+    codes = frozenset(
+        "event quarantine group message trimmed work_journal entry dead_letter projection parked_key".split()
+    )
 
 
 class Conflict(StrandlineError):

@@ -29,7 +29,9 @@ ALONE: Final = ("sqlite", "memory", "postgresql")
 """Schemes that may be given as one URL for log and store."""
 LOGS: Final = ("sqlite", "memory", "postgresql", "kafka")
 STORES: Final = ("sqlite", "memory", "postgresql", "cassandra")
-WORKS: Final = ("sqlite", "postgresql")
+TARGETS: Final = ("sqlite", "postgresql", "cassandra")
+"""What event groups can change."""
+SQL: Final = ("sqlite", "postgresql")
 OTHER_NAMES: Final = {"postgres": "postgresql"}
 SCHEMES: Final = ("sqlite", "memory", "postgresql", "kafka", "cassandra")
 NAMES: Final = {"postgresql": "DATABASE", "kafka": "TOPIC", "cassandra": "KEYSPACE"}
@@ -99,7 +101,7 @@ def _urls_of(url: str | None, log: str | None, store: str | None, work: str | No
         if log is not None or store is not None:
             raise _incomplete("url", "given together with log or store", "a url, or a log and a store", url)
         both = _both(url)
-        return both if work is None else both._replace(work=_work(work))
+        return both if work is None else both._replace(work=sql_url("work", work))
     if log is None or store is None:
         missing = "url" if log is None and store is None else "log" if log is None else "store"
         raise _incomplete(missing, "missing", "a url, or a log and a store", "nothing")
@@ -109,24 +111,10 @@ def _urls_of(url: str | None, log: str | None, store: str | None, work: str | No
     if urls.log.path is not None and urls.log.path == urls.store.path:
         raise _incomplete("store", "the same file as the log", "a file of its own", store)
     if work is not None:
-        return urls._replace(work=_work(work))
+        return urls._replace(work=sql_url("work", work))
     return urls._replace(
         work=next((parsed for parsed in (urls.store, urls.log) if parsed.scheme == "postgresql"), None)
     )
-
-
-def work_url(work: str) -> Url:
-    """Where a work journal of its own is."""
-    try:
-        return _work(work)
-    except PermissionError as error:
-        raise unusable(error.filename, error.strerror) from None
-
-
-def _work(work: str) -> Url:
-    parsed = _parse("work", work, WORKS)
-    _check_file("work", parsed)
-    return parsed
 
 
 def _check_file(name: str, parsed: Url) -> None:
@@ -134,6 +122,25 @@ def _check_file(name: str, parsed: Url) -> None:
         if parsed.path.is_dir():
             raise _incomplete(name, "a folder where a file is meant", "sqlite:FILE", parsed.text)
         _check_parent(name, parsed.path, parsed.text)
+
+
+def target_of(name: str, url: str) -> Url:
+    """Where a target of event groups is: a SQLite URL names the file itself. Refused as those of `urls_of` are."""
+    field_ = f"targets.{name}"
+    try:
+        parsed = _parse(field_, url, TARGETS)
+        if parsed.path is not None and parsed.path.is_dir():
+            raise _incomplete(field_, "a folder where a file is meant", "sqlite:FILE", parsed.text)
+    except PermissionError as error:
+        raise unusable(error.filename, error.strerror) from None
+    return parsed
+
+
+def sql_url(field_: str, url: object) -> Url:
+    """The URL of an SQL database, other than log and store; a SQLite one names the file itself."""
+    parsed = _parse(field_, url, SQL)
+    _check_file(field_, parsed)
+    return parsed
 
 
 def is_loopback(host: str) -> bool:
@@ -156,7 +163,7 @@ def _both(url: str) -> Urls:
         what, other = ("log", "store") if parsed.scheme in LOGS else ("store", "log")
         raise _incomplete("url", f"{parsed.scheme} holds a {what} alone", f"{what}=URL and {other}=URL", url)
     if parsed.path is None:
-        return Urls(parsed, parsed, parsed if parsed.scheme in WORKS else None)
+        return Urls(parsed, parsed, parsed if parsed.scheme in SQL else None)
     if parsed.path.exists() and not parsed.path.is_dir():
         raise _incomplete("url", "a file where a folder is meant", "sqlite:FOLDER", url)
     _check_parent("url", parsed.path, url)
@@ -283,6 +290,8 @@ def _incomplete(field_: str, wrong: str, allowed: str, url: str) -> InvalidInput
 
 
 def _known(field_: str) -> str:
+    if field_.startswith("targets."):
+        return "sqlite:FILE postgresql://HOST/DATABASE cassandra://HOST/KEYSPACE"
     if field_ == "log":
         return "sqlite:FILE memory: postgresql://HOST/DATABASE kafka://HOST/TOPIC"
     if field_ == "work":

@@ -5,7 +5,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,8 @@ class Host:
     def execute(self, job: Job, values: Mapping[str, Any]) -> Data:
         return self._execute(job.name, values)
 
-    def ask(self, job: Job, recipe: Recipe, data: Data) -> Future[Mapping[str, Any]]:
-        return self.pool.submit(self.handlers[recipe.handler or ""], data)
+    def ask(self, job: Job, recipe: Recipe, data: Data) -> Callable[[], Mapping[str, Any]]:
+        return self.pool.submit(self.handlers[recipe.handler or ""], data).result
 
     def decide(self, job: Job, data: Data, scope: Scope, decided: Callable[[], None]) -> None:
         pass

@@ -93,8 +93,9 @@ def test_all_rows_of_a_statement_can_be_named() -> None:
     assert "id: 2 rows: say first.id or rows.id" in refusal("id = 1", two).message
     assert "id: no row" in refusal("id = 1", []).message
     assert refusal("nowhere = 1", two).code == "expression_name"
-    data = {"x": 4, "calc": {"value": 1234}}
+    data = {"x": 4, "calc": {"value": 1234}, "a.b.c": [1, 2]}
     assert value(":x + :calc.value", data=data) == 1238
+    assert value(":a.b.c.size", data=data) == 2
     assert refusal(":y", data=data).code == "expression_name"
 
 

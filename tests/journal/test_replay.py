@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from strandline import Event, MissingEvent
+from strandline import Event, MissingEvent, SchemaMismatch
 from strandline.backends.memory.log import MemoryLog
 from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline
@@ -243,6 +243,17 @@ def test_a_log_trimmed_past_the_pointer(s: Strandline) -> None:
         list(replayed(s, partition, cut=cuts[partition]))
     assert caught.value.name == "MissingEvent.log_trimmed"
     assert (caught.value.partition, caught.value.first, caught.value.last) == (partition, 0, 1)
+
+
+@pytest.mark.req("J114", "RR6")
+def test_a_log_that_ends_before_the_cut(s: Strandline) -> None:
+    """It was put back from an older copy after the replay was planned: that is said, and not waited for."""
+    s.journal.append("order|1", events(1, 2))
+    cuts = s.log.newest()
+    partition = cuts.index(max(cuts))
+    with pytest.raises(SchemaMismatch) as caught:
+        list(replayed(s, partition, cut=cuts[partition] + 3))
+    assert caught.value.name == "SchemaMismatch.log_replaced"
 
 
 @pytest.mark.req("J114")

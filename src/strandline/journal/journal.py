@@ -8,9 +8,11 @@ everything else both. A Journal may be used by any number of threads, never in a
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, cast
@@ -52,6 +54,7 @@ class Journal:
             self._judge = Judge(inexact, store, settings, self._heads)
         self._committer = Committer(log, settings)
         self._reader = Reader(log, store, settings, self._heads)
+        self._unbounded = replace(settings, append_events_max=sys.maxsize)
         self._generation = forks.generation
         self._closed = False
 
@@ -101,6 +104,40 @@ class Journal:
         Appends of one thread to one key keep their order. What is under way cannot be cancelled.
         """
         known, draft = self._append_draft(key, events, expected, first, append_id, expire_after, headers)
+        return self._sent(known, draft, numbers)
+
+    def append_reserved(
+        self,
+        key: Key | str,
+        events: list[Event],
+        *,
+        expected: int | None = None,
+        append_id: Any = None,
+        expire_after: timedelta | Keep | None = KEEP,
+    ) -> Future[Appended]:
+        """The same for parts of this system and the entity types that are theirs; with any number of events."""
+        self._check()
+        known, draft = checks.append_draft(
+            self._unbounded,
+            self._log.partitions,
+            key,
+            events,
+            expected=expected,
+            append_id=append_id,
+            expire_after=expire_after,
+            reserved=True,
+        )
+        return self._sent(known, draft, True)
+
+    def delete_reserved(self, key: Key | str, *, to: int) -> None:
+        """Remove events up to `to` of such a key; nothing happens if it has no journal."""
+        self._check()
+        _, written, slice_ = checks.known_key(key)
+        head = self._reader.head(written)
+        if head is not None and head.delete_to < min(to, head.seq_nr):
+            self._committed(self._draft(Delete(written, min(to, head.seq_nr), head.life), slice_))
+
+    def _sent(self, known: Key, draft: Draft, numbers: bool) -> Future[Appended]:
         answer: Future[Appended] = Future()
         answer.set_running_or_notify_cancel()
 

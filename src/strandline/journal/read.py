@@ -169,7 +169,7 @@ class Reader:
         while (after := cursor.offset) < mark:
             tail.add(cursor.read(to=mark, limit=limit, bytes_max=PAGE_BYTES, key=key, values=values))
             if cursor.offset <= after:
-                raise _ended(cursor.partition, after, mark)
+                raise log_ended(cursor.partition, after, mark)
 
     def head(self, key: str) -> Head | None:
         """The same view as a read, without its events."""
@@ -468,7 +468,8 @@ def journal_changed(key: str) -> ReadConflict:
     )
 
 
-def _ended(partition: int, after: int, mark: int) -> SchemaMismatch:
+def log_ended(partition: int, after: int, mark: int) -> SchemaMismatch:
+    """What a reader is told whose log has less than it had."""
     return SchemaMismatch(
         f"partition {partition} of the log ends after offset {after}, it had {mark} before",
         code="log_replaced",

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from strandline.errors import NotFound
 from strandline.journal.plan import plan
-from strandline.journal.read import Reader, Reading, log_offset_of
+from strandline.journal.read import Reader, Reading, log_ended, log_offset_of
 from strandline.journal.tail import Tail
 from strandline.log.api import Log
 from strandline.log.cursor import PAGE_BYTES, Cursor
@@ -214,7 +214,7 @@ class PutAside(ExitStack):
             self.enter_context(portion.file)
         cursor = Cursor(log, partition, pointer.offset, pointer.timestamp)
         values = to > pointer.timestamp  # else the tail only takes away
-        while cursor.offset < cut:
+        while (after := cursor.offset) < cut:
             try:
                 records = cursor.read(to=cut, limit=settings.read_page, bytes_max=PAGE_BYTES, values=values)
             except NotFound as error:
@@ -226,6 +226,8 @@ class PutAside(ExitStack):
                     raise trimmed_away(partition, pointer.offset + 1, error.earliest - 1) from None
                 cursor = Cursor(log, partition, pointer.offset, pointer.timestamp)
                 continue
+            if cursor.offset <= after:
+                raise log_ended(partition, after, cut)
             self._put(records)
         if cursor.offset == cut:
             self.end = cursor.timestamp

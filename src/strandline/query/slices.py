@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import merge
 from threading import Event as Signal
@@ -37,7 +37,8 @@ from strandline.values.ranges import Range
 _logger = logging.getLogger("strandline")
 
 
-def _place(row: EventRow) -> Place:
+def place_of(row: EventRow) -> Place:
+    """Where a row stands in the order of a query."""
     return row[8], row[3], row[0].encode()
 
 
@@ -49,15 +50,21 @@ class Slices:
         self._count = store.settings.partitions
         self.partitions = range_.partitions(self._count)
 
-    def bound(self, pointers: list[Pointer]) -> int:
+    def bound(self, pointers: Sequence[Pointer]) -> int:
         """Up to here all is in the store. A partition that was never replicated counts as: nothing has arrived."""
         return min(pointers[partition].timestamp for partition in self.partitions)
+
+    def newest(self, pointers: Sequence[Pointer]) -> int:
+        """The time of the last action that was no Mark, as far as the bound lets it be seen; 0 if there is none."""
+        bound = self.bound(pointers)
+        moved = (pointers[partition].moved for partition in self.partitions)
+        return max((at for at in moved if at <= bound), default=0)
 
     def rows(self, after: Place, to: int, page_size: int) -> Iterator[EventRow]:
         """The rows after a place, up to a time, in order. At most a page of them is held."""
         share = max(1, page_size // len(self.partitions))
         parts = [self._partition(partition, after, to, share) for partition in self.partitions]
-        return parts[0] if len(parts) == 1 else merge(*parts, key=_place)
+        return parts[0] if len(parts) == 1 else merge(*parts, key=place_of)
 
     def _partition(self, partition: int, after: Place, to: int, limit: int) -> Iterator[EventRow]:
         """Those of one partition, page by page; no statement is open between two pages."""
@@ -69,7 +76,7 @@ class Slices:
                 self.store, partition, after=place, to=to, limit=limit, entity_type=self.entity_type, slices=slices
             )
             for row in rows:
-                if _place(row) > after:
+                if place_of(row) > after:
                     yield row
             if not more or not rows:
                 return
@@ -179,7 +186,7 @@ class SliceQuery:
             if self._read_to < end_of(bound):
                 for row in self._slices.rows(self._read_to, bound, self._settings.page_size):
                     yield from self._passed(row)
-                    self._read_to = _place(row)
+                    self._read_to = place_of(row)
                 self._read_to = end_of(bound)
             if not self._live or (self._to is not None and bound >= self._to):
                 return

@@ -118,6 +118,8 @@ class PostgresTarget(SqlSteps):
         try:
             for name in ("make_schema", "make_target", "make_barrier"):
                 changes.count(name)
+        except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable) as error:
+            raise _Race("somebody else makes the tables") from error
         except psycopg.errors.InsufficientPrivilege as error:
             texts = "; ".join(_text(name, self.our_schema) for name in ("make_schema", "make_target", "make_barrier"))
             raise SchemaMismatch(
@@ -242,3 +244,8 @@ def _text(name: str, schema: str) -> str:
 
 def _said(error: psycopg.Error) -> str:
     return f"{error.sqlstate}: {error.diag.message_primary or error}"
+
+
+def open_target(url: Url, *, connections: int, **_: Any) -> PostgresTarget:
+    """The database that a URL names."""
+    return PostgresTarget(url, connections=connections)

@@ -29,6 +29,7 @@ from strandline.group.statements.api import Dialect, Plan, Table
 from strandline.group.statements.binding import Bound, Unbound, bound
 from strandline.group.target import Failed, Limits, Rows
 from strandline.sql.statements import statement
+from strandline.urls import Url
 
 READERS_MAX: Final = 8
 STEPS_BETWEEN_LOOKS: Final = 10_000
@@ -302,3 +303,10 @@ def _encoded(row: Row) -> Row:
 
 def _text(name: str, package: str = _OURS) -> str:
     return statement(package, name, "sqlite")
+
+
+def open_target(url: Url, **_: Any) -> SqliteTarget:
+    """The file that a URL names. It has one writer, and readers as they are needed."""
+    if url.path is None:
+        raise ValueError(f"{url} names no file")
+    return SqliteTarget(url.path)

@@ -132,18 +132,17 @@ def _counted(elements: Any) -> Any:
 
 
 def parameter(names: tuple[str, ...]) -> Evaluate:
-    """`:x` or `:x.y`: what is bound to the step."""
-    written = ".".join(names)
+    """`:x`, `:x.y` and members of it: what is bound to the step, under its own name or inside of what is."""
+    cuts = [(".".join(names[:cut]), names[cut:]) for cut in range(len(names), 0, -1)]
 
     def bound(scope: Scope) -> Any:
-        if written in scope.data:
-            return scope.data[written]
-        found: Any = scope.data
-        for name in names:
-            if not isinstance(found, Mapping) or name not in found:
-                raise Wrong(f"nothing is bound to :{written}", "expression_name")
-            found = found[name]
-        return found
+        for written, members in cuts:
+            if written in scope.data:
+                found = scope.data[written]
+                for name in members:
+                    found = _member(found, name)
+                return found
+        raise Wrong(f"nothing is bound to :{'.'.join(names)}", "expression_name")
 
     return bound
 

@@ -8,7 +8,6 @@ and handed on as it comes. What is known already (after a crash) is not done or 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
@@ -26,9 +25,10 @@ VALUE: Final = "value"
 class StepFailed(Exception):
     """A step has failed, for one of the reasons of the specification."""
 
-    def __init__(self, reason: str, detail: str = "") -> None:
+    def __init__(self, reason: str, detail: str = "", *, unknown: bool = False) -> None:
+        """`unknown`: its statement may have been executed all the same."""
         super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason, self.detail = reason, detail
+        self.reason, self.detail, self.unknown = reason, detail, unknown
 
 
 class Job(Protocol):
@@ -76,8 +76,8 @@ class Host(Protocol):
     def execute(self, job: Job, values: Mapping[str, Any]) -> Data:
         """Execute the statement."""
 
-    def ask(self, job: Job, recipe: Recipe, data: Data) -> Future[Mapping[str, Any]]:
-        """Ask the recipe's handler."""
+    def ask(self, job: Job, recipe: Recipe, data: Data) -> Callable[[], Mapping[str, Any]]:
+        """Ask the recipe's handler; what is given waits for its results."""
 
     def decide(self, job: Job, data: Data, scope: Scope, decided: Callable[[], None]) -> None:
         """Return if the step has succeeded. `decided` may be called before that is sure, so that others start."""
@@ -111,7 +111,7 @@ def perform(
     if asked:
         decided()
     for recipe, answer in asked:
-        _save(job, recipe, host, answer.result)
+        _save(job, recipe, host, answer)
 
 
 def _evaluated(expression: str, scope: Scope) -> dict[str, Any]:

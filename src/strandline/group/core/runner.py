@@ -21,8 +21,12 @@ Perform = Callable[[str], bool]
 class Runner:
     """One group's run. `run` returns when nothing runs any more and nothing can start."""
 
-    def __init__(self, schedule: Schedule, perform: Perform, pool: Executor | None) -> None:
+    def __init__(
+        self, schedule: Schedule, perform: Perform, pool: Executor | None, *, stop_on_failure: bool = True
+    ) -> None:
+        """`stop_on_failure`: whether nothing more starts once a step has failed, or only nothing behind it."""
         self.schedule = schedule
+        self._stop_on_failure = stop_on_failure
         self._perform = perform
         self._pool = pool
         self._changed = Condition()
@@ -34,13 +38,15 @@ class Runner:
         """Until the end. `deadline` is of `time.monotonic`; past it `on_deadline` is called, once."""
         while True:
             with self._changed:
+                if deadline is not None and time.monotonic() >= deadline:
+                    deadline = None
+                    if on_deadline is not None:
+                        on_deadline()
                 step = None if self._stopped else self.schedule.take()
                 if step is None:
                     if not self._running:
                         break
-                    self._wait(deadline, on_deadline)
-                    if deadline is not None and time.monotonic() >= deadline:
-                        deadline = None
+                    self._changed.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
                     continue
                 self._running += 1
                 alone = self._pool is None or (self._running == 1 and not self.schedule.ready)
@@ -69,6 +75,12 @@ class Runner:
             self._stopped = True
             self._changed.notify_all()
 
+    def alone(self) -> bool:
+        """Wait until the caller's step is the only one that runs; False if nothing is to start any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._running <= 1 or self._stopped)
+            return not self._stopped
+
     @property
     def stopped(self) -> bool:
         return self._stopped
@@ -79,14 +91,6 @@ class Runner:
             self._running += 1
             self._pool.submit(self._do, step)
         self._changed.notify_all()
-
-    def _wait(self, deadline: float | None, on_deadline: Callable[[], None] | None) -> None:
-        left_s = None if deadline is None else deadline - time.monotonic()
-        if left_s is not None and left_s <= 0:
-            if on_deadline is not None:
-                on_deadline()
-            return
-        self._changed.wait(left_s)
 
     def _do(self, step: str) -> None:
         succeeded, error = False, None
@@ -102,5 +106,5 @@ class Runner:
                 self.schedule.succeeded(step)
             else:
                 self.schedule.failed(step)
-                self._stopped = True
+                self._stopped = self._stopped or self._stop_on_failure
             self._changed.notify_all()

@@ -1,0 +1,223 @@
+"""What a group would do, shown to a person: as data, as text, and its graph as a drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import Any, Final
+
+from strandline.group.plan import POST, GroupPlan, Planned
+from strandline.group.statements.api import Held
+
+STEP_WIDTH, STEP_HEIGHT, GAP_X, GAP_Y, EDGE = 150, 34, 60, 18, 20
+_COLOURS: Final = {"query": "#dbeafe", "empty": "#f3f4f6", "rollback": "#fee2e2", "write": "#dcfce7"}
+_ARROW: Final = """\
+<defs><marker id="a" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">
+<path d="M0 0L8 4L0 8z" fill="#6b7280"/></marker></defs>"""
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedStep:
+    """One step as it would run."""
+
+    name: str
+    kind: str
+    why: str
+    """Of one that was added."""
+    target: str | None
+    statement: str | None
+    needs: tuple[str, ...]
+    """What it waits for: `step` or `step.recipe`."""
+    order: tuple[str, ...]
+    """What comes before it only because of the rows."""
+    dependents: tuple[str, ...]
+    rows: tuple[str, ...]
+    """Places that it holds while the group runs."""
+    before: str | None = None
+    undo: str | None = None
+    not_restored: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    rollback: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A group, rewritten."""
+
+    id: str
+    steps: tuple[ExplainedStep, ...]
+    warnings: tuple[str, ...]
+
+    def made(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """For a terminal."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"group {self.id}: {len(self.steps)} steps"
+        for step in self.steps:
+            yield ""
+            added = f"   ({step.why})" if step.why else ""
+            yield f"{step.name}: {step.kind}{f' on {step.target}' if step.target else ''}{added}"
+            for label, value in (
+                ("statement", step.statement), ("before", step.before), ("undo", step.undo),
+                ("after", ", ".join(step.needs)), ("order", ", ".join(step.order)), ("rows", ", ".join(step.rows)),
+                ("checks", ", ".join(step.checks)), ("not restored", ", ".join(step.not_restored)),
+            ):  # fmt: skip
+                if value:
+                    yield f"    {label:<12} {value}"
+        for warning in self.warnings:
+            yield f"warning: {warning}"
+
+    def svg(self) -> str:
+        """The graph: who waits for whom, from left to right; dashed where only the rows ask for it."""
+        return drawn(self)
+
+
+def explained(plan: GroupPlan) -> Explanation:
+    """Of a plan."""
+    every = [*plan.steps.values(), *plan.rollback.values()]
+    steps: list[ExplainedStep] = []
+    for one in every:
+        if one.undo == "automatic" and one.plan is not None and one.plan.before is not None:
+            steps.append(_before(one))
+        steps.append(_step(one, plan))
+        if one.undo == "automatic" and one.plan is not None:
+            steps.append(_undo(one))
+    if plan.group.post_hook is not None:
+        names = tuple(plan.steps)
+        steps.append(ExplainedStep(POST, "empty", "the group's hook", None, None, names, (), (), ()))
+    return Explanation(plan.group.id, tuple(steps), plan.warnings)
+
+
+def _step(one: Planned, plan: GroupPlan) -> ExplainedStep:
+    needs = tuple(step if recipe == "success" else f"{step}.{recipe}" for step, recipe in one.wants)
+    before = None if one.plan is None or one.plan.before is None else one.plan.before.shown()
+    undo = None
+    if one.undo == "automatic" and one.plan is not None:
+        undo = one.plan.undo_text
+    elif one.undo in ("step", "handler"):
+        undo = f"{one.undo} {one.step.undo if isinstance(one.step.undo, str) else getattr(one.step.undo, 'name', '')}"
+    elif one.undo == "never":
+        undo = "never: irreversible"
+    if one.undo == "automatic" and before is not None:
+        needs = (*needs, f"{one.name}/before")
+    return ExplainedStep(
+        one.name,
+        one.step.kind,
+        one.why,
+        one.target,
+        one.step.statement,
+        needs,
+        tuple(one.order),
+        tuple(plan.dependents(one.name)) or tuple(_waiting(one, plan)),
+        tuple(_place(place) for place in one.holds),
+        before if one.undo == "automatic" else None,
+        undo,
+        one.plan.not_restored if one.plan is not None else (),
+        tuple(check.kind for check in one.checks),
+        one.step.is_rollback,
+    )
+
+
+def _waiting(one: Planned, plan: GroupPlan) -> Iterator[str]:
+    return (name for name, other in plan.steps.items() if any(need == one.name for need, _ in other.wants))
+
+
+def _before(one: Planned) -> ExplainedStep:
+    assert one.plan is not None and one.plan.before is not None  # noqa: S101, PT018 (for the type checker)
+    why = f"saves what {one.name} changes, in its transaction"
+    text = one.plan.before.shown()
+    return ExplainedStep(f"{one.name}/before", "query", why, one.target, text, (), (), (one.name,), ())
+
+
+def _undo(one: Planned) -> ExplainedStep:
+    assert one.plan is not None  # noqa: S101 (for the type checker)
+    source = f"{one.name}/before.identity" if one.plan.before is not None else one.name
+    kind = {"insert": "delete", "delete": "insert"}.get(one.plan.undo, "update")
+    return ExplainedStep(
+        f"{one.name}/undo", kind, f"undoes {one.name}", one.target, one.plan.undo_text, (source,), (), (), (),
+        rollback=True,
+    )  # fmt: skip
+
+
+def _place(one: Held) -> str:
+    target, *rest = one.place
+    what = f"{target}.{rest[0]}" if rest else f"all of {target}"
+    key = f"[{', '.join(map(str, rest[1:]))}]" if len(rest) > 1 else ""
+    return f"{'writes' if one.writes else 'reads'} {what}{key}"
+
+
+# ---------------------------------------------------------------- the drawing
+
+
+def drawn(explanation: Explanation) -> str:
+    """An SVG picture: columns by depth, steps as boxes."""
+    steps = {step.name: step for step in explanation.steps}
+    edges = [
+        (need.partition(".")[0] if need not in steps else need, name, need in step.order)
+        for name, step in steps.items()
+        for need in (*step.needs, *step.order)
+    ]
+    edges = [(a, b, dashed) for a, b, dashed in edges if a in steps]
+    depth = _depths(list(steps), edges)
+    place: dict[str, tuple[int, int]] = {}
+    filled: dict[int, int] = {}
+    for name in steps:
+        column = depth[name]
+        row = filled.get(column, 0)
+        filled[column] = row + 1
+        place[name] = EDGE + column * (STEP_WIDTH + GAP_X), EDGE + row * (STEP_HEIGHT + GAP_Y)
+    width = 2 * EDGE + (max(depth.values(), default=0) + 1) * (STEP_WIDTH + GAP_X) - GAP_X
+    height = 2 * EDGE + max(filled.values(), default=1) * (STEP_HEIGHT + GAP_Y) - GAP_Y
+    label = escape(explanation.id, quote=True)
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">',
+        _ARROW,
+        '<g fill="none" stroke="#6b7280" marker-end="url(#a)">',
+    ]
+    parts += [_edge(place[a], place[b], dashed) for a, b, dashed in edges]
+    parts.append('</g><g font-family="sans-serif" font-size="12" text-anchor="middle">')
+    parts += [_box(step, *place[name]) for name, step in steps.items()]
+    return "\n".join([*parts, "</g></svg>"])
+
+
+def _depths(names: list[str], edges: list[tuple[str, str, bool]]) -> dict[str, int]:
+    left = dict.fromkeys(names, 0)
+    behind: dict[str, list[str]] = {}
+    for before, after, _ in edges:
+        left[after] += 1
+        behind.setdefault(before, []).append(after)
+    depth = dict.fromkeys(names, 0)
+    ready = [name for name, count in left.items() if not count]
+    while ready:
+        name = ready.pop()
+        for after in behind.get(name, ()):
+            depth[after] = max(depth[after], depth[name] + 1)
+            left[after] -= 1
+            if not left[after]:
+                ready.append(after)
+    return depth
+
+
+def _edge(before: tuple[int, int], after: tuple[int, int], dashed: bool) -> str:
+    x1, y1 = before[0] + STEP_WIDTH, before[1] + STEP_HEIGHT // 2
+    x2, y2 = after[0], after[1] + STEP_HEIGHT // 2
+    bend = GAP_X // 2
+    style = ' stroke-dasharray="4 3"' if dashed else ""
+    return f'<path d="M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"{style}/>'
+
+
+def _box(step: ExplainedStep, x: int, y: int) -> str:
+    kind = "rollback" if step.rollback else step.kind if step.kind in _COLOURS else "write"
+    dash = ' stroke-dasharray="3 2"' if step.why else ""
+    name = step.name if len(step.name) <= 22 else step.name[:21] + "…"
+    box = f'x="{x}" y="{y}" width="{STEP_WIDTH}" height="{STEP_HEIGHT}" rx="5" fill="{_COLOURS[kind]}"'
+    middle = f'x="{x + STEP_WIDTH // 2}" y="{y + STEP_HEIGHT // 2 + 4}"'
+    title = escape(step.statement or step.why or step.name)
+    return f'<g><title>{title}</title><rect {box} stroke="#374151"{dash}/><text {middle}>{escape(name)}</text></g>'

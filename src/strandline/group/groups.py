@@ -1,0 +1,432 @@
+"""Event groups of a stream, as a program uses them: submit, look, wait, cancel, and run.
+
+    groups = s.groups(stream="default", targets={"shop": "sqlite:shop.db"}, handlers={"price": price})
+    handle = groups.submit(group)                 # durable; nothing has been executed yet
+    groups.processor().run_until_idle()           # or: strandline group run
+    handle.wait(timeout_s=10).state               # committed, rolled_back or aborted
+
+Groups of one stream behave as if run one after the other; others can see changes of a group that still runs; what a
+handler does elsewhere only an undo handler undoes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final, Literal, NamedTuple
+
+from strandline.errors import (
+    GroupIdTaken,
+    InvalidGroup,
+    InvalidInput,
+    NotFound,
+    SeqNrConflict,
+    StrandlineError,
+    Unavailable,
+    invalid,
+)
+from strandline.group import lease as leases
+from strandline.group.core.names import Problem, is_id, is_name, refusal
+from strandline.group.definition import Group
+from strandline.group.explain import Explanation, explained
+from strandline.group.handlers import Callee, Handlers, check_not_inside
+from strandline.group.history import ENDS, Entry, History, defined, folded
+from strandline.group.names import group_key, inbox_key, stream_key
+from strandline.group.plan import GroupPlan, planned
+from strandline.group.points import reached
+from strandline.group.processor import Processor
+from strandline.group.record import event_of
+from strandline.group.settings import GroupSettings
+from strandline.group.statements.api import Dialect, Table
+from strandline.group.target import Owner
+from strandline.group.target import Target as OpenedTarget
+from strandline.journal.journal import Journal
+from strandline.log.api import Log
+from strandline.values.events import Event
+from strandline.values.keys import key_partition
+
+SCHEMA_S: Final = 1.0
+"""How long a table's schema is taken for what it was."""
+HOW: Final = ("retry", "force", "accept_current")
+PAGE_BYTES_LEAST: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a target is. `shared`: other streams and writers use it too, and their order is lost."""
+
+    url: str
+    read_back: bool = True
+    consistency: Literal["LOCAL_QUORUM", "ALL"] = "LOCAL_QUORUM"
+    shared: bool = False
+
+
+class StepOutcome(NamedTuple):
+    """What became of a step."""
+
+    state: str
+    results: Mapping[str, Mapping[str, Any]]
+    """Recipe → result → value."""
+    affected: int | None = None
+    reason: str | None = None
+    detail: str = ""
+    verdicts: tuple[Mapping[str, Any], ...] = ()
+    rows: tuple[Mapping[str, Any], ...] = ()
+    started: int = 0
+    ended: int = 0
+    conflicts: tuple[Mapping[str, Any], ...] = ()
+    """Of an undo that failed: key, before, after, current of each row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a group, or how it stands."""
+
+    id: str
+    state: str
+    failed_step: str | None = None
+    reason: str | None = None
+    detail: str = ""
+    steps: Mapping[str, StepOutcome] = field(default_factory=dict)
+    stream: str = ""
+    place: int = 0
+    started: int = 0
+    ended: int = 0
+    holder: str | None = None
+    """Who runs its stream."""
+    hung: tuple[str, ...] = ()
+    """Handlers that were asked and have not returned in time."""
+
+
+class Handle(NamedTuple):
+    """A group that was submitted."""
+
+    id: str
+    groups: Groups
+
+    def wait(self, timeout_s: float = 30.0) -> Outcome:
+        """Its outcome, once it has ended; `Unavailable.timeout` with its state if that takes longer."""
+        return self.groups.wait(self.id, timeout_s)
+
+
+class Groups:
+    """The groups of one stream. Any number of threads may use it."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        log: Log,
+        *,
+        stream: str,
+        targets: Mapping[str, str | Target],
+        handlers: Mapping[str, Callee],
+        named: Mapping[str, Callable[..., Group]],
+        settings: GroupSettings,
+        open_target: Callable[[str, Target], OpenedTarget],
+        clock: Callable[[], int],
+        bytes_max: tuple[int, int],
+    ) -> None:
+        if not is_id(stream):
+            raise invalid(
+                "setting", "stream", "no name of a stream", allowed="1 to 200 of A-Z a-z 0-9 . _ : ~ -", got=stream
+            )
+        for name in targets:
+            if not is_name(name):
+                raise invalid("setting", "targets", "no name", allowed="letters, digits and _", got=name)
+        for what, most in zip(("event_bytes_max", "append_bytes_max"), bytes_max, strict=True):
+            if most < PAGE_BYTES_LEAST:
+                raise invalid("setting", what, "too small for groups", allowed=f"at least {PAGE_BYTES_LEAST}", got=most)
+        self.journal, self.log, self.stream, self.settings, self.clock = journal, log, stream, settings, clock
+        self.handlers, self._named = dict(handlers), dict(named)
+        self._given = {name: Target(one) if isinstance(one, str) else one for name, one in targets.items()}
+        self._open_target = open_target
+        self._lock = Lock()
+        self._targets: dict[str, OpenedTarget] = {}
+        self._owners: dict[str, Owner] = {}
+        self._schemas: dict[tuple[str, str], tuple[float, Table | None]] = {}
+        self._backlog = (0.0, 0)
+        self.calls: Handlers | None = None
+        """Those of this process's processor."""
+
+    # ------------------------------------------------------------ targets
+
+    def open_targets(self) -> dict[str, OpenedTarget]:
+        """All targets, opened."""
+        return {name: self.target(name) for name in self._given}
+
+    def target(self, name: str) -> OpenedTarget:
+        with self._lock:
+            if name not in self._targets:
+                self._targets[name] = self._open_target(name, self._given[name])
+            return self._targets[name]
+
+    def owner(self, name: str) -> Owner:
+        """The row by which a target is ours; `InvalidGroup.target_taken` if it is another's."""
+        target = self.target(name)
+        with self._lock:
+            known = self._owners.get(name)
+        if known is None:
+            known = target.own(self.log.log_id, self.stream, shared=self._given[name].shared)
+            with self._lock:
+                self._owners[name] = known
+        return known
+
+    def _tables(self, target: str, names: Iterable[str]) -> dict[str, Table]:
+        """The schema of tables, as it was within the last second."""
+        wanted, now = list(names), time.monotonic()
+        with self._lock:
+            known = {name: self._schemas.get((target, name)) for name in wanted}
+        missing = [name for name, found in known.items() if found is None or now - found[0] > SCHEMA_S]
+        if missing:
+            looked = self.target(target).tables(missing)
+            with self._lock:
+                for name in missing:
+                    known[name] = self._schemas[target, name] = (now, looked.get(name))
+        return {name: found[1] for name, found in known.items() if found is not None and found[1] is not None}
+
+    def changed_table(self, plan: GroupPlan) -> str | None:
+        """A table that is not what a plan rests on."""
+        for target, tables in plan.tables.items():
+            now = self._tables(target, tables)
+            for name, table in tables.items():
+                if now.get(name) != table:
+                    return f"{target}.{name}"
+        return None
+
+    def close(self) -> None:
+        """Let go of all targets. Twice is harmless."""
+        with self._lock:
+            targets, self._targets, self._owners = list(self._targets.values()), {}, {}
+        for target in targets:
+            target.close()
+
+    # ------------------------------------------------------------ submit
+
+    def submit(self, group: Group | str, parameters: Mapping[str, Any] | None = None) -> Handle:
+        """Record a group and put it at the end of the stream; returns when both are durable.
+
+        The same group again, whenever and from anywhere, is the same group: it is executed once. Another one of its id
+        is `GroupIdTaken.definition`. `group` may be the name of a function in `named`, called with `parameters`.
+        """
+        made = self._made(group, parameters) if isinstance(group, str) else group
+        plan = self.plan(made)
+        self._check_queue()
+        tables = {
+            target: {name: table.to_json() for name, table in found.items()} for target, found in plan.tables.items()
+        }
+        definition = made.made()
+        first = [
+            event_of(Entry(n, type_, payload))
+            for n, (type_, payload) in enumerate(defined(definition, made.hash, self.stream, tables), 1)
+        ]
+        try:
+            self.journal.append_reserved(group_key(made.id), first, expected=0).result()
+        except SeqNrConflict:
+            known = self.load(made.id)
+            if known is None:
+                raise
+            if known.hash != made.hash:
+                raise GroupIdTaken(
+                    f"group {made.id} is another one: its definition has hash {known.hash[:16]}…, this one "
+                    f"{made.hash[:16]}…; it is {known.state}",
+                    hint="give another id, or the same definition",
+                    group=made.id,
+                    stored=known.hash,
+                    given=made.hash,
+                    state=known.state,
+                ) from None
+            if known.stream != self.stream or known.state != "queued":
+                return Handle(made.id, self)
+        except InvalidInput as error:
+            if error.code not in ("append_too_large", "event_too_large"):
+                raise
+            raise refusal([Problem("append_too_large", None, error.message)], made.id) from None
+        reached("group.defined")
+        self.journal.append_reserved(stream_key(self.stream), [Event("Submitted", {"group": made.id})]).result()
+        reached("group.submitted")
+        return Handle(made.id, self)
+
+    def _made(self, name: str, parameters: Mapping[str, Any] | None) -> Group:
+        if name not in self._named:
+            known = ", ".join(sorted(self._named)) or "none"
+            raise NotFound(f"no group is named {name!r}; known are: {known}", code="group", hint="give one of `named`")
+        try:
+            return self._named[name](**(parameters or {}))
+        except StrandlineError:
+            raise
+        except Exception as error:
+            problem = Problem("parameter_type", None, f"{name}: {type(error).__name__}: {error}")
+            raise refusal([problem], name) from error
+
+    def plan(self, group: Group) -> GroupPlan:
+        """Check a group against targets and handlers; one `InvalidGroup` says all that is wrong."""
+        dialects: dict[str, Dialect] = {}
+        taken: list[Problem] = []
+        for name in {step.target for step in group.steps.values()} & self._given.keys():
+            if name is None:
+                continue
+            dialects[name] = self.target(name).dialect
+            try:
+                self.owner(name)
+            except InvalidGroup as error:
+                taken.append(Problem(error.code, None, f"{error.message}; {error.hint}"))
+        for name in self._given.keys() - dialects.keys():
+            if any(check.target == name for step in group.steps.values() for check in step.checks):
+                dialects[name] = self.target(name).dialect
+        if taken:
+            raise refusal(taken, group.id)
+        return planned(group, dialects, self._tables, self.handlers, self.settings.steps_max)
+
+    def plan_of(self, history: History) -> GroupPlan:
+        """The plan of a group that was submitted, on the tables of that time."""
+        stored = {
+            target: {name: Table.from_json(made) for name, made in tables.items()}
+            for target, tables in history.tables.items()
+        }
+        dialects = {name: self.target(name).dialect for name in self._given}
+        group = Group.of(history.definition)
+
+        def tables(target: str, names: Iterable[str]) -> dict[str, Table]:
+            known = stored.get(target, {})
+            return {name: known[name] for name in names if name in known}
+
+        return planned(group, dialects, tables, None, self.settings.steps_max)
+
+    def _check_queue(self) -> None:
+        looked, behind = self._backlog
+        if time.monotonic() - looked > 1.0:
+            head = self.journal.head(stream_key(self.stream))
+            behind = (0 if head is None else head.seq_nr) - leases.said(self.journal, self.stream).done_to
+            self._backlog = (time.monotonic(), behind)
+        if behind > self.settings.queue_max:
+            raise Unavailable(
+                f"{behind:,} groups of stream {self.stream} wait; at most {self.settings.queue_max:,}",
+                code="overloaded",
+                hint="submit later, or run more groups at a time (parallel_groups)",
+                queued=behind,
+            )
+
+    # ------------------------------------------------------------ look
+
+    def load(self, id_: str) -> History | None:
+        """The history of a group, folded; None if there is none."""
+        read = self.journal.read(group_key(id_))
+        return folded(
+            id_, ((Entry(event.seq_nr, event.type, event.payload), event.life, event.timestamp) for event in read)
+        )
+
+    def get(self, id: str) -> Outcome:  # noqa: A002 (the specification's name)
+        """How a group stands; `NotFound.group` if there is none."""
+        history = self._known(id)
+        holder = None if history.state in ENDS else leases.said(self.journal, history.stream).holder
+        calls = self.calls
+        hung = tuple(sorted(calls.hung[one] for one in history.questions if one in calls.hung)) if calls else ()
+        return outcome_of(history, holder=holder, hung=hung)
+
+    def history(self, id: str) -> list[tuple[str, Mapping[str, Any], int]]:  # noqa: A002 (the specification's name)
+        """Everything that is recorded of a group: type, payload and timestamp (µs) of each event."""
+        self._known(id)
+        return [(event.type, event.payload, event.timestamp) for event in self.journal.read(group_key(id))]
+
+    def _known(self, id_: object) -> History:
+        history = self.load(id_) if is_id(id_) and isinstance(id_, str) else None
+        if history is None:
+            raise NotFound(f"there is no group {id_!r:.220}", code="group", hint="submit it first; ids tell A from a")
+        return history
+
+    def wait(self, id: str, timeout_s: float = 30.0) -> Outcome:  # noqa: A002 (the specification's name)
+        """The outcome of a group, once it has ended; `Unavailable.timeout` with its state if that takes longer."""
+        check_not_inside(self.stream)
+        until = time.monotonic() + timeout_s
+        partition = key_partition(group_key(id), self.log.partitions)
+        while True:
+            newest = self.log.newest()[partition]
+            history = self._known(id)
+            if history.state in ENDS:
+                return outcome_of(history)
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                raise Unavailable(
+                    f"group {id} has not ended within {timeout_s:g} s: it is {history.state}",
+                    code="timeout",
+                    hint="wait longer; does a processor run? see `strandline group show`",
+                    state=history.state,
+                )
+            self.log.wait({partition: newest}, min(left_s, 1.0))
+
+    def explain(self, group: Group) -> Explanation:
+        """What a group would do: steps with those that are added, order, rows, undo. Executes and records nothing."""
+        return explained(self.plan(group))
+
+    # ------------------------------------------------------------ act
+
+    def cancel(self, id: str) -> Outcome:  # noqa: A002 (the specification's name)
+        """Ask for a group to be undone; nothing happens to one that has ended, or is decided. How it stands."""
+        history = self._known(id)
+        if history.state not in ENDS:
+            self._tell(history.stream, "Cancel", {"group": id})
+        return outcome_of(history)
+
+    def resolve(self, id: str, step: str, how: str) -> None:  # noqa: A002 (the specification's name)
+        """Say what becomes of a step that could not be undone.
+
+        `retry` it; `force`: write what was there before, over whatever is there; `accept_current`: leave it so.
+        """
+        if how not in HOW:
+            raise invalid("how", "how", "no way to resolve", allowed=" or ".join(HOW), got=how)
+        history = self._known(id)
+        undo = history.undo.get(step)
+        if undo is None or undo.state != "undo_failed":
+            state = history.steps[step].state if step in history.steps else "no step of this group"
+            raise InvalidInput(
+                f"{step} of {id} is {state}, not undo_failed",
+                code="step_state",
+                hint="see `strandline group show` for the steps that wait for an operator",
+                step=step,
+                state=state,
+            )
+        self._tell(history.stream, "Resolve", {"group": id, "step": step, "how": how})
+
+    def _tell(self, stream: str, type_: str, payload: Mapping[str, Any]) -> None:
+        self.journal.append_reserved(inbox_key(stream), [Event(type_, dict(payload))]).result()
+
+    def processor(self) -> Processor:
+        """What runs this stream's groups. One at a time does; others wait."""
+        return Processor(self)
+
+
+def outcome_of(history: History, *, holder: str | None = None, hung: tuple[str, ...] = ()) -> Outcome:
+    """A history as a program sees it."""
+    return Outcome(
+        history.id, history.state, history.failed_step, history.reason, history.detail, dict(_steps(history)),
+        history.stream, history.place, history.started, history.ended, holder, hung,
+    )  # fmt: skip
+
+
+def _steps(history: History) -> Iterator[tuple[str, StepOutcome]]:
+    declared = [step["name"] for step in history.definition.get("steps", ())]
+    for name in dict.fromkeys([*declared, *history.steps]):
+        step = history.step(name)
+        state = step.state
+        if state == "waiting" and history.decided == "rollback":
+            state = "skipped"
+        elif state == "waiting" and history.decided == "commit":
+            state = "succeeded"  # an empty step without results
+        undo = history.undo.get(name)
+        yield (
+            name,
+            StepOutcome(
+                state,
+                step.results,
+                step.data.affected if step.data is not None else None,
+                step.reason,
+                step.detail if undo is None else undo.detail or step.detail,
+                tuple(step.verdicts),
+                tuple(step.data.by_column()) if step.data is not None else (),
+                step.started,
+                step.ended,
+                tuple(undo.conflicts) if undo is not None else (),
+            ),
+        )

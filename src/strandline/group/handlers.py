@@ -1,0 +1,126 @@
+"""Handlers: callables known by name, called in threads of their own, and never looked up anywhere but in the registry.
+
+A call that raises, refuses or takes too long is an answer, too. Within a handler a wait for a group of the same stream
+is refused: it could wait for itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import Any, Final, NamedTuple
+
+from strandline.errors import InvalidInput, text_of
+from strandline.group.core.names import is_name
+from strandline.group.core.parts import Produced, Refused
+
+THREADS: Final = 32
+Callee = Callable[[Any], Any]
+_here = threading.local()
+
+
+class Answer(NamedTuple):
+    """What became of a call: results, or why there are none."""
+
+    results: Mapping[str, Any] | None
+    reason: str = ""
+    retryable: bool = False
+    timed_out: bool = False
+
+
+class Handlers:
+    """A registry, and threads that call what is in it. Threads start when they are needed and end by themselves."""
+
+    def __init__(self, registry: Mapping[str, Callee], stream: str) -> None:
+        self.registry = dict(registry)
+        self._stream = stream
+        self._calls: SimpleQueue[tuple[Callee, Any, Future[Answer]]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = self._idle = 0
+        self.hung: dict[str, str] = {}
+        """Message ids of calls that did not return in time, and whom they went to."""
+
+    def call(self, name: str, message: Any, more: Mapping[str, Callee] | None = None) -> Future[Answer]:
+        """Call a handler, one of `more` too; the future is told its answer, whenever that comes."""
+        answer: Future[Answer] = Future()
+        callee = (more or {}).get(name) or self.registry.get(name)
+        if callee is None:
+            known = ", ".join(sorted(self.registry)) or "none"
+            answer.set_result(Answer(None, f"there is no handler {name!r}; known are: {known}"))
+            return answer
+        self._calls.put((callee, message, answer))
+        with self._lock:
+            if self._idle < self._calls.qsize() and self._threads < THREADS:
+                self._threads += 1
+                threading.Thread(target=self._serve, name="strandline-handler", daemon=True).start()
+        return answer
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            try:
+                callee, message, answer = self._calls.get(timeout=5)
+            except Empty:
+                with self._lock:
+                    self._idle -= 1
+                    if self._calls.empty():
+                        self._threads -= 1
+                        return
+                continue
+            with self._lock:
+                self._idle -= 1
+            with _inside(self._stream):
+                answer.set_result(_answered(callee, message))
+            self.hung.pop(getattr(message, "message_id", ""), None)
+
+
+def _answered(callee: Callee, message: Any) -> Answer:
+    try:
+        given = callee(message)
+    except Exception as error:  # noqa: BLE001 (a handler of the user's)
+        return Answer(None, f"{type(error).__name__}: {text_of(error)}"[:1000])
+    if isinstance(given, Refused):
+        return Answer(None, given.reason, given.retryable)
+    results = given.results if isinstance(given, Produced) else given
+    if results is None:
+        return Answer({})
+    if not isinstance(results, Mapping) or not all(map(is_name, results)):
+        return Answer(None, f"a handler gives results by name, not {type(given).__name__}")
+    return Answer(dict(results))
+
+
+def in_time(answer: Future[Answer], timeout_s: float) -> Answer:
+    """The answer, or that there was none in time."""
+    try:
+        return answer.result(max(0.0, timeout_s))
+    except TimeoutError:
+        return Answer(None, f"no answer within {timeout_s:g} s", timed_out=True)
+
+
+@contextmanager
+def _inside(stream: str) -> Iterator[None]:
+    _here.stream = stream
+    try:
+        yield
+    finally:
+        _here.stream = None
+
+
+def check_not_inside(stream: str) -> None:
+    """`InvalidInput.wait_in_handler` within a handler of this stream."""
+    if getattr(_here, "stream", None) == stream:
+        raise InvalidInput(
+            "a handler waits for a group of its own stream, which may wait for this handler",
+            code="wait_in_handler",
+            hint="submit and return; or use another stream",
+        )
+
+
+def boot_clock() -> float:
+    """Seconds that no setting of the clock moves, and that pass while the machine sleeps, where it can tell."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()

@@ -1,0 +1,358 @@
+"""The history of a group: what is recorded in `group|<id>`, and the state that it comes to. A pure fold.
+
+    group   defined → queued → running → committed
+            running → rolling_back → rolled_back | aborted
+            rolling_back → rollback_failed → (resolve) rolling_back
+    step    waiting → running → succeeded | failed | unknown;  waiting → skipped
+            with an intent → undoing → undone | undo_failed;  undo_failed → (resolve) undoing
+
+All that was received is in it: rows, results, answers, verdicts. So a group resumes from its history, and can be played
+back without handlers and targets. Rows that are long go before their `Result`, in pages (`Image`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+import orjson
+
+from strandline.errors import Corrupt
+from strandline.group.core.encoding import decoded, encoded
+from strandline.group.core.parts import IDENTITY, Data
+from strandline.group.core.perform import StepState, identity
+from strandline.group.target import Done, Image, Rows
+
+PAGE_BYTES: Final = 512 * 1024
+ENDS: Final = ("committed", "rolled_back", "aborted")
+End = Literal["committed", "rolled_back", "aborted"]
+Payload = Mapping[str, Any]
+
+
+class Entry(NamedTuple):
+    """An event of a history, before or after it is in the log. `n` is its seq_nr there."""
+
+    n: int
+    type: str
+    payload: Payload
+
+
+@dataclass(slots=True)
+class Undoing:
+    """What is known of the undo of a step."""
+
+    state: Literal["undoing", "undone", "undo_failed"] = "undoing"
+    detail: str = ""
+    conflicts: list[Any] = field(default_factory=list)
+    how: str | None = None
+    """What an operator said."""
+
+
+@dataclass(slots=True)
+class Question:
+    """A message to a handler."""
+
+    step: str
+    recipe: str
+    asked: int = 0
+    answered: bool = False
+    answer: Payload | None = None
+
+
+@dataclass(slots=True)
+class Message:
+    """A hook's."""
+
+    step: str
+    when: str
+    n: int
+    payload: Payload
+    done: bool = False
+
+
+@dataclass(slots=True)
+class History:
+    """The state of a group."""
+
+    id: str
+    life: int = 1
+    stream: str = ""
+    hash: str = ""
+    definition: Payload = field(default_factory=dict)
+    tables: Payload = field(default_factory=dict)
+    state: str = "defined"
+    last: int = 0
+    """The number of the last event."""
+    fence: int = 0
+    place: int = 0
+    started: int = 0
+    ended: int = 0
+    decided: str | None = None
+    failed_step: str | None = None
+    reason: str | None = None
+    detail: str = ""
+    cancelled: bool = False
+    steps: dict[str, StepState] = field(default_factory=dict)
+    images: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Step → before, after: rows as the target encodes them."""
+    undo: dict[str, Undoing] = field(default_factory=dict)
+    questions: dict[str, Question] = field(default_factory=dict)
+    hooks: dict[str, Message] = field(default_factory=dict)
+    pages: list[str] = field(default_factory=list)
+    rows: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
+    """Of pages whose result is still to come."""
+
+    def step(self, name: str) -> StepState:
+        return self.steps.setdefault(name, StepState())
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, and all hooks were sent."""
+        return self.state in ENDS and all(hook.done for hook in self.hooks.values())
+
+    def apply(self, entry: Entry, timestamp: int = 0) -> None:
+        """Take one event more; `Corrupt.history` for one that has no business here."""
+        known = _APPLY.get(entry.type)
+        if known is None or (self.last == 0) != (entry.type == "Defined"):
+            raise Corrupt(
+                f"event {entry.n} of group {self.id} is a {entry.type}, which does not belong there",
+                code="history",
+                hint="the history was written by a newer program, or is damaged",
+                group=self.id,
+                seq_nr=entry.n,
+            )
+        try:
+            known(self, entry.payload, timestamp or int(entry.payload.get("at", 0)))
+        except (KeyError, TypeError, ValueError) as error:
+            raise Corrupt(
+                f"event {entry.n} of group {self.id} cannot be read: {error!r}",
+                code="history",
+                hint="the history was written by a newer program, or is damaged",
+                group=self.id,
+                seq_nr=entry.n,
+            ) from None
+        self.last = entry.n
+
+
+# ---------------------------------------------------------------- what each event means
+
+
+def _defined(history: History, payload: Payload, at: int) -> None:
+    history.hash, history.stream = payload["hash"], payload["stream"]
+    history.tables = payload["tables"]
+    if "definition" in payload:
+        history.definition = payload["definition"]
+    history.state = "queued"
+
+
+def _page(history: History, payload: Payload, at: int) -> None:
+    history.pages.append(payload["text"])
+    if payload["last"]:
+        whole = orjson.loads("".join(history.pages))
+        history.definition, history.tables = whole["definition"], whole["tables"]
+        history.pages = []
+
+
+def _started(history: History, payload: Payload, at: int) -> None:
+    history.state, history.fence, history.place = "running", payload["fence"], payload["place"]
+    history.started = payload["at"]
+
+
+def _taken(history: History, payload: Payload, at: int) -> None:
+    history.fence = payload["fence"]
+
+
+def _image(history: History, payload: Payload, at: int) -> None:
+    history.rows.setdefault((payload["step"], payload["what"]), []).extend(payload["rows"])
+
+
+def _intent(history: History, payload: Payload, at: int) -> None:
+    step = history.step(payload["step"])
+    step.state, step.started = "running", step.started or at
+    step.attempts += 1
+
+
+def _result(history: History, payload: Payload, at: int) -> None:
+    name = payload["step"]
+    step = history.step(name)
+    step.ended = at
+    if "reason" in payload:
+        step.state = "unknown" if payload.get("unknown") else "failed"
+        step.reason, step.detail = payload["reason"], payload.get("detail", "")
+        return
+    rows = history.rows.pop((name, "rows"), payload.get("rows", []))
+    columns = tuple(payload.get("columns", ()))
+    step.data = Data(columns, tuple(tuple(decoded(row)) for row in rows), payload.get("affected"))
+    step.state = "succeeded" if step.reason is None else step.state
+    for what in ("before", "after"):
+        if what in payload:
+            image = dict(payload[what])
+            image["rows"] = history.rows.pop((name, what), image.get("rows", []))
+            history.images.setdefault(name, {})[what] = image
+
+
+def _asked(history: History, payload: Payload, at: int) -> None:
+    question = history.questions.setdefault(payload["message_id"], Question(payload["step"], payload["recipe"]))
+    question.asked += 1
+
+
+def _answered(history: History, payload: Payload, at: int) -> None:
+    question = history.questions[payload["message_id"]]
+    if not question.answered and not payload.get("late"):
+        question.answered, question.answer = True, payload["answer"]
+
+
+def _recipe_done(history: History, payload: Payload, at: int) -> None:
+    step = history.step(payload["step"])
+    if payload["recipe"] == IDENTITY:  # its rows are those of the step: they are there once
+        step.results[IDENTITY] = identity(step.data or Data())
+    else:
+        step.results[payload["recipe"]] = decoded(payload["results"])
+
+
+def _checked(history: History, payload: Payload, at: int) -> None:
+    step = history.step(payload["step"])
+    step.verdicts, step.success = list(payload["verdicts"]), payload["success"]
+    if not step.success:
+        step.state, step.reason, step.detail = "failed", payload["reason"], payload.get("detail", "")
+
+
+def _hook_queued(history: History, payload: Payload, at: int) -> None:
+    message = Message(payload["step"], payload["when"], payload["n"], payload)
+    history.hooks.setdefault(payload["message_id"], message)
+
+
+def _hook_done(history: History, payload: Payload, at: int) -> None:
+    history.hooks[payload["message_id"]].done = True
+
+
+def _decided(history: History, payload: Payload, at: int) -> None:
+    if history.decided is not None:
+        raise ValueError("decided twice")
+    history.decided = payload["decision"]
+    if history.decided == "rollback":
+        history.state = "rolling_back"
+        history.failed_step, history.reason = payload.get("step"), payload["reason"]
+        history.detail = payload.get("detail", "")
+        for step in history.steps.values():
+            if step.state == "waiting":
+                step.state = "skipped"
+
+
+def _undo_intent(history: History, payload: Payload, at: int) -> None:
+    history.undo.setdefault(payload["step"], Undoing()).state = "undoing"
+    history.step(payload["step"]).state = "undoing"
+
+
+def _undo_result(history: History, payload: Payload, at: int) -> None:
+    name = payload["step"]
+    undo = history.undo.setdefault(name, Undoing())
+    undo.state, undo.detail = payload["state"], payload.get("detail", "")
+    undo.conflicts = list(payload.get("conflicts", ()))
+    history.step(name).state = undo.state
+    if undo.state == "undo_failed":
+        history.state = "rollback_failed"
+
+
+def _resolved(history: History, payload: Payload, at: int) -> None:
+    undo = history.undo[payload["step"]]
+    undo.state, undo.how = "undoing", payload["how"]
+    history.step(payload["step"]).state = "undoing"
+    history.state = "rolling_back"
+
+
+def _ended(history: History, payload: Payload, at: int) -> None:
+    history.state, history.ended = payload["end"], at
+
+
+def _cancelled(history: History, payload: Payload, at: int) -> None:
+    history.cancelled = True
+
+
+_APPLY: Final[dict[str, Callable[[History, Payload, int], None]]] = {
+    "Defined": _defined, "Page": _page, "Started": _started, "Taken": _taken, "Image": _image, "Intent": _intent,
+    "Result": _result, "Asked": _asked, "Answered": _answered, "RecipeDone": _recipe_done, "Checked": _checked,
+    "HookQueued": _hook_queued, "HookDone": _hook_done, "Cancelled": _cancelled, "Decided": _decided,
+    "UndoIntent": _undo_intent, "UndoResult": _undo_result, "Resolved": _resolved, "Ended": _ended,
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------- events that are made here
+
+
+def defined(definition: Payload, hash_: str, stream: str, tables: Payload) -> list[tuple[str, Payload]]:
+    """The first events of a history: the definition, in pages if it is long."""
+    whole = orjson.dumps({"definition": definition, "tables": tables}).decode()
+    head = {"hash": hash_, "stream": stream, "expression_rules": 1, "statement_rules": 1}
+    if len(whole) <= PAGE_BYTES // 4:  # one byte a character, or four
+        return [("Defined", {**head, "definition": definition, "tables": tables})]
+    texts = [whole[at : at + PAGE_BYTES // 4] for at in range(0, len(whole), PAGE_BYTES // 4)]
+    pages = [("Page", {"text": text, "last": n == len(texts)}) for n, text in enumerate(texts, 1)]
+    return [("Defined", {**head, "tables": {}}), *pages]
+
+
+def result(step: str, done: Done, at: int, *, query: bool = False) -> Iterator[tuple[str, Payload]]:
+    """The events of a step that is done: its images and rows, in pages where they are long, then its `Result`."""
+    payload: dict[str, Any] = {"step": step, "at": at, "columns": list(done.rows.columns)}
+    if not query:
+        payload["affected"] = done.affected
+    rows = [encoded(row) for row in done.rows.rows]
+    yield from _paged(step, "rows", rows, payload)
+    for what, image in (("before", done.before), ("after", done.after)):
+        if image.columns:
+            payload[what] = {"columns": list(image.columns), "keys": image.keys}
+            yield from _paged(step, what, [list(row) for row in image.rows], payload[what])
+    yield "Result", payload
+
+
+def _paged(step: str, what: str, rows: list[Any], payload: dict[str, Any]) -> Iterator[tuple[str, Payload]]:
+    """Rows that fit go into the payload, the others into pages before it."""
+    if not rows:
+        return
+    if len(rows) <= 10 and len(orjson.dumps(rows)) <= PAGE_BYTES // 8:
+        payload["rows"] = rows
+        return
+    page: list[Any] = []
+    size = 0
+    for row in rows:
+        length = len(orjson.dumps(row))
+        if page and size + length > PAGE_BYTES:
+            yield "Image", {"step": step, "what": what, "rows": page}
+            page, size = [], 0
+        page.append(row)
+        size += length
+    yield "Image", {"step": step, "what": what, "rows": page}
+
+
+def done_of(history: History, step: str) -> Done:
+    """What a step did, from its history."""
+    data = history.step(step).data or Data()
+    images = history.images.get(step, {})
+    return Done(
+        data.affected or 0, Rows(data.columns, rows=data.rows), _of(images.get("before")), _of(images.get("after")),
+    )  # fmt: skip
+
+
+def _of(made: Any) -> Image:
+    if made is None:
+        return Image()
+    return Image(tuple(made["columns"]), made["keys"], tuple(map(tuple, made["rows"])))
+
+
+def folded(id_: str, entries: Iterable[tuple[Entry, int, int]]) -> History | None:
+    """A history from its events (entry, life, timestamp); None if there are none."""
+    history: History | None = None
+    for entry, life, timestamp in entries:
+        history = history or History(id_, life)
+        history.apply(entry, timestamp)
+    return history
+
+
+def packed(entries: Iterable[Entry]) -> bytes:
+    """Entries as a barrier row keeps them."""
+    return orjson.dumps([[entry.n, entry.type, entry.payload] for entry in entries])
+
+
+def unpacked(data: bytes) -> list[Entry]:
+    return [Entry(n, type_, payload) for n, type_, payload in orjson.loads(data)] if data else []

@@ -1,0 +1,180 @@
+"""The right to run a stream: a journal of its own, in which its holder appends a beat now and then.
+
+Every append says which event it expects to be the last, so two processors cannot both hold it, on any log, and nobody
+needs a clock that others have. A holder whose beat is still for `lease_s`, by the boot clock of whoever watches, is
+taken to be gone; the next one raises the fence. A holder that could not beat for two thirds of that time stops by
+itself, and asks its own clock alone.
+
+With its beat a holder says how far it came (`done_to`) and which groups before that are still open.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import Event as Signal
+from threading import Lock, Thread
+from typing import Any, Final
+
+from strandline.errors import LeaseLost, SeqNrConflict, StrandlineError
+from strandline.group.handlers import boot_clock
+from strandline.group.names import lease_key
+from strandline.journal.journal import Journal
+from strandline.values.events import Event
+
+WATCH_S: Final = 0.05
+DELETE_EVERY: Final = 50
+_logger: Final = logging.getLogger("strandline.group")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the last holder said with its last beat."""
+
+    fence: int = 0
+    holder: str | None = None
+    """None: it was given back."""
+    done_to: int = 0
+    open: tuple[str, ...] = ()
+    seq_nr: int = 0
+    since: int = 0
+
+
+def said(journal: Journal, stream: str) -> Said:
+    """What a stream's lease says now."""
+    for event in journal.read(lease_key(stream), limit=1, backwards=True):
+        told = event.payload
+        return Said(
+            told["fence"], told["holder"], told["done_to"], tuple(told["open"]), event.seq_nr, told["since"],
+        )  # fmt: skip
+    return Said()
+
+
+@dataclass(slots=True)
+class Progress:
+    """What is written with the next beat."""
+
+    done_to: int = 0
+    open: tuple[str, ...] = ()
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+class StreamLease:
+    """The right to run a stream, held."""
+
+    def __init__(self, journal: Journal, stream: str, lease_s: float, before: Said, holder: str, now: int) -> None:
+        """Taken over from `before`, whose beat is still; `SeqNrConflict` if somebody else was quicker."""
+        self.stream, self.fence, self.holder = stream, before.fence + 1, holder
+        self.progress = Progress(before.done_to, before.open)
+        self._journal, self._lease_s, self._since = journal, lease_s, now
+        self._seq_nr = before.seq_nr
+        self._lock = Lock()
+        self._over = Signal()
+        self._beaten = boot_clock()
+        self._lost = ""
+        self._beat()
+        self._thread = Thread(target=self._live, name="strandline-stream-lease", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """`LeaseLost` if it may be over: nobody is asked."""
+        if self._lost or boot_clock() - self._beaten > self._lease_s * 2 / 3:
+            raise self._gone(self._lost or "its beat could not be written in time")
+
+    def look(self) -> None:
+        """`LeaseLost` if the log says that somebody else has it."""
+        found = said(self._journal, self.stream)
+        if found.fence > self.fence:
+            self._lost = f"{found.holder} took it over"
+            raise self._gone(self._lost)
+
+    def beat(self) -> None:
+        """Say now how far it came."""
+        self.check()
+        self._beat()
+
+    def release(self) -> None:
+        """Give it back. Twice is harmless."""
+        if not self._over.is_set():
+            self._over.set()
+            self._thread.join()
+            try:
+                if not self._lost:
+                    self._beat(holder=None)
+            except StrandlineError as error:
+                _logger.warning("the lease of stream %s ends by itself: %s", self.stream, error)
+
+    def _gone(self, why: str) -> LeaseLost:
+        return LeaseLost(
+            f"stream {self.stream} is not this processor's any more: {why}",
+            hint="nothing to do: the other one goes on; or start this one again",
+            stream=self.stream,
+            fence=self.fence,
+        )
+
+    def _beat(self, **more: Any) -> None:
+        with self._lock:
+            told = {
+                "fence": self.fence, "holder": self.holder, "done_to": self.progress.done_to,
+                "open": list(self.progress.open), "since": self._since, **more,
+            }  # fmt: skip
+            began = boot_clock()
+            answer = self._journal.append_reserved(lease_key(self.stream), [Event("Held", told)], expected=self._seq_nr)
+            self._seq_nr = answer.result().last or self._seq_nr + 1
+            self._beaten = began
+        if self._seq_nr % DELETE_EVERY == 0:
+            self._journal.delete_reserved(lease_key(self.stream), to=self._seq_nr - 1)
+
+    def _live(self) -> None:
+        while not self._over.wait(self._lease_s / 5):
+            try:
+                self._beat()
+            except SeqNrConflict:
+                self._lost = "somebody else took it over"
+                return
+            except StrandlineError as error:
+                _logger.warning("the lease of stream %s could not be renewed: %s", self.stream, error)
+                if not self._found_own():
+                    return
+
+    def _found_own(self) -> bool:
+        """After a beat of which nobody knows whether it was written."""
+        try:
+            found = said(self._journal, self.stream)
+        except StrandlineError:
+            return True
+        if found.fence != self.fence:
+            self._lost = f"{found.holder} took it over"
+            return False
+        self._seq_nr = found.seq_nr
+        return True
+
+
+def take(
+    journal: Journal,
+    stream: str,
+    lease_s: float,
+    clock: Callable[[], int],
+    waiting: Callable[[Said], bool],
+    holder: str = "",
+) -> StreamLease | None:
+    """Take the lease, once nobody holds it. `waiting` is told for whom, and says whether to wait on."""
+    name = holder or f"{socket.gethostname()}:{os.getpid()}"
+    found, still = said(journal, stream), boot_clock()
+    while True:
+        if found.holder is None or boot_clock() - still >= lease_s:
+            try:
+                return StreamLease(journal, stream, lease_s, found, name, clock())
+            except SeqNrConflict:
+                pass
+        elif not waiting(found):
+            return None
+        else:
+            time.sleep(WATCH_S)
+        now = said(journal, stream)
+        if now != found:
+            found, still = now, boot_clock()

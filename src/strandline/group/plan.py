@@ -1,0 +1,436 @@
+"""The plan of a group: its steps with all that is added to them, who waits for whom, which rows each touches.
+
+The second layer. It turns checks, preconditions, needs and hooks into steps and dependencies of the core, and finds out
+how each step is undone. Pure: the same definition on the same tables gives the same plan, today and after a crash.
+
+    x/NAME     asks for a need             x/exists   x must find a row        x/check    a query that checks x
+    x/before   reads what x will change    x/undo     puts it back             group/pre, group/post   the group's hooks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, NamedTuple
+
+from strandline.group.checks import Check, is_true, row_absent, row_exists
+from strandline.group.core.binding import Offer, Source, resolve
+from strandline.group.core.expression import compiled
+from strandline.group.core.graph import Graph
+from strandline.group.core.names import Problem, refusal
+from strandline.group.core.parts import IDENTITY, SUCCESS, Handler, Hook, Recipe, StartHandler
+from strandline.group.core.schedule import Want
+from strandline.group.definition import Group, Step
+from strandline.group.statements import held, parse, plan
+from strandline.group.statements.api import Dialect, Given, Held, Plan, RowSet, Statement, Table, Template
+from strandline.group.statements.api import Problem as WrongStatement
+
+PRE: Final = "group/pre"
+POST: Final = "group/post"
+_VERBS: Final = {"query": "query", "insert": "insert", "update": "update", "delete": "delete"}
+Undoing = Literal["nothing", "automatic", "step", "handler", "never"]
+
+Tables = Callable[[str, Iterable[str]], Mapping[str, Table]]
+"""The schema of tables of a target, by the names that statements use."""
+
+
+@dataclass(slots=True)
+class Planned:
+    """A step as it runs."""
+
+    step: Step
+    name: str
+    values: Mapping[str, Any]
+    recipes: tuple[Recipe, ...] = ()
+    checks: tuple[Check, ...] = ()
+    sources: dict[str, Source] = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+    data_from: str | None = None
+    wants: list[Want] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
+    """Steps that come first only because they may touch the same rows."""
+    why: str = ""
+    """Of a generated step."""
+    plan: Plan | None = None
+    undo: Undoing = "nothing"
+    holds: tuple[Held, ...] = ()
+
+    @property
+    def target(self) -> str | None:
+        return self.step.target
+
+    @property
+    def writes(self) -> bool:
+        return self.plan is not None and self.plan.statement.kind != "query"
+
+
+class GroupPlan(NamedTuple):
+    """All steps, each behind what it waits for."""
+
+    group: Group
+    steps: dict[str, Planned]
+    """Going forward."""
+    rollback: dict[str, Planned]
+    """Rollback steps of the user."""
+    tables: dict[str, dict[str, Table]]
+    """By target, by the name that statements use: what this plan rests on."""
+    warnings: tuple[str, ...] = ()
+
+    def wants(self) -> dict[str, list[Want]]:
+        return {name: [*step.wants, *((need, SUCCESS) for need in step.order)] for name, step in self.steps.items()}
+
+    def dependents(self, step: str) -> list[str]:
+        """Who waits for a step, as it was declared."""
+        return list(self.group.graph.dependents(step))
+
+    def behind(self, step: str) -> list[str]:
+        """Who comes after a step, order edges included."""
+        return [name for name, wants in self.wants().items() if any(need == step for need, _ in wants)]
+
+    def holds(self) -> tuple[Held, ...]:
+        """All rows that the group may touch, going forward and back; a place begins with its target's name."""
+        every = (*self.steps.values(), *self.rollback.values())
+        return tuple(dict.fromkeys(one for step in every for one in step.holds))
+
+
+def planned(
+    group: Group, dialects: Mapping[str, Dialect], tables: Tables, handlers: Iterable[str] | None = None,
+    steps_max: int = 10_000,
+) -> GroupPlan:  # fmt: skip
+    """The plan of a group; one `InvalidGroup` says all that is wrong with it. `handlers`: names that are known."""
+    return _Planner(group, dialects, tables, handlers, steps_max).plan()
+
+
+class _Planner:
+    def __init__(
+        self, group: Group, dialects: Mapping[str, Dialect], tables: Tables, handlers: Iterable[str] | None, most: int
+    ) -> None:
+        self._group, self._dialects, self._tables = group, dialects, tables
+        self._handlers = None if handlers is None else frozenset(handlers)
+        self._problems = group.problems(most)
+        self._steps: dict[str, Planned] = {}
+        self._rollback: dict[str, Planned] = {}
+        self._used: dict[str, dict[str, Table]] = {}
+        self._warnings: list[str] = []
+
+    def plan(self) -> GroupPlan:
+        for step in self._group.steps.values():
+            self._add(step)
+        self._check_handlers()
+        if self._problems:  # names may be missing: what follows would only repeat it
+            raise refusal(self._problems, self._group.id)
+        for one in [*self._steps.values(), *self._rollback.values()]:
+            self._bind(one)
+        if self._problems:
+            raise refusal(self._problems, self._group.id)
+        self._join_checks()
+        self._put_irreversible_last()
+        self._put_behind_pre()
+        self._order_rows()
+        return GroupPlan(self._group, self._steps, self._rollback, self._used, tuple(self._warnings))
+
+    # ------------------------------------------------------------ steps
+
+    def _add(self, step: Step) -> None:
+        one = self._step(step)
+        if step.is_rollback:
+            self._rollback[step.name] = one
+            return
+        for need in step.needs:
+            name = f"{step.name}/{need.name}"
+            recipe = Recipe(need.name, handler=need.handler, timeout_s=need.timeout_s)
+            asking = Planned(_empty(name), name, {}, (recipe,), data_from=need.step, why=f"asks for {need.name}")
+            asking.wants = [(need.step, SUCCESS)] if need.step else []
+            self._steps[name] = asking
+            one.wants.append((name, need.name))
+        if (step.must_exist or step.must_not_exist) and one.plan is not None:
+            self._guard(one)
+        self._steps[step.name] = one
+        for check in step.checks:
+            if check.kind == "query_check":
+                self._check_by_query(one, check)
+
+    def _step(self, step: Step) -> Planned:
+        own = tuple(check for check in step.checks if check.kind != "query_check")
+        one = Planned(step, step.name, step.values, step.recipes, own)
+        one.wants = [(dep.step, dep.recipe or SUCCESS) for dep in step.depends_on]
+        if step.for_each is not None:
+            one.wants.append((step.for_each.partition(".")[0], IDENTITY))
+        if step.undo is not None and not step.is_rollback:
+            one.undo = "handler" if isinstance(step.undo, Handler) else "step"
+        if step.statement is not None and step.target is not None:
+            self._read(one, step.statement, step.target)
+        return one
+
+    def _read(self, one: Planned, text: str, target: str) -> None:
+        """Parse a statement, look its tables up, and plan it."""
+        step, dialect = one.step, self._dialects.get(target)
+        if dialect is None:
+            known = ", ".join(sorted(self._dialects)) or "none"
+            self._problem(step, "unknown_target", f"{target!r}; known are: {known}")
+            return
+        statement = parse(text, dialect)
+        verb = _VERBS.get(step.kind)
+        if verb is not None and not statement.problems and statement.kind != verb:
+            self._problem(step, "statement_kind", f"a {step.kind} step has a statement that is none")
+        if statement.problems:
+            self._problems += [
+                Problem(wrong.code, step.name, wrong.text, wrong.position) for wrong in statement.problems
+            ]
+            return
+        found = self._tables(target, statement.tables)
+        self._used.setdefault(target, {}).update(found)
+        made = plan(statement, found, own_row_triggers=step.triggers == "own_row")
+        self._problems += _of_statement(made.problems, step)
+        one.plan = self._touching(made, one, target)
+        one.tables = tuple(name for name in (*statement.tables, statement.alias) if name)
+        one.undo = self._undo(one, made)
+
+    def _undo(self, one: Planned, made: Plan) -> Undoing:
+        step = one.step
+        if made.statement.kind == "query" or step.is_rollback or step.undo is not None:
+            return one.undo
+        if step.irreversible:
+            return "never"
+        for obstacle in made.obstacles:
+            text = f"cannot be undone: {obstacle.text}; give undo= or irreversible=True"
+            self._problems.append(Problem("not_invertible", step.name, text, obstacle.position))
+        return "automatic"
+
+    def _touching(self, made: Plan, one: Planned, target: str) -> Plan:
+        """With what `touches` adds; for a statement that is not understood it replaces all of the target."""
+        rows = [] if one.step.touches and not made.statement.understood else list(made.rows)
+        for where, table, key in one.step.touches:
+            found = self._tables(where, [table]).get(table)
+            if where != target or found is None:
+                self._problem(one.step, "value", f"touches: there is no table {table} in {where}, or it is no {target}")
+                continue
+            given = all(name in key for name in found.key) and bool(found.key)
+            parts = tuple(Given(name, key[name]) for name in found.key) if given else None
+            types = tuple(column.type for name in found.key for column in found.columns if column.name == name)
+            rows.append(RowSet(found.name, parts, writes=True, types=types if given else ()))
+        return made._replace(rows=tuple(rows))
+
+    def _problem(self, step: Step, code: str, text: str) -> None:
+        self._problems.append(Problem(code, step.name, text))
+
+    # ------------------------------------------------------------ generated steps
+
+    def _guard(self, one: Planned) -> None:
+        """`must_exist`, `must_not_exist`: a query step before it."""
+        made = one.plan
+        if made is None or made.before is None:
+            # A plain INSERT: the target's own key refuses a row that is there, in the same moment.
+            if one.step.must_exist:
+                self._problem(one.step, "value", "must_exist: the rows of this statement are not known before it")
+            return
+        name = f"{one.name}/{'exists' if one.step.must_exist else 'absent'}"
+        check = row_exists() if one.step.must_exist else row_absent()
+        step = replace(_empty(name), kind="query", target=one.target, statement=made.before.shown())
+        guard = Planned(
+            step, name, one.values, checks=(check,), why=f"{one.name} must {'' if one.step.must_exist else 'not '}exist"
+        )
+        guard.plan = _query(made, made.before)
+        guard.wants = list(one.wants)
+        self._steps[name] = guard
+        one.wants.append((name, SUCCESS))
+
+    def _check_by_query(self, one: Planned, check: Check) -> None:
+        names = [name for name in self._steps if name.startswith(f"{one.name}/check")]
+        name = f"{one.name}/check" + (str(len(names) + 1) if names else "")
+        step = replace(
+            _empty(name), kind="query", target=check.target or one.target, statement=check.statement,
+            values=check.values, timeout_s=check.timeout_s,
+        )  # fmt: skip
+        checking = Planned(
+            step, name, check.values, checks=(is_true(check.expression or "true"),), why=f"checks {one.name}"
+        )
+        checking.wants = [(one.name, SUCCESS)]
+        if check.statement is not None and step.target is not None:
+            self._read(checking, check.statement, step.target)
+        self._steps[name] = checking
+
+    def _join_checks(self) -> None:
+        """Whatever depends on a step waits for its checking queries, too."""
+        checking: dict[str, list[str]] = {}
+        for name in self._steps:
+            step, _, rest = name.partition("/")
+            if rest.startswith("check") and step in self._group.steps:
+                checking.setdefault(step, []).append(name)
+        for name, one in self._steps.items():
+            more = [(check, SUCCESS) for need, _ in one.wants for check in checking.get(need, ()) if check != name]
+            if name.partition("/")[0] not in checking or "/check" not in name:
+                one.wants += [want for want in dict.fromkeys(more) if want not in one.wants]
+
+    def _put_irreversible_last(self) -> None:
+        for one in self._steps.values():
+            if one.step.irreversible:
+                one.wants = list(
+                    dict.fromkeys([*one.wants, *((name, SUCCESS) for name in self._steps if name != one.name)])
+                )
+
+    def _put_behind_pre(self) -> None:
+        hook = self._group.pre_hook
+        if hook is None:
+            return
+        for one in self._steps.values():
+            if not one.wants:
+                one.wants.append((PRE, SUCCESS))
+        told = hook if isinstance(hook, Hook) else None
+        self._steps = {
+            PRE: Planned(replace(_empty(PRE), pre_hook=told), PRE, {}, why="hook of the group"),
+            **self._steps,
+        }
+
+    # ------------------------------------------------------------ parameters and handlers
+
+    def _bind(self, one: Planned) -> None:
+        wanted = [] if one.plan is None else [(part.name, part.position) for part in one.plan.statement.parameters]
+        offers = [*self._offers(one)]
+        for text in _expressions(one):
+            wanted += [(_longest(path, one, offers), 0) for path in compiled(text).parameters]
+        one.sources, problems = resolve(
+            one.name, dict(wanted).items(), one.values, offers, row=one.step.for_each is not None
+        )
+        self._problems += problems
+        for source in one.sources.values():
+            if source.kind == "result":
+                self._want(one, source.name, source.recipe)
+        for need, recipe in one.wants:
+            if recipe == IDENTITY:
+                self._give_identity(need)
+        unused = set(one.values) - {source.name for source in one.sources.values() if source.kind == "value"}
+        if unused and not one.why:
+            self._warnings.append(f"{one.name}: values that nothing uses: {', '.join(sorted(unused))}")
+        if one.plan is not None and one.target is not None:
+            one.holds = tuple(
+                one_held._replace(place=(one.target, *one_held.place)) for one_held in held(one.plan, one.values)
+            )
+
+    def _offers(self, one: Planned) -> Iterable[Offer]:
+        source = self._group.steps.get(one.name.partition("/")[0]) if one.why else one.step
+        for dep in (source or one.step).depends_on:
+            other = self._steps.get(dep.step) or self._rollback.get(dep.step)
+            if dep.recipe is not None and dep.recipe != SUCCESS:
+                yield Offer(dep.step, dep.recipe, (dep.alias or dep.recipe,))
+            for recipe in (*(recipe.name for recipe in (other.recipes if other else ())), IDENTITY):
+                yield Offer(dep.step, recipe, ())
+        for need in (source or one.step).needs:
+            yield Offer(f"{(source or one.step).name}/{need.name}", need.name, (need.name,))
+
+    def _want(self, one: Planned, step: str, recipe: str) -> None:
+        if (step, recipe) not in one.wants:
+            one.wants.append((step, recipe))
+        if recipe == IDENTITY:
+            self._give_identity(step)
+
+    def _give_identity(self, step: str) -> None:
+        other = self._steps.get(step) or self._rollback.get(step)
+        if other is not None and all(recipe.name != IDENTITY for recipe in other.recipes):
+            other.recipes = (*other.recipes, Recipe(IDENTITY))
+
+    def _check_handlers(self) -> None:
+        if self._handlers is None:
+            return
+        for name, step in _handler_names(self._group):
+            if name not in self._handlers:
+                known = ", ".join(sorted(self._handlers)) or "none"
+                self._problems.append(Problem("unknown_handler", step, f"{name!r}; known are: {known}"))
+
+    # ------------------------------------------------------------ rows
+
+    def _order_rows(self) -> None:
+        """Steps that may touch the same rows, one writing, run in one order: that of the declared graph."""
+        graph = Graph()
+        for name, one in self._steps.items():
+            graph.add(name, [need for need, _ in one.wants])
+        last = _Touched()
+        for name in graph.order():
+            one = self._steps[name]
+            needed = {need for need, _ in one.wants}
+            one.order = [step for step in last.before(name, one.holds) if step not in needed and step != name]
+
+
+class _Touched:
+    """Who touched which places last: at each place its last writer and the readers since, and those below it."""
+
+    def __init__(self) -> None:
+        self._at: dict[tuple[Any, ...], tuple[list[str], list[str]]] = {}
+        self._below: dict[tuple[Any, ...], tuple[dict[str, None], dict[str, None]]] = {}
+
+    def before(self, step: str, holds: Iterable[Held]) -> list[str]:
+        """Steps that must come before this one, which now is the last."""
+        found: dict[str, None] = {}
+        for one in holds:
+            place = one.place
+            for cut in range(1, len(place) + 1):
+                writers, readers = self._at.get(place[:cut], ((), ()))
+                found.update(dict.fromkeys(writers))
+                if one.writes:
+                    found.update(dict.fromkeys(readers))
+            writers_below, readers_below = self._below.get(place, ({}, {}))
+            found.update(writers_below)
+            if one.writes:
+                found.update(readers_below)
+        for one in holds:
+            self._touch(step, one)
+        return list(found)
+
+    def _touch(self, step: str, one: Held) -> None:
+        place = one.place
+        if one.writes:
+            self._at[place] = ([step], [])
+            self._below.pop(place, None)
+        else:
+            self._at.setdefault(place, ([], []))[1].append(step)
+        for cut in range(1, len(place)):
+            self._below.setdefault(place[:cut], ({}, {}))[0 if one.writes else 1][step] = None
+
+
+def _of_statement(problems: Iterable[WrongStatement], step: Step) -> list[Problem]:
+    return [Problem(wrong.code, step.name, wrong.text, wrong.position) for wrong in problems]
+
+
+def _empty(name: str) -> Step:
+    return Step(name, "empty")
+
+
+def _query(made: Plan, template: Template) -> Plan:
+    """A plan that reads what another one would change."""
+    written = made.statement
+    statement = Statement(
+        template.shown(), written.dialect, "query", template, reads=(written.writes, *written.reads),
+    )  # fmt: skip
+    return Plan(statement, made.table, rows=tuple(row._replace(writes=False) for row in made.rows))
+
+
+def _longest(path: tuple[str, ...], one: Planned, offers: list[Offer]) -> str:
+    """As much of a path in an expression as names a parameter; the rest are members of its value."""
+    for cut in range(min(len(path), 3), 0, -1):
+        name = ".".join(path[:cut])
+        if resolve(one.name, [(name, 0)], one.values, offers)[0]:
+            return name
+    return ".".join(path)
+
+
+def _expressions(one: Planned) -> Iterable[str]:
+    yield from (recipe.expression for recipe in one.recipes if recipe.expression is not None)
+    yield from (check.expression for check in one.checks if check.expression is not None)
+
+
+def _handler_names(group: Group) -> Iterable[tuple[str, str | None]]:
+    if isinstance(group.pre_hook, StartHandler):
+        yield group.pre_hook.factory, None
+    for hook in (group.pre_hook, group.post_hook):
+        if isinstance(hook, Hook):
+            yield hook.handler, None
+    started = group.pre_hook.name if isinstance(group.pre_hook, StartHandler) else None
+    for step in group.steps.values():
+        named = [recipe.handler for recipe in step.recipes if recipe.handler is not None]
+        named += [need.handler for need in step.needs]
+        named += [check.handler for check in step.checks if check.handler is not None]
+        named += [hook.handler for hook in (step.pre_hook, step.post_hook) if hook is not None]
+        named += [step.undo.name] if isinstance(step.undo, Handler) else []
+        for name in named:
+            if name != started:
+                yield name, step.name

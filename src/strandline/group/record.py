@@ -1,0 +1,145 @@
+"""A group's history while it runs: what is in the log, and what is not there yet.
+
+Events are numbered as they are made, so that each has its seq_nr before it is in the log. Those that are not there yet
+travel with the barrier row of the next SQL step: whoever resumes finds them there. `flush` writes them into the log, at
+the number where they belong; if somebody else was there before, this processor's time may be over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from datetime import timedelta
+from threading import Lock, RLock
+from typing import Final, Protocol
+from uuid import uuid4
+
+from strandline.errors import SeqNrConflict, Unavailable
+from strandline.group.history import ENDS, Entry, History, Payload, packed
+from strandline.group.names import group_key
+from strandline.journal.journal import Journal
+from strandline.values.answers import KEEP
+from strandline.values.events import Event
+
+APPEND_BYTES: Final = 3 * 2**18
+TAG: Final = "strandline.group"
+WAIT_LEAST_S, WAIT_MOST_S = 0.1, 5.0
+
+
+class Lease(Protocol):
+    """The right to run a stream."""
+
+    @property
+    def fence(self) -> int: ...
+
+    def check(self) -> None:
+        """`LeaseLost` if it may be over, by this process's own clock."""
+
+    def look(self) -> None:
+        """`LeaseLost` if it went to somebody else, as the log says."""
+
+
+class Record:
+    """The history of one group, written by its processor alone."""
+
+    def __init__(self, journal: Journal, history: History, lease: Lease, keep_s: float | None = None) -> None:
+        """`keep_s`: how long it stays after the end."""
+        self.history = history
+        self._journal, self._lease, self._keep_s = journal, lease, keep_s
+        self._pending: list[Entry] = []
+        self._logged = history.last
+        self._carried = history.last
+        """Up to here events are in the log, or in a barrier row that is committed."""
+        self.lock = RLock()
+        self._flushing = Lock()
+
+    def add(self, type_: str, payload: Payload) -> Entry:
+        """Make an event; it is part of the state at once."""
+        with self.lock:
+            entry = Entry(self.history.last + 1, type_, payload)
+            self.history.apply(entry)
+            self._pending.append(entry)
+            return entry
+
+    def add_all(self, events: Iterable[tuple[str, Payload]]) -> None:
+        with self.lock:
+            for type_, payload in events:
+                self.add(type_, payload)
+
+    def carried(self) -> tuple[bytes, int]:
+        """What a barrier row has to take along, and up to which number."""
+        with self.lock:
+            after = self._carried
+            entries = [entry for entry in self._pending if entry.n > after]
+            return packed(entries) if entries else b"", self.history.last
+
+    def committed(self, to: int) -> None:
+        """A barrier row with the events up to there is committed."""
+        with self.lock:
+            self._carried = max(self._carried, to)
+
+    def copied(self, entries: Iterable[Entry]) -> None:
+        """Take over what was found in barrier rows: each number once, in order."""
+        with self.lock:
+            for entry in sorted({entry.n: entry for entry in entries}.values()):
+                if entry.n == self.history.last + 1:
+                    self.history.apply(entry)
+                    self._pending.append(entry)
+
+    def flush(self) -> None:
+        """Write everything into the log, in one append if it is not long; returns when it is durable.
+
+        While the log is away it is tried again, as long as the lease is held: nothing goes out meanwhile.
+        """
+        with self._flushing:
+            while True:
+                with self.lock:
+                    entries = _first_of(self._pending)
+                    if not entries:
+                        return
+                self._write(entries)
+                with self.lock:
+                    self._logged = entries[-1].n
+                    self._carried = max(self._carried, self._logged)
+                    del self._pending[: len(entries)]
+
+    def _write(self, entries: list[Entry]) -> None:
+        append_id, wait_s = uuid4(), WAIT_LEAST_S
+        ended = any(entry.type == "Ended" for entry in entries)
+        keep = timedelta(seconds=self._keep_s) if ended and self._keep_s is not None else KEEP
+        events = [event_of(entry) for entry in entries]
+        while True:
+            self._lease.check()
+            try:
+                self._journal.append_reserved(
+                    group_key(self.history.id), events, expected=self._logged, append_id=append_id, expire_after=keep
+                ).result()
+                return
+            except SeqNrConflict:
+                self._lease.look()
+                raise
+            except Unavailable as error:
+                if not error.retryable:
+                    raise
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, WAIT_MOST_S)
+
+
+def event_of(entry: Entry) -> Event:
+    tags: tuple[str, ...] = ()
+    if entry.type == "Defined":
+        tags = (TAG,)
+    elif entry.type == "Ended" and entry.payload["end"] in ENDS:
+        tags = (f"{TAG}.{entry.payload['end']}",)
+    return Event(entry.type, dict(entry.payload), tags=tags)
+
+
+def _first_of(entries: list[Entry]) -> list[Entry]:
+    """As many as one append takes."""
+    size, count = 0, 0
+    for entry in entries:
+        size += len(packed([entry]))
+        if count and size > APPEND_BYTES:
+            break
+        count += 1
+    return entries[:count]

@@ -1,0 +1,93 @@
+"""Which hosts live. On a server a host says so now and then; beside a file it holds a lock, which its death frees."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover (the file's own checks refuse such a system before)
+    fcntl = None  # type: ignore[assignment]
+
+
+def host_name() -> str:
+    """A name that no other host has, and that tells a person where to look."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+
+
+class Alive(Protocol):
+    """Tells living hosts from dead ones."""
+
+    def living(self, beats: Mapping[str, int], now: int, lease_s: float) -> set[str]:
+        """Those of these hosts that live."""
+
+    def close(self) -> None:
+        """This host ends."""
+
+
+class ByBeat:
+    """A host whose beat is older than the lease is dead. The clock is the database's."""
+
+    def living(self, beats: Mapping[str, int], now: int, lease_s: float) -> set[str]:
+        return {host for host, beat in beats.items() if now - beat <= lease_s * 1_000_000}
+
+    def close(self) -> None:
+        pass
+
+
+class ByLock:
+    """A host lives as long as it holds the lock on its file, beside the database."""
+
+    def __init__(self, database: Path, host: str | None) -> None:
+        """Without a host this only looks."""
+        self._database = database
+        self._held = -1
+        if host is not None:
+            self._path = self._file(host)
+            while self._held < 0:
+                self._held = self._taken()
+
+    def _taken(self) -> int:
+        """The file, locked; -1 if somebody found it unlocked, thought its host dead, and removed it."""
+        made = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(made, fcntl.LOCK_EX)
+        try:
+            if os.path.samestat(os.fstat(made), self._path.stat()):
+                return made
+        except FileNotFoundError:
+            pass
+        os.close(made)
+        return -1
+
+    def living(self, beats: Mapping[str, int], now: int, lease_s: float) -> set[str]:
+        return {host for host in beats if self._lives(host)}
+
+    def _lives(self, host: str) -> bool:
+        path = self._file(host)
+        try:
+            found = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        else:
+            path.unlink(missing_ok=True)
+            return False
+        finally:
+            os.close(found)
+
+    def _file(self, host: str) -> Path:
+        return self._database.with_name(f"{self._database.name}-host-{host.replace(os.sep, '_')}")
+
+    def close(self) -> None:
+        if self._held >= 0:
+            self._path.unlink(missing_ok=True)
+            os.close(self._held)
+            self._held = -1

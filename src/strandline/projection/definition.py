@@ -1,0 +1,124 @@
+"""What a projection is: a name, a source of events, a handler, and settings. All of it is checked when it is made."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import orjson
+
+from strandline.errors import invalid
+from strandline.journal import checks
+from strandline.projection.settings import ProjectionSettings
+from strandline.query.slices import Filter
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class BySlices:
+    """The events of an entity type, in any number of ranges of slices; `filter` as for a query by slices."""
+
+    entity_type: str
+    filter: Filter | None
+
+    def __init__(self, entity_type: str, *, filter: object = None) -> None:  # noqa: A002 (the name of the setting)
+        object.__setattr__(self, "entity_type", checks.entity_type(entity_type))
+        object.__setattr__(self, "filter", Filter.of(filter))
+
+    @property
+    def text(self) -> str:
+        """As it is written down: another text is another source."""
+        chosen = self.filter or Filter()
+        parts = [None if part is None else sorted(part) for part in chosen]
+        return orjson.dumps(["slices", self.entity_type, *parts]).decode()
+
+
+class Handler(Protocol):
+    """What users write: `handle` alone, as a function, is enough."""
+
+    def handle(self, *what: Any) -> None:
+        """`handle(tx, event)`, or with lists `handle(tx, events)`; at least once the same without `tx`."""
+
+    def start(self, context: Any) -> None:
+        """Called once per claim, before the first event."""
+
+    def stop(self, context: Any) -> None:
+        """Called afterwards, also after a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What `start` and `stop` are told."""
+
+    projection: str
+    generation: int
+    lo: int
+    hi: int
+    rebuilding: bool = False
+
+
+class Projection:
+    """A handler for the events of a source.
+
+        Projection("totals", BySlices("order"), handle)                          exactly once, event by event
+        Projection("totals", BySlices("order"), handle, group_size=500)          in lists
+        Projection("mails", BySlices("order"), send, delivery="at_least_once", on_failure="park")
+
+    `handle(tx, event)` writes through `tx`, in the transaction that saves the offset. See `ProjectionSettings`.
+    """
+
+    def __init__(self, name: str, source: BySlices, handler: Handler | Callable[..., Any], **settings: Any) -> None:
+        self.name, self.source = projection_name(name), source
+        if not isinstance(source, BySlices):
+            raise invalid("setting", "source", "no source of events", allowed="BySlices(…)", got=source)
+        self.settings = ProjectionSettings.of(settings)
+        self.handler = handler
+        self.handle = _handle_of(handler)
+
+    @property
+    def generation(self) -> int:
+        return self.settings.generation
+
+    @property
+    def exactly_once(self) -> bool:
+        return self.settings.delivery == "exactly_once"
+
+    def started(self, context: Context) -> None:
+        """Call the handler's `start`, if it has one."""
+        _call(self.handler, "start", context)
+
+    def stopped(self, context: Context) -> None:
+        """Call the handler's `stop`, if it has one."""
+        _call(self.handler, "stop", context)
+
+    def __repr__(self) -> str:
+        return f"<Projection {self.name} of {self.source.text}>"
+
+
+def projection_name(name: object) -> str:
+    """A name that a projection can have."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        allowed = "a small letter, then up to 99 of a-z 0-9 _ . -"
+        raise invalid("projection_name", "name", "no name of a projection", allowed=allowed, got=name)
+    return name
+
+
+def _handle_of(handler: object) -> Callable[..., Any]:
+    handle = getattr(handler, "handle", handler)
+    if not callable(handle):
+        raise invalid("handler", "handler", "cannot be called", allowed="a function, or what has handle", got=handler)
+    if inspect.iscoroutinefunction(handle) or inspect.isasyncgenfunction(handle):
+        raise invalid(
+            "handler", "handler", "is async", allowed="a plain function: the core is synchronous", got=handler
+        )
+    return handle
+
+
+def _call(handler: object, name: str, context: Context) -> None:
+    hook = getattr(handler, name, None)
+    if callable(hook):
+        hook(context)

@@ -1,0 +1,83 @@
+"""Who owns which ranges, and how they are cut anew. Pure: rows in, decisions out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from strandline.values.keys import SLICES
+from strandline.values.ranges import Range, ranges
+
+
+class RangeRow(NamedTuple):
+    """A range as the offset store has it."""
+
+    lo: int
+    hi: int
+    fence: int
+    owner: str | None
+    position: int
+    """Everything of the range at or below it is done."""
+    saves: int
+    """Grows with every save: a save that comes late finds another number."""
+    claims: int
+    """How many claims in a row ended without a release and without a save."""
+    trying: str | None
+    """The event that is tried, carefully."""
+    failed: str | None
+    """Why the range is not running, as JSON."""
+    retry_at: int
+    """Before this time (µs) nobody starts a range that failed."""
+    restarts: int
+    counts: str
+
+    @property
+    def range(self) -> Range:
+        return Range(self.lo, self.hi)
+
+
+class Share(NamedTuple):
+    """What a host does about the ranges of a projection."""
+
+    claim: list[RangeRow]
+    release: list[RangeRow]
+
+
+def share(rows: Sequence[RangeRow], alive: Collection[str], me: str, now: int) -> Share:
+    """An even share: no host keeps more than ceil(ranges / hosts), and none is left without an owner.
+
+    A range whose owner is not alive is free; one that failed is free when its time has come.
+    """
+    most = -(-len(rows) // max(1, len({*alive, me})))
+    mine = [row for row in rows if row.owner == me]
+    if len(mine) > most:
+        return Share([], mine[most:])
+    free = [row for row in rows if (row.owner is None or row.owner not in {*alive, me}) and row.retry_at <= now]
+    return Share(free[: most - len(mine)], [])
+
+
+class Cut(NamedTuple):
+    """A new layout: the position of each range, and those slices that are further than their range."""
+
+    positions: dict[Range, int]
+    slices: dict[int, int]
+
+
+def cut_anew(rows: Iterable[RangeRow], slice_rows: Mapping[int, int], n: int) -> Cut:
+    """Ranges for a rescale. A new one starts at the least position of its slices; what the others have done already is
+    known by their slice rows, and dropped."""
+    done = [-1] * SLICES
+    for row in rows:
+        for slice_ in range(row.lo, row.hi + 1):
+            done[slice_] = max(row.position, slice_rows.get(slice_, -1))
+    positions = {new: min(done[new.lo : new.hi + 1]) for new in ranges(n)}
+    further = {
+        slice_: done[slice_] for new, least in positions.items() for slice_ in range(new.lo, new.hi + 1)
+        if done[slice_] > least
+    }  # fmt: skip
+    return Cut(positions, further)
+
+
+def line_of(rows: Iterable[RangeRow], old: int, delete_after_us: int) -> int:
+    """The line up to which key rows may be missing: the least position minus a while. It only grows."""
+    return max(old, min(row.position for row in rows) - delete_after_us)

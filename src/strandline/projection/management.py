@@ -1,0 +1,330 @@
+"""What operators do with projections, through the offset store alone: nothing waits for a host that is not there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from strandline.errors import InvalidInput, LeaseHeld, NotFound, invalid
+from strandline.journal.checks import known_key
+from strandline.projection.definition import projection_name
+from strandline.projection.host import Offsets, rescale_if_free
+from strandline.projection.layout import RangeRow
+from strandline.projection.offset_store import DeadLetter, OffsetStore, ProjectionRow, Request
+from strandline.query.slices import Slices
+from strandline.query.times import time_us
+from strandline.rows import Pointer
+from strandline.sql.api import Transaction
+from strandline.store.api import Store
+from strandline.values.heads import Head
+from strandline.values.keys import partition_of
+from strandline.values.ranges import Range, ranges
+
+POLL_S: Final = 0.05
+LIMIT: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class RangeStatus:
+    """One range of a projection."""
+
+    lo: int
+    hi: int
+    state: str
+    """waiting for an owner, running, paused or failed."""
+    owner: str | None
+    fence: int
+    position: int
+    behind_store_s: float
+    """Newest event at or below the strandline minus position; 0 when all is done, however long ago."""
+    last_error: dict[str, Any] | None
+    parked: int
+    dead_letters: int
+    counts: dict[str, int]
+    """Since the last claim: accepted, filtered, duplicate, unseen and so on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionStatus:
+    """A generation of a projection."""
+
+    name: str
+    generation: int
+    state: str
+    source: str
+    paused: bool
+    wanted_ranges: int | None
+    """A rescale to so many ranges that is not done yet."""
+    line: int
+    ranges: tuple[RangeStatus, ...]
+    hosts: tuple[str, ...]
+    behind_store_s: float
+    behind_log_s: float
+    """The strandline behind the log: the pipeline's lag, not the projection's."""
+    requests: tuple[Request, ...] = field(default=())
+    """Those not done, or refused, with the reason."""
+    warnings: tuple[str, ...] = field(default=())
+
+
+class Projections:
+    """`s.projections`. Calls take `generation=`; left out, the one that serves is meant."""
+
+    def __init__(
+        self, store: Store, open_offsets: Callable[[], Offsets], behind_log_s: Callable[[], tuple[float, bool]]
+    ) -> None:
+        self._store, self._open, self._behind_log_s = store, open_offsets, behind_log_s
+
+    @contextmanager
+    def _offsets(self) -> Iterator[Offsets]:
+        offsets = self._open()
+        try:
+            yield offsets
+        finally:
+            offsets.store.close()
+
+    def _living(self, offsets: Offsets, tx: Transaction, row: ProjectionRow, lease_s: float = 30.0) -> set[str]:
+        now = offsets.store.database.now_us()
+        return offsets.alive(None).living(offsets.store.hosts(tx, row.id), now, lease_s)
+
+    # ------------------------------------------------------------ looking
+
+    def list(self) -> Sequence[tuple[str, int, str]]:
+        """Name, generation and state of each."""
+        with self._offsets() as offsets:
+            return [(row.name, row.generation, row.state) for row in offsets.store.all()]
+
+    def status(self, name: str, *, generation: int | None = None) -> ProjectionStatus:
+        """How far it is, who runs it, what is wrong."""
+        with self._offsets() as offsets:
+            store = offsets.store
+            row = store.find(projection_name(name), generation)
+            pointers = self._store.pointers()
+            with store.look(row.id) as (tx, now):
+                rows, hosts = store.ranges(tx, now), self._living(offsets, tx, now)
+                requests = store.requests(tx, row.id)
+                letters = dict(tx.rows("letters_by_slice", (row.id,)))
+                parks = dict(tx.rows("parks_by_slice", (row.id, now.epoch)))
+            described = tuple(self._range(now, found, pointers, hosts, parks, letters) for found in rows)
+        behind_log_s, carried = self._behind_log_s()
+        warnings = () if carried else ("no pipeline runs: projections wait for it",)
+        return ProjectionStatus(
+            now.name, now.generation, now.state, now.source, bool(now.paused), now.wanted, now.line, described,
+            tuple(sorted(hosts)), max(found.behind_store_s for found in described), behind_log_s, tuple(requests),
+            warnings,
+        )  # fmt: skip
+
+    def _range(
+        self,
+        row: ProjectionRow,
+        found: RangeRow,
+        pointers: Sequence[Pointer],
+        hosts: set[str],
+        parks: dict[int, int],
+        letters: dict[int, int],
+    ) -> RangeStatus:
+        newest = Slices(self._store, "", found.range).newest(pointers)
+        state = "paused" if row.paused else "running" if found.owner in hosts else "waiting"
+        if found.failed is not None and state != "paused":
+            state = "failed"
+        return RangeStatus(
+            found.lo, found.hi, state, found.owner if found.owner in hosts else None, found.fence, found.position,
+            max(0, newest - found.position) / 1_000_000,
+            None if found.failed is None else orjson.loads(found.failed),
+            _within(parks, found.range), _within(letters, found.range), orjson.loads(found.counts),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ pausing, cutting anew
+
+    def pause(self, name: str, *, generation: int | None = None, timeout_s: float = 10.0) -> Sequence[Range]:
+        """Stop it, until `resume`; the ranges that are not released after `timeout_s`."""
+        with self._offsets() as offsets:
+            row = self._set(offsets, name, generation, paused=1)
+            return self._until_free(offsets, row, timeout_s)
+
+    def resume(self, name: str, *, generation: int | None = None) -> None:
+        """Let it go on."""
+        with self._offsets() as offsets:
+            self._set(offsets, name, generation, paused=0)
+
+    def rescale(self, name: str, n: int, *, generation: int | None = None, timeout_s: float = 10.0) -> bool:
+        """Cut it into `n` ranges. It is done when this returns True, else by a host, once all ranges are released."""
+        ranges(n)
+        with self._offsets() as offsets:
+            row = self._set(offsets, name, generation, wanted=n)
+            deadline = time.monotonic() + timeout_s
+            while True:
+                with offsets.store.database.write() as tx:
+                    if rescale_if_free(offsets.store, tx, row.id, self._living(offsets, tx, row)):
+                        return True
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(POLL_S)
+
+    def _set(self, offsets: Offsets, name: str, generation: int | None, **changes: Any) -> ProjectionRow:
+        row = offsets.store.find(projection_name(name), generation)
+        with offsets.store.database.write() as tx:
+            row = offsets.store.locked(tx, row.id)._replace(**changes)
+            offsets.store.change(tx, row)
+        return row
+
+    def _until_free(self, offsets: Offsets, row: ProjectionRow, timeout_s: float) -> Sequence[Range]:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with offsets.store.database.read() as tx:
+                living = self._living(offsets, tx, row)
+                held = [found.range for found in offsets.store.ranges(tx, row) if found.owner in living]
+            if not held or time.monotonic() >= deadline:
+                return held
+            time.sleep(POLL_S)
+
+    # ------------------------------------------------------------ places
+
+    def set_offset(self, name: str, time: object, *, generation: int | None = None) -> None:
+        """What lies at or below a time counts as done, what lies above it is handed over, perhaps again."""
+        moment = time_us(time, "time")
+        newest = min(pointer.timestamp for pointer in self._store.pointers())
+        if moment > newest:
+            raise invalid("time_range", "time", "above the strandline", allowed=f"{newest} at most", got=time)
+        with self._released(name, generation) as (store, tx, row):
+            new = store.begin_epoch(tx, row, moment, keep_parked=True)
+            store.change(tx, new._replace(history_id=self._store.settings.log_id))
+
+    def reset(self, name: str, *, generation: int | None = None) -> None:
+        """Hand over everything again, from where it started."""
+        with self._released(name, generation) as (store, tx, row):
+            new = store.begin_epoch(tx, row, row.start, keep_parked=False)
+            store.change(tx, new._replace(history_id=self._store.settings.log_id))
+
+    def rename(self, name: str, new: str) -> None:
+        """Call it otherwise; rows and fences stay. A host that runs it under its old name ends."""
+        taken = projection_name(new)
+        with self._offsets() as offsets, offsets.store.database.write() as tx:
+            store = offsets.store
+            if tx.rows("named", (taken,)):
+                raise invalid("projection_taken", "new", "there is one", allowed="a name that is free", got=new)
+            for found in self._all(store, tx, name):
+                row = store.locked(tx, found.id)
+                self._check_released(offsets, tx, row)
+                store.change(tx, row._replace(name=taken))
+
+    def drop(self, name: str, *, generation: int | None = None) -> None:
+        """Take all of a projection; or a generation that does not serve."""
+        with self._offsets() as offsets, offsets.store.database.write() as tx:
+            store = offsets.store
+            rows = [store.locked(tx, row.id) for row in self._all(store, tx, name)]
+            if generation is not None:
+                rows = [row for row in rows if row.generation == generation]
+                if not rows:
+                    raise NotFound(f"{name} has no generation {generation}", code="projection")
+                if rows[0].state == "serving":
+                    raise invalid(
+                        "generation_serving", "generation", "it serves", allowed="one that does not", got=generation
+                    )
+            for row in rows:
+                self._check_released(offsets, tx, row)
+                store.drop(tx, row)
+
+    def _all(self, store: OffsetStore, tx: Transaction, name: str) -> Sequence[ProjectionRow]:
+        rows = [ProjectionRow(*row) for row in tx.rows("named", (projection_name(name),))]
+        if not rows:
+            store.find(name)
+        return rows
+
+    @contextmanager
+    def _released(self, name: str, generation: int | None) -> Iterator[tuple[OffsetStore, Transaction, ProjectionRow]]:
+        """A projection whose ranges nobody owns, locked."""
+        with self._offsets() as offsets:
+            found = offsets.store.find(projection_name(name), generation)
+            with offsets.store.database.write() as tx:
+                row = offsets.store.locked(tx, found.id)
+                self._check_released(offsets, tx, row)
+                yield offsets.store, tx, row
+
+    def _check_released(self, offsets: Offsets, tx: Transaction, row: ProjectionRow) -> None:
+        living = self._living(offsets, tx, row)
+        for found in offsets.store.ranges(tx, row):
+            if found.owner in living:
+                raise LeaseHeld(
+                    f"{row.name} {found.range} is run by {found.owner}",
+                    code="lease_held",
+                    hint=f"`strandline projections pause {row.name}` first",
+                    holder=found.owner,
+                )
+
+    # ------------------------------------------------------------ keys and dead letters
+
+    def skip(self, name: str, key: object, to: int, *, generation: int | None = None) -> None:
+        """Count a key as done up to a number. Its owner does it: see `status`."""
+        _, written, slice_ = known_key(key)
+        state = self._store.look(_partition(slice_, self._store), [written]).states.get(written)
+        if not isinstance(state, Head) or type(to) is not int or not 1 <= to <= state.seq_nr:
+            newest = state.seq_nr if isinstance(state, Head) else 0
+            raise invalid("seq_nr_range", "to", "beyond the head", allowed=f"1..{newest}", got=to)
+        with self._offsets() as offsets:
+            row = offsets.store.find(projection_name(name), generation)
+            with offsets.store.database.write() as tx:
+                offsets.store.ask(tx, row.id, "skip", written, life=state.life, seq_nr=to)
+                tx.execute("wake_range", (row.id, row.epoch, slice_))
+
+    def unpark(self, name: str, key: object, *, generation: int | None = None) -> None:
+        """Hand over what waits of a key, in order. Its owner does it: see `status`."""
+        _, written, _ = known_key(key)
+        with self._offsets() as offsets:
+            row = offsets.store.find(projection_name(name), generation)
+            with offsets.store.database.write() as tx:
+                kept = offsets.store.key_row(tx, row, written)
+                if kept is None or kept.parked is None:
+                    raise NotFound(
+                        f"{written} is not parked", code="parked_key", hint="see `strandline projections parked`"
+                    )
+                offsets.store.ask(tx, row.id, "unpark", written)
+
+    def parked(self, name: str, *, generation: int | None = None) -> Sequence[str]:
+        """The keys that wait."""
+        with self._offsets() as offsets:
+            row = offsets.store.find(projection_name(name), generation)
+            return [found[1] for found in offsets.store.database.rows("parked_keys", (row.id, row.epoch))]
+
+    def dead_letters(
+        self, name: str, *, generation: int | None = None, after: DeadLetter | None = None, limit: int = LIMIT
+    ) -> Sequence[DeadLetter]:
+        """Events that were not handled, by key."""
+        with self._offsets() as offsets:
+            row = offsets.store.find(projection_name(name), generation)
+            place = ("", 0, 0) if after is None else (after.key, after.life, after.seq_nr)
+            return offsets.store.letters(row.id, place, limit)
+
+    def redeliver(self, name: str, key: object, seq_nr: int, *, life: int = 1, generation: int | None = None) -> None:
+        """Hand a dead letter over again, and remove it. The owner of its range does it: see `status`."""
+        _, written, _ = known_key(key)
+        with self._offsets() as offsets:
+            row = offsets.store.find(projection_name(name), generation)
+            with offsets.store.database.write() as tx:
+                letter = offsets.store.letter(tx, row.id, written, life, seq_nr)
+                if letter.reason == "parked":
+                    raise InvalidInput(
+                        f"{written} is parked", code="setting", hint="unpark it: its events wait for each other"
+                    )
+                offsets.store.ask(tx, row.id, "redeliver", written, life=life, seq_nr=seq_nr)
+
+    def discard(self, name: str, key: object, seq_nr: int, *, life: int = 1, generation: int | None = None) -> None:
+        """Remove a dead letter."""
+        _, written, _ = known_key(key)
+        with self._offsets() as offsets:
+            row = offsets.store.find(projection_name(name), generation)
+            with offsets.store.database.write() as tx:
+                offsets.store.letter(tx, row.id, written, life, seq_nr)
+                tx.execute("end_letter", (row.id, written, life, seq_nr))
+
+
+def _partition(slice_: int, store: Store) -> int:
+    return partition_of(slice_, store.settings.partitions)
+
+
+def _within(counts: dict[int, int], range_: Range) -> int:
+    return sum(count for slice_, count in counts.items() if slice_ in range_)

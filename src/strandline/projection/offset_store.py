@@ -1,0 +1,332 @@
+"""The offset store: projections, their ranges and fences, rich offsets, requests and dead letters, in an SQL database.
+
+Whoever changes the ranges of a projection (claims, rescale, reset) locks its row. A save touches its own range alone,
+and proves its fence with its last statement. `tx` is always the transaction of the caller, who commits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+from uuid import uuid4
+
+from strandline.errors import InvalidInput, LeaseLost, NotFound, SchemaMismatch
+from strandline.projection.layout import Cut, RangeRow
+from strandline.projection.offsets import KeyRow, KeyRows
+from strandline.sql.api import Database, Part, Transaction
+from strandline.values.keys import SLICES, slice_of
+from strandline.values.ranges import Range, ranges
+
+PART: Final = Part("projection", "strandline.projection")
+SERVING: Final = "serving"
+ALL: Final = Range(0, SLICES - 1)
+
+
+class ProjectionRow(NamedTuple):
+    """A generation of a projection, as it is kept."""
+
+    id: str
+    name: str
+    generation: int
+    state: str
+    epoch: int
+    source: str
+    start: int
+    line: int
+    paused: int
+    wanted: int | None
+    fence: int
+    history_id: str
+
+
+class Request(NamedTuple):
+    """Something that the owner of a slice is asked to do."""
+
+    id: str
+    asked: int
+    verb: str
+    slice: int
+    key: str
+    life: int
+    seq_nr: int
+    refused: str | None
+
+
+class DeadLetter(NamedTuple):
+    """An event that was not handled, and why. Its payload is not here: a purge must not leave one."""
+
+    key: str
+    life: int
+    seq_nr: int
+    slice: int
+    timestamp: int
+    attempts: int
+    first_at: int
+    last_at: int
+    error_type: str
+    message: str
+    reason: str
+    """skipped, parked, operator or repaired."""
+
+
+class Claim(NamedTuple):
+    """The right to run a range, as a save proves it."""
+
+    projection: ProjectionRow
+    row: RangeRow
+
+    @property
+    def place(self) -> tuple[str, int, int, int]:
+        return self.projection.id, self.projection.epoch, self.row.lo, self.row.fence
+
+
+class OffsetStore:
+    """The tables of `projection/sql/schema`, opened."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def close(self) -> None:
+        self.database.close()
+
+    # ------------------------------------------------------------ projections
+
+    def all(self) -> list[ProjectionRow]:
+        """All generations of all projections."""
+        return [ProjectionRow(*row) for row in self.database.rows("projections")]
+
+    def find(self, name: str, generation: int | None = None) -> ProjectionRow:
+        """A generation, or the one that serves; `NotFound.projection`."""
+        rows = [ProjectionRow(*row) for row in self.database.rows("named", (name,))]
+        for row in rows:
+            if row.generation == generation or (generation is None and row.state == SERVING):
+                return row
+        raise unknown_projection(name, generation)
+
+    def ensure(
+        self, name: str, generation: int, source: str, *, start: int, partitions: int, history_id: str
+    ) -> ProjectionRow:
+        """The projection, made if it is not there, with as many ranges as the log has partitions.
+
+        `InvalidInput.projection_changed` if it has another source.
+        """
+        with self.database.write() as tx:
+            if any(row[2] != generation for row in tx.rows("named", (name,))):
+                self._known(tx, name, generation)
+            made = (uuid4().hex, name, generation, SERVING, 1, source, start, start, 0, None, 0, history_id)
+            tx.execute("add_projection", made)
+            (found,) = (row for row in tx.rows("named", (name,)) if row[2] == generation)
+            row = self.locked(tx, found[0])
+            if row.source != source:
+                raise InvalidInput(
+                    f"{name}: its source is {row.source}; given {source}",
+                    code="projection_changed",
+                    hint="give another name or generation; to see all events again, reset it under its old source",
+                    field="source",
+                )
+            if not tx.rows("ranges", (row.id, row.epoch)):
+                for lo, hi in ranges(partitions):
+                    tx.execute("add_range", (row.id, row.epoch, lo, hi, 0, start))
+        return row
+
+    def _known(self, tx: Transaction, name: str, generation: int) -> None:
+        """A generation beside others is begun by a rebuild, not by a host."""
+        if not any(row[2] == generation for row in tx.rows("named", (name,))):
+            raise unknown_projection(name, generation)
+
+    def locked(self, tx: Transaction, id_: str) -> ProjectionRow:
+        """The projection, with nobody else changing its ranges; `NotFound.projection` if it is gone."""
+        rows = tx.rows("lock_projection", (id_,))
+        if not rows:
+            raise unknown_projection(id_, None)
+        return ProjectionRow(*rows[0])
+
+    def change(self, tx: Transaction, row: ProjectionRow) -> None:
+        """Write what changed of a projection that is locked."""
+        tx.execute(
+            "set_projection",
+            (
+                row.id, row.name, row.state, row.epoch, row.start, row.line, row.paused, row.wanted, row.fence,
+                row.history_id,
+            ),
+        )  # fmt: skip
+
+    def drop(self, tx: Transaction, row: ProjectionRow) -> None:
+        """Take all of a projection."""
+        for name in ("drop_ranges", "drop_offsets"):
+            tx.execute(name, (row.id, row.epoch))
+        tx.execute("drop_letters", (row.id, -1))
+        for name in ("drop_hosts", "drop_requests", "drop_projection"):
+            tx.execute(name, (row.id,))
+
+    def begin_epoch(self, tx: Transaction, row: ProjectionRow, time: int, *, keep_parked: bool) -> ProjectionRow:
+        """Everything up to a time counts as done, nothing above it. The old epoch's rows go with the next deletion."""
+        fence = row.fence + 1
+        new = row._replace(epoch=row.epoch + 1, line=time, fence=fence)
+        for old in self.ranges(tx, row):
+            tx.execute("add_range", (row.id, new.epoch, old.lo, old.hi, fence, time))
+        if keep_parked:
+            tx.execute("copy_parked", (row.id, row.epoch, new.epoch, time))
+        tx.execute("drop_letters", (row.id, time if keep_parked else -1))
+        tx.execute("drop_ranges", (row.id, row.epoch))
+        return new
+
+    # ------------------------------------------------------------ ranges
+
+    def ranges(self, tx: Transaction, row: ProjectionRow) -> list[RangeRow]:
+        return [RangeRow(*found) for found in tx.rows("ranges", (row.id, row.epoch))]
+
+    def claim(self, tx: Transaction, row: ProjectionRow, wanted: RangeRow, owner: str) -> RangeRow | None:
+        """Take a range of a projection that is locked, with a larger fence than any before; None if it is gone."""
+        ((fence,),) = tx.rows("raise_fence", (row.id,))
+        if not tx.execute("claim_range", (row.id, row.epoch, wanted.lo, wanted.fence, fence, owner)):
+            return None
+        return wanted._replace(fence=fence, owner=owner, claims=wanted.claims + 1)
+
+    def release(self, claim: Claim) -> None:
+        """Give a range back; harmless if it went to somebody else."""
+        with self.database.write() as tx:
+            tx.execute("release_range", claim.place)
+
+    def fail(self, claim: Claim, why: str, retry_at: int) -> None:
+        """Give a range back that failed."""
+        with self.database.write() as tx:
+            tx.execute("fail_range", (*claim.place, why, retry_at))
+
+    def take_away(self, claim: Claim, why: str, retry_at: int) -> None:
+        """Free a range whose handler does not return: what it does later is not committed."""
+        with self.database.write() as tx:
+            ((fence,),) = tx.rows("raise_fence", (claim.projection.id,))
+            tx.execute("free_range", (*claim.place, fence, why, retry_at))
+
+    def reload(self, claim: Claim) -> Claim:
+        """The range as it is, once a commit of it that is under way has ended. `LeaseLost` for another fence."""
+        id_, epoch, lo, fence = claim.place
+        with self.database.write() as tx:
+            rows = tx.rows("lock_range", (id_, epoch, lo))
+        if not rows or rows[0][2] != fence:
+            raise lease_lost(claim)
+        return claim._replace(row=RangeRow(*rows[0]))
+
+    def cut(self, tx: Transaction, row: ProjectionRow, cut: Cut) -> ProjectionRow:
+        """Replace the ranges of a projection that is locked, all of which are free."""
+        new = row._replace(fence=row.fence + 1, wanted=None)
+        tx.execute("drop_ranges", (row.id, row.epoch))
+        tx.execute("drop_slice_rows", (row.id, row.epoch))
+        slices = [(slice_, "", 0, 0, position, None) for slice_, position in cut.slices.items()]
+        tx.many("save_keys", slices, row.id, row.epoch)
+        for (lo, hi), position in cut.positions.items():
+            tx.execute("add_range", (row.id, row.epoch, lo, hi, new.fence, position))
+        return new
+
+    # ------------------------------------------------------------ offsets
+
+    def slice_rows(self, tx: Transaction, row: ProjectionRow, range_: Range = ALL) -> dict[int, int]:
+        """Slices that are further than their range, and how far."""
+        return dict(tx.rows("slice_rows", (row.id, row.epoch, *range_)))
+
+    def key_rows(self, row: ProjectionRow, keys: Sequence[str]) -> KeyRows:
+        """The rows of these keys and the line, of one moment."""
+        places = [(slice_of(key), key) for key in keys]
+        with self.database.read() as tx:
+            found = tx.many("key_rows", places, row.id, row.epoch)
+            now = tx.rows("projection_by_id", (row.id,))
+        if not now or now[0][4] != row.epoch:
+            raise LeaseLost(f"{row.name} began anew", code="lease_lost", hint="nothing is to be done")
+        rows = {key: KeyRow(slice_of(key), key, *rest) for key, *rest in found}
+        return KeyRows(rows, now[0][7])
+
+    def save(self, tx: Transaction, claim: Claim, rows: Iterable[KeyRow], position: int, counts: str) -> None:
+        """Write key rows, then move the range: the last statement. `LeaseLost` unless it is its owner's next save."""
+        id_, epoch, lo, fence = claim.place
+        tx.many("save_keys", list(rows), id_, epoch)
+        if not tx.execute("save_range", (id_, epoch, lo, fence, claim.row.saves, position, counts)):
+            raise lease_lost(claim)
+
+    def forget(self, row: ProjectionRow, line: int) -> int:
+        """Raise the line, then remove the key rows at or below it, slice by slice; those of old epochs too."""
+        with self.database.write() as tx:
+            tx.execute("raise_line", (row.id, row.epoch, line))
+            for name in ("drop_ranges", "drop_offsets"):
+                tx.execute(name, (row.id, row.epoch - 1))
+        gone = 0
+        for slice_ in range(SLICES):
+            with self.database.write() as tx:
+                gone += tx.execute("forget_keys", (row.id, row.epoch, slice_, line))
+        return gone
+
+    def parked(self, tx: Transaction, row: ProjectionRow) -> int:
+        """How many keys wait."""
+        ((count,),) = tx.rows("parked_count", (row.id, row.epoch))
+        return int(count)
+
+    def key_row(self, tx: Transaction, row: ProjectionRow, key: str) -> KeyRow | None:
+        rows = tx.rows("key_row", (row.id, row.epoch, slice_of(key), key))
+        return KeyRow(*rows[0]) if rows else None
+
+    # ------------------------------------------------------------ hosts
+
+    @contextmanager
+    def look(self, id_: str) -> Iterator[tuple[Transaction, ProjectionRow]]:
+        """A projection and all of it, at one moment."""
+        with self.database.read() as tx:
+            rows = tx.rows("projection_by_id", (id_,))
+            if not rows:
+                raise unknown_projection(id_, None)
+            yield tx, ProjectionRow(*rows[0])
+
+    def hosts(self, tx: Transaction, id_: str) -> dict[str, int]:
+        """Who runs a projection, and when it last said so."""
+        return dict(tx.rows("hosts", (id_,)))
+
+    def requests(self, tx: Transaction, id_: str) -> list[Request]:
+        return [Request(*row) for row in tx.rows("requests", (id_,))]
+
+    def ask(self, tx: Transaction, id_: str, verb: str, key: str, *, life: int = 0, seq_nr: int = 0) -> str:
+        """Ask the owner of a key's slice for something; the request's id."""
+        number = uuid4().hex
+        tx.execute("ask", (number, id_, self.database.now_us(), verb, slice_of(key), key, life, seq_nr))
+        return number
+
+    # ------------------------------------------------------------ dead letters
+
+    def letters(self, id_: str, after: tuple[str, int, int], limit: int) -> list[DeadLetter]:
+        return [DeadLetter(*row) for row in self.database.rows("letters", (id_, *after, limit))]
+
+    def letter(self, tx: Transaction, id_: str, key: str, life: int, seq_nr: int) -> DeadLetter:
+        rows = tx.rows("letter", (id_, key, life, seq_nr))
+        if not rows:
+            raise NotFound(
+                f"{key} {seq_nr} is no dead letter",
+                code="dead_letter",
+                hint="see `strandline projections dead-letters`",
+            )
+        return DeadLetter(*rows[0])
+
+
+def check_history(row: ProjectionRow, history_id: str) -> None:
+    """`SchemaMismatch.log_replaced` for a projection of another history: what it has done may not be what is there."""
+    if row.history_id != history_id:
+        raise SchemaMismatch(
+            f"{row.name} was made from another history than the store's",
+            code="log_replaced",
+            hint=f"`strandline projections reset {row.name}`, or set-offset, makes it one of this store",
+            stored=row.history_id,
+            given=history_id,
+        )
+
+
+def unknown_projection(name: str, generation: int | None) -> NotFound:
+    of = "" if generation is None else f", generation {generation}"
+    hint = "see `strandline projections list`; a projection is made when a host runs it first"
+    return NotFound(f"there is no projection {name}{of}", code="projection", hint=hint, projection=name)
+
+
+def lease_lost(claim: Claim) -> LeaseLost:
+    return LeaseLost(
+        f"{claim.projection.name} {claim.row.range}: the range went to somebody else",
+        code="lease_lost",
+        hint="nothing is to be done: its owner goes on",
+        applied="no",
+    )

@@ -1,0 +1,112 @@
+"""What a range knows of where it is: its position, those of its slices, and the last event done of each key.
+
+A position p says that everything at or below it is done. It never stands at a time of which an event is open: a save in
+the middle of time t saves t - 1, and the key rows remember the rest. In memory are the rows of keys that were met
+lately; what is not saved yet, and what is parked, stays. The line says up to which time rows may be missing: it is read
+with the rows, in one moment, and never remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from strandline.query.acceptance import Candidate, Last, Looked, Place, Verdict, Way, end_of, judge
+from strandline.query.recent import Recent
+from strandline.values.keys import slice_of
+
+
+class KeyRow(NamedTuple):
+    """The last event done of a key. `parked` is the time of the event that waits, if one does."""
+
+    slice: int
+    key: str
+    life: int
+    seq_nr: int
+    timestamp: int
+    parked: int | None = None
+
+    @property
+    def last(self) -> Last:
+        return Last(self.life, self.seq_nr, self.parked is not None)
+
+
+class KeyRows(NamedTuple):
+    """What the offset store says of some keys, at one moment: their rows, and the line."""
+
+    rows: dict[str, KeyRow]
+    line: int
+
+
+class RangeOffsets:
+    """The offsets of one range, in memory."""
+
+    def __init__(self, position: int, slices: Mapping[int, int], keys_in_memory_max: int) -> None:
+        self.position = position
+        self._slices = dict(slices)
+        self._cache: Recent[KeyRow] = Recent(keys_in_memory_max)
+        self._unsaved: dict[str, KeyRow] = {}
+        self._lines: dict[str, int] = {}
+
+    def position_of(self, slice_: int) -> int:
+        """The position of a slice: the greater of its own and its range's."""
+        return max(self.position, self._slices.get(slice_, -1)) if self._slices else self.position
+
+    # ------------------------------------------------------------ keys
+
+    def unknown(self, keys: Iterable[str]) -> list[str]:
+        """Those of which nothing is in memory."""
+        return [key for key in dict.fromkeys(keys) if self.row(key) is None]
+
+    def learn(self, asked: Iterable[str], found: KeyRows) -> None:
+        """Take what the offset store says. It is for the page that was asked for: a line must not be remembered."""
+        self._lines = dict.fromkeys(asked, found.line)
+        for key, row in found.rows.items():
+            self._cache[key] = row
+
+    def row(self, key: str) -> KeyRow | None:
+        """The newest row of a key: unsaved, else remembered."""
+        return self._unsaved.get(key) or self._cache.get(key)
+
+    def judge(self, event: Candidate, key: str, *, way: Way = Way.ORDERED, looked: Looked | None = None) -> Verdict:
+        """Whether an event is the next of its key. What is unknown of the key was learnt before."""
+        row = self.row(key)
+        return judge(
+            event,
+            None if row is None else row.last,
+            way=way,
+            position=self.position_of(slice_of(key)),
+            line=self.line(key),
+            looked=looked,
+        )
+
+    def line(self, key: str) -> Place:
+        """The line for a key without a row, as it was when its row was looked for."""
+        return end_of(self._lines.get(key, -1))
+
+    def done(self, row: KeyRow) -> None:
+        """An event was handled, skipped or parked: not saved yet."""
+        self._unsaved[row.key] = row
+
+    # ------------------------------------------------------------ saving
+
+    @property
+    def unsaved(self) -> list[KeyRow]:
+        """The rows that the next save writes: the last one of each key."""
+        return list(self._unsaved.values())
+
+    def saved(self, position: int) -> None:
+        """They are saved."""
+        for key, row in self._unsaved.items():
+            self._cache[key] = row
+        self._unsaved.clear()
+        self.position = max(self.position, position)
+
+    def undone(self, rows: Iterable[KeyRow] = ()) -> None:
+        """The transaction was undone: what was not saved counts as not done, but for these."""
+        self._unsaved = {row.key: row for row in rows}
+
+    def forget(self, key: str) -> None:
+        """Somebody else changed the row of a key."""
+        self._cache.forget(key)
+        self._unsaved.pop(key, None)

@@ -1,0 +1,70 @@
+"""What becomes of an event whose handler failed. Pure: what happened in, what to do out.
+
+attempts left                again, after a delay that doubles
+on_failure    fail           the range fails, and starts again later, at the same event
+              skip           a dead letter, and the next event
+              park           a dead letter, the key waits, other keys go on; with too many parked ones: fail
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from strandline.errors import text_of
+from strandline.projection.settings import ProjectionSettings
+
+RETRY_DELAY_MAX_S: Final = 10.0
+MESSAGE_CHARACTERS_MAX: Final = 1000
+CAREFUL_AFTER_CLAIMS: Final = 3
+"""After so many claims that ended in the death of their process, each event is tried alone."""
+
+
+class Step(Enum):
+    """What to do next."""
+
+    RETRY = "retry"
+    FAIL = "fail"
+    SKIP = "skip"
+    PARK = "park"
+
+
+class Decision(NamedTuple):
+    """A step, and how long to wait before it."""
+
+    step: Step
+    delay_s: float = 0.0
+
+
+def decide(settings: ProjectionSettings, attempts: int, parked: int) -> Decision:
+    """After so many attempts, with so many parked keys beside this one."""
+    if attempts <= settings.retries:
+        return Decision(Step.RETRY, retry_delay_s(settings, attempts))
+    step = Step(settings.on_failure)
+    if step is Step.PARK and parked >= settings.parked_keys_max:
+        step = Step.FAIL  # the handler is wrong, not the keys
+    return Decision(step)
+
+
+def retry_delay_s(settings: ProjectionSettings, attempts: int) -> float:
+    """Before the next attempt: `retry_delay_s`, doubling."""
+    doubled: float = settings.retry_delay_s * 2.0 ** float(min(attempts - 1, 30))
+    most: float = max(RETRY_DELAY_MAX_S, settings.retry_delay_s)
+    return min(doubled, most)
+
+
+def restart_delay_s(settings: ProjectionSettings, restarts: int, jitter: float) -> float:
+    """Before a failed range starts again. `jitter` is 0..1, and moves it by 20 % at most."""
+    doubled: float = min(settings.restart_min_s * 2.0 ** float(min(restarts, 30)), settings.restart_max_s)
+    return doubled * (0.8 + 0.4 * jitter)
+
+
+class Failure(NamedTuple):
+    """Why an event was not handled, in words that are kept."""
+
+    type: str
+    message: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        return cls(type(error).__name__, text_of(error)[:MESSAGE_CHARACTERS_MAX])

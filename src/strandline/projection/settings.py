@@ -1,0 +1,74 @@
+"""The settings of a projection: defaults, and what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from strandline.errors import invalid
+from strandline.query.times import time_us
+from strandline.settings import checked_settings, one_of, within
+
+START: Final = ("beginning", "now")
+GROUPED: Final = ("group_size", "group_within_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectionSettings:
+    """One value per setting. Durations are seconds."""
+
+    page_size: int = within(500, 1, 1000)
+    refresh_interval_s: float = within(0.25, 0.01, 60)
+    gap_timeout_s: float = within(10.0, 0, 600)
+    keys_in_memory_max: int = within(100_000, 1000, 2**31)
+    delivery: str = one_of("exactly_once", "exactly_once", "at_least_once")
+    save_after: int = within(100, 1, 10_000)
+    """So many events at most are in one transaction, or are handed over before they are saved."""
+    save_within_s: float = within(0.5, 0.001, 60)
+    group_size: int = within(20, 1, 10_000)
+    group_within_s: float = within(0.5, 0.001, 60)
+    on_failure: str = one_of("fail", "fail", "skip", "park")
+    retries: int = within(5, 0, 1000)
+    retry_delay_s: float = within(0.2, 0.001, 600)
+    restart_min_s: float = within(1.0, 0.01, 3600)
+    restart_max_s: float = within(30.0, 0.01, 3600)
+    handler_timeout_s: float = within(60.0, 0.1, 86_400)
+    lease_s: float = within(30.0, 1, 3600)
+    shutdown_grace_s: float = within(10.0, 0, 600)
+    delete_after_s: float = within(86_400.0, 1, 10**9)
+    """Key rows are kept for as long behind the least position."""
+    delete_interval_s: float = within(3600.0, 1, 10**9)
+    parked_keys_max: int = within(1000, 0, 10**6)
+    isolation: str = one_of("serializable", "serializable", "read_committed")
+    start: str | int = "beginning"
+    offset_store: str | None = None
+    generation: int = within(1, 1, 2**31)
+    grouped: bool = field(default=False, init=False)
+    """Whether the handler gets lists."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> ProjectionSettings:
+        """Settings from names and values; `InvalidInput.setting` for the first that is unknown or out of range."""
+        rest = dict(given)
+        start, offset_store = rest.pop("start", "beginning"), rest.pop("offset_store", None)
+        if not (isinstance(start, str) and start in START):
+            if not isinstance(start, datetime | int) or isinstance(start, bool):
+                raise invalid("setting", "start", "unknown value", allowed="beginning, now or a time", got=start)
+            start = time_us(start, "start")
+        if offset_store is not None and not isinstance(offset_store, str):
+            raise invalid("setting", "offset_store", "no URL", allowed="the URL of an SQL database", got=offset_store)
+        if "grouped" in rest:
+            raise invalid("setting", "grouped", "unknown setting", allowed="group_size", got=rest["grouped"])
+        made = cls(**checked_settings(cls, rest), start=start, offset_store=offset_store)
+        if made.restart_max_s < made.restart_min_s:
+            raise invalid(
+                "setting",
+                "restart_max_s",
+                "below restart_min_s",
+                allowed="restart_min_s or more",
+                got=made.restart_max_s,
+            )
+        object.__setattr__(made, "grouped", any(name in given for name in GROUPED))
+        return made

@@ -1,0 +1,2 @@
+-- It is done.
+DELETE FROM {schema}.projection_request WHERE id = $1::text;

@@ -1,0 +1,2 @@
+-- A projection goes.
+DELETE FROM {schema}.projection WHERE id = $1::text;

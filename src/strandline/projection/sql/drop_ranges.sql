@@ -1,0 +1,2 @@
+-- Ranges of epochs up to one go.
+DELETE FROM {schema}.projection_range WHERE projection = $1::text AND epoch <= $2::bigint;

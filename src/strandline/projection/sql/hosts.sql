@@ -1,0 +1,2 @@
+-- Who runs a projection.
+SELECT host, beat FROM {schema}.projection_host WHERE projection = $1::text;

@@ -1,0 +1,803 @@
+"""Groups from submit to end, on databases: what the seed asks for, and what happens when something fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.errors import GroupIdTaken, InvalidGroup, InvalidInput, NotFound, NotInvertible, Unavailable
+from strandline.group.checks import (
+    affected_rows_at_least,
+    affected_rows_at_most,
+    affected_rows_equal,
+    affected_rows_greater_than,
+    affected_rows_less_than,
+    affected_rows_not_equal,
+    ask,
+    is_true,
+    no_exception,
+    query_check,
+    row_absent,
+    row_exists,
+)
+from strandline.group.core.parts import (
+    Data,
+    Dep,
+    Handler,
+    Hook,
+    Need,
+    Produce,
+    Produced,
+    Recipe,
+    Refused,
+    StartHandler,
+    Undo,
+)
+from strandline.group.definition import Group
+from strandline.group.groups import Target
+from tests.group.worlds import ACCOUNTS, PostgresShop, Running, SqliteShop, World, transfer, update
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    shop: Any
+    if request.param == "sqlite":
+        shop = SqliteShop(tmp_path / "shop.db")
+    else:
+        shop = PostgresShop(request.getfixturevalue("shop"))
+    made = World(shop)
+    yield made
+    made.close()
+
+
+# ---------------------------------------------------------------- the seed's examples
+
+
+@pytest.mark.req("G2", "G16", "G40", "G70", "S15")
+def test_the_example_of_the_specification(world: World) -> None:
+    world.handlers["price"] = lambda message: {"value": 7}
+    g = Group("bonus-42", deadline_s=600, on_conflict="fail")
+    g.query("customer", "SELECT is_active FROM customer WHERE id = :id", {"id": 42}, target="shop", success="is_active")
+    g.empty("quote", recipes=[Recipe("price", handler="price", timeout_s=5)])
+    g.update(
+        "grant", "UPDATE account SET amount = :price.value WHERE id = :id", {"id": 1}, target="shop",
+        depends_on=["customer", Dep("quote", recipe="price")], checks=[affected_rows_equal(1)],
+    )  # fmt: skip
+    handle = world.plain.submit(g)
+    assert world.accounts() == ACCOUNTS
+    world.plain.processor().run_until_idle()
+    outcome = handle.wait(timeout_s=10)
+    assert (outcome.id, outcome.state, outcome.failed_step, outcome.reason) == ("bonus-42", "committed", None, None)
+    assert outcome.steps["quote"].results["price"]["value"] == 7
+    assert {step.state for step in outcome.steps.values()} == {"succeeded"}
+    assert world.accounts()[0] == (1, "anna", 7)
+
+
+@pytest.mark.req("G38", "S15")
+@pytest.mark.parametrize(("count", "end"), [(1, "committed"), (2, "rolled_back")])
+def test_an_update_and_the_count_that_checks_it(world: World, count: int, end: str) -> None:
+    g = Group("active")
+    g.update("update", "UPDATE customer SET is_active = false WHERE id = 42", target="shop")
+    g.query(
+        "check", "SELECT COUNT(*) FROM customer WHERE is_active = false AND id = 42", target="shop",
+        depends_on=["update"], success=f"count = {count}",
+    )  # fmt: skip
+    assert world.run(g).state == end
+    assert world.shop.execute("SELECT is_active FROM customer")[0][0] in ((0, False) if count == 1 else (1, True))
+
+
+@pytest.mark.req("G41", "G43", "G49", "S15", "RG2")
+def test_the_fifteen_steps_of_the_seed(world: World) -> None:
+    """Q1 saves, U1 updates, Q2 says false, U2 puts back: the table is as before, the history in this order."""
+    g = Group("undo")
+    g.update("U1", "UPDATE account SET amount = 5, name = 'x' WHERE id = 1", target="shop")
+    g.query("Q2", "SELECT amount FROM account WHERE id = 1", target="shop", depends_on=["U1"], success="amount = 6")
+    explained = {step.name: step for step in world.plain.explain(g).steps}
+    assert explained["U1/before"].dependents == ("U1",)
+    assert explained["U1"].needs == ("U1/before",)
+    assert explained["U1/undo"].needs == ("U1/before.identity",)
+    outcome = world.run(g)
+    assert (outcome.state, outcome.failed_step, outcome.reason) == ("rolled_back", "Q2", "check_false")
+    assert world.accounts() == ACCOUNTS
+    kinds = [type_ for type_ in world.types("undo") if type_ not in ("Defined", "Taken")]
+    assert kinds == ["Started", "Result", "Result", "Checked", "Decided", "UndoIntent", "UndoResult", "Ended"]
+    assert outcome.steps["U1"].state == "undone"
+
+
+@pytest.mark.req("G35", "G70", "S1")
+@pytest.mark.parametrize("ids", [[], [1], [1, 2, 3]])
+@pytest.mark.parametrize("fails", [False, True])
+def test_delete_many_rows_by_a_prior_select(world: World, ids: list[int], fails: bool) -> None:
+    g = Group("purge")
+    chosen = ", ".join(map(str, [0, *ids]))
+    g.query(
+        "old",
+        f"SELECT id FROM account WHERE id IN ({chosen})",
+        target="shop",
+        recipes=[Recipe("old", expression="rows.id")],
+    )
+    g.delete(
+        "remove", "DELETE FROM account WHERE id IN :old.value", target="shop", depends_on=[Dep("old", "old")],
+        checks=[affected_rows_equal(len(ids))],
+    )  # fmt: skip
+    g.empty("last", depends_on=["remove"], checks=[is_true("false")] if fails else [])
+    outcome = world.run(g)
+    assert outcome.state == ("rolled_back" if fails else "committed"), outcome
+    assert world.accounts() == (ACCOUNTS if fails else [row for row in ACCOUNTS if row[0] not in ids])
+
+
+@pytest.mark.req("G35")
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_statement_for_each_row_of_a_step(world: World, fails: bool) -> None:
+    g = Group("each")
+    g.query("all", "SELECT id, amount FROM account WHERE amount IS NOT NULL", target="shop")
+    g.update(
+        "double", "UPDATE account SET amount = amount + :row.amount WHERE id = :row.id", target="shop",
+        for_each="all.identity.rows", checks=[affected_rows_equal(3 if fails else 2)],
+    )  # fmt: skip
+    assert world.run(g).state == ("rolled_back" if fails else "committed")
+    assert [row[2] for row in world.accounts()] == ([100, 50, None] if fails else [200, 100, None])
+
+
+# ---------------------------------------------------------------- checks and preconditions
+
+
+CHECKS = [
+    (no_exception(), True), (affected_rows_equal(1), True), (affected_rows_not_equal(1), False),
+    (affected_rows_less_than(2), True), (affected_rows_at_most(0), False), (affected_rows_greater_than(0), True),
+    (affected_rows_at_least(2), False), (row_exists(), False), (row_absent(), True), (is_true("row_count = 0"), True),
+    (query_check("SELECT COUNT(*) FROM account WHERE amount = 101", {}, "count == 1"), True),
+    (query_check("SELECT COUNT(*) FROM account WHERE amount = :n", {"n": 101}, "count < 1"), False),
+    (query_check("SELECT COUNT(*) FROM account", {}, "count <= 3"), True),
+    (query_check("SELECT COUNT(*) FROM account", {}, "count > 3"), False),
+    (query_check("SELECT COUNT(*) FROM account", {}, "count >= 3"), True),
+    (query_check("SELECT name, amount FROM account WHERE id = 1", {}, "name != null && amount = 101"), True),
+]  # fmt: skip
+
+
+@pytest.mark.req("G37", "G39", "G88", "S15")
+@pytest.mark.parametrize(("check", "holds"), CHECKS, ids=[f"{n}-{check.kind}" for n, (check, _) in enumerate(CHECKS)])
+def test_each_check(world: World, check: Any, holds: bool) -> None:
+    g = Group("checked")
+    update(g, "x", 1, 1, checks=[check])
+    g.update("behind", "UPDATE account SET amount = 0 WHERE id = 2", target="shop", depends_on=["x"])
+    outcome = world.run(g)
+    assert outcome.state == ("committed" if holds else "rolled_back"), outcome
+    if holds:
+        assert world.accounts()[:2] == [(1, "anna", 101), (2, "bert", 0)]
+    else:
+        assert world.accounts() == ACCOUNTS
+        assert outcome.steps["behind"].state == "skipped"
+
+
+@pytest.mark.req("G37", "S15")
+def test_every_verdict_is_recorded(world: World) -> None:
+    g = Group("five")
+    checks = [is_true("true"), is_true("1 = 1"), is_true("1 = 2"), no_exception(), affected_rows_equal(1)]
+    update(g, "x", 1, 1, checks=checks)
+    outcome = world.run(g)
+    assert (outcome.state, outcome.reason) == ("rolled_back", "check_false")
+    assert [verdict["value"] for verdict in outcome.steps["x"].verdicts] == [True, True, False, True, True]
+
+
+@pytest.mark.req("G36", "S15")
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (True, None), ("true", None), (False, "check_false"), (1, "check_error"), ("yes", "check_error"),
+        ([True], "check_error"),
+    ],
+)  # fmt: skip
+def test_only_true_is_success(world: World, value: Any, reason: str | None) -> None:
+    world.handlers["judge"] = lambda message: {"value": value}
+    g = Group("asked")
+    update(g, "x", 1, 1, checks=[ask("judge")])
+    outcome = world.run(g)
+    assert (outcome.state, outcome.reason) == ("committed" if reason is None else "rolled_back", reason)
+
+
+@pytest.mark.req("G36", "G38", "S15")
+@pytest.mark.parametrize("answers", [True, False])
+def test_an_optimistic_check_says_no_after_others_wrote(world: World, answers: bool) -> None:
+    wrote = threading.Event()
+
+    def written(message: Any) -> dict[str, Any]:
+        wrote.set()
+        return {"value": 1}
+
+    world.handlers["wrote"] = written
+    world.handlers["judge"] = lambda message: {"value": not wrote.wait(20)} if answers else time.sleep(3)
+    g = Group("late")
+    update(g, "x", 1, 1, checks=[ask("judge", optimistic=True, timeout_s=20 if answers else 0.2)])
+    update(g, "y", 2, 1, depends_on=["x"], recipes=[Recipe("r", handler="wrote")])
+    outcome = world.run(g)
+    assert (outcome.state, outcome.failed_step) == ("rolled_back", "x")
+    assert outcome.reason == ("check_false" if answers else "check_timeout")
+    assert wrote.is_set()
+    assert world.accounts() == ACCOUNTS
+
+
+@pytest.mark.req("G40", "G48", "S15")
+@pytest.mark.parametrize("wrong", ["active", "items"])
+def test_the_bonus_with_two_preconditions_each_false_once(world: World, wrong: str) -> None:
+    g = Group("bonus")
+    g.query(
+        "active",
+        "SELECT is_active FROM customer WHERE id = 42",
+        target="shop",
+        success="customer.is_active == true" if wrong != "active" else "!is_active",
+    )
+    g.query(
+        "items",
+        "SELECT items FROM customer WHERE id = 42",
+        target="shop",
+        success="items >= 10" if wrong != "items" else "items > 10",
+    )
+    update(g, "grant", 1, 5, depends_on=["active", "items"])
+    outcome = world.run(g)
+    assert (outcome.state, outcome.failed_step) == ("aborted", wrong)
+    assert outcome.steps["grant"].state == "skipped"
+    assert world.accounts() == ACCOUNTS
+    assert "UndoIntent" not in world.types("bonus")
+
+
+@pytest.mark.req("G40", "S15")
+def test_must_exist(world: World) -> None:
+    there, absent = Group("there"), Group("absent")
+    update(there, "x", 1, 1, must_exist=True)
+    update(absent, "x", 99, 1, must_exist=True)
+    assert world.run(there).state == "committed"
+    outcome = world.run(absent)
+    assert (outcome.state, outcome.failed_step, outcome.reason) == ("aborted", "x/exists", "check_false")
+
+
+@pytest.mark.req("G40", "S15")
+@pytest.mark.parametrize("text", ["", " ON CONFLICT (id) DO UPDATE SET amount = 1"])
+def test_must_not_exist(world: World, text: str) -> None:
+    new, old = Group("new"), Group("old")
+    new.insert("x", f"INSERT INTO account VALUES (7, 'new', 7){text}", target="shop", must_not_exist=True)
+    old.insert("x", f"INSERT INTO account VALUES (1, 'new', 7){text}", target="shop", must_not_exist=True)
+    assert world.run(new).state == "committed"
+    assert world.run(old).state == "aborted"
+    assert world.accounts() == [*ACCOUNTS, (7, "new", 7)]
+
+
+# ---------------------------------------------------------------- values and data
+
+
+@pytest.mark.req("G33", "G34", "S1")
+def test_values_travel_as_they_are(world: World) -> None:
+    nasty = "O'Hara\"; DROP TABLE account; -- 😀 :id % ?"
+    g = Group("nasty")
+    g.update(
+        "x",
+        "UPDATE account SET name = :name /* :nobody */ WHERE id = :id AND ':x' <> 'a'",
+        {"name": nasty, "id": 1},
+        target="shop",
+    )
+    assert world.run(g).state == "committed"
+    assert world.accounts()[0][1] == nasty
+
+
+@pytest.mark.req("G33", "S1")
+def test_data_of_two_steps_with_the_same_recipe_needs_an_alias(world: World) -> None:
+    def group(first: Dep, text: str) -> Group:
+        g = Group("two")
+        for name, id_ in (("a", 1), ("b", 2)):
+            g.query(
+                name,
+                f"SELECT amount FROM account WHERE id = {id_}",
+                target="shop",
+                recipes=[Recipe("sum", expression="amount")],
+            )
+        g.update("x", text, target="shop", depends_on=[first, Dep("b", "sum")])
+        return g
+
+    text = "UPDATE account SET amount = :sum.value WHERE id = 3"
+    with pytest.raises(InvalidGroup) as caught:
+        world.plain.submit(group(Dep("a", "sum"), text))
+    assert [problem.code for problem in caught.value.problems] == ["parameter_missing"]
+    assert (
+        world.run(
+            group(
+                Dep("a", "sum", alias="first"), text.replace(":sum.value", ":first.value + :sum.value + :b.sum.value")
+            )
+        ).state
+        == "committed"
+    )
+    assert world.accounts()[2][2] == 200
+
+
+@pytest.mark.req("G33")
+def test_a_value_that_is_missing_when_it_is_needed(world: World) -> None:
+    world.handlers["make"] = lambda message: {"other": 1}
+    g = Group("missing")
+    g.empty("a", recipes=[Recipe("made", handler="make")])
+    g.update("x", "UPDATE account SET amount = :made.value WHERE id = 1", target="shop", depends_on=[Dep("a", "made")])
+    outcome = world.run(g)
+    assert (outcome.state, outcome.reason, outcome.failed_step) == ("aborted", "binding", "x")
+
+
+@pytest.mark.req("G23", "S1")
+def test_needs_are_asked_for_by_who_needs_them(world: World) -> None:
+    seen: list[Produce] = []
+
+    def rates(message: Produce) -> Produced:
+        seen.append(message)
+        return Produced({"rate": 2 + len(message.data.rows)})
+
+    world.handlers["rates"] = rates
+    g = Group("needs")
+    g.query("source", "SELECT id FROM account WHERE amount IS NOT NULL", target="shop")
+    g.update(
+        "x", "UPDATE account SET amount = :plain.rate * 100 + :of_source.rate WHERE id = 1", target="shop",
+        needs=[Need("plain", "rates"), Need("of_source", "rates", step="source")],
+    )  # fmt: skip
+    assert world.run(g).state == "committed"
+    assert world.accounts()[0][2] == 204
+    assert {len(message.data.rows) for message in seen} == {0, 2}
+
+
+@pytest.mark.req("G18")
+def test_identity_saves_rows_and_columns(world: World) -> None:
+    g = Group("identity")
+    g.query("a", "SELECT id, name FROM account WHERE id = 1", target="shop")
+    g.empty("b", depends_on=[Dep("a", "identity")], recipes=[Recipe("r", expression=":a.identity.rows.size")])
+    outcome = world.run(g)
+    assert outcome.steps["a"].results["identity"] == {"rows": [{"id": 1, "name": "anna"}], "columns": ["id", "name"]}
+
+
+# ---------------------------------------------------------------- handlers
+
+
+@pytest.mark.req("G19", "S1")
+def test_a_handler_gets_the_data_and_one_message_id(world: World) -> None:
+    seen: list[Produce] = []
+
+    def moody(message: Produce) -> Any:
+        seen.append(message)
+        return Refused("not yet", retryable=True) if len(seen) < 3 else {"value": message.data.rows[0][0]}
+
+    world.handlers["moody"] = moody
+    g = Group("moody")
+    g.query("a", "SELECT amount FROM account WHERE id = 1", target="shop", recipes=[Recipe("r", handler="moody")])
+    outcome = world.run(g)
+    assert outcome.state == "committed"
+    assert outcome.steps["a"].results == {"r": {"value": 100}}
+    assert [message.attempt for message in seen] == [1, 2, 3]
+    assert len({message.message_id for message in seen}) == 1
+    assert (seen[0].group, seen[0].step, seen[0].recipe, seen[0].data) == (
+        "moody",
+        "a",
+        "r",
+        Data(("amount",), ((100,),)),
+    )
+
+
+@pytest.mark.req("G5", "G20", "G22", "S1")
+@pytest.mark.parametrize(
+    ("handler", "reason"),
+    [
+        (lambda message: 1 / 0, "recipe_error"), (lambda message: Refused("no"), "recipe_error"),
+        (lambda message: time.sleep(1), "recipe_timeout"), (lambda message: ["a"], "recipe_error"),
+        (lambda message: {"value": object()}, "recipe_error"),
+        (lambda message: {"value": "x" * 600_000}, "recipe_error"),
+    ],
+    ids=["raises", "refuses", "hangs", "no results", "no value", "too long"],
+)  # fmt: skip
+def test_a_handler_that_fails_fails_its_step(world: World, handler: Any, reason: str) -> None:
+    world.handlers["h"] = handler
+    g = Group("fails")
+    update(g, "x", 1, 1, recipes=[Recipe("r", handler="h", timeout_s=0.3)])
+    outcome = world.run(g)
+    assert (outcome.state, outcome.reason) == ("rolled_back", reason)
+    assert world.accounts() == ACCOUNTS
+
+
+@pytest.mark.req("G25", "RG11")
+@pytest.mark.parametrize("name", ["os:system", "os.system", "nowhere", "bundle/handler"])
+def test_a_handler_is_looked_up_in_the_registry_alone(world: World, name: str) -> None:
+    g = Group("bad")
+    g.empty("a", recipes=[Recipe("r", handler=name)])
+    with pytest.raises(InvalidGroup) as caught:
+        world.plain.submit(g)
+    assert caught.value.code == "unknown_handler"
+    with pytest.raises(NotFound):
+        world.plain.get("bad")
+
+
+@pytest.mark.req("G65")
+def test_a_handler_may_submit_and_not_wait(world: World) -> None:
+    said: list[Any] = []
+
+    def nested(message: Any) -> dict[str, Any]:
+        inner = Group("inner")
+        update(inner, "x", 1, 5)
+        handle = world.plain.submit(inner)
+        try:
+            handle.wait(1)
+        except InvalidInput as error:
+            said.append(error.code)
+        return {}
+
+    world.handlers["nested"] = nested
+    g = Group("outer")
+    update(g, "x", 1, 10, recipes=[Recipe("r", handler="nested")])
+    assert world.run(g).state == "committed"
+    assert said == ["wait_in_handler"]
+    assert world.plain.get("inner").state == "committed"
+    assert world.accounts()[0][2] == 115
+
+
+# ---------------------------------------------------------------- rollback
+
+
+@pytest.mark.req("G41", "G42", "G44", "S37")
+def test_rollback_steps_undo_and_clean_up(world: World) -> None:
+    world.shop.execute("CREATE TABLE note (id integer PRIMARY KEY, text text)")
+    g = Group("own")
+    g.query(
+        "old", "SELECT amount FROM account WHERE id = 1", target="shop", recipes=[Recipe("amount", expression="amount")]
+    )
+    g.update("x", "UPDATE account SET amount = 1 WHERE id = 1", target="shop", depends_on=["old"], undo="back")
+    g.update(
+        "back",
+        "UPDATE account SET amount = :amount.value + 1 WHERE id = 1",
+        target="shop",
+        is_rollback=True,
+        depends_on=[Dep("old", "amount")],
+    )
+    g.insert("n1", "INSERT INTO note VALUES (1, 'failed')", target="shop", is_rollback=True)
+    g.insert("n2", "INSERT INTO note VALUES (2, 'again')", target="shop", is_rollback=True)
+    g.empty("last", depends_on=["x"], checks=[is_true("false")], execute_on_failure=["back", "n1", "n2"])
+    outcome = world.run(g)
+    assert outcome.state == "rolled_back", outcome
+    assert world.accounts()[0] == (1, "anna", 101)
+    assert world.shop.execute("SELECT id FROM note ORDER BY id") == [(1,), (2,)]
+    again = Group("good")
+    again.update("x", "UPDATE account SET amount = 1 WHERE id = 1", target="shop", undo="back")
+    again.update("back", "UPDATE account SET amount = 0 WHERE id = 1", target="shop", is_rollback=True)
+    assert world.run(again).state == "committed"
+    assert world.accounts()[0] == (1, "anna", 1)
+
+
+@pytest.mark.req("G44", "RG6")
+def test_an_undo_handler_is_told_what_is_known(world: World) -> None:
+    told: list[Undo] = []
+    world.handlers["undo"] = told.append
+    world.handlers["side"] = lambda message: {"value": 1}
+    g = Group("handled")
+    g.update("x", "UPDATE account SET amount = 1 WHERE id = 1", target="shop", undo=Handler("undo"))
+    g.empty("e", recipes=[Recipe("r", handler="side")], undo=Handler("undo"))
+    g.update(
+        "never", "UPDATE account SET amount = 1 WHERE id = 2", target="shop", undo=Handler("undo"), depends_on=["f"]
+    )
+    g.empty("f", depends_on=["x", "e"], checks=[is_true("false")])
+    assert world.run(g).state == "rolled_back"
+    assert sorted((undo.step, undo.outcome) for undo in told) == [("e", "done"), ("x", "done")]
+
+
+@pytest.mark.req("G43", "G46", "S37", "RG1", "RG2")
+def test_steps_are_undone_in_reverse_order(world: World) -> None:
+    g = Group("thrice")
+    g.insert("a", "INSERT INTO account VALUES (9, 'new', 1)", target="shop")
+    update(g, "b", 9, 5, depends_on=["a"])
+    update(g, "c", 9, 5, depends_on=["b"])
+    g.delete("d", "DELETE FROM account WHERE id = 9", target="shop", depends_on=["c"])
+    update(g, "e", 1, 1)
+
+    g.empty("f", depends_on=["d", "e"], checks=[is_true("1 = 2")])
+    assert world.run(g).state == "rolled_back"
+    assert world.accounts() == ACCOUNTS
+    undone = [payload["step"] for type_, payload, _ in world.plain.history("thrice") if type_ == "UndoResult"]
+    assert [step for step in undone if step != "e"] == ["d", "c", "b", "a"]
+
+
+@pytest.mark.req("G45", "S37")
+def test_an_irreversible_step_is_last(world: World) -> None:
+    g = Group("ship")
+    g.statement("ship", "UPDATE account SET amount = 0 WHERE id = 3", target="shop", irreversible=True)
+    update(g, "x", 1, 1)
+    update(g, "y", 1, 1, depends_on=["x"])
+    outcome = world.run(g)
+    assert outcome.state == "committed"
+    places = [payload["step"] for type_, payload, _ in world.plain.history("ship") if type_ == "Result"]
+    assert places == ["x", "y", "ship"]
+    bad = Group("no")
+    bad.statement("ship", "UPDATE account SET amount = 9 WHERE id = 3", target="shop", irreversible=True)
+    update(bad, "x", 1, 1, checks=[affected_rows_equal(2)])
+    assert world.run(bad).state == "rolled_back"
+    assert world.accounts()[2] == (3, None, 0)
+
+
+@pytest.mark.req("G47", "S37", "S57", "RG1", "RG8")
+@pytest.mark.parametrize(("how", "amount"), [("retry", 101), ("force", 100), ("accept_current", 777)])
+def test_an_undo_that_fails_waits_for_an_operator(world: World, how: str, amount: int) -> None:
+    meddled = threading.Event()
+
+    def meddle(message: Any) -> dict[str, Any]:
+        world.shop.execute("UPDATE account SET amount = 777 WHERE id = 1")
+        meddled.set()
+        return {"value": False}
+
+    world.handlers["meddle"] = meddle
+    g = Group("stuck")
+    update(g, "x", 1, 1)
+    update(g, "y", 2, 1)
+    g.empty("z", depends_on=["x", "y"], checks=[ask("meddle")])
+    outcome = world.run(g)
+    assert (outcome.state, outcome.steps["x"].state, outcome.steps["y"].state) == (
+        "rollback_failed",
+        "undo_failed",
+        "undone",
+    )
+    (conflict,) = outcome.steps["x"].conflicts
+    assert [str(conflict[name][-1]) for name in ("before", "after", "current")] == ["100", "101", "777"]
+    same, other = Group("same"), Group("other")
+    update(same, "x", 1, 1)
+    update(other, "x", 2, 1)
+    groups = world.plain
+    groups.submit(same)
+    groups.submit(other)
+    with pytest.raises(InvalidInput) as caught:
+        groups.resolve("stuck", "y", "retry")
+    assert caught.value.code == "step_state"
+    with Running(groups):
+        assert groups.wait("other", 20).state == "committed"
+        assert groups.get("same").state == "queued"
+        if how == "retry":
+            world.shop.execute("UPDATE account SET amount = 101 WHERE id = 1")
+        groups.resolve("stuck", "x", how)
+        assert groups.wait("stuck", 20).state == "rolled_back"
+        assert groups.wait("same", 20).state == "committed"
+    assert world.accounts()[0][2] == {"retry": 101, "force": 101, "accept_current": 778}[how]
+    assert amount in (101, 100, 777)
+
+
+@pytest.mark.req("G46", "S37")
+def test_cancel(world: World) -> None:
+    inside, go = threading.Event(), threading.Event()
+
+    def slow(message: Any) -> None:
+        inside.set()
+        go.wait(20)
+
+    world.handlers["slow"] = slow
+    groups = world.groups(parallel_groups=1)
+    running, waiting, ended = Group("running"), Group("waiting"), Group("ended")
+    update(ended, "x", 3, 0)
+    update(running, "x", 1, 1)
+    running.empty("slow", depends_on=["x"], recipes=[Recipe("r", handler="slow")])
+    update(running, "y", 2, 1, depends_on=["slow"])
+    update(waiting, "x", 1, 1)
+    for group in (ended, running, waiting):
+        groups.submit(group)
+    with Running(groups):
+        assert inside.wait(20)
+        assert groups.cancel("ended").state == "committed"
+        groups.cancel("waiting")
+        groups.cancel("running")
+        while not (loaded := groups.load("running")) or not loaded.cancelled:
+            groups.log.wait({}, 0.01)
+        go.set()
+        assert (groups.wait("running", 20).state, groups.get("running").reason) == ("rolled_back", "cancelled")
+        assert (groups.wait("waiting", 20).state, groups.get("waiting").reason) == ("aborted", "cancelled")
+    assert world.accounts() == ACCOUNTS
+
+
+@pytest.mark.req("G46", "S37", "RG8")
+def test_a_deadline_undoes(world: World) -> None:
+    world.handlers["slow"] = lambda message: time.sleep(0.6)
+    g = Group("slow", deadline_s=0.3)
+    update(g, "x", 1, 1)
+    g.empty("s", depends_on=["x"], recipes=[Recipe("r", handler="slow")])
+    update(g, "y", 2, 1, depends_on=["s"])
+    outcome = world.run(g)
+    assert (outcome.state, outcome.reason) == ("rolled_back", "deadline")
+    assert world.accounts() == ACCOUNTS
+
+
+# ---------------------------------------------------------------- hooks
+
+
+@pytest.mark.req("G66", "G67", "G68", "S57", "RG9")
+@pytest.mark.parametrize("fails", [False, True])
+def test_hooks_are_told_before_and_after(world: World, fails: bool) -> None:
+    told: list[Any] = []
+    world.handlers["hook"] = told.append
+    world.handlers["raises"] = lambda message: 1 / 0
+    g = Group("hooked", pre_hook="hook", post_hook=Hook("hook", ack=True))
+    update(g, "x", 1, 1, pre_hook="hook", post_hook="hook", checks=[affected_rows_equal(2)] if fails else [])
+    update(g, "y", 2, 1, depends_on=["x"], pre_hook="raises", post_hook="hook")
+    outcome = world.run(g)
+    assert outcome.state == ("rolled_back" if fails else "committed")
+    heard = {(message.step, message.when): message for message in told}
+    expected = {("group/pre", "pre"), ("x", "pre"), ("x", "post"), ("group/post", "post")}
+    assert set(heard) == (expected if fails else expected | {("y", "post")})
+    assert heard["x", "post"].succeeded is not fails
+    assert heard["group/post", "post"].end == outcome.state
+    assert heard["group/pre", "pre"].n < heard["x", "pre"].n < heard["x", "post"].n < heard["group/post", "post"].n
+    assert len({message.message_id for message in told}) == len(told)
+
+
+@pytest.mark.req("G67", "RG9")
+def test_a_hook_that_hangs_changes_nothing(world: World) -> None:
+    go = threading.Event()
+    world.handlers["hangs"] = lambda message: go.wait(20) and None
+    g = Group("hung")
+    update(g, "x", 1, 1, pre_hook=Hook("hangs", timeout_s=0.1))
+    began = time.monotonic()
+    assert world.run(g).state == "committed"
+    assert time.monotonic() - began < 10
+    go.set()
+
+
+@pytest.mark.req("G69", "S57")
+def test_a_group_may_start_a_handler(world: World) -> None:
+    stopped = threading.Event()
+
+    class Adder:
+        def __init__(self, props: Any) -> None:
+            self.n = props["n"]
+
+        def __call__(self, message: Any) -> dict[str, Any]:
+            return {"value": self.n}
+
+        def stop(self) -> None:
+            stopped.set()
+
+    world.handlers["adder"] = Adder
+    world.handlers["broken"] = lambda props: 1 / 0
+    g = Group("starts", pre_hook=StartHandler("mine", "adder", {"n": 7}))
+    g.empty("a", recipes=[Recipe("r", handler="mine")])
+    assert world.run(g).steps["a"].results == {"r": {"value": 7}}
+    assert stopped.wait(10)
+    bad = Group("bad", pre_hook=StartHandler("mine", "broken", {}))
+    update(bad, "x", 1, 1)
+    assert world.run(bad).state == "aborted"
+    assert world.accounts() == ACCOUNTS
+
+
+# ---------------------------------------------------------------- submit
+
+
+@pytest.mark.req("G58", "G59", "S48")
+def test_an_id_is_executed_once(world: World) -> None:
+    g = Group("once")
+    update(g, "x", 1, 1)
+    groups = world.plain
+    groups.submit(g)
+    groups.submit(g)
+    world.groups(stream="default").submit(Group.from_json(g.to_json()))
+    groups.processor().run_until_idle()
+    assert groups.submit(g).wait(5).state == "committed"
+    groups.processor().run_until_idle()
+    assert world.accounts()[0][2] == 101
+    other = Group("once")
+    update(other, "x", 1, 2)
+    with pytest.raises(GroupIdTaken) as caught:
+        groups.submit(other)
+    assert caught.value.state == "committed"
+    assert {caught.value.stored, caught.value.given} == {g.hash, other.hash}
+
+
+@pytest.mark.req("G58")
+def test_named_groups(world: World) -> None:
+    def bonus(account: int) -> Group:
+        g = Group(f"bonus-{account}")
+        update(g, "x", account, 5)
+        return g
+
+    groups = world.groups(named={"bonus": bonus})
+    assert groups.submit("bonus", {"account": 1}).id == "bonus-1"
+    with pytest.raises(InvalidGroup) as caught:
+        groups.submit("bonus", {"nobody": 1})
+    assert caught.value.code == "parameter_type"
+    with pytest.raises(NotFound):
+        groups.submit("nowhere")
+
+
+@pytest.mark.req("G7", "G85", "RG10")
+def test_everything_that_is_wrong_is_told_together_and_nothing_recorded(world: World) -> None:
+    g = Group("wrong")
+    g.query("a", "UPDATE account SET amount = 1", target="shop")
+    g.update("b", "UPDATE nowhere SET amount = 1", target="shop")
+    g.update("c", "UPDATE account SET amount = 1 WHERE id = :id", target="elsewhere")
+    g.empty("d", recipes=[Recipe("r", handler="nobody")])
+    with pytest.raises(InvalidGroup) as caught:
+        world.plain.submit(g)
+    found = {(problem.step, problem.code) for problem in caught.value.problems}
+    assert found == {("a", "statement_kind"), ("b", "value"), ("c", "unknown_target"), ("d", "unknown_handler")}
+    with pytest.raises(NotFound):
+        world.plain.get("wrong")
+    bad = Group("bad")
+    bad.update("x", "UPDATE account SET id = 5 WHERE id = 1", target="shop")
+    with pytest.raises(NotInvertible):
+        world.plain.submit(bad)
+
+
+@pytest.mark.req("G85")
+def test_a_table_that_changed_meanwhile(world: World) -> None:
+    g = Group("changed")
+    update(g, "x", 1, 1)
+    world.plain.submit(g)
+    world.shop.execute("ALTER TABLE account ADD COLUMN more integer")
+    time.sleep(1.1)  # a schema is taken for what it was a second ago
+    world.plain.processor().run_until_idle()
+    outcome = world.plain.get("changed")
+    assert (outcome.state, outcome.reason) == ("aborted", "schema_changed")
+
+
+@pytest.mark.req("G26")
+def test_waiting_has_an_end(world: World) -> None:
+    g = Group("alone")
+    update(g, "x", 1, 1)
+    handle = world.plain.submit(g)
+    with pytest.raises(Unavailable) as caught:
+        handle.wait(0.05)
+    assert (caught.value.code, caught.value.state) == ("timeout", "queued")
+    with Running(world.plain):
+        assert handle.wait(10).state == "committed"
+
+
+@pytest.mark.req("G73")
+def test_a_group_of_sql_steps_costs_one_append_after_submit(world: World) -> None:
+    groups = world.plain
+    with Running(groups):
+        first = Group("first")
+        update(first, "x", 3, 0)
+        groups.submit(first).wait(10)
+        g = transfer("second", 1, 2, 10)
+        groups.submit(g).wait(10)
+    appends = {event.append_id for event in world.s.journal.read("group|second")}
+    assert len(appends) == 2
+    assert world.types("second")[0] == "Defined"
+
+
+@pytest.mark.req("G64")
+def test_touches_says_what_a_statement_hides(world: World) -> None:
+    g = Group("touches")
+    update(g, "x", 1, 1, touches=[("shop", "customer", {"id": 42})])
+    rows = {step.name: step.rows for step in world.plain.explain(g).steps}["x"]
+    assert any(row.endswith("customer[42]") and row.startswith("writes") for row in rows)
+
+
+@pytest.mark.req("G83", "G13", "G11")
+def test_explain_shows_all_and_does_nothing(world: World) -> None:
+    g = transfer("shown", 1, 2, 10)
+    g.empty("free", recipes=[Recipe("r", expression="1")])
+    g.update("unused", "UPDATE account SET amount = 0 WHERE id = 1", {"nobody": 1}, target="shop")
+    explained = world.plain.explain(g)
+    steps = {step.name: step for step in explained.steps}
+    assert steps["unused"].order == ("take", "enough") or set(steps["unused"].order) <= {"take", "enough"}
+    assert steps["take"].dependents == ("enough",)
+    assert steps["give"].undo
+    assert explained.warnings == ("unused: values that nothing uses: nobody",)
+    assert "take/before" in explained.text()
+    assert explained.svg().startswith("<svg")
+    assert explained.svg().count("<rect") == len(explained.steps)
+    with pytest.raises(NotFound):
+        world.plain.get("shown")
+    assert world.accounts() == ACCOUNTS
+
+
+@pytest.mark.req("G89", "G91")
+def test_a_target_is_made_ours_once_by_whoever_comes_first(world: World) -> None:
+    made = [world.s.groups(targets={"shop": world.shop.url}) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        owners = list(pool.map(lambda groups: groups.owner("shop"), made))
+    assert len({owner.identity for owner in owners}) == 1
+    other = world.s.groups("other", targets={"shop": world.shop.url})
+    g = Group("other")
+    update(g, "x", 1, 1)
+    with pytest.raises(InvalidGroup) as caught:
+        other.submit(g)
+    assert caught.value.code == "target_taken"
+    shared = world.s.groups("other", targets={"shop": Target(world.shop.url, shared=True)})
+    assert shared.submit(g).id == "other"

@@ -1,0 +1,256 @@
+"""Delivery: exactly once, at least once, in lists."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from strandline import Event, InvalidInput, Key
+from strandline.connect import Strandline
+from strandline.projection.definition import BySlices, Projection
+from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, check_exactly_once, running, until
+from tests.query.filling import carry_all, key_in, put
+
+
+def fill(s: Strandline, rounds: int = 3, keys: int = 12) -> None:
+    for _ in range(rounds):
+        for number in range(keys):
+            put(s, Key("order", str(number)), 1 + number % 3)
+        put(s, Key("user", "1"))
+    carry_all(s)
+
+
+@pytest.mark.req("P45", "P47", "RP1", "P29", "P68", "P100", "P101")
+def test_each_event_once_while_more_come(s: Strandline, table: Table) -> None:
+    fill(s)
+    projection = Projection("totals", ORDERS, table.add, **QUICK)
+    with running(s, projection):
+        until(lambda: caught_up(s))
+        check_exactly_once(s, table)
+        fill(s)
+        until(lambda: caught_up(s))
+        check_exactly_once(s, table)
+    fill(s)
+    with running(s, projection):  # goes on where it was
+        until(lambda: caught_up(s))
+    check_exactly_once(s, table)
+    counts = [found.counts for found in s.projections.status("totals").ranges]
+    assert sum(count.get("duplicate", 0) for count in counts) == 0
+
+
+@pytest.mark.req("P49", "P10", "P30", "RP6")
+@pytest.mark.parametrize("save_after", [1, 7, 1000])
+def test_a_cut_timestamp(s: Strandline, table: Table, save_after: int) -> None:
+    """Many events on one timestamp, and a stop after some of them were saved."""
+    put(s, key_in(0, s.log.partitions), 60)
+    hosts: list[Any] = []
+
+    def handle(tx: Any, event: Any) -> None:
+        table.add(tx, event)
+        if event.seq_nr == 20:
+            hosts[0].stop()
+
+    small = {**QUICK, "page_size": 10, "save_after": save_after}
+    with running(s, Projection("totals", ORDERS, handle, **small)) as host:
+        hosts.append(host)
+        carry_all(s)
+        until(lambda: host.stopped and table.rows())
+    assert len(table.rows()) >= 20
+    with running(s, Projection("totals", ORDERS, table.add, **small)):
+        until(lambda: caught_up(s))
+    check_exactly_once(s, table)
+
+
+@pytest.mark.req("P50")
+def test_lists(s: Strandline, table: Table) -> None:
+    lists: list[list[int]] = []
+
+    def handle(tx: Any, events: list[Any]) -> None:
+        lists.append([event.seq_nr for event in events])
+        for event in events:
+            table.add(tx, event)
+
+    put(s, key_in(0, s.log.partitions), 50)
+    carry_all(s)
+    with running(s, Projection("totals", ORDERS, handle, group_size=20, group_within_s=0.1, **QUICK)):
+        until(lambda: len(table.rows()) == 50)
+        assert [len(found) for found in lists] == [20, 20, 10]
+        for _ in range(7):  # they come one by one, within the time
+            put(s, key_in(0, s.log.partitions))
+        carry_all(s)
+        until(lambda: len(table.rows()) == 57)
+    assert len(lists[3]) == 7
+    check_exactly_once(s, table)
+
+
+@pytest.mark.req("P48", "P54", "RP2")
+def test_at_least_once(s: Strandline) -> None:
+    fill(s)
+    handled: list[tuple[str, int]] = []
+
+    other = s.open_offsets(None).store
+
+    def handle(event: Any) -> None:
+        with other.database.write():  # no transaction is open in here: nobody waits
+            handled.append((str(event.key), event.seq_nr))
+
+    with running(s, Projection("totals", ORDERS, handle, delivery="at_least_once", **QUICK)):
+        until(lambda: caught_up(s))
+    assert len(handled) == len(set(handled)) == 72
+    with running(s, Projection("totals", ORDERS, handle, delivery="at_least_once", **QUICK)):
+        until(lambda: caught_up(s))
+    assert len(handled) == 72
+    other.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.req("P48", "RP2")
+def test_at_least_once_repeats_what_was_not_saved_and_skips_none(s: Strandline) -> None:
+    key = key_in(0, s.log.partitions)
+    put(s, key, 30)
+    carry_all(s)
+    handled: list[int] = []
+    fatal = [25]
+
+    def handle(event: Any) -> None:
+        handled.append(event.seq_nr)
+        if event.seq_nr in fatal:
+            fatal.clear()
+            raise SystemExit  # this thread of the host is gone, nothing is saved of what was in hand
+
+    settings = {**QUICK, "delivery": "at_least_once", "save_after": 10, "lease_s": 1}
+    with running(s, Projection("totals", ORDERS, handle, **settings)):
+        until(lambda: handled and handled[-1] == 30)
+    assert handled[:25] == list(range(1, 26))
+    assert handled[25:] == list(range(21, 31))  # the saves were after 10 and 20
+
+
+@pytest.mark.req("P17", "P57")
+def test_a_filter_is_part_of_the_source(s: Strandline, table: Table) -> None:
+    key = Key("order", "1")
+    s.journal.append(key, [Event("Placed", 1), Event("Paid", 2, tags=["blue"]), Event("Placed", 3)])
+    carry_all(s)
+    paid = BySlices("order", filter={"types": ["Paid"]})
+    with running(s, Projection("totals", paid, table.add, **QUICK)):
+        until(lambda: caught_up(s))
+    assert table.of(key) == [2]
+    counts = [found.counts for found in s.projections.status("totals").ranges]
+    assert sum(count.get("filtered", 0) for count in counts) == 2
+    with pytest.raises(InvalidInput) as refused, running(s, Projection("totals", ORDERS, table.add)):
+        pass
+    assert refused.value.code == "projection_changed"
+
+
+@pytest.mark.req("P46")
+def test_start_now_and_at_a_time(s: Strandline, table: Table) -> None:
+    key = Key("order", "1")
+    put(s, key, 3)
+    carry_all(s)
+    middle = s.strandline()
+    put(s, key, 2)
+    carry_all(s)
+    with running(s, Projection("now", ORDERS, lambda tx, event: table.add(tx, event, "now"), start="now", **QUICK)):
+        put(s, key)
+        carry_all(s)
+        until(lambda: table.of(key) == [6])  # nothing old, though the key goes on at 6
+    with running(s, Projection("later", ORDERS, table.add, start=middle, **QUICK)):
+        until(lambda: table.of(key) == [6, 4, 5, 6])
+    assert s.projections.status("later").line == middle
+
+
+@pytest.mark.req("P55")
+def test_start_and_stop_once_per_claim(s: Strandline, table: Table) -> None:
+    calls: list[tuple[str, int]] = []
+
+    class Handler:
+        def start(self, context: Any) -> None:
+            calls.append(("start", context.lo))
+
+        def handle(self, tx: Any, event: Any) -> None:
+            assert ("start", next(lo for _, lo in calls if lo <= event.slice)) in calls
+            if event.seq_nr == 3 and ("failed", 0) not in calls:
+                calls.append(("failed", 0))
+                raise ValueError("once")
+            table.add(tx, event)
+
+        def stop(self, context: Any) -> None:
+            calls.append(("stop", context.lo))
+
+    key = key_in(1, s.log.partitions)
+    put(s, key, 4)
+    carry_all(s)
+    with running(s, Projection("totals", ORDERS, Handler(), retries=0, **QUICK)):
+        until(lambda: table.of(key) == [1, 2, 3, 4])
+    lo = 342
+    assert [call for call in calls if call[1] == lo] == [("start", lo), ("stop", lo), ("start", lo), ("stop", lo)]
+    assert calls.count(("start", 0)) == calls.count(("stop", 0)) == 1
+
+
+@pytest.mark.req("P55")
+def test_one_thread_per_range(s: Strandline, table: Table) -> None:
+    threads: dict[int, set[int]] = {}
+
+    def handle(tx: Any, event: Any) -> None:
+        threads.setdefault(event.partition, set()).add(threading.get_ident())
+        table.add(tx, event)
+
+    fill(s)
+    with running(s, Projection("totals", ORDERS, handle, **QUICK)):
+        until(lambda: caught_up(s))
+    assert all(len(found) == 1 for found in threads.values())
+    assert len(set.union(*threads.values())) == len(threads) > 1
+
+
+@pytest.mark.req("P56")
+def test_a_derived_id_is_the_same_at_every_delivery(s: Strandline, table: Table) -> None:
+    put(s, Key("order", "1"), 2)
+    carry_all(s)
+    ids: dict[str, list[Any]] = {}
+
+    def handler(name: str) -> Any:
+        def handle(tx: Any, event: Any) -> None:
+            ids.setdefault(name, []).append((event.seq_nr, event.derived_id(), event.derived_id(1)))
+            s.journal.append(
+                Key("mail", event.key.entity_id), [Event("Sent", event.seq_nr)], append_id=event.derived_id()
+            )
+            if len(ids[name]) <= 2:
+                raise ValueError("once more")
+
+        return handle
+
+    with running(s, *(Projection(name, ORDERS, handler(name), save_after=1, **QUICK) for name in ("one", "two"))):
+        until(lambda: all(len(ids.get(name, ())) >= 4 for name in ("one", "two")))
+    for found in ids.values():
+        by_event: dict[int, set[Any]] = {}
+        for seq_nr, *both in found:
+            by_event.setdefault(seq_nr, set()).add(tuple(both))
+        assert all(len(same) == 1 for same in by_event.values())
+    every = {one for found in ids.values() for _, *both in found for one in both}
+    assert len(every) == 8
+    carry_all(s)
+    assert [event.payload for event in s.journal.read(Key("mail", "1"))].count(1) == 2  # one of each projection
+
+
+@pytest.mark.req("P16", "P37", "P36")
+def test_deletes_and_purges_before_it_came_there(s: Strandline, table: Table) -> None:
+    cut, gone = Key("order", "cut"), Key("order", "gone")
+    put(s, cut, 3)
+    put(s, gone, 3)
+    carry_all(s)
+    with running(s, Projection("totals", ORDERS, table.add, **QUICK)):
+        until(lambda: caught_up(s) and len(table.rows()) == 6)
+    put(s, cut, 3)
+    put(s, gone, 3)
+    carry_all(s)
+    s.journal.delete(cut, to=5)
+    s.journal.purge(gone)
+    put(s, gone, 2)
+    carry_all(s)
+    with running(s, Projection("totals", ORDERS, table.add, **QUICK)):
+        until(lambda: len(table.rows()) >= 9)
+        counts = [found.counts for found in s.projections.status("totals").ranges]
+    assert table.of(cut) == [1, 2, 3, 6]
+    assert table.of(gone) == [1, 2, 3, 1, 2]
+    assert sum(count.get("unseen", 0) for count in counts) == 2

@@ -1,0 +1,375 @@
+"""What becomes of events whose handler fails, on both databases."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from strandline import Event, InvalidInput, Key, NotFound
+from strandline.connect import Strandline
+from strandline.projection.definition import Projection
+from tests.journal.damage import rot
+from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, check_exactly_once, range_of, running, until
+from tests.query.filling import carry_all, key_in, put
+
+A, B, C = (Key("order", name) for name in ("a", "b", "c"))
+
+
+def failing(table: Table, key: Key, seq_nr: int, times: int = 10**9, error: Exception | None = None) -> Any:
+    """A handler that fails at an event, so many times, after it has written."""
+    left = [times]
+
+    def handle(tx: Any, event: Any) -> None:
+        table.add(tx, event)
+        if (event.key, event.seq_nr) == (key, seq_nr) and left[0] > 0:
+            left[0] -= 1
+            raise error or ValueError(f"no {event.seq_nr}")
+
+    return handle
+
+
+def fill(s: Strandline, count: int = 5) -> None:
+    for _ in range(count):
+        for key in (A, B, C):
+            put(s, key)
+    carry_all(s)
+
+
+@pytest.mark.req("P49", "P58", "RP8")
+def test_a_failure_that_passes(s: Strandline, table: Table) -> None:
+    fill(s)
+    handle = failing(table, B, 3, times=2)
+    with running(s, Projection("totals", ORDERS, handle, retries=5, **QUICK)):
+        until(lambda: caught_up(s))
+    check_exactly_once(s, table)
+    assert not s.projections.dead_letters("totals")
+
+
+@pytest.mark.req("P58", "P60", "P65", "RP8")
+def test_skip(s: Strandline, table: Table) -> None:
+    fill(s)
+    with running(s, Projection("totals", ORDERS, failing(table, B, 3), retries=2, on_failure="skip", **QUICK)):
+        until(lambda: caught_up(s))
+        (letter,) = s.projections.dead_letters("totals")
+        assert (letter.key, letter.life, letter.seq_nr, letter.reason, letter.attempts) == (str(B), 1, 3, "skipped", 3)
+        assert (letter.error_type, letter.message) == ("ValueError", "no 3")
+        assert letter.first_at <= letter.last_at
+        assert table.of(B) == [1, 2, 4, 5]
+        assert table.of(A) == table.of(C) == [1, 2, 3, 4, 5]
+        assert range_of(s, B).dead_letters == 1
+        s.projections.redeliver("totals", B, 3)
+        until(lambda: s.projections.status("totals").requests[0].refused)
+        assert "no 3" in str(s.projections.status("totals").requests[0].refused)
+    with running(s, Projection("totals", ORDERS, table.add, **QUICK)):
+        s.projections.redeliver("totals", B, 3)
+        until(lambda: not s.projections.dead_letters("totals"))
+    assert table.of(B) == [1, 2, 4, 5, 3]
+
+
+@pytest.mark.req("P65")
+def test_discard_and_letters_whose_event_is_gone(s: Strandline, table: Table) -> None:
+    fill(s)
+    handle = failing(table, B, 3)
+    with running(s, Projection("totals", ORDERS, handle, retries=0, on_failure="skip", **QUICK)):
+        until(lambda: caught_up(s))
+        s.journal.delete(B, to=4)
+        carry_all(s)
+        s.projections.redeliver("totals", B, 3)
+        until(lambda: s.projections.status("totals").requests[0].refused)
+    s.projections.discard("totals", B, 3)
+    assert not s.projections.dead_letters("totals")
+    for call in (s.projections.discard, s.projections.redeliver):
+        with pytest.raises(NotFound) as refused:
+            call("totals", B, 3)
+        assert refused.value.code == "dead_letter"
+
+
+@pytest.mark.req("P59", "P82", "RP8")
+def test_fail(s: Strandline, table: Table) -> None:
+    """The range fails and starts again at the same event; others go on."""
+    first, other = key_in(0, s.log.partitions), key_in(1, s.log.partitions)
+    for _ in range(5):
+        put(s, first)
+        put(s, other)
+    carry_all(s)
+    handle = failing(table, first, 3, times=7)
+    with running(s, Projection("totals", ORDERS, handle, retries=1, **QUICK)):
+        until(lambda: table.of(other) == [1, 2, 3, 4, 5])
+        until(lambda: range_of(s, first).last_error)
+        error = range_of(s, first).last_error
+        assert (error["key"], error["seq_nr"], error["error"], error["message"]) == (
+            str(first),
+            3,
+            "ValueError",
+            "no 3",
+        )
+        until(lambda: caught_up(s))
+        assert range_of(s, first).last_error is None
+    check_exactly_once(s, table)
+
+
+@pytest.mark.req("P61", "P62", "P102", "RP8")
+def test_park_and_unpark(s: Strandline, table: Table) -> None:
+    fill(s)
+    parking = {**QUICK, "retries": 0, "on_failure": "park"}
+    with running(s, Projection("totals", ORDERS, failing(table, B, 3), **parking)):
+        until(lambda: caught_up(s))
+        assert table.of(B) == [1, 2]
+        assert table.of(A) == table.of(C) == [1, 2, 3, 4, 5]
+        assert s.projections.parked("totals") == [str(B)]
+        assert range_of(s, B).parked == 1
+    fill(s, 1)
+    with running(s, Projection("totals", ORDERS, failing(table, B, 5), **parking)):  # waits after a restart, too
+        until(lambda: caught_up(s) and table.of(A)[-1:] == [6])
+        assert table.of(B) == [1, 2]
+        s.projections.unpark("totals", B)
+        until(lambda: not s.projections.status("totals").requests)
+        assert table.of(B) == [1, 2, 3, 4]  # a new failure parks it again
+        assert s.projections.parked("totals") == [str(B)]
+    with running(s, Projection("totals", ORDERS, table.add, **parking)):
+        s.projections.unpark("totals", B)
+        until(lambda: not s.projections.status("totals").requests)
+        assert table.of(B) == [1, 2, 3, 4, 5, 6]
+        assert not s.projections.parked("totals")
+        fill(s, 1)
+        until(lambda: caught_up(s) and table.of(B)[-1:] == [7])
+    check_exactly_once(s, table)
+    assert not s.projections.dead_letters("totals")
+    with pytest.raises(NotFound) as refused:
+        s.projections.unpark("totals", B)
+    assert refused.value.code == "parked_key"
+
+
+@pytest.mark.req("P61", "P73")
+def test_a_parked_key_waits_through_a_rescale_and_a_rename(s: Strandline, table: Table) -> None:
+    fill(s)
+    parking = {**QUICK, "retries": 0, "on_failure": "park"}
+    with running(s, Projection("totals", ORDERS, failing(table, B, 1), **parking)):
+        until(lambda: caught_up(s))
+    assert s.projections.rescale("totals", 7)
+    s.projections.rename("totals", "sums")
+    fill(s, 1)
+    with running(s, Projection("sums", ORDERS, table.add, **parking)):
+        until(lambda: caught_up(s, "sums") and table.of(A)[-1:] == [6])
+        assert table.of(B) == []
+        s.projections.unpark("sums", B)
+        until(lambda: table.of(B) == [1, 2, 3, 4, 5, 6])
+    check_exactly_once(s, table)
+
+
+@pytest.mark.req("P63")
+def test_too_many_parked_keys(s: Strandline, table: Table) -> None:
+    for number in range(8):
+        put(s, Key("order", str(number)))
+    carry_all(s)
+
+    def handle(tx: Any, event: Any) -> None:
+        raise ValueError("always")
+
+    parking = {**QUICK, "restart_min_s": 60, "restart_max_s": 60}
+    projection = Projection("totals", ORDERS, handle, retries=0, on_failure="park", parked_keys_max=3, **parking)
+    with running(s, projection):
+        until(lambda: any(found.state == "failed" for found in s.projections.status("totals").ranges))
+        until(lambda: len(s.projections.parked("totals")) >= 3)
+        parked = s.projections.parked("totals")
+        assert len(parked) <= 3 + 2  # three ranges may count at the same moment
+    failed = [found for found in s.projections.status("totals").ranges if found.last_error]
+    assert all(found.last_error["key"] not in parked for found in failed if found.last_error)
+
+
+@pytest.mark.req("P64", "P50")
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_a_list_that_fails_is_run_as_lists_of_one(s: Strandline, table: Table, delivery: str) -> None:
+    key = key_in(0, s.log.partitions)
+    put(s, key, 10)
+    carry_all(s)
+    sizes: list[int] = []
+    done: list[int] = []
+
+    def handle(*what: Any) -> None:
+        events = what[-1]
+        sizes.append(len(events))
+        if any(event.seq_nr == 4 for event in events):
+            raise ValueError("no 4")
+        for event in events:
+            done.append(event.seq_nr)
+            if len(what) == 2:
+                table.add(what[0], event)
+
+    grouped = {**QUICK, "group_size": 10, "group_within_s": 0.01, "delivery": delivery, "on_failure": "skip"}
+    with running(s, Projection("totals", ORDERS, handle, retries=1, **grouped)):
+        until(lambda: caught_up(s))
+    assert sizes[:2] == [10, 10]
+    assert sizes[2:12] == [1] * 10
+    assert sorted(set(done)) == [1, 2, 3, 5, 6, 7, 8, 9, 10]
+    assert len(done) == 9
+    assert [letter.seq_nr for letter in s.projections.dead_letters("totals")] == [4]
+
+
+@pytest.mark.req("P98")
+def test_a_damaged_event_is_handed_over(s: Strandline, table: Table) -> None:
+    put(s, A)
+    damaged = s.journal.append(A, [Event("Placed", 2)])
+    rot(s, damaged.offset, partition=A.partition(s.log.partitions))
+    put(s, A)
+    carry_all(s)
+    touched: list[Any] = []
+
+    def handle(tx: Any, event: Any) -> None:
+        table.add(tx, event)
+        touched.append(event.payload)
+
+    with running(s, Projection("totals", ORDERS, handle, retries=0, on_failure="skip", **QUICK)):
+        until(lambda: caught_up(s))
+    assert table.of(A) == [1, 3]
+    (letter,) = s.projections.dead_letters("totals")
+    assert (letter.seq_nr, letter.error_type) == (2, "Corrupt")
+
+
+@pytest.mark.req("P51")
+@pytest.mark.parametrize(
+    "statement",
+    ["COMMIT", " commit ;", "/* c */ CoMMiT", "-- x\nEND", "ROLLBACK", "select 1; commit", "BEGIN", "abort work"],
+)
+def test_a_handler_does_not_end_its_transaction(s: Strandline, table: Table, statement: str) -> None:
+    put(s, A)
+    carry_all(s)
+    refusals: list[InvalidInput] = []
+
+    def handle(tx: Any, event: Any) -> None:
+        table.add(tx, event)
+        tx.execute("SAVEPOINT mine")
+        table.add(tx, event)
+        tx.execute("ROLLBACK TO mine")
+        try:
+            tx.execute(statement)
+        except InvalidInput as error:
+            refusals.append(error)
+            raise
+
+    with running(s, Projection("totals", ORDERS, handle, retries=0, on_failure="skip", **QUICK)):
+        until(lambda: caught_up(s))
+    assert [error.code for error in refusals] == ["handler_transaction"]
+    assert table.rows() == []
+
+
+@pytest.mark.req("P52")
+def test_a_swallowed_error_is_a_failure(s: Strandline, table: Table) -> None:
+    fill(s, 2)
+
+    def handle(tx: Any, event: Any) -> None:
+        table.add(tx, event)
+        if (event.key, event.seq_nr) == (B, 2):
+            try:
+                tx.execute("ROLLBACK TO nowhere" if table.dialect == "sqlite" else "select 1 / 0")
+            except Exception:
+                if table.dialect == "sqlite":
+                    raise
+
+    with running(s, Projection("totals", ORDERS, handle, retries=0, on_failure="skip", **QUICK)):
+        until(lambda: caught_up(s))
+    assert table.of(B) == [1]
+    assert table.of(A) == table.of(C) == [1, 2]
+    (letter,) = s.projections.dead_letters("totals")
+    assert (letter.key, letter.seq_nr) == (str(B), 2)
+
+
+@pytest.mark.req("P94")
+def test_a_handler_that_returns_something_to_await_has_failed(s: Strandline, table: Table) -> None:
+    put(s, A)
+    carry_all(s)
+
+    async def later() -> None:
+        pass
+
+    projection = Projection("totals", ORDERS, lambda tx, event: later(), retries=0, on_failure="skip", **QUICK)
+    with running(s, projection):
+        until(lambda: caught_up(s))
+    (letter,) = s.projections.dead_letters("totals")
+    assert letter.error_type == "TypeError"
+
+
+@pytest.mark.req("P58", "P91")
+def test_a_stop_ends_the_waiting(s: Strandline, table: Table) -> None:
+    put(s, A, 3)
+    carry_all(s)
+    slow = {**QUICK, "retry_delay_s": 300}
+    with running(s, Projection("totals", ORDERS, failing(table, A, 2), **slow)):
+        until(lambda: table.of(A) == [1])
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+    assert table.of(A) == [1]
+    assert range_of(s, A).state == "waiting"  # it was given back
+    with running(s, Projection("totals", ORDERS, table.add, **QUICK)):
+        until(lambda: caught_up(s))
+    check_exactly_once(s, table)
+
+
+@pytest.mark.req("P79", "P102")
+def test_skip_a_blocker(s: Strandline, table: Table) -> None:
+    put(s, A, 9)
+    carry_all(s)
+    blocked = {**QUICK, "retries": 0, "restart_min_s": 300, "restart_max_s": 300}
+    with running(s, Projection("totals", ORDERS, failing(table, A, 7), **blocked)):
+        until(lambda: range_of(s, A).state == "failed")
+        assert table.of(A) == [1, 2, 3, 4, 5, 6]
+        with pytest.raises(InvalidInput) as refused:
+            s.projections.skip("totals", A, 10)
+        assert refused.value.code == "seq_nr_range"
+        s.projections.skip("totals", A, 7)
+        until(lambda: table.of(A)[-2:] == [8, 9], 5)
+    (letter,) = s.projections.dead_letters("totals")
+    assert (letter.seq_nr, letter.reason) == (7, "operator")
+    assert table.of(A) == [1, 2, 3, 4, 5, 6, 8, 9]
+
+
+@pytest.mark.req("P67", "RP9")
+def test_a_handler_that_hangs_loses_its_range(s: Strandline, table: Table) -> None:
+    put(s, A, 3)
+    carry_all(s)
+    free, woken = threading.Event(), threading.Event()
+    refused: list[BaseException] = []
+
+    def handle(tx: Any, event: Any) -> None:
+        table.add(tx, event)
+        if event.seq_nr == 2 and not woken.is_set():
+            woken.set()
+            free.wait(30)
+            try:
+                table.add(tx, event)
+            except BaseException as error:
+                refused.append(error)
+                raise
+
+    hanging = Projection("totals", ORDERS, handle, handler_timeout_s=0.2, shutdown_grace_s=0, **QUICK)
+    with running(s, hanging):
+        until(woken.is_set)
+        until(lambda: caught_up(s))
+        check_exactly_once(s, table)
+        free.set()
+        until(lambda: refused)
+    check_exactly_once(s, table)
+
+
+@pytest.mark.req("P66", "RP9")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_handler_that_ends_its_process_is_skipped(s: Strandline, table: Table) -> None:
+    """A thread that ends without a word stands for the process: the claim ends without release and save."""
+    put(s, A, 3)
+    carry_all(s)
+    deaths: list[int] = []
+
+    def handle(tx: Any, event: Any) -> None:
+        table.add(tx, event)
+        if event.seq_nr == 2:
+            deaths.append(1)
+            raise SystemExit
+
+    with running(s, Projection("totals", ORDERS, handle, retries=1, on_failure="skip", **QUICK)):
+        until(lambda: table.of(A) == [1, 3], 20)
+    assert len(deaths) >= 3
+    (letter,) = s.projections.dead_letters("totals")
+    assert (letter.seq_nr, letter.reason) == (2, "skipped")
