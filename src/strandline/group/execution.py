@@ -92,6 +92,8 @@ class Forward:
             if left_s <= 0:
                 self._past_deadline()
             runner.run(deadline, self._past_deadline)
+        if self.failure is None and set(runner.schedule.state.values()) != {"succeeded"}:
+            raise RuntimeError(f"group {self.history.id} has steps that never started: {runner.schedule.state}")
 
     def fail(self, step: str | None, reason: str, detail: str) -> bool:
         """Say why the group fails; the first reason counts, and none once it is decided or final."""
@@ -148,6 +150,9 @@ class Forward:
             return False
         if self.failure is not None:
             return False
+        if self._runner is not None:
+            for recipe in state.results:  # saved before a crash
+                self._runner.saved(name, recipe)
         try:
             self._tell(job.step.pre_hook, name, "pre")
             perform(job, state, self.history.steps, self, lambda: self._decided(name))

@@ -67,6 +67,7 @@ class Processor:
         self._ended: deque[tuple[_Open, BaseException | None]] = deque()
         self.waits_for: str | None = None
         """Who holds the stream, while this one waits."""
+        self.lease: leases.StreamLease | None = None
 
     def run(self) -> None:
         """Until `stop`. `LeaseLost` if another processor took over."""
@@ -87,7 +88,7 @@ class Processor:
         lease = leases.take(self._journal, groups.stream, settings.lease_s, groups.clock, self._waiting)
         if lease is None:
             return
-        self.waits_for = None
+        self.waits_for, self.lease = None, lease
         steps = ThreadPoolExecutor(settings.parallel_steps, thread_name_prefix="strandline-step")
         runners = ThreadPoolExecutor(settings.parallel_groups, thread_name_prefix="strandline-group")
         turn = _Turn(self, lease, steps, runners)
@@ -327,6 +328,7 @@ class _Turn:
         if not one.history.started:
             now = self._groups.clock()
             execution.record.add("Started", {"fence": self._lease.fence, "place": one.place, "at": now})
+            reached("group.started")
             if (changed := self._groups.changed_table(execution.plan)) is not None:
                 execution.fail(None, "schema_changed", f"{changed} is not what it was when the group was submitted")
         execution.run()

@@ -1,0 +1,297 @@
+"""Streams: who waits for whom, one processor at a time, and the same rows as if groups ran one after the other."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.errors import LeaseLost, Unavailable
+from strandline.group import lease as leases
+from strandline.group.checks import affected_rows_equal, is_true
+from strandline.group.core.parts import Dep, Recipe
+from strandline.group.definition import Group
+from strandline.group.rows import RowQueues
+from strandline.group.statements.api import Held
+from tests.group.worlds import PostgresShop, Running, SqliteShop, World, transfer, update
+from tests.repeats import repeats
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    here = request.param == "sqlite"
+    shop: Any = SqliteShop(tmp_path / "shop.db") if here else PostgresShop(request.getfixturevalue("shop"))
+    made = World(shop)
+    yield made
+    made.close()
+
+
+# ---------------------------------------------------------------- row queues
+
+
+def held(*place: Any, writes: bool = True) -> Held:
+    return Held(("t", *place), writes)
+
+
+@pytest.mark.req("G61", "G63", "S57")
+@pytest.mark.parametrize(
+    ("first", "second", "together"),
+    [
+        (held("a", 1), held("a", 2), True), (held("a", 1), held("a", 1), False),
+        (held("a", 1, writes=False), held("a", 1, writes=False), True),
+        (held("a", 1, writes=False), held("a", 1), False),
+        (held("a"), held("a", 1), False), (held("a", 1), held("a"), False), (held(), held("a", 1), False),
+        (held("a", writes=False), held("a", 1, writes=False), True), (held("a", writes=False), held("a", 1), False),
+        (held("a", 1), held("a", writes=False), False), (held("a"), held("b"), True), (held("a", 1), held(), False),
+        (held(writes=False), held("a", 1, writes=False), True), (held(writes=False), held("a", 1), False),
+    ],
+)  # fmt: skip
+def test_who_may_run_side_by_side(first: Held, second: Held, together: bool) -> None:
+    queues = RowQueues()
+    assert queues.admit("first", [first])
+    assert queues.admit("second", [second]) is together
+    assert queues.waits_for("second") == ([] if together else ["first"])
+    assert queues.release("first") == ([] if together else ["second"])
+    assert first.meets(second) is not together
+
+
+@pytest.mark.req("G63", "S57")
+def test_nobody_is_overtaken_on_its_rows() -> None:
+    queues = RowQueues()
+    assert queues.admit("reader", [held("a", 1, writes=False)])
+    assert not queues.admit("writer", [held("a", 1)])
+    assert not queues.admit("late reader", [held("a", 1, writes=False)])
+    assert queues.release("reader") == ["writer"]
+    assert queues.release("writer") == ["late reader"]
+
+
+@pytest.mark.req("G47", "S57")
+def test_what_is_kept_holds_back_only_who_needs_it() -> None:
+    queues = RowQueues()
+    queues.admit("stuck", [held("a")])
+    assert not queues.admit("same", [held("a", 1)])
+    assert not queues.admit("other", [held("a", 2)])
+    assert queues.release("stuck", [held("a", 1)]) == ["other"]
+    assert queues.waits_for("same") == ["stuck"]
+    assert queues.release("stuck") == ["same"]
+
+
+@pytest.mark.req("G63")
+@pytest.mark.parametrize("seed", range(20))
+def test_random_queues_are_those_of_a_plain_list(seed: int) -> None:
+    """A group may start exactly when nobody admitted before it, and not yet over, is in its way."""
+    rng = random.Random(seed)
+    queues = RowQueues()
+    order: list[tuple[int, list[Held]]] = []
+    started: set[int] = set()
+
+    def model() -> set[int]:
+        return {
+            n for at, (n, mine) in enumerate(order)
+            if not any(a.meets(b) for _, theirs in order[:at] for a in theirs for b in mine)
+        }  # fmt: skip
+
+    for n in range(150):
+        mine = [
+            Held(tuple(["t", rng.choice("ab"), rng.randrange(4)][: rng.choice([1, 2, 3, 3, 3])]), rng.random() < 0.5)
+            for _ in range(rng.randrange(1, 4))
+        ]
+        order.append((n, mine))
+        if queues.admit(n, mine):
+            started.add(n)
+        assert started == model()
+        while started and rng.random() < 0.5:
+            done = rng.choice(sorted(started))
+            started.discard(done)
+            order = [one for one in order if one[0] != done]
+            started.update(int(str(free)) for free in queues.release(done))
+            assert started == model()
+
+
+# ---------------------------------------------------------------- parallel is sequential
+
+
+def groups_of(rng: random.Random, count: int) -> list[Group]:
+    """Transfers and other changes, of which some fail, on few rows and many."""
+    made = []
+    for n in range(count):
+        from_, to = rng.sample([1, 2, 3, 4, 5], 2)
+        kind = rng.randrange(5)
+        if kind < 3:
+            made.append(transfer(f"g{n}", from_, to, rng.randrange(60)))
+            continue
+        g = Group(f"g{n}")
+        if kind == 3:
+            g.insert("in", f"INSERT INTO account VALUES ({rng.randrange(6, 10)}, 'new', {n})", target="shop")
+            update(g, "more", from_, 1, depends_on=["in"], checks=[affected_rows_equal(1)])
+        else:
+            recipe = Recipe("top", expression="first.id")
+            g.query("some", "SELECT id FROM account WHERE amount > 20 ORDER BY id", target="shop", recipes=[recipe])
+            out = "DELETE FROM account WHERE id = :top.value AND id > 5"
+            g.delete("out", out, target="shop", depends_on=[Dep("some", "top")])
+            update(g, "mark", to, 3, depends_on=["out"])
+            g.empty("end", depends_on=["mark"], checks=[is_true("true" if n % 3 else "false")])
+        made.append(g)
+    return made
+
+
+@pytest.mark.req("G61", "G62", "S57", "RG7")
+@repeats(2, 200)
+def test_parallel_equals_sequential(tmp_path: Path, times: int) -> None:
+    for seed in range(times):
+        found = []
+        for parallel in (1, 8):
+            shop = SqliteShop(tmp_path / f"shop-{seed}-{parallel}.db")
+            world = World(shop)
+            shop.execute("INSERT INTO account VALUES (4, 'd', 100), (5, 'e', 30)")
+            shop.execute("UPDATE account SET amount = 40 WHERE id = 3")
+            groups = world.groups(parallel_groups=parallel)
+            made = groups_of(random.Random(seed), 25)
+            for group in made:
+                groups.submit(group)
+            groups.processor().run_until_idle()
+            outcomes = [groups.get(group.id) for group in made]
+            found.append((world.accounts(), [(one.state, one.failed_step, one.reason) for one in outcomes]))
+            assert {one.state for one in outcomes} <= {"committed", "rolled_back", "aborted"}
+            world.close()
+        assert found[0] == found[1], seed
+        assert len({state for state, _, _ in found[0][1]}) > 1
+
+
+@pytest.mark.req("G61", "S57")
+def test_groups_on_different_rows_run_at_the_same_time(world: World) -> None:
+    together = threading.Barrier(2, timeout=20)
+    world.handlers["meet"] = lambda message: {"n": together.wait()}
+    for n in (1, 2):
+        g = Group(f"g{n}")
+        update(g, "x", n, 1, recipes=[Recipe("r", handler="meet")])
+        world.plain.submit(g)
+    world.plain.processor().run_until_idle()
+    assert {world.plain.get(f"g{n}").state for n in (1, 2)} == {"committed"}
+
+
+@pytest.mark.req("G61", "RG7")
+def test_groups_on_the_same_rows_run_in_their_order(world: World) -> None:
+    for n in range(10):
+        g = Group(f"g{n}")
+        g.update("x", f"UPDATE account SET name = coalesce(name, '') || '{n}' WHERE id = 3", target="shop")
+        world.plain.submit(g)
+    world.plain.processor().run_until_idle()
+    assert world.accounts()[2][1] == "0123456789"
+
+
+# ---------------------------------------------------------------- one processor at a time
+
+
+@pytest.mark.req("G74", "S48")
+def test_a_second_processor_waits_and_says_for_whom(world: World) -> None:
+    first, second = world.plain, world.groups()
+    with Running(first) as one:
+        handle = first.submit(transfer("a", 1, 2, 1))
+        handle.wait(10)
+        two = second.processor()
+        waiting = threading.Thread(target=two.run_until_idle)
+        waiting.start()
+        while two.waits_for is None:
+            first.log.wait({}, 0.01)
+        assert two.waits_for == leases.said(world.s.journal, "default").holder
+        first.submit(transfer("b", 1, 2, 1)).wait(10)
+        assert one.error is None
+    waiting.join(20)
+    assert not waiting.is_alive()
+    assert two.waits_for is None
+
+
+@pytest.mark.req("G75", "G76", "S48", "RG7")
+def test_a_processor_that_lost_its_lease_changes_nothing_more(world: World) -> None:
+    """One that was stopped inside a step wakes up after another one took over: its statement does not commit."""
+    inside, go = threading.Event(), threading.Event()
+
+    def stop_once(message: Any) -> dict[str, Any]:
+        if not inside.is_set():
+            inside.set()
+            go.wait(30)
+        return {"value": 1}
+
+    world.handlers["stop"] = stop_once
+    g = Group("g")
+    update(g, "x", 1, 1)
+    g.empty("e", depends_on=["x"], recipes=[Recipe("r", handler="stop", timeout_s=60)])
+    update(g, "y", 2, 1, depends_on=["e"])
+    later = transfer("later", 1, 2, 10)
+    first, second = world.groups(), world.groups()
+    first.submit(g)
+    first.submit(later)
+    running = Running(first)
+    running.__enter__()
+    assert inside.wait(20)
+    _still(running)
+    second.processor().run_until_idle()
+    assert [second.get(id_).state for id_ in ("g", "later")] == ["committed", "committed"]
+    after = world.accounts()
+    go.set()
+    with pytest.raises(LeaseLost):
+        running.__exit__()
+    assert world.accounts() == after == [(1, "anna", 91), (2, "bert", 61), (3, None, None)]
+
+
+def _still(running: Running) -> None:
+    """Let a processor's beat stop, as if its process were stopped."""
+    assert running.processor.lease is not None
+    running.processor.lease._over.set()
+
+
+@pytest.mark.req("G74", "S48")
+def test_a_lease_goes_over_when_its_beat_is_still(world: World) -> None:
+    journal = world.s.journal
+    first = leases.take(journal, "x", 1.0, lambda: 1, lambda said: True)
+    assert first is not None
+    assert leases.take(journal, "x", 1.0, lambda: 1, lambda said: False) is None
+    first.progress.done_to = 7
+    first.beat()
+    first._over.set()  # as if its process were stopped
+    second = leases.take(journal, "x", 1.0, lambda: 1, lambda said: True)
+    assert second is not None
+    assert (second.fence, second.progress.done_to) == (first.fence + 1, 7)
+    with pytest.raises(LeaseLost):
+        first.look()
+    with pytest.raises(LeaseLost):
+        first.check()
+    second.check()
+    second.release()
+    third = leases.take(journal, "x", 1.0, lambda: 1, lambda said: False)
+    assert third is not None
+    assert third.fence == second.fence + 1
+    third.release()
+
+
+@pytest.mark.req("G74")
+def test_what_is_over_leaves_the_stream(world: World) -> None:
+    for n in range(5):
+        world.plain.submit(transfer(f"g{n}", 1, 2, 1))
+    world.plain.processor().run_until_idle()
+    assert leases.said(world.s.journal, "default").done_to == 5
+    assert list(world.s.journal.read("group_stream|default")) == []
+    world.run(transfer("more", 1, 2, 1))
+    assert leases.said(world.s.journal, "default").done_to == 6
+
+
+@pytest.mark.req("G63")
+def test_a_queue_has_an_end(world: World) -> None:
+    groups = world.groups(queue_max=2)
+    for n in range(3):
+        groups.submit(transfer(f"g{n}", 1, 2, 1))
+    groups._backlog = (0.0, 0)
+    with pytest.raises(Unavailable) as caught:
+        groups.submit(transfer("more", 1, 2, 1))
+    assert caught.value.code == "overloaded"
+
+
+@pytest.mark.req("G72")
+def test_groups_run_though_no_pipeline_ever_did(world: World) -> None:
+    assert world.run(transfer("g", 1, 2, 1)).state == "committed"
+    assert world.s.strandline() == 0
