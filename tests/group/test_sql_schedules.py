@@ -58,7 +58,14 @@ POINTS = ["fence", "step_barriers", "image", "change", "add_barrier"]
 
 @pytest.mark.req("G71", "G72", "RG3", "RG4")
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("text", ["UPDATE account SET amount = amount + 1 WHERE id < 3", "DELETE FROM account"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE account SET amount = amount + 1 WHERE id < 3",
+        "UPDATE account SET amount = amount + 1 WHERE id = 1",
+        "DELETE FROM account",
+    ],
+)
 def test_who_dies_inside_a_step_has_done_nothing(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, point: str, text: str
 ) -> None:
@@ -108,6 +115,25 @@ def test_who_writes_between_image_and_change_waits_or_comes_first(
     assert isinstance(undone, Undone)
     assert len(undone.kept) == (not first)
     assert accounts(stage)[:2] == [(1, "theirs", 1000), (2, "bert", 20)]
+
+
+@pytest.mark.req("G53", "RG2")
+@pytest.mark.parametrize("room", ["postgres"], indirect=True)
+def test_who_holds_the_row_is_waited_for_and_was_first(stage: Stage) -> None:
+    done: list[Any] = []
+    step = threading.Thread(
+        target=lambda: done.append(stage.run("UPDATE account SET amount = amount + 1 WHERE id = 1"))
+    )
+    with stage.room.outside.transaction():
+        stage.room.execute("UPDATE account SET amount = 1000 WHERE id = 1")
+        step.start()
+        step.join(0.3)
+        assert not done
+    step.join()
+    assert done[0].before.rows == (("1", "1000"),)
+    assert done[0].after.rows == (("1", "1001"),)
+    assert isinstance(stage.undo(), Undone)
+    assert accounts(stage)[0] == (1, "anna", 1000)
 
 
 @pytest.mark.req("G53", "G62")
@@ -161,13 +187,12 @@ work = stage.work("UPDATE account SET amount = 777 WHERE id = 1", step="late")
 changing = stage.target.changing
 def stopping(limits, do):
     def act(changes):
-        add = changes.count
-        def count(name, values=()):
-            if name == "add_barrier":
-                print("stopped", flush=True)
-                os.kill(os.getpid(), signal.SIGSTOP)
+        add = changes.last
+        def last(name, values):
+            print("stopped", flush=True)
+            os.kill(os.getpid(), signal.SIGSTOP)
             return add(name, values)
-        changes.count = count
+        changes.last = last
         return do(changes)
     return changing(limits, act)
 stage.target.changing = stopping

@@ -12,7 +12,7 @@ A back-end brings transactions (`Changes`) and its own words for errors; what a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 import orjson
@@ -54,6 +54,14 @@ class Refused(Exception):
         self.failed = failed
 
 
+class _Known(Exception):
+    """The step is done: its barrier row says so."""
+
+    def __init__(self, done: Done) -> None:
+        super().__init__()
+        self.done = done
+
+
 class Collided(Refused):
     """A constraint is in the way of a row."""
 
@@ -66,8 +74,21 @@ class Changed(NamedTuple):
     """The last columns, encoded."""
 
 
+class Call(NamedTuple):
+    """A call of `Changes` that is going to be made."""
+
+    name: Literal["own", "image", "change"]
+    arguments: tuple[Any, ...]
+
+
 class Changes(Protocol):
     """A transaction of a target."""
+
+    def ahead(self, calls: Sequence[Call]) -> None:
+        """These calls come next, in this order: where a server is asked, all at once. What goes wrong is told then."""
+
+    def last(self, name: str, values: Sequence[Any]) -> None:
+        """The same as `count`, for the last statement before the commit, with which it may be sent."""
 
     def own(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
         """The rows of a named statement of ours (`sql/NAME.sql`)."""
@@ -171,20 +192,32 @@ class SqlSteps:
     def run(self, owner: Owner, work: Work) -> Done | Failed:
         try:
             return self.changing(work.limits, lambda changes: self._run(changes, owner, work))
+        except _Known as known:
+            return known.done
         except Refused as error:
             return error.failed
 
     def _run(self, changes: Changes, owner: Owner, work: Work) -> Done:
+        changes.ahead(self._calls(owner, work))
         self._check_fence(changes, owner, work.fence)
         rows = self._barriers(changes, owner, work.id)
         if "undo" in rows or ("do" in rows and rows["do"].void):
             raise self._lost(work.fence, [(rows["do"].fence,)], f"step {work.id.step} is undone already")
         if "do" in rows:
-            found = rows["do"].done
-            return (found or Done(0))._replace(again=True)
+            raise _Known((rows["do"].done or Done(0))._replace(again=True))  # what was sent ahead is undone
         done = self._do(changes, work)
         self._add_barrier(changes, owner, work.id, "do", work.fence, done, work.events)
         return done
+
+    def _calls(self, owner: Owner, work: Work) -> list[Call]:
+        """What a step asks for; its change, too, where it is one of known rows: others may turn out to be too many."""
+        made = [Call("own", ("fence", (owner.row,))), Call("own", ("step_barriers", (owner.row, *work.id)))]
+        plan = work.plan
+        if work.each is not None or not all(rows.key for rows in plan.rows if rows.writes):
+            return made
+        if work.undo and plan.before is not None:
+            made.append(Call("image", (self._before_statement(plan, work.values, work.limits),)))
+        return [*made, Call("change", self._change_call(work, work.values))]
 
     def _do(self, changes: Changes, work: Work) -> Done:
         plan, limits = work.plan, work.limits
@@ -223,15 +256,19 @@ class SqlSteps:
         return Image(plan.columns, self._keys(plan), tuple(rows))
 
     def _before(self, changes: Changes, plan: Plan, values: Mapping[str, Any], limits: Limits) -> list[Row]:
-        if plan.before is None:
-            return []
+        return [] if plan.before is None else changes.image(self._before_statement(plan, values, limits))
+
+    def _before_statement(self, plan: Plan, values: Mapping[str, Any], limits: Limits) -> Bound:
         suffix = f" LIMIT {limits.rows_max + 1}"
         if self.lock_of:
             alias = plan.statement.shape.reference if plan.undo != "insert" else ""
             suffix += self.lock_of.format(alias) if alias else self.lock
-        return changes.image(_bound(plan.before, values, self.dialect, limits, suffix))
+        return _bound(plan.before, values, self.dialect, limits, suffix)
 
     def _change(self, changes: Changes, work: Work, values: Mapping[str, Any]) -> Changed:
+        return changes.change(*self._change_call(work, values))
+
+    def _change_call(self, work: Work, values: Mapping[str, Any]) -> tuple[Bound, int, Plan]:
         plan = work.plan
         ours: tuple[str, ...] = ()
         if work.undo and plan.undo in ("insert", "update"):
@@ -242,9 +279,7 @@ class SqlSteps:
         if ours:
             returning = plan.statement.shape.returning
             suffix = (", " if returning else " RETURNING ") + texts.listed(ours, cast=texts.CAST[self.dialect])
-        return changes.change(
-            _bound(plan.statement.template, values, self.dialect, work.limits, suffix), len(ours), plan
-        )
+        return _bound(plan.statement.template, values, self.dialect, work.limits, suffix), len(ours), plan
 
     def _check_same(self, plan: Plan, saved: int, affected: int) -> None:
         """The statement changed exactly the rows of the image: nothing that was not saved can be put back."""
@@ -409,7 +444,7 @@ class SqlSteps:
         affected = 0 if done is None else done.affected
         void = int(done is None and op == "do")
         values = (owner.row, *step, op, fence, void, affected, outcome, events)
-        changes.count("add_barrier", values)
+        changes.last("add_barrier", values)
 
 
 def _bound(template: Any, values: Mapping[str, Any], dialect: Dialect, limits: Limits, suffix: str = "") -> Bound:

@@ -223,8 +223,15 @@ class Cells(NamedTuple):
     """The seconds that were left of its life when it was read."""
     read_at: int = 0
     """When that was, by this process's clock (µs)."""
+    keys: tuple[tuple[Any, ...], ...] = ()
+    """Of the rows that the statement writes, whether or not they are there."""
     applies: bool = True
     """Whether the statement's IF holds on it."""
+
+    @property
+    def newest(self) -> int:
+        """The greatest write time: the step's own must be above it."""
+        return max((time or 0 for row in self.times for time in row), default=0)
 
 
 class Wrote(NamedTuple):

@@ -13,15 +13,16 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import psycopg
+from psycopg.pq import ExecStatus
 
 from strandline.backends.postgres import target_values
 from strandline.backends.postgres.database import SCHEMA_DEFAULT
-from strandline.backends.postgres.driver_errors import Doing
+from strandline.backends.postgres.driver_errors import Doing, lost
 from strandline.backends.postgres.pool import Pool
-from strandline.backends.postgres.round_trips import Connection
+from strandline.backends.postgres.round_trips import Connection, TimedOut
 from strandline.backends.postgres.target_schema import table_of
 from strandline.errors import SchemaMismatch, StrandlineError, Unavailable
-from strandline.group.sql_steps import Changed, Changes, Collided, Refused, SqlSteps
+from strandline.group.sql_steps import Call, Changed, Changes, Collided, Refused, SqlSteps
 from strandline.group.statements.api import Dialect, Plan, Table
 from strandline.group.statements.binding import Bound, Unbound, bound
 from strandline.group.statements.texts import quoted
@@ -40,7 +41,10 @@ _RACES: Final = {"40001", "40P01"}
 _IN_A_MOMENT: Final = {"57014", "55P03"}
 _OF_STATEMENT: Final = ("0A", "21", "22", "23", "25", "26", "2F", "38", "39", "42", "44", "54", "P0")
 """Classes of states that are about what the user wrote."""
+_BEGIN: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE"
+_DONE: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 T = TypeVar("T")
+Cursor = psycopg.Cursor[tuple[Any, ...]]
 Row = tuple[Any, ...]
 
 
@@ -83,24 +87,23 @@ class PostgresTarget(SqlSteps):
         doing: Doing = "write"
         try:
             connection.timeout_s = limits.timeout_s + 1
-            self._begin(connection, limits)
-            reused = False
-            found = work(_Changes(connection, self.our_schema))
-            doing = "commit"
-            if connection.execute("COMMIT").statusmessage != "COMMIT":
-                raise Unavailable("the server undid the transaction", code="serialization", hint="call again")
+            changes = _Changes(connection, self.our_schema, self._begin(limits))
+            found = work(changes)
+            reused, doing = False, "commit"
+            changes.commit()
             return found
         except psycopg.Error as error:
-            if reused and not error.sqlstate:  # it broke while it was idle: nothing was sent
+            if reused and not error.sqlstate and doing == "write" and lost(error) and not isinstance(error, TimedOut):
+                # It broke while it was idle, or before the commit: nothing was done.
                 raise _Race(str(error)) from self._pool.translated(error, "read")
             raise self._translated(error, doing) from error
         finally:
             self._pool.undo(connection)
             self._pool.give_back(connection)
 
-    def _begin(self, connection: Connection, limits: Limits) -> None:
-        times = {"statement_ms": int(limits.timeout_s * 1000), "idle_ms": self._idle_ms}
-        connection.execute(statement(_HERE, "target_begin").format(**times))
+    def _begin(self, limits: Limits) -> list[Bound]:
+        times = (str(int(limits.timeout_s * 1000)), str(self._idle_ms))
+        return [Bound(_BEGIN, ()), Bound(statement(_HERE, "target_settings"), times)]
 
     def _translated(self, error: psycopg.Error, doing: Doing) -> Exception:
         state = error.sqlstate or ""
@@ -190,23 +193,77 @@ class _Race(Exception):
 
 
 class _Changes:
-    """A transaction."""
+    """A transaction. What is asked together, and what comes last, is one round trip each."""
 
-    def __init__(self, connection: Connection, schema: str) -> None:
+    def __init__(self, connection: Connection, schema: str, begin: list[Bound]) -> None:
         self._connection = connection
         self._schema = schema
+        self._first = begin
+        self._last: list[Bound] = []
+        self._answers: list[tuple[Call, Cursor]] = []
+        self._error: psycopg.Error | None = None
+
+    def ahead(self, calls: Sequence[Call]) -> None:
+        first, self._first = self._first, []
+        asked = [*first, *map(self._bound, calls)]
+        cursors: list[Cursor] = []
+        try:
+            with self._connection.pipeline():
+                for one in asked:
+                    cursors.append(self._connection.cursor())
+                    cursors[-1].execute(one.text, one.values)
+        except psycopg.Error as error:
+            if self._connection.closed or cursors[0].pgresult is None:
+                raise
+            self._error = error
+        self._answers = list(zip(calls, cursors[len(first) :], strict=False))
+
+    def _bound(self, call: Call) -> Bound:
+        if call.name == "own":
+            name, values = call.arguments
+            return Bound(_text(name, self._schema), values)
+        statement: Bound = call.arguments[0]
+        return statement
+
+    def _asked(self, name: str, *arguments: Any) -> Cursor:
+        """The answer to a call: it may be here already."""
+        if self._answers and self._answers[0][0] == Call(name, arguments):  # type: ignore[arg-type]
+            _, cursor = self._answers.pop(0)
+            if cursor.pgresult is None or cursor.pgresult.status not in _DONE:
+                raise self._error or AssertionError(name)
+            return cursor
+        if self._first:
+            self.ahead(())
+        if self._error is not None:
+            raise self._error
+        asked = self._bound(Call(name, arguments))  # type: ignore[arg-type]
+        return self._connection.execute(asked.text, asked.values)
 
     def own(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self._connection.execute(_text(name, self._schema), values).fetchall()
+        return self._asked("own", name, tuple(values)).fetchall()
 
     def count(self, name: str, values: Sequence[Any] = ()) -> int:
-        return self._connection.execute(_text(name, self._schema), values).rowcount
+        return self._asked("own", name, tuple(values)).rowcount
+
+    def last(self, name: str, values: Sequence[Any]) -> None:
+        self._last.append(Bound(_text(name, self._schema), tuple(values)))
+
+    def commit(self) -> None:
+        """Execute what comes last, and make all durable; nothing that was sent ahead and not asked for."""
+        if self._answers:
+            raise AssertionError(self._answers)
+        with self._connection.pipeline():
+            for one in self._last:
+                self._connection.execute(one.text, one.values)
+            ended = self._connection.execute("COMMIT")
+        if ended.statusmessage != "COMMIT":
+            raise Unavailable("the server undid the transaction", code="serialization", hint="call again")
 
     def image(self, statement: Bound) -> list[Row]:
-        return self._connection.execute(statement.text, statement.values).fetchall()
+        return self._asked("image", statement).fetchall()
 
     def change(self, statement: Bound, ours: int, plan: Plan) -> Changed:
-        cursor = self._connection.execute(statement.text, statement.values)
+        cursor = self._asked("change", statement, ours, plan)
         rows = cursor.fetchall() if cursor.description else []
         theirs = len(cursor.description or ()) - ours
         kept = Rows()

@@ -24,7 +24,7 @@ from strandline.backends.sqlite.files import OPEN_FILES
 from strandline.backends.sqlite.target_schema import table_of
 from strandline.errors import InvalidInput, SchemaMismatch, Unavailable, Unsupported, unusable
 from strandline.group.core.encoding import decoded, encoded
-from strandline.group.sql_steps import Changed, Changes, Collided, Refused, SqlSteps
+from strandline.group.sql_steps import Call, Changed, Changes, Collided, Refused, SqlSteps
 from strandline.group.statements.api import Dialect, Plan, Table
 from strandline.group.statements.binding import Bound, Unbound, bound
 from strandline.group.target import Failed, Limits, Rows
@@ -218,6 +218,12 @@ class _Changes:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
+
+    def ahead(self, calls: Sequence[Call]) -> None:
+        """There is no server that could be asked."""
+
+    def last(self, name: str, values: Sequence[Any]) -> None:
+        self.count(name, values)
 
     def own(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
         return list(self._connection.execute(_text(name), tuple(values)))

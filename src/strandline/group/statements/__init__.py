@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from strandline.group.statements.api import TEXT_BYTES_MAX, Dialect, Plan, Problem, Statement, Table, Template
+from strandline.group.statements.cql import parse_cql
+from strandline.group.statements.cql_planning import plan_cql
 from strandline.group.statements.holding import held
+
+BARRIER_KEEP_S = 604_800.0
 
 __all__ = ["held", "parse", "plan"]
 
@@ -15,13 +19,26 @@ def parse(text: str, dialect: Dialect) -> Statement:
     if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
         wrong = Problem("statement_too_long", f"a statement has at most {TEXT_BYTES_MAX:,} bytes")
         return Statement(text[:100], dialect, "any", Template((text[:100],)), (wrong,), understood=False)
+    if dialect == "cassandra":
+        return parse_cql(text)
     from strandline.group.statements.sql import parse_sql  # a library that only who defines groups needs
 
     return parse_sql(text, dialect)
 
 
-def plan(statement: Statement, tables: Mapping[str, Table], *, own_row_triggers: bool = False) -> Plan:
-    """How a statement runs and is undone on tables such as these (by the names that `statement.tables` asks for)."""
+def plan(
+    statement: Statement,
+    tables: Mapping[str, Table],
+    *,
+    own_row_triggers: bool = False,
+    barrier_keep_s: float = BARRIER_KEEP_S,
+) -> Plan:
+    """How a statement runs and is undone on tables such as these (by the names that `statement.tables` asks for).
+
+    Cassandra must remember what was deleted for as long as a statement may still arrive: `barrier_keep_s`.
+    """
+    if statement.dialect == "cassandra":
+        return plan_cql(statement, tables, barrier_keep_s=barrier_keep_s)
     from strandline.group.statements.planning import plan_sql
 
     return plan_sql(statement, tables, own_row_triggers=own_row_triggers)

@@ -11,6 +11,10 @@ CAST = {"sqlite": "", "postgres": "::text", "cassandra": ""}
 """Behind a column of an image: PostgreSQL's own text form is exact for every type, those that it does not know too."""
 
 
+SOLE_OWNER = "sole"
+"""Where the row of a keyspace's only owner is."""
+
+
 def quoted(name: str) -> str:
     """A name as all three dialects quote it."""
     return '"' + name.replace('"', '""') + '"'
@@ -53,3 +57,25 @@ def hand_over(schema: str, history_id: str, stream: str, owner: str) -> str:
     """For an operator: gives a target to another history and stream."""
     table = f"{quoted(schema)}.strandline_target" if schema else "strandline_target"
     return f"UPDATE {table} SET history_id = '{history_id}', stream = '{stream}' WHERE owner = '{owner}'"
+
+
+def hand_over_cql(history_id: str, stream: str) -> str:
+    """The same on Cassandra."""
+    return f"UPDATE strandline_target SET history_id = '{history_id}', stream = '{stream}' WHERE place = '{SOLE_OWNER}'"
+
+
+# ---------------------------------------------------------------- CQL: every write has a timestamp
+
+
+def select_cql(selected: Sequence[str], table: str, where: str) -> str:
+    return f"SELECT {', '.join(selected)} FROM {named(table)} WHERE {where}"
+
+
+def remove_cql(table: str, columns: Sequence[str], where: str) -> str:
+    """A row, or columns of it."""
+    return f"DELETE {listed(columns)} FROM {named(table)} USING TIMESTAMP ? WHERE {where}"
+
+
+def put_back_cql(table: str, columns: Sequence[str], where: str) -> str:
+    assigned = ", ".join(f"{quoted(name)} = ?" for name in columns)
+    return f"UPDATE {named(table)} USING TIMESTAMP ? AND TTL ? SET {assigned} WHERE {where}"

@@ -1,0 +1,146 @@
+"""How a group's writes on a target without transactions are undone: pure.
+
+The last write of a cell wins there, by its timestamp. So each cell that a group wrote is put back once: what its first
+image says, one microsecond above the last timestamp that the group gave it. Cells that others wrote later stay, because
+theirs are above that. A row that was not there is removed at the last timestamp, where a deletion wins over a write.
+
+Values are kept as the target stores them; None is no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from strandline.group.statements.api import Table
+from strandline.group.target import Wrote
+
+Row = tuple[Any, ...]
+SECOND_US = 1_000_000
+
+
+class Cell(NamedTuple):
+    value: Any = None
+    ttl: int | None = None
+    """Seconds that were left when it was read."""
+    read_at: int = 0
+
+
+class Back(NamedTuple):
+    """One statement of an undo. All of them may be repeated."""
+
+    how: Literal["remove_row", "add_row", "set", "unset"]
+    table: Table
+    key: Row
+    """Of static columns: the partition's."""
+    timestamp: int
+    values: tuple[tuple[str, Any], ...] = ()
+    """Columns, and of `set` their values."""
+    ttl: int = 0
+
+
+class RowState:
+    """What a group did to a row, or (with the key of a partition) to static columns."""
+
+    def __init__(self, table: Table, key: Row, *, present: bool) -> None:
+        self.table, self.key, self.present = table, key, present
+        self.first: dict[str, Cell] = {}
+        """What its first image says of each cell that the group wrote."""
+        self.last: dict[str, int] = {}
+        """The last timestamp that the group gave each of them."""
+        self.others: dict[str, Cell] = {}
+        """Cells that it read and did not write."""
+        self.newest = 0
+        self.inserted = self.removed = False
+
+    def note(self, wrote: Wrote, read: dict[str, Cell]) -> None:
+        """One write more."""
+        plan = wrote.work.plan
+        self.newest = max(self.newest, wrote.timestamp)
+        self.inserted |= plan.undo == "insert"
+        self.removed |= plan.undo == "delete" and not plan.statement.shape.columns
+        for name, cell in read.items():
+            if name in plan.changed:
+                self.first.setdefault(name, cell)
+                self.last[name] = wrote.timestamp
+            elif name not in self.first:
+                self.others.setdefault(name, cell)
+
+
+def rows_written(writes: Sequence[Wrote]) -> list[RowState]:
+    """What the writes of a group did, row by row; static columns are a row of their own, with a shorter key."""
+    found: dict[tuple[str, Row], RowState] = {}
+    for wrote in writes:
+        plan, image = wrote.work.plan, wrote.cells.image
+        table = plan.table
+        if table is None:
+            raise AssertionError(plan.statement.text)
+        static = {column.name for column in table.columns if column.role == "static"}
+        size = len(table.partition)
+        numbers = {row[: image.keys]: number for number, row in enumerate(image.rows)}
+        partitions = {key[:size]: number for key, number in numbers.items()}
+        for key in wrote.cells.keys if plan.undo != "delete" else tuple(numbers):
+            if None not in key:  # else it is of a partition alone
+                read = {name: cell for name, cell in _cells(wrote, numbers.get(key)).items() if name not in static}
+                new = RowState(table, key, present=key in numbers)
+                found.setdefault((table.name, key), new).note(wrote, read)
+            if static & set(plan.changed):
+                cells = _cells(wrote, partitions.get(key[:size]))
+                new = RowState(table, key[:size], present=True)
+                read = {name: cell for name, cell in cells.items() if name in static}
+                found.setdefault((table.name, key[:size]), new).note(wrote, read)
+    return list(found.values())
+
+
+def _cells(wrote: Wrote, number: int | None) -> dict[str, Cell]:
+    """Of a row of the image; a row that is not there has none."""
+    image = wrote.cells.image
+    columns = wrote.work.plan.columns[image.keys :]
+    if number is None:
+        return dict.fromkeys(columns, Cell())
+    read = zip(columns, image.rows[number][image.keys :], wrote.cells.ttls[number], strict=True)
+    return {name: Cell(value, ttl, wrote.cells.read_at) for name, value, ttl in read}
+
+
+def undo_of(writes: Sequence[Wrote], now: int) -> list[Back]:
+    """The statements that undo these writes, in the order in which they are sent."""
+    return [back for state in rows_written(writes) for back in _back(state, now)]
+
+
+def _back(state: RowState, now: int) -> Iterable[Back]:
+    table, key = state.table, state.key
+    whole = len(key) == len(table.key)
+    if whole and not state.present:
+        yield Back("remove_row", table, key, state.newest)
+        return
+    first, last = dict(state.first), dict(state.last)
+    if whole and (state.inserted or state.removed):
+        there = [cell for cell in (*first.values(), *state.others.values()) if cell.value is not None]
+        if there and all(cell.ttl is not None for cell in there):
+            # The row ends with its last cell: what the group made must not keep it.
+            yield Back("remove_row", table, key, state.newest)
+            for name, cell in state.others.items():
+                first.setdefault(name, cell)
+            last = dict.fromkeys(first, state.newest)
+        elif state.removed:
+            yield Back("add_row", table, key, state.newest + 1)
+    puts: dict[tuple[int, int], list[tuple[str, Any]]] = {}
+    gone: dict[int, list[tuple[str, Any]]] = {}
+    for name, cell in first.items():
+        left = _left(cell, now)
+        if cell.value is None or left is None:
+            gone.setdefault(last[name] + 1, []).append((name, None))
+        else:
+            puts.setdefault((last[name] + 1, left), []).append((name, cell.value))
+    for timestamp, names in gone.items():
+        yield Back("unset", table, key, timestamp, tuple(names))
+    for (timestamp, left), values in puts.items():
+        yield Back("set", table, key, timestamp, tuple(values), left)
+
+
+def _left(cell: Cell, now: int) -> int | None:
+    """The TTL to write: 0 for a cell that lives for ever; None for one whose life is over."""
+    if cell.ttl is None:
+        return 0
+    left = cell.ttl - -(-(now - cell.read_at) // SECOND_US)
+    return left if left >= 1 else None

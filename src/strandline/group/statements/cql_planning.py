@@ -1,0 +1,147 @@
+"""The plan of a statement in CQL: which partitions it touches, which cells it changes, and how they are read before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from strandline.group.statements import texts
+from strandline.group.statements.api import Plan, Problem, RowSet, Statement, Table, Template
+from strandline.group.statements.cql import CqlShape
+from strandline.group.statements.lexer import joined
+
+OURS: Final = "strandline_target"
+MULTI_CELL: Final = ("list<", "set<", "map<")
+
+
+def plan_cql(statement: Statement, tables: Mapping[str, Table], *, barrier_keep_s: float) -> Plan:
+    """Pure: the same statement and tables give the same plan."""
+    problems = [*statement.problems]
+    problems += [Problem("value", f"there is no table {name}") for name in statement.tables if name not in tables]
+    if OURS in (name.rpartition(".")[2] for name in statement.tables) or (
+        not statement.understood and OURS in statement.text.lower()
+    ):
+        problems.append(Problem("table_unsafe", f"{OURS} belongs to Strandline"))
+    plan = Plan(statement, problems=tuple(problems), obstacles=statement.obstacles)
+    if problems or not statement.understood or not isinstance(statement.shape, CqlShape):
+        return plan._replace(rows=(RowSet(None, writes=statement.kind != "query"),))
+    table = tables[statement.writes or statement.reads[0]]
+    if statement.kind == "query":
+        return plan._replace(rows=(_rows(table, statement.shape, writes=False),))
+    return _planned(plan, table, statement.shape, barrier_keep_s)
+
+
+def _planned(plan: Plan, table: Table, shape: CqlShape, barrier_keep_s: float) -> Plan:
+    kind = plan.statement.kind
+    problems, obstacles = list(plan.problems), list(plan.obstacles)
+    if table.what == "counter":
+        problems.append(Problem("table_unsafe", f"{table.name} has counters, which cannot be written twice alike"))
+    if table.what == "view":
+        obstacles.append(Problem("not_invertible", f"{table.name} is a view"))
+    if table.gc_grace_s < barrier_keep_s:
+        wrong = f"{table.name} forgets deletions after {table.gc_grace_s} s, barrier_keep_s is {barrier_keep_s:g}"
+        problems.append(Problem("table_unsafe", wrong))
+    if table.triggers:
+        obstacles.append(Problem("not_invertible", f"{table.name} has triggers: {', '.join(table.triggers)}"))
+    missing = [name for name in shape.columns if table.column(name) is None]
+    problems += [Problem("value", f"{table.name} has no column {name}") for name in missing]
+    changed = _changed(kind, table, shape)
+    if kind == "update" and set(changed) & set(table.key):
+        obstacles.append(Problem("not_invertible", f"it changes the key of {table.name}"))
+    columns = changed
+    if kind == "insert" or (shape.only_if and not shape.columns):
+        columns = tuple(name for name in table.names if name not in table.key)
+    for condition in shape.conditions:
+        columns += tuple(name for name in condition.columns if name not in columns and name not in table.key)
+    for name in columns:
+        column = table.column(name)
+        if column is not None and column.type.startswith("list<"):
+            wrong = (
+                f"{name} is a list that is not frozen: an answer that was lost could not be told by sending it again"
+            )
+            obstacles.append(Problem("not_invertible", wrong))
+    if kind != "delete" and not problems and not _keys_told(kind, table, shape):
+        obstacles.append(Problem("not_invertible", "its key is not given by values: write = :value, or IN :list"))
+    before = None
+    if not problems:
+        before = _before(kind, table, shape, columns)
+    return plan._replace(
+        table=table,
+        undo=kind if kind in ("insert", "update", "delete") else "none",
+        columns=(*table.key, *columns),
+        changed=changed,
+        before=before,
+        rows=(_rows(table, shape, writes=True),),
+        problems=tuple(problems),
+        obstacles=tuple(obstacles),
+        not_restored=("write times", "markers of rows"),
+        undo_text=_undo_text(kind, table, changed),
+    )
+
+
+def _keys_told(kind: str, table: Table, shape: CqlShape) -> bool:
+    """Whether each row that is written has a key that is known before."""
+    given = {one.column for one in shape.given if one.parameter or one.value is not None}
+    lists = {
+        relation.columns[0]
+        for relation in shape.relations
+        if len(relation.columns) == 1 and [part.many for part in relation.term.parameters] == ["in"]
+    }
+    changed = _changed(kind, table, shape)
+    static = bool(changed) and all(getattr(table.column(name), "role", "") == "static" for name in changed)
+    return all(name in given or name in lists for name in (table.partition if static else table.key))
+
+
+def _changed(kind: str, table: Table, shape: CqlShape) -> tuple[str, ...]:
+    """Columns whose cells the statement writes."""
+    if kind == "insert":
+        return tuple(name for name in shape.columns if name not in table.key)
+    if shape.columns:
+        return shape.columns
+    clustering = {column.name for column in table.columns if column.role == "clustering"}
+    named = {name for relation in shape.relations for name in relation.columns}
+    with_static = not clustering & named
+    return tuple(
+        column.name
+        for column in table.columns
+        if column.name not in table.key and (with_static or column.role != "static")
+    )
+
+
+def is_multi_cell(kind: str) -> bool:
+    """Whether a column has a cell for each element."""
+    return kind.startswith(MULTI_CELL)
+
+
+def _before(kind: str, table: Table, shape: CqlShape, columns: tuple[str, ...]) -> Template:
+    """Key and columns, then write time and TTL of each column."""
+    selected = [*(texts.quoted(name) for name in (*table.key, *columns))]
+    selected += [f"writetime({texts.quoted(name)})" for name in columns]
+    selected += [f"ttl({texts.quoted(name)})" for name in columns]
+    head = f"SELECT {', '.join(selected)} FROM {texts.named(table.name)} WHERE "
+    if kind != "insert":
+        return joined(head, shape.where)
+    pieces: list[str | Template] = [head]
+    for name in table.key:
+        if name in shape.columns:
+            term = shape.terms[shape.columns.index(name)]
+            pieces += [" AND " * (len(pieces) > 1), texts.quoted(name), " = ", term]
+    return joined(*pieces)
+
+
+def _rows(table: Table, shape: CqlShape, *, writes: bool) -> RowSet:
+    """The partition, if it is given; else any of the table's."""
+    given = {one.column: one for one in shape.given if one.parameter or one.value is not None}
+    if any(name not in given for name in table.partition):
+        return RowSet(table.name, writes=writes)
+    types = tuple(column.type for column in table.columns if column.role == "partition")
+    return RowSet(table.name, tuple(given[name] for name in table.partition), writes, types)
+
+
+def _undo_text(kind: str, table: Table, changed: tuple[str, ...]) -> str:
+    where = texts.equal(table.key, [f":{name}" for name in table.key])
+    back = texts.put_back(table.name, changed, [f":before.{name}" for name in changed], where)
+    back = back.replace(" SET ", " USING TIMESTAMP :last + 1 AND TTL :left SET ", 1)
+    if kind == "insert":
+        return f"{texts.remove(table.name, where)}; where a row was: {back}"
+    return back
