@@ -11,6 +11,7 @@ import pytest
 from strandline import Event, InvalidInput, Key, NotFound
 from strandline.connect import Strandline
 from strandline.projection.definition import Projection
+from strandline.projection.handler_tx import ends_transaction
 from tests.journal.damage import rot
 from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, check_exactly_once, range_of, running, until
 from tests.query.filling import carry_all, key_in, put
@@ -231,9 +232,24 @@ def test_a_damaged_event_is_handed_over(s: Strandline, table: Table) -> None:
 
 @pytest.mark.req("P51")
 @pytest.mark.parametrize(
-    "statement",
-    ["COMMIT", " commit ;", "/* c */ CoMMiT", "-- x\nEND", "ROLLBACK", "select 1; commit", "BEGIN", "abort work"],
-)
+    ("statement", "ends"),
+    [
+        ("COMMIT", True), (" commit ;", True), ("/* c */ CoMMiT", True), ("-- x\nEND", True), ("ROLLBACK", True),
+        ("select 1; commit", True), ("BEGIN", True), ("abort work", True), ("START TRANSACTION", True),
+        ("set autocommit = on", True), ("SET SESSION TRANSACTION READ ONLY", True), ("PREPARE TRANSACTION 'a'", True),
+        ("select ';' ; ; rollback work", True), ("rollback prepared 'x'", True), ("$$;$$; commit", True),
+        ("select 'commit'", False), ("-- commit\nselect 1", False), ("insert into t values ('; commit')", False),
+        ("SAVEPOINT a", False), ("ROLLBACK TO a", False), ("rollback transaction to savepoint a", False),
+        ("RELEASE a", False), ("select $a$ ; commit; $a$", False), ('select "; commit ;"', False),
+        ("/* ; commit ; */ update t set n = 1", False), ("set local work_mem = '1MB'", False), ("", False),
+    ],
+)  # fmt: skip
+def test_what_begins_or_ends_a_transaction(statement: str, ends: bool) -> None:
+    assert ends_transaction(statement) is ends
+
+
+@pytest.mark.req("P51")
+@pytest.mark.parametrize("statement", ["select 1; commit"])
 def test_a_handler_does_not_end_its_transaction(s: Strandline, table: Table, statement: str) -> None:
     put(s, A)
     carry_all(s)

@@ -1,0 +1,312 @@
+"""What operators do with projections, with and without a host."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import strandline
+from strandline import InvalidInput, Key, NotFound, SchemaMismatch
+from strandline.connect import Strandline
+from strandline.projection.definition import BySlices, Projection
+from strandline.projection.host import Host
+from tests.journal.worlds import digest
+from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, check_exactly_once, range_of, running, until
+from tests.query.filling import carry_all, key_in, put
+
+KEY = Key("order", "1")
+
+
+def run_to_the_end(s: Strandline, table: Table, name: str = "totals", **settings: Any) -> None:
+    with running(s, Projection(name, ORDERS, table.add, **{**QUICK, **settings})):
+        until(lambda: caught_up(s, name))
+
+
+@pytest.mark.req("P76", "P80", "P81", "P78")
+def test_no_host_is_needed(s: Strandline, table: Table) -> None:
+    put(s, KEY, 3)
+    carry_all(s)
+    run_to_the_end(s, table)
+    began = time.monotonic()
+    assert s.projections.pause("totals") == []
+    s.projections.status("totals")
+    s.projections.set_offset("totals", 5)
+    s.projections.rename("totals", "sums")
+    s.projections.reset("sums")
+    s.projections.resume("sums")
+    assert s.projections.list() == [("sums", 1, "serving")]
+    s.projections.drop("sums")
+    assert s.projections.list() == []
+    assert time.monotonic() - began < 8
+
+
+@pytest.mark.req("P78")
+def test_back_and_forth(s: Strandline, table: Table) -> None:
+    for _ in range(6):
+        put(s, KEY)
+    carry_all(s)
+    times = [event.timestamp for event in s.journal.read(KEY)]
+    run_to_the_end(s, table)
+    s.projections.set_offset("totals", times[2])
+    run_to_the_end(s, table)
+    assert table.of(KEY) == [1, 2, 3, 4, 5, 6, 4, 5, 6]  # exactly what lies above it, again
+    for _ in range(3):
+        put(s, KEY)
+    carry_all(s)
+    times = [event.timestamp for event in s.journal.read(KEY)]
+    s.projections.set_offset("totals", times[7])
+    run_to_the_end(s, table)
+    assert table.of(KEY)[9:] == [9]  # exactly the gap is left out, and the next one is accepted
+    with pytest.raises(InvalidInput) as refused:
+        s.projections.set_offset("totals", s.strandline() + 1)
+    assert refused.value.code == "time_range"
+    s.projections.reset("totals")
+    run_to_the_end(s, table)
+    assert table.of(KEY)[10:] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.req("P78")
+def test_parked_keys_at_a_new_offset(s: Strandline, table: Table) -> None:
+    early, late = key_in(0, s.log.partitions), key_in(1, s.log.partitions)
+    put(s, early)
+    carry_all(s)
+    middle = s.strandline()
+    put(s, late)
+    carry_all(s)
+
+    def handle(tx: Any, event: Any) -> None:
+        raise ValueError("no")
+
+    with running(s, Projection("totals", ORDERS, handle, retries=0, on_failure="park", **QUICK)):
+        until(lambda: len(s.projections.parked("totals")) == 2)
+    s.projections.set_offset("totals", middle)
+    assert s.projections.parked("totals") == [str(early)]
+    run_to_the_end(s, table)
+    assert table.rows() == [(str(late), 1, 1)]
+    s.projections.reset("totals")
+    assert s.projections.parked("totals") == []
+    assert s.projections.dead_letters("totals") == []
+
+
+@pytest.mark.req("P80", "P101")
+def test_rename(s: Strandline, table: Table) -> None:
+    put(s, KEY, 2)
+    carry_all(s)
+    run_to_the_end(s, table)
+    s.projections.rename("totals", "sums")
+    put(s, KEY)
+    carry_all(s)
+    run_to_the_end(s, table, "sums")
+    check_exactly_once(s, table)
+    run_to_the_end(s, table, "totals", start="now")
+    with pytest.raises(InvalidInput) as refused:
+        s.projections.rename("sums", "totals")
+    assert refused.value.code == "projection_taken"
+
+
+@pytest.mark.req("P80")
+def test_a_host_under_the_old_name_ends(s: Strandline, table: Table) -> None:
+    put(s, KEY, 2)
+    carry_all(s)
+
+    def renamed_meanwhile() -> None:
+        with running(s, Projection("totals", ORDERS, table.add, **QUICK)):
+            until(lambda: caught_up(s))
+            assert s.projections.pause("totals") == []
+            s.projections.rename("totals", "sums")
+            until(lambda: not s.projections.status("sums").hosts)
+
+    with pytest.raises(NotFound) as ended:
+        renamed_meanwhile()
+    assert ended.value.code == "projection"
+    assert s.projections.list() == [("sums", 1, "serving")]
+
+
+@pytest.mark.req("P33", "P29", "P32")
+def test_key_rows_at_or_below_the_line_go(s: Strandline, table: Table) -> None:
+    """A key that was silent for longer than its row was kept goes on without a look-back."""
+    put(s, KEY, 7)
+    put(s, Key("order", "parked"), 1)
+    carry_all(s)
+
+    def handle(tx: Any, event: Any) -> None:
+        if event.key.entity_id == "parked":
+            raise ValueError("no")
+        table.add(tx, event)
+
+    parking: dict[str, Any] = {**QUICK, "retries": 0, "on_failure": "park"}
+    with running(s, Projection("totals", ORDERS, handle, **parking)):
+        until(lambda: caught_up(s))
+    store = s.open_offsets(None).store
+    row = store.find("totals")
+    assert set(store.key_rows(row, [str(KEY), "order|parked"]).rows) == {str(KEY), "order|parked"}
+    line = min(found.position for found in s.projections.status("totals").ranges)
+    assert store.forget(row, line) == 1
+    found = store.key_rows(row, [str(KEY), "order|parked"])
+    assert set(found.rows) == {"order|parked"}
+    assert found.line == line
+    put(s, KEY)
+    carry_all(s)
+    with running(s, Projection("totals", ORDERS, handle, **parking)):
+        until(lambda: caught_up(s))
+        assert "violations" not in range_of(s, KEY).counts
+    assert table.of(KEY) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert store.forget(row, line - 5) == 0
+    assert store.find("totals").line == line  # it only grows
+    store.close()
+
+
+@pytest.mark.req("P33")
+def test_a_host_runs_the_deletion(s: Strandline, table: Table) -> None:
+    put(s, KEY, 3)
+    carry_all(s)
+    store = s.open_offsets(None).store
+    with running(s, Projection("totals", ORDERS, table.add, delete_after_s=1, delete_interval_s=1, **QUICK)):
+        until(lambda: caught_up(s))
+        row = store.find("totals")
+
+        def gone() -> bool:
+            for partition in range(s.log.partitions):  # time goes on, and so does the strandline
+                put(s, key_in(partition, s.log.partitions, "user"))
+            carry_all(s)
+            return not store.key_rows(row, [str(KEY)]).rows
+
+        until(gone)
+        put(s, KEY)
+        carry_all(s)
+        until(lambda: caught_up(s))
+    check_exactly_once(s, table)
+    store.close()
+
+
+@pytest.mark.req("P31", "P83", "P92")
+def test_two_lags(s: Strandline, table: Table) -> None:
+    put(s, KEY, 3)
+    carry_all(s)
+    with running(s, Projection("totals", ORDERS, table.add, **QUICK)):
+        until(lambda: caught_up(s))
+        put(s, KEY)  # not carried
+        until(lambda: s.projections.status("totals").behind_log_s > 0)
+        status = s.projections.status("totals")
+        assert status.behind_store_s == 0
+        assert "no pipeline runs: projections wait for it" in status.warnings
+        lease = s.store.take_lease("a pipeline")
+        assert s.projections.status("totals").warnings == ()
+        lease.release()
+    carry_all(s)
+    assert s.projections.status("totals").behind_store_s > 0
+    run_to_the_end(s, table)
+    for found in s.projections.status("totals").ranges:  # an idle range is as far as the store
+        assert found.position >= s.strandline() - 1
+
+
+@pytest.mark.req("P104")
+def test_another_history(s: Strandline, table: Table) -> None:
+    store = s.open_offsets(None).store
+    row = store.ensure("totals", 1, ORDERS.text, start=0, partitions=3, history_id=s.log.log_id)
+    with store.database.write() as tx:
+        store.change(tx, row._replace(history_id="another"))
+    store.close()
+    with pytest.raises(SchemaMismatch) as refused, running(s, Projection("totals", ORDERS, table.add)):
+        pass
+    assert refused.value.code == "log_replaced"
+    s.projections.reset("totals")
+    run_to_the_end(s, table)
+
+
+@pytest.mark.req("P93", "P76")
+def test_unknown_names(s: Strandline) -> None:
+    before = digest(s)
+    manage = s.projections
+    calls: list[Any] = [
+        lambda: manage.status("nope"), lambda: manage.pause("nope"), lambda: manage.resume("nope"),
+        lambda: manage.reset("nope"), lambda: manage.set_offset("nope", 0), lambda: manage.rename("nope", "other"),
+        lambda: manage.drop("nope"), lambda: manage.rescale("nope", 2), lambda: manage.dead_letters("nope"),
+        lambda: manage.unpark("nope", KEY), lambda: manage.discard("nope", KEY, 1), lambda: manage.parked("nope"),
+        lambda: manage.redeliver("nope", KEY, 1), lambda: manage.status("nope", generation=2),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(NotFound) as refused:
+            call()
+        assert refused.value.code == "projection"
+    for name in ("", "Totals", "1a", "a b", "a" * 101, 5):
+        with pytest.raises(InvalidInput) as bad:
+            manage.status(name)  # type: ignore[arg-type]
+        assert bad.value.code == "projection_name"
+    for n in (0, 1025, "4"):
+        with pytest.raises(InvalidInput) as bad:
+            manage.rescale("totals", n)  # type: ignore[arg-type]
+        assert bad.value.code == "slice_range"
+    assert digest(s) == before
+
+
+SETTINGS = [
+    ({"delivery": "twice"}, "setting"), ({"save_after": 0}, "setting"), ({"save_after": 10_001}, "setting"),
+    ({"save_within_s": 0}, "setting"), ({"group_size": 0}, "setting"), ({"group_within_s": 61}, "setting"),
+    ({"on_failure": "ignore"}, "setting"), ({"retries": -1}, "setting"), ({"retries": 1001}, "setting"),
+    ({"retry_delay_s": 0}, "setting"), ({"restart_min_s": 5, "restart_max_s": 4}, "setting"),
+    ({"handler_timeout_s": 0}, "setting"), ({"lease_s": 0.5}, "setting"), ({"delete_after_s": 0}, "setting"),
+    ({"delete_interval_s": 0}, "setting"), ({"parked_keys_max": -1}, "setting"), ({"isolation": "none"}, "setting"),
+    ({"start": "yesterday"}, "setting"), ({"start": True}, "setting"), ({"offset_store": 5}, "setting"),
+    ({"generation": 0}, "setting"), ({"page_size": 0}, "setting"), ({"keys_in_memory_max": 1}, "setting"),
+    ({"grouped": True}, "setting"), ({"unknown": 1}, "setting"),
+]  # fmt: skip
+
+
+@pytest.mark.req("P93", "P94")
+@pytest.mark.parametrize(("settings", "code"), SETTINGS)
+def test_bad_settings(settings: dict[str, Any], code: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Projection("totals", ORDERS, print, **settings)
+    assert refused.value.code == code
+
+
+@pytest.mark.req("P94")
+def test_bad_handlers_and_sources(s: Strandline) -> None:
+    async def later(tx: Any, event: Any) -> None: ...
+
+    for handler in (None, 5, later):
+        with pytest.raises(InvalidInput) as refused:
+            Projection("totals", ORDERS, handler)  # type: ignore[arg-type]
+        assert refused.value.code == "handler"
+    with pytest.raises(InvalidInput) as refused:
+        Projection("totals", "order", print)  # type: ignore[arg-type]
+    assert refused.value.code == "setting"
+    for entity_type in ("", "a|b"):
+        with pytest.raises(InvalidInput) as refused:
+            BySlices(entity_type)
+        assert refused.value.code == "invalid_key"
+    with pytest.raises(InvalidInput) as refused:
+        Host(s, [Projection("totals", ORDERS, print), Projection("totals", ORDERS, print)])
+    assert refused.value.code == "projection_taken"
+    offsets = s.open_offsets(None).store
+    offsets.close()
+    if offsets.database.dialect == "sqlite":
+        with (
+            pytest.raises(InvalidInput) as refused,
+            running(s, Projection("a", ORDERS, print, isolation="read_committed")),
+        ):
+            pass
+        assert refused.value.code == "setting"
+
+
+@pytest.mark.req("P100")
+def test_where_offsets_are(tmp_path: Path, s: Strandline, table: Table) -> None:
+    put(s, KEY, 2)
+    carry_all(s)
+    elsewhere = f"sqlite:{tmp_path}/elsewhere.db"
+    handled: list[int] = []
+
+    def handle(tx: Any, event: Any) -> None:
+        assert tx.dialect == "sqlite"
+        handled.append(event.seq_nr)
+
+    with running(s, Projection("totals", ORDERS, handle, offset_store=elsewhere, **QUICK)):
+        until(lambda: handled == [1, 2])
+    assert s.projections.list() == []
+    with strandline.connect("memory:") as other, pytest.raises(InvalidInput) as refused:
+        other.projections.list()
+    assert refused.value.code == "setting"
