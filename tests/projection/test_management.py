@@ -193,7 +193,7 @@ def test_two_lags(s: Strandline, table: Table) -> None:
         status = s.projections.status("totals")
         assert status.behind_store_s == 0
         assert "no pipeline runs: projections wait for it" in status.warnings
-        lease = s.store.take_lease("a pipeline")
+        lease = s.store.lease().take("a pipeline")
         assert s.projections.status("totals").warnings == ()
         lease.release()
     carry_all(s)
@@ -206,7 +206,7 @@ def test_two_lags(s: Strandline, table: Table) -> None:
 @pytest.mark.req("P104")
 def test_another_history(s: Strandline, table: Table) -> None:
     store = s.open_offsets(None).store
-    row = store.ensure("totals", 1, ORDERS.text, start=0, partitions=3, history_id=s.log.log_id)
+    row = store.ensure("totals", 1, ORDERS.text, start=0, partitions=3, history_id=s.store.settings.history_id)
     with store.database.write() as tx:
         store.change(tx, row._replace(history_id="another"))
     store.close()

@@ -61,7 +61,7 @@ def claimed(store: OffsetStore, name: str, lo: int, owner: str) -> Claim:
 @pytest.mark.req("P69", "P70", "RP3", "P81")
 def test_fences_only_grow_and_an_older_one_is_refused(s: Strandline) -> None:
     store = s.open_offsets(None).store
-    row = store.ensure("totals", 1, ORDERS.text, start=0, partitions=3, history_id=s.log.log_id)
+    row = store.ensure("totals", 1, ORDERS.text, start=0, partitions=3, history_id=s.store.settings.history_id)
     fences = []
     old = claimed(store, "totals", 0, "a")
     fences.append(old.row.fence)
@@ -197,7 +197,7 @@ def test_a_rescale_that_its_caller_did_not_end_is_ended_by_a_host(s: Strandline,
 @pytest.mark.req("P74", "RP4")
 def test_a_crash_in_a_rescale_leaves_the_old_or_the_new_layout(s: Strandline) -> None:
     store = s.open_offsets(None).store
-    row = store.ensure("totals", 1, ORDERS.text, start=0, partitions=3, history_id=s.log.log_id)
+    row = store.ensure("totals", 1, ORDERS.text, start=0, partitions=3, history_id=s.store.settings.history_id)
 
     class Killed(Exception):
         pass

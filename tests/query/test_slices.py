@@ -400,6 +400,26 @@ def test_no_more_than_two_pages_are_held(here: Strandline) -> None:
     assert max(asked) == 3
 
 
+@pytest.mark.req("P11")
+@pytest.mark.parametrize("backend", ["memory", "sqlite", "postgresql"])
+def test_a_page_of_large_events_is_bounded_by_bytes(backend: str, tmp_path: Path) -> None:
+    with world(backend, tmp_path, partitions=1) as s:
+        for _ in range(24):
+            s.journal.append(Key("order", "1"), [Event("Large", b"x" * 900_000)])
+        carry_all(s)
+        pages: list[int] = []
+        scan = s.store.scan
+
+        def counted(*what: Any, **how: Any) -> Page:
+            page = scan(*what, **how)
+            pages.append(sum(len(row.body) for row in page.rows))
+            return page
+
+        s.store.scan = counted  # type: ignore[method-assign]
+        assert [event.seq_nr for event in all_of(s)] == list(range(1, 25))
+        assert max(pages) <= 10 * 2**20
+
+
 @pytest.mark.req("P11", "P38")
 def test_a_key_that_was_forgotten_goes_on(here: Strandline) -> None:
     """More keys than are kept in memory: one that comes back is judged by its head and predecessor."""

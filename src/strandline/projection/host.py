@@ -145,7 +145,7 @@ class Host:
         start = {"beginning": 0, "now": -1}.get(str(settings.start), settings.start)
         if start == -1:
             start = self._s.strandline()
-        history = self._s.store.settings.log_id
+        history = self._s.store.settings.history_id
         row = offsets.store.ensure(
             projection.name,
             projection.generation,

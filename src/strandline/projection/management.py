@@ -192,13 +192,13 @@ class Projections:
             raise invalid("time_range", "time", "above the strandline", allowed=f"{newest} at most", got=time)
         with self._released(name, generation) as (store, tx, row):
             new = store.begin_epoch(tx, row, moment, keep_parked=True)
-            store.change(tx, new._replace(history_id=self._store.settings.log_id))
+            store.change(tx, new._replace(history_id=self._store.settings.history_id))
 
     def reset(self, name: str, *, generation: int | None = None) -> None:
         """Hand over everything again, from where it started."""
         with self._released(name, generation) as (store, tx, row):
             new = store.begin_epoch(tx, row, row.start, keep_parked=False)
-            store.change(tx, new._replace(history_id=self._store.settings.log_id))
+            store.change(tx, new._replace(history_id=self._store.settings.history_id))
 
     def rename(self, name: str, new: str) -> None:
         """Call it otherwise; rows and fences stay. A host that runs it under its old name ends."""

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Self
 from strandline.errors import MissingEvent, invalid, shown
 from strandline.journal import checks
 from strandline.query.acceptance import Last, Place, Verdict, end_of, judge
+from strandline.query.feed import PAGE_BYTES
 from strandline.query.look_back import LookedBack, candidate, look, look_back
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.recent import Recent
@@ -62,19 +63,21 @@ class Slices:
 
     def rows(self, after: Place, to: int, page_size: int) -> Iterator[EventRow]:
         """The rows after a place, up to a time, in order. At most a page of them is held."""
-        share = max(1, page_size // len(self.partitions))
-        parts = [self._partition(partition, after, to, share) for partition in self.partitions]
+        count = len(self.partitions)
+        share, bytes_max = max(1, page_size // count), max(1, PAGE_BYTES // count)
+        parts = [self._partition(partition, after, to, share, bytes_max) for partition in self.partitions]
         return parts[0] if len(parts) == 1 else merge(*parts, key=place_of)
 
-    def _partition(self, partition: int, after: Place, to: int, limit: int) -> Iterator[EventRow]:
+    def _partition(self, partition: int, after: Place, to: int, limit: int, bytes_max: int) -> Iterator[EventRow]:
         """Those of one partition, page by page; no statement is open between two pages."""
         slices = None if self.range.covers(partition, self._count) else self.range
         # In another partition the place's time may belong to a key that comes later in the order.
         place = (after[0], after[1] if after == end_of(after[0]) else 0)
         while True:
             rows, more = events_of(
-                self.store, partition, after=place, to=to, limit=limit, entity_type=self.entity_type, slices=slices
-            )
+                self.store, partition, after=place, to=to, limit=limit, entity_type=self.entity_type, slices=slices,
+                bytes_max=bytes_max,
+            )  # fmt: skip
             for row in rows:
                 if place_of(row) > after:
                     yield row
