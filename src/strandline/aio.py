@@ -28,6 +28,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 from strandline.connect import Strandline as PlainStrandline
 from strandline.connect import connect as plain_connect
 from strandline.journal.journal import Journal as PlainJournal
+from strandline.query.tagged_event import TaggedEvent
 from strandline.values.events import RecordedEvent
 
 AHEAD: Final = 1000
@@ -219,6 +220,12 @@ class Strandline(_Awaitable):
     def by_slices(self, entity_type: str, lo: int, hi: int, **how: Any) -> Stream[RecordedEvent]:
         """Events of an entity type in slices `lo`..`hi`, as `strandline.Strandline.by_slices` gives them."""
         return Stream(partial(self._plain.by_slices, entity_type, lo, hi, **how))
+
+    def by_tag(self, tag: str, **how: Any) -> Stream[TaggedEvent]:
+        """Events with a tag, as `strandline.Strandline.by_tag` gives them."""
+        return Stream(partial(self._plain.by_tag, tag, **how))
+
+    wait_for_strandline = _call(PlainStrandline.wait_for_strandline)
 
     async def close(self) -> None:
         """Finish what is queued and let go of log and store. Twice is harmless."""

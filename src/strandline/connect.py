@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -31,12 +32,15 @@ from strandline.projection.alive import ByBeat, ByLock
 from strandline.projection.host import Offsets
 from strandline.projection.management import Projections
 from strandline.projection.offset_store import PART, OffsetStore
+from strandline.query.by_tag import TagFeed
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.slices import SliceQuery, by_slices
+from strandline.query.tags import by_tag, wait_for_strandline
 from strandline.settings import Settings
 from strandline.sql.api import Database
 from strandline.store.api import Store
 from strandline.urls import Url, Urls, sql_url, target_of, urls_of
+from strandline.values.answers import Appended
 from strandline.work.catalog import PART as WORK
 from strandline.work.declaration import WorkDeclaration
 from strandline.work.journal import WorkJournal
@@ -180,6 +184,22 @@ class Strandline:
         if self._work is None:
             raise no_work_url()
         return self._work.open(declaration, url)
+
+    def by_tag(self, tag: str, **how: Any) -> TagFeed:
+        """Events with this tag, of all keys, in one order, each once. An iterator, and a context manager.
+
+            with s.by_tag("blue") as events: ...                             all that is in the store now
+            with s.by_tag("blue", after=offset, live=True) as events: ...    from an offset on, without end
+
+        `after` is an event's `offset` or a query's `resume_offset` (or its text), `from_` and `to` (both included) are
+        times, `seen` is {key: (life, tag_seq_nr)}; settings: `first_time_bucket`, `page_size`, `refresh_interval_s`,
+        `gap_timeout_s`, `keys_in_memory_max`; `use_strandline=False` for a store that something else writes, too.
+        """
+        return by_tag(self.store, self.pointer_watch, self._clock, tag, **how)
+
+    def wait_for_strandline(self, at: int | Appended, *, timeout_s: float | timedelta = 5) -> bool:
+        """Whether everything recorded up to a timestamp, or up to what `append` returned, was carried in time."""
+        return wait_for_strandline(self.pointer_watch, at, timeout_s)
 
     def status(self) -> Status:
         """How far the store is behind the log, who carries, what to look at."""

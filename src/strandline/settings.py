@@ -59,6 +59,12 @@ class Settings:
     batch_actions_max: int = within(BATCH_ACTIONS_DEFAULT, 1, 1_000_000)
     """10000 where the store is Cassandra's and nothing is given."""
     batch_bytes_max: int = within(64 * MIB, MIB, 1024 * MIB)
+    tag_batch_rows_max: int = within(150, 1, 10_000)
+    """Cassandra: how many rows go together into the view of a tag."""
+    tag_batch_bytes_max: int = within(40_960, 1024, 50_000)
+    """Cassandra: of how many bytes; the server refuses batches of more than 50 kB."""
+    tag_flush_interval_s: float = within(0.0, 0, 60)
+    """How long an idle pipeline lets actions gather before it carries them; 0: not at all."""
     accept_power_loss: bool = False
     append_timeout_s: float = within(10.0, 0.1, 600)
     append_queue_max: int = within(10_000, 1, 1_000_000)

@@ -39,8 +39,11 @@ WHOLE = {
     "append_events_max": (1000, 1, 10_000),
     "append_bytes_max": (8 * MIB, 1, 16 * MIB),
     "metadata_bytes_max": (64 * KIB, 1, 8 * MIB),
+    "tag_batch_rows_max": (150, 1, 10_000),
+    "tag_batch_bytes_max": (40_960, 1024, 50_000),
 }
 SECONDS = {
+    "tag_flush_interval_s": (0.0, 0, 60),
     "append_timeout_s": (10.0, 0.1, 600),
     "heads_cache_wait_s": (1.0, 0, 60),
     "heads_cache_idle_s": (600.0, 1, 86_400),
@@ -54,7 +57,7 @@ SWITCHES = {"accept_power_loss": False, "heads_cache": True}
 KNOWN = {**WHOLE, **SECONDS, **CHOICES, **SWITCHES}
 LATER = set(
     """
-    handler_timeout_s allow_adhoc_groups tag_batch_rows_max tag_batch_bytes_max tag_flush_interval_s
+    handler_timeout_s allow_adhoc_groups
     """.split()
 )
 

@@ -9,6 +9,7 @@ from itertools import pairwise, product
 import pytest
 
 from strandline.errors import Corrupt, InvalidInput, MissingEvent, Unavailable
+from strandline.query.rich_offset import RichOffset
 from strandline.query.tag_offset import TagOffset, TagView
 from strandline.query.tag_settings import TagSettings
 from strandline.values.tag_rows import TagRow, fillers
@@ -65,7 +66,8 @@ def test_offsets_know_what_they_are_of() -> None:
         assert caught.value.code == "offset_foreign"
     for text, code in (
         ("", "offset_format"), ("t1.", "offset_format"), (str(offset)[:-4], "offset_format"),
-        (str(offset)[:20] + "AAAA" + str(offset)[24:], "offset_format"), ("s1.abcd", "offset_foreign"),
+        (str(offset)[:20] + "AAAA" + str(offset)[24:], "offset_format"),
+        (str(RichOffset("order", "h", 1)), "offset_foreign"),
         ("nonsense", "offset_format"), ("t1.ééé", "offset_format"),
     ):  # fmt: skip
         with pytest.raises(InvalidInput) as caught:

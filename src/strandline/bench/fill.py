@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from strandline.bench.cases import PAYLOAD_BYTES
@@ -10,13 +11,15 @@ from strandline.bench.cases import PAYLOAD_BYTES
 IN_FLIGHT = 5000
 
 
-def fill_in_child(where: dict[str, Any], keys: int, appends: int, events: int) -> dict[str, Any]:
-    """`appends` appends of `events` events each, dealt out to `keys` keys in turn."""
+def fill_in_child(
+    where: dict[str, Any], keys: int, appends: int, events: int, tags: Sequence[str] = ()
+) -> dict[str, Any]:
+    """`appends` appends of `events` events each, with these tags, dealt out to `keys` keys in turn."""
     import strandline
 
     with strandline.connect(**where) as s:
         names = [strandline.Key("order", f"{number:08d}") for number in range(keys)]
-        batch = [strandline.Event("OrderPlaced", os.urandom(PAYLOAD_BYTES)) for _ in range(events)]
+        batch = [strandline.Event("OrderPlaced", os.urandom(PAYLOAD_BYTES), tags=tuple(tags)) for _ in range(events)]
         in_flight = max(1, IN_FLIGHT // events)
         for start in range(0, appends, in_flight):
             numbers = range(start, min(start + in_flight, appends))

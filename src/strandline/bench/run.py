@@ -22,10 +22,10 @@ from strandline.bench.machine import machine, versions
 from strandline.bench.servers import Running, running
 from strandline.errors import InvalidInput, Unavailable
 
-NAMES = ("append", "read", "replicate", "replay", "freshness", "memory")
+NAMES = ("append", "read", "replicate", "replay", "freshness", "memory", "tags")
 NEEDED = ("eventsourcing", "psutil")
-ON_SPARK = ("replicate", "replay", "freshness", "memory")
-BACKENDS = ("sqlite", "postgres", "kafka", "kafka-postgres", "kafka-cassandra")
+ON_SPARK = ("replicate", "replay", "freshness", "memory", "tags")
+BACKENDS = ("sqlite", "postgres", "kafka", "kafka-postgres", "kafka-cassandra", "cassandra")
 
 
 def run(

@@ -7,6 +7,7 @@ is not ours, or a delete or purge whose header is damaged, can only be skipped, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import getpid
 from socket import gethostname
 from uuid import uuid4
@@ -20,9 +21,12 @@ from strandline.rows import Pointer, QuarantineRow, event_cells
 from strandline.settings import Settings
 from strandline.store.api import Amend, CarryMark, Store
 from strandline.store.scans import quarantined_at
+from strandline.store.tag_scans import tag_row_at
+from strandline.store.tag_view import TAG_VIEW
 from strandline.values.actions import Append, Mark, Place
 from strandline.values.events import EventRow, Life, with_prev
 from strandline.values.heads import SEQ_NR_MAX, Head
+from strandline.values.tag_rows import TagRow, fillers
 
 ATTEMPTS_MAX = 100
 
@@ -103,11 +107,14 @@ def _skip(store: Store, amend: Amend, listed: QuarantineRow, seen: Pointer, head
     prev = rows[0][1]
     gone = [EventRow.of(life, size, cells) for cells in rows]
     following = store.page(key, head.life, size, from_=last + 1, to=SEQ_NR_MAX, limit=1).rows
+    anew = _fillers(store, gone)
     if following:
         mended = EventRow.of(life, size, with_prev(life, following[0], prev))
-        amend(seen, resolved=listed.offset, remove=gone, replace=[mended])
+        anew += _filled(store, [mended])
+        amend(seen, resolved=listed.offset, remove=gone, replace=[mended], anew={TAG_VIEW: anew})
     else:
-        amend(seen, resolved=listed.offset, remove=gone, head=(key, head._replace(prev=prev)))
+        moved = head._replace(prev=prev)
+        amend(seen, resolved=listed.offset, remove=gone, head=(key, moved), anew={TAG_VIEW: anew})
 
 
 def _retry(store: Store, amend: Amend, listed: QuarantineRow, seen: Pointer, head: Head) -> None:
@@ -130,7 +137,27 @@ def _retry(store: Store, amend: Amend, listed: QuarantineRow, seen: Pointer, hea
     effect = EventsAppended(first, last, first - 1, head.life)
     fresh = {cells[0]: cells for cells in event_cells(action, place, effect, contents)}
     filled = [EventRow.of(life, size, with_prev(life, fresh[cells[0]], cells[1])) for cells in rows]
-    amend(seen, resolved=listed.offset, replace=filled)
+    amend(seen, resolved=listed.offset, replace=filled, anew={TAG_VIEW: _filled(store, filled)})
+
+
+def _tag_rows(store: Store, row: EventRow) -> list[TagRow]:
+    """The rows of an event in the views of its tags."""
+    found = [tag_row_at(store, tag, (row.timestamp, row.key, row.seq_nr)) for tag in row.event.tags]
+    return [tag_row for tag_row in found if tag_row is not None]
+
+
+def _fillers(store: Store, gone: Sequence[EventRow]) -> list[TagRow]:
+    """What keeps number and link of events that are skipped."""
+    return fillers([tag_row for row in gone for tag_row in _tag_rows(store, row)])
+
+
+def _filled(store: Store, rows: Sequence[EventRow]) -> list[TagRow]:
+    """Tag rows of events that are written anew."""
+    return [
+        tag_row._replace(prev_seq_nr=row.prev_seq_nr, body=row.body, digest=row.digest)
+        for row in rows
+        for tag_row in _tag_rows(store, row)
+    ]
 
 
 def _numbers(listed: QuarantineRow) -> tuple[str, int, int]:

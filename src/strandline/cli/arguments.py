@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from strandline.errors import InvalidInput, invalid, shown
 from strandline.journal.checks import EXPIRE_AFTER_MAX
@@ -49,6 +49,17 @@ def expected_seq_nr(text: str | None) -> int | None:
     if text is None:
         return None
     return whole_number(text, "--expected", code="seq_nr_range", allowed="0..2^63-1")
+
+
+def time_of(text: str | None, field: str) -> datetime | None:
+    """A time with its zone, as RFC 3339 writes it; or nothing."""
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        allowed = "a time with a zone, such as 2026-11-15T07:30:00Z"
+        raise invalid("time_format", field, "not a time", allowed=allowed, got=text) from None
 
 
 def expiry(text: str | None) -> timedelta | Keep | None:

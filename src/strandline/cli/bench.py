@@ -11,7 +11,9 @@ from strandline.cli.arguments import whole_number
 
 
 def bench(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="append, read, replicate, replay, freshness or memory.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="append, read, replicate, replay, freshness, memory or tags.")
+    ],
     on: Annotated[
         list[str] | None,
         typer.Option(

@@ -6,7 +6,7 @@ from strandline import __version__
 from strandline.errors import InvalidInput
 
 LATER = frozenset(
-    "by-tag by-slices project projections group backup verify token serve prove".split()
+    "by-slices project projections group backup verify token serve prove".split()
     + [f"pipeline {name}" for name in ("rebuild", "reconcile", "archive", "sweep")]
     + ["schema repartition"]
 )

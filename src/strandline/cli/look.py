@@ -125,12 +125,13 @@ def keys(
 def event_line(event: RecordedEvent, contents: Contents, width: int | None = None) -> str:
     """An event for a person: number, time, type, tags, payload; cut at `width`."""
     tags = "".join(f" #{tag}" for tag in event.tags)
-    text = f"{event.seq_nr:>6}  {time_text(event.timestamp)}  {event.type}{tags}  {_contents_text(contents)}"
+    text = f"{event.seq_nr:>6}  {time_text(event.timestamp)}  {event.type}{tags}  {contents_text(contents)}"
     line = printable(text)
     return line if width is None or len(line) <= width else line[: width - 1] + "…"
 
 
-def _contents_text(contents: Contents) -> str:
+def contents_text(contents: Contents) -> str:
+    """Payload and metadata in one line."""
     if contents.damage is not None:
         return f"DAMAGED ({contents.damage.code})"
     payload = contents.payload

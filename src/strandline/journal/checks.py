@@ -41,6 +41,7 @@ APPENDS: Final = "(key, events) or (key, events, {options})"
 APPEND_OPTIONS: Final = ("expected", "first", "append_id", "expire_after", "headers", "numbers")
 EXPIRE_AFTER_MAX: Final = timedelta(days=36500)
 TAGS_ADVISED: Final = 10
+_TAG: Final = f"1 to {TAG_BYTES_MAX} bytes without control characters or white space at its ends"
 SEQ_NRS: Final = "seq_nr is 1..2^63-1"
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _VARIANT: Final = "89ab"
@@ -284,16 +285,16 @@ def _size_wrong(text: str, most: int) -> str:
 
 
 def _bad_tag(index: int, rule: str, tag: object) -> InvalidInput:
-    return invalid(
-        "invalid_tag",
-        f"events[{index}].tags",
-        rule,
-        allowed=f"a set or list of text, each 1 to {TAG_BYTES_MAX} bytes without control characters or white space at "
-        f"its ends, not {RESERVED_TAG_PREFIX}*",
-        got=tag,
-        rule=rule,
-        tag=tag,
-    )
+    allowed = f"a set or list of text, each {_TAG}, not {RESERVED_TAG_PREFIX}*"
+    return invalid("invalid_tag", f"events[{index}].tags", rule, allowed=allowed, got=tag, rule=rule, tag=tag)
+
+
+def tag(value: object, field: str = "tag") -> str:
+    """A tag that is asked for; those that groups use may be, too."""
+    rule = _tag_wrong(value, True) if isinstance(value, str) else "not text"
+    if rule:
+        raise invalid("invalid_tag", field, rule, allowed=f"text of {_TAG}", got=value, rule=rule, tag=value)
+    return "".join((str(value),))
 
 
 @lru_cache(maxsize=1024)

@@ -310,7 +310,8 @@ class Supervisor:
         writer = stream.load().writeStream.foreachBatch(self._batch).option("checkpointLocation", folder)
         if ends is not None:
             return writer.trigger(availableNow=True).start()
-        return writer.options(**session.UNLOGGED).trigger(processingTime="0 seconds").start()
+        gather = f"{round(self.s.settings.tag_flush_interval_s * 1000)} milliseconds"
+        return writer.options(**session.UNLOGGED).trigger(processingTime=gather).start()
 
     def _broke(self, error: Exception, broken: int, *, patient: bool) -> int:
         """What follows when a query broke: an error that would come again is raised, others are waited for."""

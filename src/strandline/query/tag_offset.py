@@ -14,7 +14,8 @@ from strandline.errors import invalid
 from strandline.values.tag_rows import Place, TagRow
 
 PREFIX: Final = "t1."
-"""Offsets of other queries begin otherwise."""
+OTHERS: Final = '["slices'
+"""How offsets of queries by slices begin."""
 _ALLOWED: Final = "the offset of an event of this query, or its text"
 
 
@@ -79,7 +80,7 @@ class TagOffset:
         if not isinstance(text, str):
             raise invalid("offset_format", field, "not an offset", allowed=_ALLOWED, got=text)
         prefix, dot, packed = text.partition(".")
-        if dot and prefix != PREFIX[:-1] and len(prefix) == 2 and prefix[0].isalpha() and prefix[1].isdigit():
+        if text.startswith(OTHERS):
             raise invalid("offset_foreign", field, "of another kind of query", allowed=_ALLOWED, got=text)
         try:
             data = urlsafe_b64decode(packed.encode("ascii"))

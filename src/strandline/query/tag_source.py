@@ -21,7 +21,7 @@ class TagSource(Protocol):
         """Rows after a place, up to a timestamp, in order of their places."""
 
     def numbered(self, key: str, life: int, first: int, last: int, limit: int) -> Sequence[Any]:
-        """Rows of a key and life with these numbers, in their order, looked up by key in any bucket."""
+        """Rows of a key and life with these numbers, in their order, at most so many, from any bucket."""
 
     def there(self, places: Sequence[Place]) -> set[Place]:
         """Which of these places have a row."""

@@ -29,3 +29,7 @@ class TaggedEvent(RecordedEvent):
     @property
     def offset(self) -> TagOffset:
         return TagOffset.of_row(self._of, self._row)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return {**super().to_dict(), "tag": self.tag, "tag_seq_nr": self.tag_seq_nr, "offset": str(self.offset)}

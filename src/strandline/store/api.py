@@ -79,8 +79,11 @@ class Amend(Protocol):
         remove: Sequence[EventRow] = (),
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
+        anew: Looked | None = None,
     ) -> None:
         """Correct, under the pointer's lock where there is one.
+
+        `anew` are rows of views that take the place of others, because they have more to say than their events.
 
         `Unavailable.serialization` if the partition moved since `seen`. Raises the pointer's revision.
         """

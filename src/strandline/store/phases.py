@@ -195,11 +195,12 @@ def amended(
     remove: Sequence[EventRow],
     replace: Sequence[EventRow],
     head: tuple[str, Head] | None,
+    anew: Mapping[Table, Sequence[Row]],
     timestamp: int,
 ) -> Steps:
     """An operator's correction. Killed in between, it is found again by its place on the list: partition, offset."""
     yield from _put({JOURNAL: replace}, timestamp)
-    yield from _put(mirrored(views, replace), timestamp)
+    yield from _put({**mirrored(views, replace), **anew}, timestamp)
     if head is not None:
         yield from _put({METAJOURNAL: [head_row(*head)]}, timestamp)
     for row in sorted(remove, key=lambda row: -row.seq_nr):

@@ -39,7 +39,8 @@ from strandline.store.tables import (
     SnapshotRow,
     Table,
 )
-from strandline.store.views import VIEWS, Looked, View, kept, mirrored
+from strandline.store.view_list import views_of
+from strandline.store.views import Looked, View, kept, mirrored
 from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head, State
 from strandline.values.tuples import make
@@ -77,10 +78,10 @@ class SqlStore:
     """A `store.api.Store`. Safe to share between threads; not across a fork."""
 
     def __init__(
-        self, database: Database, settings: StoreSettings, leases: Leases, views: Sequence[View] = VIEWS
+        self, database: Database, settings: StoreSettings, leases: Leases, views: Sequence[View] | None = None
     ) -> None:
         self.settings = settings
-        self.views = kept(views, partitioned=False)
+        self.views = kept(views_of(settings) if views is None else views, partitioned=False)
         self._database = database
         self._leases = leases
         self._tables = [QUARANTINE, *[table for view in self.views for table in view.tables]]
@@ -94,7 +95,7 @@ class SqlStore:
         log_id: str | None,
         partitions: int | None,
         leases: Leases,
-        views: Sequence[View] = VIEWS,
+        views: Sequence[View] | None = None,
     ) -> SqlStore:
         """The store in an open database; `SchemaMismatch` for another log, other fixed settings, another fold."""
         try:
@@ -215,14 +216,18 @@ class SqlStore:
 
     def write(self, batch: Batch, seen: Pointer) -> None:
         change = change_of(batch)
+        putting: list[Table] = []
         try:
-            self._write(batch.pointer, change, seen, carefully=False)
+            self._write(batch.pointer, change, seen, putting, carefully=False)
         except Corrupt as error:
             if error.code != "conflict":
                 raise
-            self._write(batch.pointer, change, seen, carefully=True)
+            if putting and putting[-1].conflict != "conflict":
+                raise Corrupt(error.message, code=putting[-1].conflict, hint=error.hint, **error.facts) from error
+            self._write(batch.pointer, change, seen, putting, carefully=True)
 
-    def _write(self, new: Pointer, change: Change, seen: Pointer, *, carefully: bool) -> None:
+    def _write(self, new: Pointer, change: Change, seen: Pointer, putting: list[Table], *, carefully: bool) -> None:
+        """`putting` ends with the table of a view that rows are put into, if they are."""
         heads = [METAJOURNAL.stored(head_row(key, head)) for key, head in change.heads]
         rows = {table: list(map(table.stored, some)) for table, some in change.rows.items()}
         with self._database.write() as tx:
@@ -235,7 +240,9 @@ class SqlStore:
             self._remove(tx, change)
             tx.many("put_journal", _absent(tx, change.events) if carefully else change.events)
             for table, some in rows.items():
+                putting.append(table)
                 tx.many(_named(table, f"put_{table.name}"), some)
+            putting.clear()
             tx.many("put_metajournal", heads)
             tx.execute("set_pointer", POINTER.stored(new._replace(revision=found.revision + 1)))
 
@@ -276,6 +283,7 @@ class SqlStore:
         remove: Sequence[EventRow] = (),
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
+        anew: Looked | None = None,
     ) -> None:
         with self._database.write() as tx:
             found = _locked(tx, seen.partition)
@@ -286,6 +294,9 @@ class SqlStore:
                 tx.each(_named(table, f"remove_{table.name}_row"), map(table.place_of, rows))
             for table, rows in mirrored(self.views, replace).items():
                 tx.many(_named(table, f"put_{table.name}"), list(map(table.stored, rows)))
+            for table, some in (anew or {}).items():
+                tx.each(_named(table, f"remove_{table.name}_row"), map(table.place_of, some))
+                tx.many(_named(table, f"put_{table.name}"), list(map(table.stored, some)))
             tx.many("put_metajournal", [METAJOURNAL.stored(head_row(*head))] if head is not None else [])
             tx.execute("remove_quarantine_row", (seen.partition, resolved))
             tx.execute("set_pointer", POINTER.stored(found._replace(revision=found.revision + 1)))

@@ -100,6 +100,8 @@ class Table:
     """Whether its rows are found with the heads of a batch, by key and life: the first two columns."""
     partitioned_only: bool = False
     """Whether only stores that find rows by partition keys have it; others have an index."""
+    conflict: str = "conflict"
+    """The code of `Corrupt` where another row stands at a row's place, or says what only one may say."""
     package: str = PACKAGE
     """Whose statements and schema steps make it."""
     versions: tuple[int, ...] = field(default=(1,))

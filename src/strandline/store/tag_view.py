@@ -34,7 +34,7 @@ TAG_VIEW: Final = Table(
         "body blob, digest bigint"
     ),
     place=("tag", "bucket", "timestamp", "key", "seq_nr"), partitioned_by=2, taken_by="purge", phase="views",
-    version=None,
+    version=None, conflict="tag_row",
 )  # fmt: skip
 TAG_PROGRESS: Final = Table(
     "tag_progress", TagProgress._make,

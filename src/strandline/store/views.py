@@ -154,8 +154,6 @@ def _slice_gone(cut: Cut, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]
 SLICES: Final = View(
     "slices", (SLICE_VIEW, SLICE_BUCKET, ENTITY_TYPE), _slice_rows, _spans, _slice_gone, _slice_mirrors
 )
-VIEWS: Final[tuple[View, ...]] = (SLICES,)
-"""All views of the journal: a new one is added here."""
 
 
 # ---------------------------------------------------------------- what a store keeps

@@ -45,7 +45,8 @@ from strandline.store.tables import (
     SnapshotRow,
     Table,
 )
-from strandline.store.views import VIEWS, Row, Span, View, kept
+from strandline.store.view_list import views_of
+from strandline.store.views import Looked, Row, Span, View, kept
 from strandline.testing import cells
 from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head, State
@@ -66,11 +67,11 @@ class LastWriteWinsStore:
         settings: StoreSettings,
         *,
         before_write: Callable[[str], None] = _nothing,
-        views: Sequence[View] = VIEWS,
+        views: Sequence[View] | None = None,
     ) -> None:
         self.settings = settings
         self.before_write = before_write
-        self.views = kept(views, partitioned=True)
+        self.views = kept(views_of(settings) if views is None else views, partitioned=True)
         declared = [JOURNAL, METAJOURNAL, ENDED, QUARANTINE, SNAPSHOT, *[t for view in self.views for t in view.tables]]
         self.tables = {name: cells.Table() for name in ("pointer", "lease", *[table.name for table in declared])}
         self._closed = False
@@ -292,14 +293,15 @@ class LastWriteWinsStore:
         remove: Sequence[EventRow] = (),
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
+        anew: Looked | None = None,
     ) -> None:
         found = self._pointer(seen.partition)
         check_correcting(found.fence, self._correcting)
         check_pointer(found, seen)
-        timestamp = self._after(found, replace, head)
+        timestamp = self._after(found, (*remove, *replace), head)
         steps = amended(
             self.views, unlisted=(seen.partition, resolved), remove=remove, replace=replace, head=head,
-            timestamp=timestamp,
+            anew=anew or {}, timestamp=timestamp,
         )  # fmt: skip
         run(steps, self._write, self._find)
         self.before_write("pointer")

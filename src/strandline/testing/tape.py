@@ -30,6 +30,7 @@ class Tape:
         self.partitions = partitions
         self.records: list[list[Record]] = [[] for _ in range(partitions)]
         self._count = 0
+        self._later_us = 0
 
     # ------------------------------------------------------------ writing
 
@@ -76,6 +77,15 @@ class Tape:
         """A record that is not ours."""
         return self._record(partition, "who|knows", None, b"\x00not ours")
 
+    def later(self, us: int) -> None:
+        """Let so much time pass."""
+        self._later_us += us
+
+    def until_before_the_hour(self) -> None:
+        """Let time pass until the next record is the last that fits into its hour, at 1000 µs a record."""
+        hour_us = 3_600_000_000
+        self._later_us += hour_us - 1 - (START_US + 1000 * (self._count + 1) + self._later_us) % hour_us
+
     def _write(self, action: Action, value: bytes | None = None) -> Record:
         key = action.key or ""
         return self._record(key_partition(key, self.partitions), key, encode_header(action), value)
@@ -84,7 +94,7 @@ class Tape:
         self._count += 1
         past = self.records[partition]
         offset = past[-1].offset + 1 + self._count % 2 if past else 0
-        record = Record(partition, offset, START_US + 1000 * self._count, key, header, value)
+        record = Record(partition, offset, START_US + 1000 * self._count + self._later_us, key, header, value)
         past.append(record)
         return record
 

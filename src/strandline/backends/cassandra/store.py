@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from strandline.backends.cassandra import Session, open_keyspace
 from strandline.backends.cassandra.heads import find, find_ended, find_heads
+from strandline.backends.cassandra.session import BATCH_BYTES_MAX, BATCH_ROWS_MAX
 from strandline.backends.cassandra.writing import Writing, package_of, put_requests, values_in
 from strandline.clock import now_us
 from strandline.errors import Unavailable
@@ -42,7 +43,9 @@ from strandline.store.scans import (
     page_of,
 )
 from strandline.store.tables import POINTER, QUARANTINE, SNAPSHOT, SnapshotRow, Table
-from strandline.store.views import MINUTE_US, VIEWS, Row, Span, View, kept
+from strandline.store.tag_view import TAG_VIEW
+from strandline.store.view_list import views_of
+from strandline.store.views import MINUTE_US, Looked, Row, Span, View, kept
 from strandline.urls import Url
 from strandline.values.events import EventRow
 from strandline.values.heads import Head, State
@@ -68,10 +71,13 @@ class CassandraStore:
         settings: StoreSettings,
         lease_s: float,
         clock: Callable[[], int] = now_us,
-        views: Sequence[View] = VIEWS,
+        views: Sequence[View] | None = None,
+        tag_batch: tuple[int, int] = (BATCH_ROWS_MAX, BATCH_BYTES_MAX),
     ) -> None:
+        """`tag_batch`: rows and bytes of a batch into a tag's view, at most."""
         self.settings = settings
-        self.views = kept(views, partitioned=True)
+        self._limits = {TAG_VIEW.name: tag_batch}
+        self.views = kept(views_of(settings) if views is None else views, partitioned=True)
         self._session = session
         self._lease_s = lease_s
         self._clock = clock
@@ -104,7 +110,8 @@ class CassandraStore:
         except BaseException:
             session.close()
             raise
-        return cls(session, found, settings.lease_s, clock)
+        tag_batch = settings.tag_batch_rows_max, settings.tag_batch_bytes_max
+        return cls(session, found, settings.lease_s, clock, tag_batch=tag_batch)
 
     def close(self) -> None:
         for _, lease in self._leases:
@@ -339,7 +346,7 @@ class CassandraStore:
 
     @property
     def _writing(self) -> Writing:
-        return Writing(self._session)
+        return Writing(self._session, self._limits)
 
     def _move(self, found: Pointer, new: Pointer) -> None:
         """From what was found to a new pointer, or the refusal that says why not."""
@@ -413,14 +420,15 @@ class CassandraStore:
         remove: Sequence[EventRow] = (),
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
+        anew: Looked | None = None,
     ) -> None:
         found = self._pointer(seen.partition)
         check_correcting(found.fence, self._correcting)
         check_pointer(found, seen)
-        timestamp = self._after(found, replace, head)
+        timestamp = self._after(found, (*remove, *replace), head)
         steps = amended(
             self.views, unlisted=(seen.partition, resolved), remove=remove, replace=replace, head=head,
-            timestamp=timestamp,
+            anew=anew or {}, timestamp=timestamp,
         )  # fmt: skip
         run(steps, self._writing.write, self._writing.find)
         self._move(found, found._replace(revision=found.revision + 1))

@@ -6,7 +6,7 @@ table by name: statements are called after the tables (`store.tables`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -17,6 +17,9 @@ from strandline.store.tables import PACKAGE, Table
 from strandline.store.views import Row, Span
 
 _Values = tuple[Any, ...]
+Limits = Mapping[str, tuple[int, int]]
+_ROW_BYTES: Final = 16
+"""What a value takes beside its bytes, at most."""
 
 
 def package_of(table: Table) -> str:
@@ -27,12 +30,14 @@ def package_of(table: Table) -> str:
 class Writing:
     """Writes and finds rows of any table through a session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, limits: Limits | None = None) -> None:
+        """`limits`: for some tables, how many rows and bytes a batch has at most."""
         self._session = session
+        self._limits = limits or {}
 
     def write(self, writes: Sequence[Write]) -> None:
         """The writes of a step, in any order; they are done when this returns."""
-        self._session.write(_requests(writes))
+        self._session.write(_requests(writes, self._limits))
 
     def find(self, spans: Sequence[Span]) -> Found:
         """The rows of stretches, as far as `find_TABLE` reads them; the other columns are None."""
@@ -58,10 +63,10 @@ def _bounds(span: Span) -> _Values:
     return (*span.partition, *span.first, *span.last)
 
 
-def _requests(writes: Sequence[Write]) -> Iterator[Request]:
+def _requests(writes: Sequence[Write], limits: Limits) -> Iterator[Request]:
     for write in writes:
         if isinstance(write, Put):
-            yield from put_requests(write)
+            yield from put_requests(write, *limits.get(write.table.name, (BATCH_ROWS_MAX, BATCH_BYTES_MAX)))
         elif isinstance(write, Hide):
             yield Request("hide", [(write.timestamp, write.to, *key_place(write.key))])
     yield from _removals([write for write in writes if isinstance(write, Remove)])
@@ -70,14 +75,14 @@ def _requests(writes: Sequence[Write]) -> Iterator[Request]:
 # ---------------------------------------------------------------- rows
 
 
-def put_requests(put: Put) -> Iterator[Request]:
-    """The requests that write rows: those of one partition key together."""
+def put_requests(put: Put, rows_max: int = BATCH_ROWS_MAX, bytes_max: int = BATCH_BYTES_MAX) -> Iterator[Request]:
+    """The requests that write rows: those of one partition key together, those of a lesser one first."""
     table, rows, timestamp = put
     name, package, values_of, size_of = f"put_{table.name}", package_of(table), _values(table), _size(table)
     time = None if table.time is None or timestamp is not None else table.at(table.time)
     by_partition: dict[_Values, tuple[list[_Values], list[int]]] = {}
     partition_of = table.partition_of
-    for row in rows:
+    for row in sorted(rows, key=partition_of) if table.phase == "views" else rows:
         values = values_of(row)
         if time is not None:
             values = (*values, row[time])
@@ -89,7 +94,7 @@ def put_requests(put: Put) -> Iterator[Request]:
             batch = by_partition[place] = ([], [0])
         some, size = batch
         more = size_of(row)
-        if some and (len(some) == BATCH_ROWS_MAX or size[0] + more > BATCH_BYTES_MAX):
+        if some and (len(some) == rows_max or size[0] + more > bytes_max):
             yield Request(name, some, size[0], package)
             batch = by_partition[place] = ([], [0])
             some, size = batch
@@ -131,9 +136,16 @@ def values_in(table: Table, values: Sequence[Any]) -> Sequence[Any]:
 
 @cache
 def _size(table: Table) -> Callable[[Row], int]:
+    """About how many bytes a row has in a request, not less."""
     blobs = [index for index, column in enumerate(table.columns) if column.kind == "blob"]
+    texts = [index for index, column in enumerate(table.columns) if column.kind == "text"]
+    fixed = _ROW_BYTES * (len(table.columns) + 2)
     if not blobs:
         return lambda row: 0
+    if table.phase == "views":
+        return lambda row: (
+            fixed + sum([len(row[index]) for index in blobs]) + sum([len(row[index].encode()) for index in texts])
+        )
     if len(blobs) == 1:
         (blob,) = blobs
         return lambda row: len(row[blob])

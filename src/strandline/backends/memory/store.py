@@ -26,7 +26,8 @@ from strandline.store.refusals import (
 )
 from strandline.store.scans import Scan, bytes_in, page_of, scanned
 from strandline.store.tables import JOURNAL, METAJOURNAL, QUARANTINE, SNAPSHOT, SnapshotRow, Table
-from strandline.store.views import VIEWS, Row, View, kept, mirrored
+from strandline.store.view_list import views_of
+from strandline.store.views import Looked, Row, View, kept, mirrored
 from strandline.values.events import EventRow
 from strandline.values.heads import SEQ_NR_MAX, Ended, Head, State
 from strandline.values.keys import key_digest
@@ -46,10 +47,10 @@ class MemoryStore:
     """A `store.api.Store`. `clock` tells µs; it is asked only when a lease is taken."""
 
     def __init__(
-        self, settings: StoreSettings, *, clock: Callable[[], int] = now_us, views: Sequence[View] = VIEWS
+        self, settings: StoreSettings, *, clock: Callable[[], int] = now_us, views: Sequence[View] | None = None
     ) -> None:
         self.settings = settings
-        self.views = kept(views, partitioned=False)
+        self.views = kept(views_of(settings) if views is None else views, partitioned=False)
         self._clock = clock
         self._lock = RLock()
         self._process = os.getpid()
@@ -247,6 +248,7 @@ class MemoryStore:
         remove: Sequence[EventRow] = (),
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
+        anew: Looked | None = None,
     ) -> None:
         with self._moment_of():
             found = self._pointers[seen.partition]
@@ -257,7 +259,15 @@ class MemoryStore:
             for table, rows in mirrored(self.views, remove).items():
                 for gone in rows:
                     self._tables[table].pop(table.place_of(gone), None)
-            self._apply(Change([], [], replace, [head] if head else [], mirrored(self.views, replace)))
+            self._apply(
+                Change(
+                    [],
+                    [],
+                    replace,
+                    [head] if head else [],
+                    {**mirrored(self.views, replace), **{table: [*rows] for table, rows in (anew or {}).items()}},
+                )
+            )
             self._pointers[seen.partition] = found._replace(revision=found.revision + 1)
 
     # ------------------------------------------------------------ snapshots

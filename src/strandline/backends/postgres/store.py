@@ -15,7 +15,7 @@ from strandline.store.creation import to_fix
 from strandline.store.refusals import lease_held
 from strandline.store.sql_store import SqlStore, part_of
 from strandline.store.tables import POINTER
-from strandline.store.views import VIEWS, View
+from strandline.store.views import View
 from strandline.urls import Url
 
 TAKE_TRIES: Final = 10
@@ -29,7 +29,7 @@ def open_store(
     *,
     clock: Callable[[], int] | None = None,
     advisory: bool = True,
-    views: Sequence[View] = VIEWS,
+    views: Sequence[View] | None = None,
 ) -> SqlStore:
     """Open a store, or create it for this log. None stands for what creation fixed, and for the server's clock.
 
@@ -39,7 +39,7 @@ def open_store(
     pointers = [("set_pointer", tuple(POINTER.stored(Pointer(number)))) for number in range(int(fixed["partitions"]))]
     database = open_database(
         url,
-        part_of(views),
+        part_of(views or ()),
         settings=settings,
         fixed=fixed,
         filling=pointers,

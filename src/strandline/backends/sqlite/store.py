@@ -17,7 +17,7 @@ from strandline.store.api import PIPELINE
 from strandline.store.creation import to_fix
 from strandline.store.refusals import lease_held
 from strandline.store.sql_store import SqlStore, part_of
-from strandline.store.views import VIEWS, View
+from strandline.store.views import View
 
 # Who has taken the lock writes its name within a moment; who asks for the holder waits that long for it.
 _NAMELESS_S: Final = 0.5
@@ -31,7 +31,7 @@ def open_store(
     *,
     clock: Callable[[], int] = now_us,
     vfs: str | None = None,
-    views: Sequence[View] = VIEWS,
+    views: Sequence[View] | None = None,
 ) -> SqlStore:
     """Open a store, or create it for this log. None stands for what creation fixed.
 
@@ -39,7 +39,7 @@ def open_store(
     """
     database = open_database(
         path,
-        part_of(views),
+        part_of(views or ()),
         settings=settings,
         clock=clock,
         vfs=vfs,

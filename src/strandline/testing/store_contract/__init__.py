@@ -11,10 +11,11 @@ Call `pytest.register_assert_rewrite("strandline.testing.store_contract")` befor
 from strandline.testing.store_contract.keeping import KeepingContract
 from strandline.testing.store_contract.made import Make, contents, random_tape, settings_of
 from strandline.testing.store_contract.reading import ReadingContract
+from strandline.testing.store_contract.tagging import TaggingContract
 from strandline.testing.store_contract.writing import WritingContract
 
 
-class StoreContract(ReadingContract, WritingContract, KeepingContract):
+class StoreContract(ReadingContract, WritingContract, KeepingContract, TaggingContract):
     """The whole suite."""
 
 

@@ -1,0 +1,128 @@
+"""The view of a tag in a store: what a query by tag asks, as scans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from strandline.fold import segment_of
+from strandline.query.feed import PAGE_BYTES, FeedPage
+from strandline.query.pointer_watch import PointerWatch
+from strandline.query.tag_offset import TagView
+from strandline.rows import Pointer
+from strandline.store.api import Store
+from strandline.store.scans import look_at
+from strandline.store.tag_scans import (
+    BUCKETS,
+    BY_NUMBER,
+    BY_TIME,
+    IN_BUCKET,
+    PLACES,
+    PROGRESS,
+    is_partitioned,
+    tag_row_at,
+)
+from strandline.values.buckets import LENGTHS_US
+from strandline.values.heads import Ended, Head
+from strandline.values.keys import key_partition
+from strandline.values.tag_rows import Place
+
+AT_ONCE: Final = 1000
+
+
+class StoredTags:
+    """A `TagSource` over a store."""
+
+    def __init__(self, store: Store, watch: PointerWatch, tag: str, history_id: str, clock: Callable[[], int]) -> None:
+        self.of = TagView(tag, history_id)
+        self.bucket_us = LENGTHS_US[store.settings.bucket_size]
+        self.now = clock
+        self._store, self._watch = store, watch
+        self._partitioned = is_partitioned(store)
+
+    # ------------------------------------------------------------ rows in order
+
+    def page(self, after: Place, to: int, limit: int) -> FeedPage:
+        """Rows after a place, up to a timestamp, in order of their places."""
+        if self._partitioned:
+            return self._page_by_buckets(after, to, limit)
+        page = self._store.scan(BY_TIME, (self.of.tag,), after=after, to=to, limit=limit, bytes_max=PAGE_BYTES)
+        return FeedPage(page.rows, page.more)
+
+    def _page_by_buckets(self, after: Place, to: int, limit: int) -> FeedPage:
+        """The same, bucket by bucket, of those that exist."""
+        rows: list[Any] = []
+        bucket, last = after[0] // self.bucket_us - 1, to // self.bucket_us
+        while True:
+            following = self._buckets_after(bucket, last, limit)
+            for bucket in following:
+                page = self._store.scan(
+                    IN_BUCKET, (self.of.tag, bucket), after=after, to=to, limit=limit - len(rows), bytes_max=PAGE_BYTES
+                )
+                rows += page.rows
+                if page.more or len(rows) >= limit:
+                    return FeedPage(rows, more=True)
+            if len(following) < limit:
+                return FeedPage(rows, more=False)
+
+    def _buckets_after(self, bucket: int, last: int, limit: int) -> list[int]:
+        page = self._store.scan(BUCKETS, (self.of.tag,), after=(bucket,), to=last, limit=limit)
+        return [found for (found,) in page.rows]
+
+    # ------------------------------------------------------------ rows by key
+
+    def numbered(self, key: str, life: int, first: int, last: int, limit: int) -> Sequence[Any]:
+        """Rows of a key and life with these numbers, in their order, at most so many."""
+        if last < first:
+            return ()
+        if not self._partitioned:
+            whose = (key, life, self.of.tag)
+            return self._store.scan(BY_NUMBER, whose, after=(first - 1,), to=last, limit=limit).rows
+        rows: list[Any] = []
+        for seq_nr, timestamp, number in self._places(key, life):
+            if number > last or len(rows) == limit:
+                break
+            if number >= first and (row := tag_row_at(self._store, self.of.tag, (timestamp, key, seq_nr))) is not None:
+                rows.append(row)
+        return rows
+
+    def _places(self, key: str, life: int) -> Any:
+        """Where the rows of a key and life are, by their numbers."""
+        _, state = look_at(self._store, key, key_partition(key, self._store.settings.partitions))
+        if not isinstance(state, Head) or state.life != life:
+            return
+        progress = self._store.scan(PROGRESS, (key, life), limit=AT_ONCE).rows
+        mine = [row for row in progress if row[2] == self.of.tag]
+        for row in mine:
+            size = state.segment_size
+            for segment in range(segment_of(row[3], size), segment_of(row[4], size) + 1):
+                after, more = None, True
+                while more:
+                    whose = (key, life, segment, self.of.tag)
+                    page = self._store.scan(PLACES, whose, after=after, limit=AT_ONCE)
+                    yield from page.rows
+                    more = page.more and bool(page.rows)
+                    after = page.rows[-1][:1] if page.rows else None
+
+    def there(self, places: Sequence[Place]) -> set[Place]:
+        """Which of these places have a row."""
+        return {place for place in places if tag_row_at(self._store, self.of.tag, place) is not None}
+
+    def ended(self, key: str, life: int) -> bool:
+        """Whether a life of a key is over."""
+        _, state = look_at(self._store, key, key_partition(key, self._store.settings.partitions))
+        return state is not None and state.life >= life + (not isinstance(state, Ended))
+
+    # ------------------------------------------------------------ the bound
+
+    def strandline(self) -> int:
+        """Everything up to it is in the store."""
+        return _least(self._watch.now())
+
+    def strandline_within(self, age_s: float) -> int:
+        """The same, as it was at most so long ago."""
+        return _least(self._watch.within(age_s))
+
+
+def _least(pointers: Sequence[Pointer]) -> int:
+    return min(pointer.timestamp for pointer in pointers)

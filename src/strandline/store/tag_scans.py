@@ -1,0 +1,42 @@
+"""Scans of tag views: rows by their places, by bucket, by number; and where the rows of a key are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from strandline.store.api import Store
+from strandline.store.scans import Scan
+from strandline.store.tag_view import TAG_BUCKET, TAG_PLACE, TAG_PROGRESS, TAG_VIEW
+from strandline.values.buckets import LENGTHS_US
+from strandline.values.tag_rows import Place, TagRow
+
+_ROW: Final = tuple(column.name for column in TAG_VIEW.columns)
+_PLACE: Final = ("timestamp", "key", "seq_nr")
+BY_TIME: Final = Scan("tag_by_time", TAG_VIEW, ("tag",), _PLACE, _ROW)
+"""Rows of a tag by their places; only stores that need no partition key have it."""
+BY_NUMBER: Final = Scan("tag_by_number", TAG_VIEW, ("key", "life", "tag"), ("tag_seq_nr",), _ROW)
+"""Rows of a key by their numbers; so is this."""
+IN_BUCKET: Final = Scan("tag_in_bucket", TAG_VIEW, ("tag", "bucket"), _PLACE, _ROW)
+BUCKETS: Final = Scan("tag_buckets", TAG_BUCKET, ("tag",), ("bucket",), ("bucket",))
+PLACES: Final = Scan(
+    "tag_places", TAG_PLACE, ("key", "life", "segment", "tag"), ("seq_nr",), ("seq_nr", "timestamp", "tag_seq_nr")
+)
+PROGRESS: Final = Scan("tag_progress_of", TAG_PROGRESS, ("key", "life"), ("tag",), unbounded=True)
+
+
+def is_partitioned(store: Store) -> bool:
+    """Whether rows of a tag are found by bucket, and those of a key by its places."""
+    return any(TAG_BUCKET in view.tables for view in store.views)
+
+
+def tag_row_at(store: Store, tag: str, place: Place) -> TagRow | None:
+    """The row of a tag at a place."""
+    timestamp, key, seq_nr = place
+    before = (timestamp, key, seq_nr - 1)
+    if is_partitioned(store):
+        whose: Sequence[Any] = (tag, timestamp // LENGTHS_US[store.settings.bucket_size])
+        rows = store.scan(IN_BUCKET, whose, after=before, to=timestamp, limit=1).rows
+    else:
+        rows = store.scan(BY_TIME, (tag,), after=before, to=timestamp, limit=1).rows
+    return next((TagRow._make(row) for row in rows if (row[2], row[3], row[9]) == place), None)
