@@ -28,6 +28,8 @@ ON_SPARK_OR_LONG = (
 )
 WITH_IDS = tuple(f"work {verb}" for verb in "heartbeat done fail release requeue acknowledge drop run".split())
 """Their examples name what was handed out before; tests/work/test_cli.py calls them."""
+OF_GROUPS = tuple(f"group {verb}" for verb in "submit run explain show history playback cancel resolve".split())
+"""Their examples need a database of the user's; tests/group/test_cli.py calls them."""
 MAILS = 'name = "mails"\n[key]\norder = "int"\n[data]\nto = "text"\n'
 
 
@@ -36,6 +38,9 @@ WORK = (
     "pause resume tick"
 ).split()
 """Each call of `s.work` (a cursor's and a claim's too)."""
+
+
+GROUP = "submit run explain show history playback cancel resolve".split()
 
 
 def commands() -> dict[str, Any]:
@@ -58,6 +63,7 @@ def test_commands_are_those_of_the_specification() -> None:
         + [f"pipeline {part}" for part in ("run", "replay", "quarantine", "resolve", "purge-expired", "prepare")]
         + ["schema show", "schema upgrade"]
         + [f"work {verb}" for verb in WORK]
+        + [f"group {verb}" for verb in GROUP]
     )
 
 
@@ -66,11 +72,11 @@ def specified() -> set[str]:
     text = (ROOT / "docs/spec/README.md").read_text(encoding="utf-8").partition("## Public names: CLI")[2]
     found: set[str] = set()
     for line in text.partition("```\n")[2].partition("```")[0].splitlines():
-        listed = line[:43].rstrip()  # then what it is for
+        listed = line if line.startswith("group ") else line[:43].rstrip()  # then what it is for
         group, _, rest = listed.partition(" ")
-        if group in ("pipeline", "schema"):
+        if group in ("pipeline", "schema", "group"):
             found |= {f"{group} {name}" for part in rest.split(", ") for name in part.split()[0].split("|")}
-        elif group in ("group", "work"):
+        elif group == "work":
             found.add(group)
         elif listed:
             found |= {part.split()[0] for part in listed.split(", ")}
@@ -83,17 +89,17 @@ def test_every_command_of_the_specification_is_there_or_said_to_come() -> None:
     assert specified() - set(commands()) - groups == set(LATER)
 
 
-SAID = r"`strandline (?P<name>(?:(?:pipeline|schema|work) )?[a-z][a-z-]+)"
+SAID = r"`strandline (?P<name>(?:(?:pipeline|schema|work|group) )?[a-z][a-z-]+)"
 
 
 def test_no_hint_names_a_command_that_is_not_there() -> None:
     texts = [ROOT / "README.md", *(ROOT / "src").rglob("*.py")]
     said = {match["name"] for path in texts for match in re.finditer(SAID, path.read_text())}
     assert "pipeline run" in said
-    assert said - set(commands()) - {"pipeline", "schema", "work"} == set()
+    assert said - set(commands()) - {"pipeline", "schema", "work", "group"} == set()
 
 
-@pytest.mark.parametrize("name", ["", *commands(), "pipeline", "schema", "work"])
+@pytest.mark.parametrize("name", ["", *commands(), "pipeline", "schema", "work", "group"])
 def test_flags_have_no_value(name: str) -> None:
     assert "<bool>" not in call(*name.split(), "--help").out
 
@@ -114,7 +120,9 @@ def test_help(name: str) -> None:
     assert {part for part in example_of(name) if part.startswith("--")} <= options
 
 
-@pytest.mark.parametrize("name", [name for name in commands() if name not in (*ON_SPARK_OR_LONG, *WITH_IDS)])
+@pytest.mark.parametrize(
+    "name", [name for name in commands() if name not in (*ON_SPARK_OR_LONG, *WITH_IDS, *OF_GROUPS)]
+)
 def test_example_runs(name: str, url: str) -> None:
     appended(url, 11)
     if name.startswith("work "):

@@ -14,7 +14,20 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from strandline import __version__
-from strandline.cli import bench, by_tag, demo, doctor, look, pipeline, record, schema, servers, status, work
+from strandline.cli import (
+    bench,
+    by_tag,
+    demo,
+    doctor,
+    group,
+    look,
+    pipeline,
+    record,
+    schema,
+    servers,
+    status,
+    work,
+)
 from strandline.cli.failure import (
     EXIT_INTERRUPTED,
     of_system,
@@ -96,6 +109,11 @@ def app() -> typer.Typer:
     _add(working, "Look after", work.dead, work.alerts, work.requeue, work.acknowledge, work.drop, work.pause)
     _add(working, "Look after", work.resume, work.tick)
     top.add_typer(working, name="work", rich_help_panel="Act")
+    grouping = _group("Event groups: statements on databases that succeed, or are undone, as a whole.")
+    _add(grouping, "Run", group.submit, group.run, group.explain)
+    _add(grouping, "Look", group.show, group.history, group.playback)
+    _add(grouping, "Look after", group.cancel, group.resolve)
+    top.add_typer(grouping, name="group", rich_help_panel="Act")
     _add(top, "Query", by_tag.by_tag)
     _add(top, "Look after", look.keys)
     keeping = _group("Show or upgrade the schema of log and store.")

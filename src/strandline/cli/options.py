@@ -53,6 +53,8 @@ class Options:
     """Some of url, log, store, work."""
     settings: dict[str, Any] = field(default_factory=dict)
     json: bool = False
+    group: dict[str, Any] = field(default_factory=dict)
+    """What is said of event groups: stream, targets, and settings of theirs."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Options:
@@ -65,12 +67,17 @@ class Options:
             places = places or in_file
             remember(map(str, in_file.values()))
             settings = written
+        group = settings.pop("group", {})
         for name, text in pairs(given.get("set"), "--set", code="setting").items():
-            settings[name] = parse_setting(name, text)
+            kind, _, own = name.rpartition("group.")
+            if own and not kind and name.startswith("group."):
+                group[own] = _number(text)
+            else:
+                settings[name] = parse_setting(name, text)
         if not places and environ.get(URL_VARIABLE):
             places = {"url": environ[URL_VARIABLE]}
         Settings.of(settings)
-        return cls(places, settings, bool(given.get("json")))
+        return cls(places, settings, bool(given.get("json")), group)
 
     def target(self) -> dict[str, Any]:
         """`url=`, or `log=` and `store=`, for a call that takes them; `InvalidInput.url_incomplete` without."""
@@ -104,6 +111,16 @@ class Options:
 
         schema = {} if create else {"schema": "check"}
         return connect(**self.target(), **{**schema, **self.settings})
+
+
+def _number(text: str) -> Any:
+    """A setting of groups: a number where it is one."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def with_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -148,7 +165,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise InvalidInput(
             f"{refused}: not TOML: {error}", code="option", hint='write lines like url = "sqlite:orders"'
         ) from None
-    known = {*PLACES, *(setting.name for setting in fields(Settings))}
+    known = {*PLACES, "group", *(setting.name for setting in fields(Settings))}
     for name, value in written.items():
         if name not in known:
             raise unknown("configuration key", name, known, code="setting")

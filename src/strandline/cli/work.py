@@ -356,7 +356,7 @@ def run(
     """
     from strandline.work.worker import Worker
 
-    found = _handlers(handlers)
+    found = mapping_of(handlers)
     most = whole_number(concurrency, "--concurrency", code="option", allowed="1..1000")
     with options.connect() as s:
         worker = Worker(s, found, concurrency=most, owner=owner, max_run_s=max_run_s)
@@ -366,7 +366,8 @@ def run(
         worker.run()
 
 
-def _handlers(text: str) -> Mapping[str, Any]:
+def mapping_of(text: str) -> Mapping[str, Any]:
+    """What MODULE:NAME names, as the command line gives handlers."""
     module, colon, name = text.partition(":")
     allowed = "MODULE:NAME of a mapping, importable from here"
     if not colon or not module or not name:

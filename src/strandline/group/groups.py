@@ -35,6 +35,7 @@ from strandline.group.handlers import Callee, Handlers, check_not_inside
 from strandline.group.history import ENDS, Entry, History, defined, folded
 from strandline.group.names import group_key, inbox_key, stream_key
 from strandline.group.plan import GroupPlan, planned
+from strandline.group.playback import Played, verified
 from strandline.group.points import reached
 from strandline.group.processor import Processor
 from strandline.group.record import event_of
@@ -217,10 +218,9 @@ class Groups:
             target: {name: table.to_json() for name, table in found.items()} for target, found in plan.tables.items()
         }
         definition = made.made()
-        first = [
-            event_of(Entry(n, type_, payload))
-            for n, (type_, payload) in enumerate(defined(definition, made.hash, self.stream, tables), 1)
-        ]
+        dialects = {name: self.target(name).dialect for name in plan.tables}
+        events = defined(definition, made.hash, self.stream, tables, dialects)
+        first = [event_of(Entry(n, type_, payload)) for n, (type_, payload) in enumerate(events, 1)]
         try:
             self.journal.append_reserved(group_key(made.id), first, expected=0).result()
         except SeqNrConflict:
@@ -285,7 +285,7 @@ class Groups:
             target: {name: Table.from_json(made) for name, made in tables.items()}
             for target, tables in history.tables.items()
         }
-        dialects = {name: self.target(name).dialect for name in self._given}
+        dialects: dict[str, Dialect] = dict(history.dialects)
         group = Group.of(history.definition)
 
         def tables(target: str, names: Iterable[str]) -> dict[str, Table]:
@@ -359,6 +359,11 @@ class Groups:
     def explain(self, group: Group) -> Explanation:
         """What a group would do: steps with those that are added, order, rows, undo. Executes and records nothing."""
         return explained(self.plan(group))
+
+    def playback(self, id: str) -> Played:  # noqa: A002 (the specification's name)
+        """Work a group out again from its history, without handlers and targets; the first difference is named."""
+        history = self._known(id)
+        return verified(history, self.plan_of(history))
 
     # ------------------------------------------------------------ act
 

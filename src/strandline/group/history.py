@@ -81,6 +81,7 @@ class History:
     hash: str = ""
     definition: Payload = field(default_factory=dict)
     tables: Payload = field(default_factory=dict)
+    dialects: Mapping[str, Any] = field(default_factory=dict)
     state: str = "defined"
     last: int = 0
     """The number of the last event."""
@@ -140,7 +141,7 @@ class History:
 
 def _defined(history: History, payload: Payload, at: int) -> None:
     history.hash, history.stream = payload["hash"], payload["stream"]
-    history.tables = payload["tables"]
+    history.tables, history.dialects = payload["tables"], payload["dialects"]
     if "definition" in payload:
         history.definition = payload["definition"]
     history.state = "queued"
@@ -281,10 +282,13 @@ _APPLY: Final[dict[str, Callable[[History, Payload, int], None]]] = {
 # ---------------------------------------------------------------- events that are made here
 
 
-def defined(definition: Payload, hash_: str, stream: str, tables: Payload) -> list[tuple[str, Payload]]:
+def defined(
+    definition: Payload, hash_: str, stream: str, tables: Payload, dialects: Payload
+) -> list[tuple[str, Payload]]:
     """The first events of a history: the definition, in pages if it is long."""
     whole = orjson.dumps({"definition": definition, "tables": tables}).decode()
-    head = {"hash": hash_, "stream": stream, "expression_rules": 1, "statement_rules": 1}
+    rules = {"expression_rules": 1, "statement_rules": 1}
+    head = {"hash": hash_, "stream": stream, "dialects": dialects, **rules}
     if len(whole) <= PAGE_BYTES // 4:  # one byte a character, or four
         return [("Defined", {**head, "definition": definition, "tables": tables})]
     texts = [whole[at : at + PAGE_BYTES // 4] for at in range(0, len(whole), PAGE_BYTES // 4)]

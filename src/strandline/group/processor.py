@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 LOOK_AHEAD: Final = 1000
 TICK_S: Final = 0.5
+FOLLOW_S: Final = 0.1
 WAIT_LEAST_S: Final = 0.1
 _logger: Final = logging.getLogger("strandline.group")
 
@@ -221,6 +222,8 @@ class _Turn:
     def end(self) -> None:
         """Let what runs come to its end."""
         self._following = False
+        if self._follower.ident is not None:
+            self._follower.join()
         for one in list(self._open.values()):
             if not one.running:
                 continue
@@ -250,7 +253,7 @@ class _Turn:
                 if now != after:
                     after = now
                     self._wake()
-                log.wait(after, TICK_S)
+                log.wait(after, FOLLOW_S)
             except StrandlineError as error:
                 _logger.warning("stream %s cannot be followed: %s", self._groups.stream, error)
                 time.sleep(TICK_S)

@@ -1,0 +1,220 @@
+"""`group`: event groups from the command line. Each verb is a call of `s.groups(...)`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strandline.cli.arguments import pairs
+from strandline.cli.failure import unknown
+from strandline.cli.options import Options
+from strandline.cli.output import emit, note, printable, say
+from strandline.cli.work import mapping_of
+from strandline.clock import time_text
+from strandline.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from strandline.group.definition import Group
+    from strandline.group.groups import Groups, Outcome
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The group's id.")]
+FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The group as JSON; - for standard input.")]
+StreamOption = Annotated[str | None, typer.Option("--stream", metavar="NAME", help="The stream; default: default.")]
+TargetOption = Annotated[
+    list[str] | None, typer.Option("--target", metavar="NAME=URL", help="A database that groups change.")
+]
+HandlersOption = Annotated[
+    str | None, typer.Option("--handlers", metavar="MODULE:NAME", help="A mapping: names to callables.")
+]
+FILE_BYTES_MAX = 16 * 2**20
+
+
+@contextmanager
+def _groups(
+    options: Options, stream: str | None, target: list[str] | None, handlers: str | None, *, create: bool = False
+) -> Iterator[Groups]:
+    said = dict(options.group)
+    targets: dict[str, Any] = {**said.pop("targets", {}), **pairs(target, "--target", code="option")}
+    name = stream or said.pop("stream", None) or "default"
+    said.pop("stream", None)
+    registry: Mapping[str, Any] = mapping_of(handlers) if handlers is not None else {}
+    with options.connect(create=create) as s:
+        yield s.groups(name, targets=targets, handlers=registry, **said)
+
+
+def _read(file: str) -> Group:
+    from strandline.group.definition import Group
+
+    try:
+        if file == "-":
+            text = sys.stdin.buffer.read(FILE_BYTES_MAX)
+        else:
+            with Path(file).open("rb") as opened:
+                text = opened.read(FILE_BYTES_MAX)
+    except OSError as error:
+        raise InvalidInput(
+            f"{file}: cannot be read ({error.strerror})", code="option", hint="give a file that you can read, or -"
+        ) from None
+    return Group.from_json(text)
+
+
+def submit(
+    options: Options,
+    file: FileArgument,
+    stream: StreamOption = None,
+    target: TargetOption = None,
+    handlers: HandlersOption = None,
+) -> None:
+    """Record a group at the end of its stream; nothing runs yet.
+
+    Example: strandline group submit bonus.json --url sqlite:orders --target shop=sqlite:shop.db
+    """
+    group = _read(file)
+    with _groups(options, stream, target, handlers, create=True) as groups:
+        handle = groups.submit(group)
+        if options.json:
+            emit({"group": handle.id, "stream": groups.stream, "hash": group.hash})
+        else:
+            say(f"{handle.id}: submitted to stream {groups.stream}")
+
+
+def run(
+    options: Options,
+    stream: StreamOption = None,
+    target: TargetOption = None,
+    handlers: HandlersOption = None,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when no group is left to run.")] = False,
+) -> None:
+    """Run the groups of a stream, until Ctrl-C.
+
+    There is one for each stream: a second one waits until the first has ended.
+
+    Example: strandline group run --url sqlite:orders --target shop=sqlite:shop.db --handlers shop:HANDLERS
+    """
+    with _groups(options, stream, target, handlers) as groups:
+        processor = groups.processor()
+        note(f"running stream {groups.stream}")
+        try:
+            processor.run_until_idle() if until_idle else processor.run()
+        except KeyboardInterrupt:
+            processor.stop()
+            raise
+
+
+def explain(
+    options: Options,
+    file: FileArgument,
+    stream: StreamOption = None,
+    target: TargetOption = None,
+    handlers: HandlersOption = None,
+    svg: Annotated[str | None, typer.Option("--svg", metavar="FILE", help="Draw the graph into this file.")] = None,
+) -> None:
+    """Show what a group would do, and how it would be undone.
+
+    Steps that are added, order, rows, undo. Executes and records nothing.
+
+    Example: strandline group explain bonus.json --url sqlite:orders --target shop=sqlite:shop.db --svg bonus.svg
+    """
+    group = _read(file)
+    with _groups(options, stream, target, handlers) as groups:
+        explained = groups.explain(group)
+    if svg is not None:
+        Path(svg).write_text(explained.svg(), encoding="utf-8")
+    if options.json:
+        emit(explained.made())
+    else:
+        for line in explained.text().splitlines():
+            say(printable(line))
+
+
+def show(options: Options, id: IdArgument) -> None:  # noqa: A002 (the specification's name)
+    """Show how a group stands: steps, times, results, reasons.
+
+    Example: strandline group show bonus-42 --url sqlite:orders
+    """
+    with _groups(options, None, None, None) as groups:
+        outcome = groups.get(id)
+    if options.json:
+        emit(outcome)
+    else:
+        _show(outcome)
+
+
+def history(options: Options, id: IdArgument) -> None:  # noqa: A002 (the specification's name)
+    """Show everything that is recorded of a group, in order.
+
+    Example: strandline group history bonus-42 --url sqlite:orders --json
+    """
+    with _groups(options, None, None, None) as groups:
+        events = groups.history(id)
+    for n, (type_, payload, timestamp) in enumerate(events, 1):
+        if options.json:
+            emit({"n": n, "type": type_, "timestamp": timestamp, "payload": payload})
+        else:
+            said = {name: value for name, value in payload.items() if name not in ("definition", "tables")}
+            say(printable(f"{n:>4}  {time_text(timestamp)}  {type_:<10}  {said}"))
+
+
+def playback(options: Options, id: IdArgument) -> None:  # noqa: A002 (the specification's name)
+    """Work a group out again from its history, and compare.
+
+    Example: strandline group playback bonus-42 --url sqlite:orders
+    """
+    with _groups(options, None, None, None) as groups:
+        played = groups.playback(id)
+    if options.json:
+        emit({"group": played.id, "steps": played.steps, "equal": played.equal, "difference": played.difference})
+    else:
+        say(printable(f"{played.id}: {'as recorded' if played.equal else played.difference}"))
+
+
+def cancel(options: Options, id: IdArgument) -> None:  # noqa: A002 (the specification's name)
+    """Ask for a group to be undone, unless it has ended.
+
+    Example: strandline group cancel bonus-42 --url sqlite:orders
+    """
+    with _groups(options, None, None, None) as groups:
+        outcome = groups.cancel(id)
+    if options.json:
+        emit({"group": outcome.id, "state": outcome.state})
+    else:
+        say(f"{outcome.id}: was {outcome.state}")
+
+
+def resolve(
+    options: Options,
+    id: IdArgument,  # noqa: A002 (the specification's name)
+    step: Annotated[str, typer.Argument(metavar="STEP", help="The step whose undo has failed.")],
+    how: Annotated[str, typer.Argument(metavar="HOW", help="retry, force or accept_current.")],
+) -> None:
+    """Say what becomes of a step that could not be undone.
+
+    Example: strandline group resolve bonus-42 grant force --url sqlite:orders
+    """
+    from strandline.group.groups import HOW
+
+    if how not in HOW:
+        raise unknown("HOW", how, HOW, code="how")
+    with _groups(options, None, None, None) as groups:
+        groups.resolve(id, step, how)
+    if options.json:
+        emit({"group": id, "step": step, "how": how})
+    else:
+        say(f"{id}: {step} will be resolved by {how}")
+
+
+def _show(outcome: Outcome) -> None:
+    why = f": {outcome.failed_step or 'group'} failed with {outcome.reason}" if outcome.reason else ""
+    say(printable(f"{outcome.id}: {outcome.state}{why} {outcome.detail}".rstrip()))
+    if outcome.holder is not None:
+        say(printable(f"stream {outcome.stream} is run by {outcome.holder}"))
+    for name, step in outcome.steps.items():
+        at = time_text(step.ended, digits=3) if step.ended else "-"
+        more = f"  {step.reason}: {step.detail}" if step.reason else ""
+        results = f"  {dict(step.results)}" if step.results else ""
+        say(printable(f"  {name:<24} {step.state:<12} {at:<25}{more}{results}"[:500]))

@@ -1,0 +1,98 @@
+"""`strandline group`: each verb is the call of its name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.cli_call import call
+from tests.group.worlds import SqliteShop, World, transfer, update
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+    made = World(SqliteShop(tmp_path / "shop.db"), f"sqlite:{tmp_path / 'orders'}")
+    yield made
+    made.close()
+
+
+def lines(*arguments: str) -> list[Any]:
+    answer = call("group", *arguments, "--url", "sqlite:orders", "--json")
+    assert answer.code == 0, answer
+    return [json.loads(line) for line in answer.out.splitlines()]
+
+
+@pytest.mark.req("G86", "G83", "G84")
+def test_every_verb(world: World, tmp_path: Path) -> None:
+    (tmp_path / "move.json").write_text(transfer("move", 1, 2, 10).to_json())
+    (tmp_path / "handlers_of_shop.py").write_text("HANDLERS = {'price': lambda message: {'value': 1}}\n")
+    shop = ("--target", "shop=sqlite:shop.db")
+    (explained,) = lines("explain", "move.json", *shop, "--svg", "move.svg")
+    assert next(step["name"] for step in explained["steps"]) == "take/before"
+    assert (tmp_path / "move.svg").read_text().startswith("<svg")
+    assert lines("submit", "move.json", *shop)[0]["group"] == "move"
+    assert lines("show", "move")[0]["state"] == "queued"
+    assert lines("run", "--until-idle", *shop, "--handlers", "handlers_of_shop:HANDLERS") == []
+    (shown,) = lines("show", "move")
+    assert (shown["state"], shown["steps"]["take"]["state"]) == ("committed", "succeeded")
+    assert [row["type"] for row in lines("history", "move")][-1] == "Ended"
+    assert lines("playback", "move") == [{"group": "move", "steps": 3, "equal": True, "difference": None}]
+    assert lines("cancel", "move") == [{"group": "move", "state": "committed"}]
+    assert world.accounts()[:2] == [(1, "anna", 90), (2, "bert", 60)]
+    answer = call("group", "resolve", "move", "take", "force", "--url", "sqlite:orders")
+    assert (answer.code, "step_state" in answer.err) == (2, True)
+    assert call("group", "show", "nowhere", "--url", "sqlite:orders").code == 3
+    for verb in ("show", "history", "playback"):
+        assert "move" in call("group", verb, "move", "--url", "sqlite:orders").out or verb == "history"
+
+
+@pytest.mark.req("G86")
+def test_where_targets_and_settings_come_from(world: World, tmp_path: Path) -> None:
+    (tmp_path / "group.json").write_text(transfer("move", 1, 2, 10).to_json())
+    config = tmp_path / "strandline.toml"
+    config.write_text(
+        'url = "sqlite:orders"\n[group]\nstream = "s1"\nlease_s = 2\n[group.targets]\nshop = "sqlite:shop.db"\n'
+    )
+    answer = call("group", "submit", "group.json", "--config", str(config), "--json")
+    assert json.loads(answer.out)["stream"] == "s1"
+    assert call("group", "run", "--until-idle", "--config", str(config)).code == 0
+    assert lines("show", "move")[0]["state"] == "committed"
+    answer = call("group", "run", "--until-idle", "--config", str(config), "--set", "group.lease_s=0")
+    assert (answer.code, "lease_s" in answer.err) == (2, True)
+    answer = call("group", "run", "--url", "sqlite:orders", "--set", "group.colour=1")
+    assert (answer.code, "colour" in answer.err) == (2, True)
+
+
+@pytest.mark.req("G86", "G7", "RG10")
+def test_a_definition_comes_from_standard_input_and_says_all_that_is_wrong(world: World) -> None:
+    text = json.dumps({"id": "g", "steps": [{"kind": "empty", "name": "a", "depends_on": ["b"]}, {"kind": "odd"}]})
+    answer = call("group", "submit", "-", "--url", "sqlite:orders", stdin=text.encode())
+    assert answer.code == 2
+    assert "unknown_step" in answer.err or "needs 'b'" in answer.err
+    assert "not a step" in answer.err
+
+
+@pytest.mark.req("G78")
+def test_a_saved_value_that_was_changed_is_named(world: World) -> None:
+    from strandline.group.core.parts import Recipe
+    from strandline.group.definition import Group
+    from strandline.group.playback import verified
+
+    g = Group("g")
+    recipe = Recipe("r", expression="amount + 1")
+    g.query("a", "SELECT amount FROM account WHERE id = 1", target="shop", recipes=[recipe], success="amount = 100")
+    update(g, "x", 1, 1)
+    assert world.run(g).state == "committed"
+    history = world.plain.load("g")
+    assert history is not None
+    plan = world.plain.plan_of(history)
+    assert verified(history, plan).equal
+    history.step("a").results["r"]["value"] = 102
+    assert verified(history, plan).difference == "a.r: 102 is saved, 101 is what it comes to"
+    history.step("a").results["r"]["value"] = 101
+    history.step("a").verdicts[0]["value"] = False
+    assert str(verified(history, plan).difference).startswith("a, check 1")
