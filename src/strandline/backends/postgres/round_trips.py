@@ -240,6 +240,19 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         self._begin(send)
         return self._end()
 
+    def answers_to(self, send: Callable[[PGconn], None]) -> list[PGresult]:
+        """What the server answers in one round trip: its errors, too, and that it left out what came after one."""
+        self._begin(send)
+        return self._all()
+
+    def _all(self) -> list[PGresult]:
+        try:
+            answers = self._answers()
+            self.pgconn.exit_pipeline_mode()
+        except psycopg.OperationalError as error:
+            raise self._lost(error) from None
+        return answers
+
     def _begin(self, send: Callable[[PGconn], None]) -> None:
         try:
             self.pgconn.enter_pipeline_mode()
@@ -249,12 +262,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
             raise self._lost(error) from None
 
     def _end(self) -> list[PGresult]:
-        try:
-            answers = self._answers()
-            self.pgconn.exit_pipeline_mode()
-        except psycopg.OperationalError as error:
-            raise self._lost(error) from None
-        for answer in answers:
+        for answer in (answers := self._all()):
             if answer.status not in _DONE:
                 raise errors.error_from_result(answer)
         return answers

@@ -13,13 +13,13 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import psycopg
-from psycopg.pq import ExecStatus
 
 from strandline.backends.postgres import target_values
 from strandline.backends.postgres.database import SCHEMA_DEFAULT
 from strandline.backends.postgres.driver_errors import Doing, lost
 from strandline.backends.postgres.pool import Pool
 from strandline.backends.postgres.round_trips import Connection, TimedOut
+from strandline.backends.postgres.target_round_trips import Answer, answers
 from strandline.backends.postgres.target_schema import table_of
 from strandline.errors import SchemaMismatch, StrandlineError, Unavailable
 from strandline.group.sql_steps import Call, Changed, Changes, Collided, Refused, SqlSteps
@@ -41,10 +41,12 @@ _RACES: Final = {"40001", "40P01"}
 _IN_A_MOMENT: Final = {"57014", "55P03"}
 _OF_STATEMENT: Final = ("0A", "21", "22", "23", "25", "26", "2F", "38", "39", "42", "44", "54", "P0")
 """Classes of states that are about what the user wrote."""
-_BEGIN: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE"
-_DONE: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+_BEGIN: Final = Bound("BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE", ())
+_COMMIT: Final = Bound("COMMIT", ())
+_SAVEPOINT: Final = Bound("SAVEPOINT strandline_row", ())
+_RELEASE: Final = Bound("RELEASE strandline_row", ())
+_BACK: Final = Bound("ROLLBACK TO strandline_row", ())
 T = TypeVar("T")
-Cursor = psycopg.Cursor[tuple[Any, ...]]
 Row = tuple[Any, ...]
 
 
@@ -103,7 +105,7 @@ class PostgresTarget(SqlSteps):
 
     def _begin(self, limits: Limits) -> list[Bound]:
         times = (str(int(limits.timeout_s * 1000)), str(self._idle_ms))
-        return [Bound(_BEGIN, ()), Bound(statement(_HERE, "target_settings"), times)]
+        return [_BEGIN, Bound(statement(_HERE, "target_settings"), times)]
 
     def _translated(self, error: psycopg.Error, doing: Doing) -> Exception:
         state = error.sqlstate or ""
@@ -142,16 +144,17 @@ class PostgresTarget(SqlSteps):
 
         def rows(connection: Connection) -> Rows | Failed:
             connection.timeout_s = limits.timeout_s
+            if plan.rows and plan.rows[0].key is not None:  # one row at most
+                answer = answers(connection, [asked])[0].check()
+                return _rows(connection, answer.columns(), answer.rows(), plan)
             found: list[Row] = []
             with connection.cursor() as cursor:
-                if plan.rows and plan.rows[0].key is not None:  # one row at most
-                    found = cursor.execute(asked.text, asked.values).fetchall()
-                else:
-                    for row in cursor.stream(asked.text, asked.values):
-                        found.append(row)
-                        if len(found) > limits.rows_max:
-                            return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
-                return _rows(connection, cursor.description, found, plan)
+                for row in cursor.stream(asked.text, asked.values):
+                    found.append(row)
+                    if len(found) > limits.rows_max:
+                        return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
+                described = [(column.name, column.type_code) for column in cursor.description or ()]
+                return _rows(connection, described, found, plan)
 
         try:
             return self._reading(rows)
@@ -200,23 +203,14 @@ class _Changes:
         self._schema = schema
         self._first = begin
         self._last: list[Bound] = []
-        self._answers: list[tuple[Call, Cursor]] = []
-        self._error: psycopg.Error | None = None
+        self._ahead: list[tuple[Call, Answer]] = []
 
     def ahead(self, calls: Sequence[Call]) -> None:
         first, self._first = self._first, []
-        asked = [*first, *map(self._bound, calls)]
-        cursors: list[Cursor] = []
-        try:
-            with self._connection.pipeline():
-                for one in asked:
-                    cursors.append(self._connection.cursor())
-                    cursors[-1].execute(one.text, one.values)
-        except psycopg.Error as error:
-            if self._connection.closed or cursors[0].pgresult is None:
-                raise
-            self._error = error
-        self._answers = list(zip(calls, cursors[len(first) :], strict=False))
+        found = answers(self._connection, [*first, *map(self._bound, calls)])
+        for answer in found[: len(first)]:
+            answer.check()
+        self._ahead = list(zip(calls, found[len(first) :], strict=False))
 
     def _bound(self, call: Call) -> Bound:
         if call.name == "own":
@@ -225,67 +219,64 @@ class _Changes:
         statement: Bound = call.arguments[0]
         return statement
 
-    def _asked(self, name: str, *arguments: Any) -> Cursor:
+    def _asked(self, call: Call) -> Answer:
         """The answer to a call: it may be here already."""
-        if self._answers and self._answers[0][0] == Call(name, arguments):  # type: ignore[arg-type]
-            _, cursor = self._answers.pop(0)
-            if cursor.pgresult is None or cursor.pgresult.status not in _DONE:
-                raise self._error or AssertionError(name)
-            return cursor
-        if self._first:
-            self.ahead(())
-        if self._error is not None:
-            raise self._error
-        asked = self._bound(Call(name, arguments))  # type: ignore[arg-type]
-        return self._connection.execute(asked.text, asked.values)
+        if self._ahead and self._ahead[0][0] == call:
+            return self._ahead.pop(0)[1].check()
+        return self._now(self._bound(call))
+
+    def _now(self, statement: Bound) -> Answer:
+        first, self._first = self._first, []
+        found = answers(self._connection, [*first, statement])
+        for answer in found:
+            answer.check()
+        return found[-1]
 
     def own(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self._asked("own", name, tuple(values)).fetchall()
+        return self._asked(Call("own", (name, tuple(values)))).rows()
 
     def count(self, name: str, values: Sequence[Any] = ()) -> int:
-        return self._asked("own", name, tuple(values)).rowcount
+        return self._asked(Call("own", (name, tuple(values)))).affected
 
     def last(self, name: str, values: Sequence[Any]) -> None:
         self._last.append(Bound(_text(name, self._schema), tuple(values)))
 
     def commit(self) -> None:
         """Execute what comes last, and make all durable; nothing that was sent ahead and not asked for."""
-        if self._answers:
-            raise AssertionError(self._answers)
-        with self._connection.pipeline():
-            for one in self._last:
-                self._connection.execute(one.text, one.values)
-            ended = self._connection.execute("COMMIT")
-        if ended.statusmessage != "COMMIT":
+        if self._ahead:
+            raise AssertionError(self._ahead)
+        for answer in (found := answers(self._connection, [*self._first, *self._last, _COMMIT])):
+            answer.check()
+        if found[-1].status != "COMMIT":
             raise Unavailable("the server undid the transaction", code="serialization", hint="call again")
 
     def image(self, statement: Bound) -> list[Row]:
-        return self._asked("image", statement).fetchall()
+        return self._asked(Call("image", (statement,))).rows()
 
     def change(self, statement: Bound, ours: int, plan: Plan) -> Changed:
-        cursor = self._asked("change", statement, ours, plan)
-        rows = cursor.fetchall() if cursor.description else []
-        theirs = len(cursor.description or ()) - ours
+        answer = self._asked(Call("change", (statement, ours, plan)))
+        columns = answer.columns()
+        rows = answer.rows() if columns else []
+        theirs = len(columns) - ours
         kept = Rows()
         if theirs:
-            kept = _rows(self._connection, cursor.description, [row[:theirs] for row in rows], plan, theirs)
-        return Changed(max(cursor.rowcount, 0), kept, tuple(row[theirs:] for row in rows) if ours else ())
+            kept = _rows(self._connection, columns[:theirs], [row[:theirs] for row in rows], plan)
+        return Changed(answer.affected, kept, tuple(row[theirs:] for row in rows) if ours else ())
 
     def put(self, statement: Bound) -> int:
-        self._connection.execute("SAVEPOINT strandline_row")
+        found = answers(self._connection, [_SAVEPOINT, statement, _RELEASE])
         try:
-            found = self._connection.execute(statement.text, statement.values).rowcount
+            for answer in found:
+                answer.check()
         except psycopg.errors.IntegrityError as error:
-            self._connection.execute("ROLLBACK TO strandline_row")
+            self._now(_BACK)
             raise Collided(Failed("statement", _said(error))) from error
-        self._connection.execute("RELEASE strandline_row")
-        return found
+        return found[1].affected
 
 
-def _rows(connection: Connection, description: Any, rows: list[Row], plan: Plan, most: int | None = None) -> Rows:
-    described = list(description or ())[:most]
-    columns = tuple(column.name for column in described)
-    types = tuple(_type(connection, column.type_code) for column in described)
+def _rows(connection: Connection, described: Sequence[tuple[str, int]], rows: list[Row], plan: Plan) -> Rows:
+    columns = tuple(name for name, _ in described)
+    types = tuple(_type(connection, oid) for _, oid in described)
     keys = plan.table.key if plan.table is not None else ()
     return Rows(columns, types, tuple(rows), tuple(name for name in columns if name in keys))
 

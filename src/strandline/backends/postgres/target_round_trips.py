@@ -1,0 +1,110 @@
+"""Statements of users in few round trips: their values in the forms that psycopg gives them, answers as text.
+
+Who is stopped must not keep its locks, and the server ends only a transaction that is idle (`round_trips`). So what is
+sent within one leaves this process in one call of the system, or its large message comes first and alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from psycopg import errors
+from psycopg._queries import PostgresRawQuery
+from psycopg.adapt import Transformer
+from psycopg.pq import ExecStatus, Format
+from psycopg.pq.abc import PGconn, PGresult
+
+from strandline.backends.postgres.round_trips import AT_ONCE_BYTES, MESSAGE_BYTES, Connection
+from strandline.group.statements.binding import Bound
+
+Row = tuple[Any, ...]
+_DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+
+
+class Answer:
+    """What the server answered to one statement."""
+
+    def __init__(self, connection: Connection, result: PGresult) -> None:
+        self._connection = connection
+        self._result = result
+
+    @property
+    def failed(self) -> bool:
+        return self._result.status not in _DONE
+
+    @property
+    def status(self) -> str:
+        return (self._result.command_status or b"").decode()
+
+    @property
+    def affected(self) -> int:
+        return self._result.command_tuples or 0
+
+    def check(self) -> Answer:
+        """Raise what the server said, as psycopg does."""
+        if self.failed:
+            raise errors.error_from_result(self._result)
+        return self
+
+    def rows(self) -> list[Row]:
+        transformer = Transformer(self._connection)
+        transformer.set_pgresult(self._result, set_loaders=False)
+        transformer.set_loader_types([self._result.ftype(n) for n in range(self._result.nfields)], Format.TEXT)
+        return transformer.load_rows(0, self._result.ntuples, tuple)
+
+    def columns(self) -> list[tuple[str, int]]:
+        """Name and type of each."""
+        found = range(self._result.nfields)
+        return [((self._result.fname(n) or b"").decode(), self._result.ftype(n)) for n in found]
+
+
+class _Sent(NamedTuple):
+    text: bytes
+    values: Sequence[Any]
+    types: Sequence[int]
+    formats: Sequence[Format]
+
+    @property
+    def size(self) -> int:
+        return MESSAGE_BYTES + len(self.text) + sum(4 + len(value) for value in self.values if value is not None)
+
+
+def answers(connection: Connection, asked: Sequence[Bound]) -> list[Answer]:
+    """Execute statements in order; after one that fails the others are left out. Errors are in the answers."""
+    found: list[PGresult] = []
+    group: list[_Sent] = []
+    for sent in [_sent(connection, one) for one in asked]:
+        if sum(one.size for one in (*group, sent)) > AT_ONCE_BYTES:
+            found += _small(connection, group)
+            group = []
+        if sent.size > AT_ONCE_BYTES:
+            found += _large(connection, sent)
+        else:
+            group.append(sent)
+        if found and found[-1].status not in _DONE:
+            break
+    else:
+        found += _small(connection, group)
+    return [Answer(connection, result) for result in found]
+
+
+def _sent(connection: Connection, one: Bound) -> _Sent:
+    query = PostgresRawQuery(Transformer(connection))
+    query.convert(one.text, one.values)
+    return _Sent(query.query, query.params or (), query.types, query.formats or ())
+
+
+def _small(connection: Connection, group: Sequence[_Sent]) -> list[PGresult]:
+    def send(pgconn: PGconn) -> None:
+        for text, values, types, formats in group:
+            pgconn.send_query_params(text, values, types, formats, Format.TEXT)
+
+    return connection.answers_to(send) if group else []
+
+
+def _large(connection: Connection, sent: _Sent) -> list[PGresult]:
+    prepared = connection.answers_to(lambda pgconn: pgconn.send_prepare(b"", sent.text, sent.types))
+    if prepared[-1].status not in _DONE:
+        return prepared
+    return connection.answers_to(lambda pgconn: pgconn.send_query_prepared(b"", sent.values, sent.formats, Format.TEXT))
