@@ -56,12 +56,12 @@ class Description(NamedTuple):
     fixed: dict[str, str]
 
 
-def steps_of(package: str, also: Sequence[str], dialect: Dialect) -> tuple[Step, ...]:
+def steps_of(package: str, also: Sequence[str], folder: str, dialect: Dialect | None = None) -> tuple[Step, ...]:
     """The steps of a part: those of its package, then those of others, named after them."""
-    steps = steps_in(package, "sql/schema", dialect)
+    steps = steps_in(package, folder, dialect)
     for other in also:
         named = other.rpartition(".")[2]
-        steps += tuple(step._replace(name=f"{named}.{step.name}") for step in steps_in(other, "sql/schema", dialect))
+        steps += tuple(step._replace(name=f"{named}.{step.name}") for step in steps_in(other, folder, dialect))
     return steps
 
 

@@ -40,7 +40,7 @@ from strandline.store.tables import (
     Table,
 )
 from strandline.store.view_list import views_of
-from strandline.store.views import Looked, View, kept, mirrored
+from strandline.store.views import Looked, View, kept, mirrored, packages_of
 from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head, State
 from strandline.values.tuples import make
@@ -57,8 +57,7 @@ _KEY_AT: Final = _HEAD_AT + METAJOURNAL.at("key")
 
 def part_of(views: Sequence[View]) -> Part:
     """The part whose steps make the store's tables, and those of these views."""
-    packages = [table.package for view in views for table in view.tables if table.package != PACKAGE]
-    return PART._replace(also=tuple(dict.fromkeys(packages)))
+    return PART._replace(also=packages_of(views))
 
 
 class Leases(Protocol):
@@ -247,15 +246,16 @@ class SqlStore:
             tx.execute("set_pointer", POINTER.stored(new._replace(revision=found.revision + 1)))
 
     def _remove(self, tx: Transaction, change: Change) -> None:
-        deletes = [
+        segments = [
             (key, life, from_, to, segment_of(from_, size), segment_of(max(to, 1), size))
             for key, life, from_, to, size in change.deletes
         ]
         lives = [(key, ended.life) for key, ended in change.purges]
+        tx.each("delete_journal", segments)
         for table in (JOURNAL, SNAPSHOT, *self._tables):
-            if table.taken_by == "delete" and deletes:
-                tx.each(_named(table, f"delete_{table.name}"), deletes)
-            if table.taken_by != "never" and lives:
+            if table.taken_by == "delete" and table is not JOURNAL:
+                tx.each(_named(table, f"delete_{table.name}"), [place[:4] for place in segments])
+            if table.taken_by != "never":
                 tx.each(_named(table, f"purge_{table.name}"), lives)
         tx.each("put_ended", [ENDED.stored(ended_row(key, ended)) for key, ended in change.purges])
         tx.each("purge_metajournal", [key_place(key) for key, _ in change.purges])

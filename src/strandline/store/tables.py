@@ -3,11 +3,13 @@
 Stores loop over these; none of them knows a table by name that a view may add. Statements are files of the package that
 a table names, called after it:
 
-    SQL    put_TABLE            rows of a batch; the same again changes nothing
-           delete_TABLE         $1 key, $2 life, $3 first and $4 last number, $5 and $6 their segments
+    SQL    put_TABLE            rows of a batch, digest behind them; the same again changes nothing
+           delete_TABLE         $1 key, $2 life, $3 first and $4 last number
            purge_TABLE          $1 key, $2 life
-           look_TABLE           rows of tables that are looked up with heads, by key
+           look_TABLE           rows of tables that are looked up with heads: $1 key
+           remove_TABLE_row     the place of a row that an operator corrects (`View.mirrors`)
     CQL    put_TABLE            the row, then its write timestamp (none if `time` is None: such rows never change)
+           look_TABLE           the same for its partition key
            find_TABLE           rows of a stretch of a partition: partition key, and bounds unless it is a whole one
            remove_TABLE_row     the write timestamp, then the place of one row
            remove_TABLE_rows    the write timestamp, the partition key, first and last of the next column of the place
@@ -135,7 +137,7 @@ class Table:
 
     @cached_property
     def _crc(self) -> Callable[[Sequence[Any]], int]:
-        return _compiled([(i, column) for i, column in enumerate(self.columns) if column.name not in self.apart])
+        return _compiled(self.columns, self.apart)
 
     def stored(self, row: Sequence[Any]) -> Sequence[Any]:
         """The values of a row as it is stored, its digest behind it."""
@@ -158,7 +160,7 @@ class Table:
         try:
             if self._crc(row) == crc:
                 return
-        except (struct.error, TypeError, AttributeError):  # a damaged file may give any type for a column
+        except (struct.error, TypeError, AttributeError, ValueError):  # a damaged file may give any type for a column
             pass
         raise self.bad(row)
 
@@ -187,38 +189,35 @@ def _picker(indexes: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]
     return lambda row: (row[index],)
 
 
-def _compiled(columns: Sequence[tuple[int, Column]]) -> Callable[[Sequence[Any]], int]:
-    """The checksum over these columns: nulls and numbers by one `struct`, then texts and bytes after their lengths."""
-    numbers = _picker([index for index, column in columns if column.kind in ("bigint", "integer")])
-    texts = [index for index, column in columns if column.kind == "text"]
-    blobs = [index for index, column in columns if column.kind == "blob"]
-    count = len(columns) - len(texts) - len(blobs)
-    pack = struct.Struct(f"<Q{count}q{len(texts) + len(blobs)}q").pack
-    nulls = [index for index, column in columns if column.nullable]
+def _compiled(columns: Sequence[Column], apart: Sequence[str]) -> Callable[[Sequence[Any]], int]:
+    """The checksum over the columns of a row, but those apart: by one `struct` which are null, the numbers, and the
+    lengths of texts and bytes; then these.
 
-    def crc(row: Sequence[Any]) -> int:
-        long = [row[index].encode() for index in texts]
-        long += [row[index] for index in blobs]
-        return _over(pack(0, *numbers(row), *map(len, long)), long)
-
-    def crc_with_nulls(row: Sequence[Any]) -> int:
-        absent = 0
-        for bit, index in enumerate(nulls):
-            absent |= (row[index] is None) << bit
-        if not absent:
-            return crc(row)
-        long = [(row[index] or "").encode() for index in texts]
-        long += [row[index] or b"" for index in blobs]
-        return _over(pack(absent, *[number or 0 for number in numbers(row)], *map(len, long)), long)
-
-    return crc_with_nulls if nulls else crc
+    It is written out and compiled, as `namedtuple` does it: a batch has tens of thousands of heads.
+    """
+    names = [f"c{index}" for index in range(len(columns))]
+    signed = [(name, column) for name, column in zip(names, columns, strict=True) if column.name not in apart]
+    nulls = [name for name, column in signed if column.nullable]
+    numbers = [(name, column) for name, column in signed if column.kind in ("bigint", "integer")]
+    long = [(name, column) for name, column in signed if column.kind in ("text", "blob")]
+    absent = " | ".join(f"({name} is None) << {bit}" for bit, name in enumerate(nulls)) or "0"
+    values = [f"{name} or 0" if column.nullable else name for name, column in numbers]
+    lines = [
+        f"def crc(row):\n    {', '.join(names)}, = row",
+        f"    absent = {absent}",
+        *[f"    {name} = {_bytes_of(name, column)}" for name, column in long],
+        f"    head = pack({', '.join(['absent', *values, *[f'len({name})' for name, _ in long]])})",
+        f"    return crc32(b''.join(({', '.join(['head', *[name for name, _ in long]])},)))",
+    ]
+    scope: dict[str, Any] = {"pack": struct.Struct(f"<Q{len(numbers) + len(long)}q").pack, "crc32": crc32}
+    exec("\n".join(lines), scope)  # noqa: S102 - of nothing but declarations
+    return scope["crc"]  # type: ignore[no-any-return]
 
 
-def _over(head: bytes, long: Sequence[bytes]) -> int:
-    found = crc32(head)
-    for part in long:
-        found = crc32(part, found)
-    return found
+def _bytes_of(name: str, column: Column) -> str:
+    if column.kind == "text":
+        return f"({name} or '').encode()" if column.nullable else f"{name}.encode()"
+    return f"{name} or b''" if column.nullable else name
 
 
 # ---------------------------------------------------------------- the journal's own

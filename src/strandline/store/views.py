@@ -23,6 +23,7 @@ from strandline.rows import Batch, Cut
 from strandline.store.tables import (
     ENTITY_TYPE,
     JOURNAL,
+    PACKAGE,
     QUARANTINE,
     SLICE_BUCKET,
     SLICE_VIEW,
@@ -167,6 +168,12 @@ def kept(views: Sequence[View], *, partitioned: bool) -> tuple[View, ...]:
         if tables:
             found.append(view._replace(tables=tables))
     return tuple(found)
+
+
+def packages_of(views: Sequence[View]) -> tuple[str, ...]:
+    """Whose steps and statements their tables have, beside the store's own."""
+    packages = [table.package for view in views for table in view.tables if table.package != PACKAGE]
+    return tuple(dict.fromkeys(packages))
 
 
 def add_rows(batch: Batch, views: Sequence[View], looked: Mapping[str, Looked]) -> None:

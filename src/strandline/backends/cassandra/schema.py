@@ -22,7 +22,7 @@ from strandline.backends.cassandra.session import Session
 from strandline.backends.cassandra.statements import named, parts, script, statement
 from strandline.errors import NO_JOURNAL, SchemaMismatch, Unavailable
 from strandline.settings import Settings
-from strandline.sql.steps import Columns, Description, Step, StepDone, check_schema, missing_steps, steps_in
+from strandline.sql.steps import Columns, Description, Step, StepDone, check_schema, missing_steps, steps_of
 
 LOCK_S: Final = 60.0
 """A lock whose holder did nothing for so long is taken over."""
@@ -58,7 +58,7 @@ def open_keyspace(
         if not replication:
             session.alter(statement(_PACKAGE, "create_keyspace", session.keyspace), {"replicas": replicas})
         _create(session, fixed, lock_s)
-    check_schema("store", _done(session), _steps(), _columns(session), _declared())
+    check_schema("store", _done(session), _steps(session), _columns(session), _declared(session))
     return _settings(session)
 
 
@@ -66,7 +66,9 @@ def describe_keyspace(session: Session) -> Description:
     """What a keyspace says of itself, also where its schema is older or newer than this program's."""
     if not _is_made(session):
         raise _no_schema(session)
-    return Description([step.name for step in _done(session)], [step.name for step in _steps()], _settings(session))
+    return Description(
+        [step.name for step in _done(session)], [step.name for step in _steps(session)], _settings(session)
+    )
 
 
 def upgrade_keyspace(session: Session, *, lock_s: float = LOCK_S) -> list[str]:
@@ -74,7 +76,7 @@ def upgrade_keyspace(session: Session, *, lock_s: float = LOCK_S) -> list[str]:
     if not _is_made(session):
         raise _no_schema(session)
     with _locked(session, lock_s) as lock:
-        missing = missing_steps("store", _done(session), _steps())
+        missing = missing_steps("store", _done(session), _steps(session))
         _do(session, lock, missing)
         _fix(session, {_VERSION: str(len(_done(session)))})
     return [step.name for step in missing]
@@ -90,14 +92,14 @@ def _create(session: Session, fixed: Mapping[str, str], lock_s: float) -> None:
         stored = _settings(session)
         if _VERSION in stored:
             return  # somebody else did it while we waited
-        _do(session, lock, missing_steps("store", _done(session), _steps()))
+        _do(session, lock, missing_steps("store", _done(session), _steps(session)))
         lock.beat()
         _fix(session, {name: value for name, value in fixed.items() if name not in stored})
-        _fix(session, {_VERSION: str(len(_steps()))})
+        _fix(session, {_VERSION: str(len(_steps(session)))})
 
 
 def _do(session: Session, lock: SchemaLock, missing: list[Step]) -> None:
-    numbers = {step.name: nr for nr, step in enumerate(_steps(), 1)}
+    numbers = {step.name: nr for nr, step in enumerate(_steps(session), 1)}
     for step in missing:
         rows: Iterable[Any] | None = None
         for text in parts(step.script):
@@ -223,8 +225,9 @@ def _done(session: Session) -> list[StepDone]:
     return [StepDone(name, bool(additive)) for name, additive in _rows(session, "steps_done")]
 
 
-def _steps() -> Sequence[Step]:
-    return steps_in(_STEPS, "cql/schema")
+def _steps(session: Session) -> Sequence[Step]:
+    """The store's own, then those of views whose statements are elsewhere, named after their packages."""
+    return steps_of(_STEPS, session.packages, "cql/schema")
 
 
 def _check_replication(session: Session, settings: Settings, datacenter: str) -> None:
@@ -239,11 +242,11 @@ def _columns(session: Session) -> Columns:
     return found
 
 
-def _declared() -> Columns:
+def _declared(session: Session) -> Columns:
     """The columns that the steps make, read from their text: name, type, kind and position in the key."""
     foundation = [text.replace('"keyspace"', "keyspace") for text in script(_PACKAGE, "foundation", "keyspace")]
     found: dict[str, set[tuple[object, ...]]] = {}
-    for text in [*foundation, *[part for step in _steps() for part in parts(step.script)]]:
+    for text in [*foundation, *[part for step in _steps(session) for part in parts(step.script)]]:
         if match := _ADDED.fullmatch(text):
             table, column, type_ = match.groups()
             found[table].add((column, type_, "regular", -1))

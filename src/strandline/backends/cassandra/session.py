@@ -74,8 +74,10 @@ class Query(NamedTuple):
 class Session:
     """A cluster and a keyspace of it. Safe to share between threads."""
 
-    def __init__(self, url: Url, timeout_s: float) -> None:
+    def __init__(self, url: Url, timeout_s: float, packages: tuple[str, ...] = ()) -> None:
         check_url(url)
+        self.packages = packages
+        """Whose steps make tables here beside the store's own."""
         self.keyspace = url.name
         self.url = url
         self._timeout_s = timeout_s

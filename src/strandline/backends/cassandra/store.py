@@ -45,7 +45,7 @@ from strandline.store.scans import (
 from strandline.store.tables import POINTER, QUARANTINE, SNAPSHOT, SnapshotRow, Table
 from strandline.store.tag_view import TAG_VIEW
 from strandline.store.view_list import views_of
-from strandline.store.views import MINUTE_US, Looked, Row, Span, View, kept
+from strandline.store.views import MINUTE_US, Looked, Row, Span, View, kept, packages_of
 from strandline.urls import Url
 from strandline.values.events import EventRow
 from strandline.values.heads import Head, State
@@ -96,13 +96,14 @@ class CassandraStore:
         partitions: int | None,
         *,
         clock: Callable[[], int] = now_us,
+        views: Sequence[View] | None = None,
     ) -> CassandraStore:
         """Open a store, or create it for this log. None stands for what creation fixed.
 
         `SchemaMismatch` for another log, other fixed settings, another fold; without a `log_id` nothing is created.
         `Unsupported.cassandra_unsafe` for a cluster that may lose what it acknowledged.
         """
-        session = Session(url, settings.append_timeout_s)
+        session = Session(url, settings.append_timeout_s, packages_of(views or ()))
         try:
             create = log_id is not None and settings.schema == "create"
             texts = open_keyspace(session, settings, to_fix(settings, log_id, partitions), create=create)
@@ -111,7 +112,7 @@ class CassandraStore:
             session.close()
             raise
         tag_batch = settings.tag_batch_rows_max, settings.tag_batch_bytes_max
-        return cls(session, found, settings.lease_s, clock, tag_batch=tag_batch)
+        return cls(session, found, settings.lease_s, clock, views, tag_batch=tag_batch)
 
     def close(self) -> None:
         for _, lease in self._leases:

@@ -144,7 +144,9 @@ def _size(table: Table) -> Callable[[Row], int]:
         return lambda row: 0
     if table.phase == "views":
         return lambda row: (
-            fixed + sum([len(row[index]) for index in blobs]) + sum([len(row[index].encode()) for index in texts])
+            fixed
+            + sum([len(row[index] or b"") for index in blobs])
+            + sum([len((row[index] or "").encode()) for index in texts])
         )
     if len(blobs) == 1:
         (blob,) = blobs

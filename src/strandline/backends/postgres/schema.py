@@ -64,7 +64,7 @@ class Schema:
     @property
     def steps(self) -> Sequence[Step]:
         """What makes it, in order."""
-        return steps_of(self.part.package, self.part.also, "postgres")
+        return steps_of(self.part.package, self.part.also, "sql/schema", "postgres")
 
     @property
     def names(self) -> list[str]:

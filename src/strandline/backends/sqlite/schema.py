@@ -46,7 +46,7 @@ class Schema:
 @cache
 def schema_of(kind: str, package: str, also: tuple[str, ...] = ()) -> Schema:
     """The schema that the steps of a part make."""
-    return schema_with(Part(kind, package, also=also), steps_of(package, also, "sqlite"))
+    return schema_with(Part(kind, package, also=also), steps_of(package, also, "sql/schema", "sqlite"))
 
 
 def schema_with(part: Part, steps: tuple[Step, ...]) -> Schema:
