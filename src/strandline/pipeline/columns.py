@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from struct import Struct
 from typing import Any, Final, cast
 from zlib import crc32
 
@@ -43,9 +44,10 @@ ARROW_SCHEMA: Final = pa.schema(
 _NUMPY_TYPES: Final = {"q": "<i8", "I": "<u4", "H": "<u2", "B": "u1", "16s": "(16,)u1"}
 _CODES: Final = re.findall(r"\d*[a-zA-Z]", FIXED.format)
 _FIXED_FIELDS: Final = np.dtype([(name, _NUMPY_TYPES[code]) for name, code in zip(Parts._fields, _CODES, strict=True)])
-_HEXADECIMAL: Final = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8).reshape(256, 2)
 _UUID_SIZE: Final = 36
-_UUID_DIGITS: Final = [at for at in range(_UUID_SIZE) if at not in (8, 13, 18, 23)]
+_UUID_GROUPS: Final = ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))
+_PLACES: Final = Struct("<4I")
+"""The last fixed fields: where tags, headers, metadata and payload begin."""
 
 
 def record_batch(rows: Sequence[EventRow]) -> pa.RecordBatch:
@@ -73,9 +75,9 @@ def _columns(
     twice = {"seq_nr": seq_nrs, "prev_seq_nr": prevs, "timestamp": timestamps}
     if not (known and all(np.array_equal(fixed[name], column) for name, column in twice.items())):
         return None
-    size, tags_at, headers_at = FIXED.size, fixed["tags_at"].tolist(), fixed["headers_at"].tolist()
-    words = [(body[size:end], start - size) for body, start, end in zip(bodies, tags_at, headers_at, strict=True)]
     payloads = [body[start:] for body, start in zip(bodies, fixed["payload_at"].tolist(), strict=True)]
+    # Type and tags with the places of both, which stand before them.
+    words = _between(bodies, np.full(len(bodies), FIXED.size - _PLACES.size), fixed["headers_at"])
     names, tags = _repeated(words, {"type": _name_of, "tags": _tags_of})
     (headers,) = _repeated(_between(bodies, fixed["headers_at"], fixed["metadata_at"]), {"headers": parsed_headers})
     (metadata,) = _repeated(_between(bodies, fixed["metadata_at"], fixed["payload_at"]), {"metadata": _text_of})
@@ -100,38 +102,41 @@ def _columns(
     ]
 
 
-def _name_of(words: tuple[bytes, int]) -> str:
-    return words[0][: words[1]].decode()
+def _name_of(words: bytes) -> str:
+    return words[_PLACES.size : _PLACES.unpack_from(words)[0] - FIXED.size + _PLACES.size].decode()
 
 
-def _tags_of(words: tuple[bytes, int]) -> tuple[str, ...]:
-    return parsed_tags(words[0][words[1] :])
+def _tags_of(words: bytes) -> tuple[str, ...]:
+    return parsed_tags(words[_PLACES.unpack_from(words)[0] - FIXED.size + _PLACES.size :])
 
 
 def _text_of(written: bytes) -> str | None:
     return written.decode() if written else None
 
 
-def _between(bodies: list[bytes], starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> list[bytes]:
-    """What stands there; mostly nothing."""
+def _between(bodies: list[bytes], starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> pa.DictionaryArray:
+    """What stands there; mostly nothing, or the same."""
     if np.array_equal(starts, ends):
-        return [b""] * len(bodies)
-    return [body[start:end] for body, start, end in zip(bodies, starts.tolist(), ends.tolist(), strict=True)]
+        return pa.DictionaryArray.from_arrays(np.zeros(len(bodies), np.int32), pa.array([b""]))
+    cut = [body[start:end] for body, start, end in zip(bodies, starts.tolist(), ends.tolist(), strict=True)]
+    return pa.array(cut, pa.binary()).dictionary_encode()
 
 
-def _repeated(written: list[Any], columns: dict[str, Callable[[Any], Any]]) -> list[pa.Array]:
+def _repeated(written: pa.DictionaryArray, columns: dict[str, Callable[[bytes], Any]]) -> list[pa.Array]:
     """Columns of what these say, each different one read once."""
-    different = {one: number for number, one in enumerate(dict.fromkeys(written))}
-    places = pa.array([different[one] for one in written], pa.int64())
-    types = [ARROW_SCHEMA.field(name).type for name in columns]
-    read = [[reader(one) for one in different] for reader in columns.values()]
-    return [pa.array(values, type_).take(places) for values, type_ in zip(read, types, strict=True)]
+    different = written.dictionary.to_pylist()
+    read = [
+        pa.array([reader(one) for one in different], ARROW_SCHEMA.field(name).type) for name, reader in columns.items()
+    ]
+    return [values.take(written.indices) for values in read]
 
 
 def _uuids(ids: np.ndarray[Any, Any]) -> pa.Array:
     """Ids as they are written: 8-4-4-4-12 hexadecimal digits."""
+    digits = np.frombuffer(ids.tobytes().hex().encode(), np.uint8).reshape(len(ids), 32)
     text = np.full((len(ids), _UUID_SIZE), ord("-"), np.uint8)
-    text[:, _UUID_DIGITS] = _HEXADECIMAL[ids].reshape(len(ids), len(_UUID_DIGITS))
+    for group, (start, end) in enumerate(_UUID_GROUPS):
+        text[:, start + group : end + group] = digits[:, start:end]
     ends = np.arange(0, text.size + 1, _UUID_SIZE, dtype=np.int32)
     return pa.StringArray.from_buffers(len(ids), pa.py_buffer(ends), pa.py_buffer(text))
 

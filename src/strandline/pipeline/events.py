@@ -37,6 +37,7 @@ from strandline.journal.replay import LAST, Wanted, replay_partition
 from strandline.pipeline import jvm, session
 from strandline.pipeline.columns import ARROW_SCHEMA, record_batch
 from strandline.pipeline.target import PLACES, Target, has_password
+from strandline.pipeline.task import uncollected
 from strandline.settings import SETTING_NAMES, parse_setting
 from strandline.store.scans import events_of
 from strandline.urls import masked
@@ -142,9 +143,10 @@ class Selection:
         s = self.target.open()
         from_, to = max(range_.after + 1, self.from_), min(range_.to, self.to - 1)
         wanted = Wanted(range_.partition, range_.cut, from_, to, (self.lo, self.hi), self.entity_type)
-        for rows in replay_partition(s.log, s.store, s.settings, wanted, tail=tail):
-            if rows:
-                yield record_batch(rows)
+        with uncollected():
+            for rows in replay_partition(s.log, s.store, s.settings, wanted, tail=tail):
+                if rows:
+                    yield record_batch(rows)
 
 
 @dataclass

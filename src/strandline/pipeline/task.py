@@ -45,7 +45,7 @@ def do_ranges(
     schema = arrow_schema(result)
     for batch in batches:
         for row in batch.to_pylist():
-            with _uncollected():
+            with uncollected():
                 done = _do(task, result(row[batch.schema.names[0]]), target, fence, row)
             yield pa.RecordBatch.from_pylist([dict(zip(schema.names, astuple(done), strict=True))], schema=schema)
 
@@ -62,8 +62,8 @@ def _do(task: Task, so_far: Result, target: Target, fence: int, row: Mapping[str
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without looking for cycles: a range makes none, and looking through its rows takes a fifth of the time."""
+def uncollected() -> Iterator[None]:
+    """Without looking for cycles: ranges make none, and looking through their rows takes a fifth of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
