@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from strandline.errors import NotFound
 from strandline.journal.plan import plan
-from strandline.journal.read import Reader, Reading, log_ended, log_offset_of
+from strandline.journal.read import STORE_PAGE_BYTES, Reader, Reading, log_ended, log_offset_of
 from strandline.journal.tail import Tail
 from strandline.log.api import Log
 from strandline.log.cursor import PAGE_BYTES, Cursor
@@ -41,6 +41,7 @@ from strandline.values.keys import SLICES, is_key, slice_of
 from strandline.values.tuples import make
 
 PAGE: Final = 2000
+FIRST_PAGE: Final = 100
 LAST: Final = 2**63 - 1
 PORTION_RECORDS: Final = 20_000
 PORTIONS_MAX: Final = 64
@@ -94,14 +95,16 @@ class Replay:
         """Rows of the store after one timestamp, up to another."""
         partition, cut, from_, last, slices, entity_type = self._wanted
         place, to = (max(after, from_ - 1), LAST), min(to, last)
-        more = place[0] < to
+        more, limit = place[0] < to, min(PAGE, FIRST_PAGE)
         while more:
             rows, more = events_of(
-                self._store, partition, after=place, to=to, limit=PAGE, entity_type=entity_type, slices=slices,
-                bytes_max=PAGE_BYTES,
-            )  # fmt: skip
+                self._store, partition, after=place, to=to, limit=limit, entity_type=entity_type, slices=slices
+            )
             if not rows:
                 return
+            # As many as may fit, if the next ones are like these.
+            size = sum([len(row.body) for row in rows if isinstance(row.body, bytes)])
+            limit = max(1, min(PAGE, STORE_PAGE_BYTES * len(rows) // max(1, size)))
             place = rows[-1].timestamp, rows[-1].seq_nr
             if log_offset_of(rows[-1].body) > cut:
                 rows, more = [row for row in rows if log_offset_of(row.body) <= cut], False
