@@ -23,7 +23,7 @@ from strandline.pipeline import events as spark_events
 from strandline.pipeline.events import STREAM_OPTIONS, EventsStreamReader, Selection
 from strandline.pipeline.replicate import run
 from strandline.record import Content, content_digest, encode_header, encode_value
-from strandline.store.scans import look_at, quarantined
+from strandline.store.scans import look_at, quarantined, quarantined_at
 from strandline.testing import carry, raw_append
 from strandline.values.actions import Append
 from strandline.values.payloads import JSON
@@ -260,7 +260,11 @@ def test_a_bad_record_stops_nobody(pairing: Pairing, paired: Strandline, spark: 
                 with pytest.raises(Corrupt) as touched:
                     getattr(event, name)
                 assert (touched.value.code, touched.value.key, touched.value.seq_nr) == (code, key, event.seq_nr)
-    listed = [(row.partition, row.key, row.reason, row.value) for row in quarantined(paired.store)]
+    listed = [
+        (row.partition, row.key, row.reason, whole.value)
+        for row in quarantined(paired.store)
+        if (whole := quarantined_at(paired.store, row.partition, row.offset)) is not None
+    ]
     assert listed == [
         (partition, key, reason, value)
         for reason, value in zip(("foreign", "undecodable", "digest"), (b"?", *values), strict=True)

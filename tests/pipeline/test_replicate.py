@@ -221,6 +221,7 @@ def test_a_sick_partition_slows_no_other_and_heals_by_itself(
         s.journal.append(key, [Event("Placed", 1)])
     run(url, once=True, spark=spark)
     connection = apsw.Connection(f"{tmp_path}/shop/store.db")
+    connection.set_busy_timeout(60_000)  # the pipeline writes, too
     columns = connection.execute("SELECT * FROM journal LIMIT 1").fetchall()[0]
     names = [row[1] for row in connection.execute("PRAGMA table_info(journal)")]
     other = dict(zip(names, columns, strict=True)) | {"key": KEYS[0], "seq_nr": 2, "life": 1, "segment": 0}
