@@ -38,10 +38,20 @@ LINES = {
     ("replay", "postgres"): ["replay/one-event-a-key", "replay/thousand-a-key"],
     ("freshness", "sqlite"): ["freshness/p50"],
     ("memory", "sqlite"): ["memory/read-a-million"],
+    ("work", "sqlite"): ["work/sqlite-drain", "work/sqlite-one-by-one"],
+    ("work", "postgres"): [
+        "work/drain",
+        "work/drain-procrastinate",
+        "work/worker",
+        "work/add",
+        "work/wake-now-p50",
+        "work/wake-at-date-p99",
+    ],
 }
 ON_DEMAND = {
     "append/1-writer-new-keys", "append/16-writers-new-keys", "append/64-writers-new-keys",
     "freshness/p50-without-checkpoint", "memory/replicate-ten-million", "replicate/scale-rows",
+    "work/million-later", "work/drain-snapshot-held",
 }  # fmt: skip
 
 
@@ -92,7 +102,10 @@ def test_a_benchmark_runs_and_ends_with_its_lines(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", _marked("append", "read", "replicate", "replay", soak=True))
+@pytest.mark.parametrize(
+    "name",
+    [*_marked("append", "read", "replicate", "replay", soak=True), pytest.param("work", marks=pytest.mark.soak)],
+)
 def test_on_postgres(name: str, postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _runs(name, "postgres", tmp_path, capsys, postgres)
 

@@ -334,7 +334,7 @@ def test_done_after_the_lease_is_over(world: World) -> None:
     work.tick()
     with pytest.raises(LeaseLost):
         claims["b"].heartbeat()
-    claims["b"].lost.clear()
+    claims["b"] = work.claim_of(claims["b"].entry.id, claims["b"].fence)
     claims["b"].done()
     assert work.add(**one("c", "new")).outcome == "merged"
     with pytest.raises(LeaseLost):

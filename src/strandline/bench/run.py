@@ -22,7 +22,7 @@ from strandline.bench.machine import machine, versions
 from strandline.bench.servers import Running, running
 from strandline.errors import InvalidInput, Unavailable
 
-NAMES = ("append", "read", "replicate", "replay", "freshness", "memory", "tags")
+NAMES = ("append", "read", "replicate", "replay", "freshness", "memory", "tags", "work")
 NEEDED = ("eventsourcing", "psutil")
 ON_SPARK = ("replicate", "replay", "freshness", "memory", "tags")
 BACKENDS = ("sqlite", "postgres", "kafka", "kafka-postgres", "kafka-cassandra", "cassandra")
@@ -48,7 +48,7 @@ def run(
     One that cannot be had is `Unavailable` if `on` or `cases` asks for it; else its cases are left out.
     """
     chosen = _choose(name, on, cases)
-    extras.check("bench", *NEEDED)
+    extras.check("bench", *NEEDED, *(("pgqueuer", "procrastinate") if name == "work" else ()))
     if name in ON_SPARK:
         extras.check("spark", "pyspark", "pyarrow")
     if rounds is not None and rounds < 1:

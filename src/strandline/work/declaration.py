@@ -224,7 +224,7 @@ class Codec:
 def _mapping(part: str, given: object, declared: Mapping[str, str]) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         raise invalid("column", part, "not columns by name", allowed=" ".join(sorted(declared)), got=given)
-    if given.keys() == declared.keys():
+    if len(given) == len(declared) and all(name in declared for name in given):
         return given
     for name in given:
         if name not in declared:

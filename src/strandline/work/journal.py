@@ -19,7 +19,6 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from threading import Event, Lock
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
@@ -121,21 +120,21 @@ class WorkJournal:
         given = list(adds)
         if not 1 <= len(given) <= BATCH_MAX:
             raise invalid("batch_range", "adds", f"{len(given)} adds", allowed=f"1..{BATCH_MAX}", got=len(given))
-        drafts = []
-        for index, one in enumerate(given):
-            with rules.at_index(index):
-                drafts.append(self._draft(one))
+        drafts: list[Draft] = []
+        try:
+            for one in given:
+                drafts.append(self._draft(one))  # noqa: PERF401 (how many there are tells which one is refused)
+        except InvalidInput as error:
+            raise rules.at_index(len(drafts), error) from None
         size = sum(len(draft.data) + len(draft.key) for draft in drafts)
         if size > BATCH_BYTES_MAX:
             raise invalid("data_too_large", "adds", f"{size} bytes", allowed=f"at most {BATCH_BYTES_MAX}", got=size)
         return self._add(drafts, tx)
 
     def _draft(self, given: Mapping[str, Any]) -> Draft:
-        unknown = given.keys() - _ARGUMENTS
-        for name in sorted(unknown):
-            if name in COLUMNS_OF_THE_SYSTEM:
-                raise reserved(name, {**self._codec.columns.key, **self._codec.columns.data})
-            raise invalid("column", name, "no argument of add", allowed=" ".join(sorted(_ARGUMENTS)), got=given[name])
+        for name in given:
+            if name not in _ARGUMENTS:
+                raise self._no_argument(name, given[name])
         settings, codec = self.settings, self._codec
         key = codec.key(given.get("key"))
         data = codec.data(given.get("data"), settings.data_bytes_max)
@@ -147,12 +146,16 @@ class WorkJournal:
                 "priority_range", "priority", "not a priority", allowed="a whole number in 0..255", got=priority
             )
         inserted, process, expiration = (
-            None if given.get(name) is None else date_us(name, given[name])
-            for name in ("insertion_date", "process_date", "expiration_date")
+            None if (date := given.get(name)) is None else date_us(name, date) for name in _DATES
         )
         if process is not None:
             rules.refuse_early(expiration or 0, max(process, inserted or 0))
         return Draft(key, codec.hash(key), data, self.version, int(priority), inserted, process, expiration or 0)
+
+    def _no_argument(self, name: str, value: object) -> InvalidInput:
+        if name in COLUMNS_OF_THE_SYSTEM:
+            return reserved(name, {**self._codec.columns.key, **self._codec.columns.data})
+        return invalid("column", name, "no argument of add", allowed=" ".join(sorted(_ARGUMENTS)), got=value)
 
     def _add(self, drafts: Sequence[Draft], tx: object) -> list[Added]:
         def work(inner: Transaction) -> list[Added]:
@@ -211,7 +214,7 @@ class WorkJournal:
 
         def work(tx: Transaction) -> tuple[set[int], _Taken]:
             dead.clear()
-            look = self._look(tx)
+            look = self._look(tx, to_claim=True)
             ended: set[int] = set()
             if pairs:
                 ended, wake = self._tables.end(tx, look, self.settings, pairs)
@@ -235,10 +238,9 @@ class WorkJournal:
         limit, may_be_slow = abs(limit), limit > 0
         if look.paused is not None:
             return _Taken(look, [], None, None, cursor.pass_handed_out)
-        heads = tables.heads(tx, look.now)
-        if heads.lease is not None and heads.lease <= look.lease_now:
+        if look.lease is not None and look.lease <= look.lease_now:
             dead += tables.record_lapses(tx, look, settings)
-        if heads.soon is not None and heads.soon <= look.now:
+        if look.soon is not None and look.soon <= look.now:
             tables.ripen(tx, look)
         rows = tables.claim(tx, look, settings, cursor.owner, limit, 0, settings.slow_from)
         handed_out = cursor.pass_handed_out or bool(rows)
@@ -302,7 +304,7 @@ class WorkJournal:
         beaten = self._write(lambda tx: self._tables.beat(tx, self._look(tx), pairs), None) if pairs else set()
         lost = [claim for claim in claims if claim.entry.id not in beaten]
         for claim in lost:
-            claim.lost.set()
+            claim.lose()
         return lost
 
     def settle(self, claim: Claim, decide: Callable[[Row, Look], Row | str], reason: str) -> None:
@@ -520,8 +522,8 @@ class WorkJournal:
     def _codec(self) -> Codec:
         return self._known.codecs[self.version]
 
-    def _look(self, tx: Transaction) -> Look:
-        look = self._tables.look(tx)
+    def _look(self, tx: Transaction, *, to_claim: bool = False) -> Look:
+        look = self._tables.look(tx, to_claim=to_claim)
         if look.settings_version != self._known.settings_version:
             self._reload(tx)
         return look
@@ -629,21 +631,38 @@ class Cursor:
         return f"<Cursor {self.owner} of {self._journal.name}>"
 
 
-@dataclass(slots=True, eq=False)
 class Claim:
     """The right to process an entry until its lease ends."""
 
-    journal: WorkJournal
-    entry: Entry
-    row: Row
-    lost: Event
-    """Set when it is known that the claim is over: stop."""
-    ended: bool
+    __slots__ = ("_lost", "_lost_event", "ended", "entry", "journal", "row")
 
     def __init__(self, journal: WorkJournal, entry: Entry, row: Row) -> None:
         self.journal, self.entry, self.row = journal, entry, row
-        self.lost = Event()
         self.ended = False
+        self._lost = False
+        self._lost_event: Event | None = None
+
+    @property
+    def lost(self) -> Event:
+        """Set when it is known that the claim is over: stop."""
+        with _EVENTS:
+            if self._lost_event is None:  # most claims are done before anybody asks
+                self._lost_event = Event()
+                if self._lost:
+                    self._lost_event.set()
+            return self._lost_event
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether `lost` is set."""
+        return self._lost or (self._lost_event is not None and self._lost_event.is_set())
+
+    def lose(self) -> None:
+        """It is known that the claim is over."""
+        with _EVENTS:
+            self._lost = True
+            if self._lost_event is not None:
+                self._lost_event.set()
 
     @property
     def fence(self) -> int:
@@ -663,7 +682,7 @@ class Claim:
 
     def done(self, *, tx: object = None) -> None:
         """The entry is done, and gone; `LeaseLost` if somebody else has it by now. Again: quiet."""
-        if self.ended and not self.lost.is_set():
+        if self.ended and not self.is_lost:
             return
         if self.journal.done_many([self], tx=tx) != ["done"]:
             raise _lost([self.entry.id])
@@ -687,13 +706,16 @@ class Claim:
         """The claim has ended."""
         self.ended = True
         if not done:
-            self.lost.set()
+            self.lose()
 
     def __repr__(self) -> str:
         return f"<Claim {self.fence} of entry {self.entry.id}>"
 
 
-_ARGUMENTS: Final = frozenset({"key", "data", "priority", "insertion_date", "process_date", "expiration_date"})
+_EVENTS: Final = Lock()
+"""For who makes the event of a claim."""
+_DATES: Final = ("insertion_date", "process_date", "expiration_date")
+_ARGUMENTS: Final = frozenset({"key", "data", "priority", *_DATES})
 
 
 def _lost(ids: Sequence[int]) -> LeaseLost:

@@ -12,8 +12,6 @@ P to W        another of its key waits  folded into that one
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from strandline.errors import InvalidInput, invalid
@@ -68,16 +66,10 @@ def placed(row: Row, now: int, *, behind: bool = False) -> Row:
 # ---------------------------------------------------------------- add
 
 
-@contextmanager
-def at_index(index: int | None) -> Iterator[None]:
-    """Say which of several adds is refused."""
-    try:
-        yield
-    except InvalidInput as error:
-        if index is None:
-            raise
-        facts = {**error.facts, "index": index}
-        raise InvalidInput(f"adds[{index}] {error.message}", code=error.code, hint=error.hint, **facts) from None
+def at_index(index: int, error: InvalidInput) -> InvalidInput:
+    """The error of one of several adds, which says whose it is."""
+    facts = {**error.facts, "index": index}
+    return InvalidInput(f"adds[{index}] {error.message}", code=error.code, hint=error.hint, **facts)
 
 
 def check_dates(draft: Draft, now: int) -> None:
@@ -113,9 +105,10 @@ def added(draft: Draft, waiting: Row | None, settings: WorkSettings, now: int, *
     inserted = max(now, revised) if draft.insertion_date is None else draft.insertion_date
     process = max(now if draft.process_date is None else draft.process_date, inserted)
     if waiting is None:
+        place = BEHIND if behind else READY if process <= now else SOON
         new = Row(0, _NEW, draft.number, draft.hash, draft.key, draft.version, draft.priority, process, inserted,
-                  inserted, draft.expiration_date, 0, len(draft.data), data=draft.data)  # fmt: skip
-        return Merged("behind" if behind else "inserted", placed(new, now, behind=behind))
+                  inserted, draft.expiration_date, 0, len(draft.data), data=draft.data, place=place)  # fmt: skip
+        return Merged("behind" if behind else "inserted", new)
     merged = waiting._replace(
         priority=min(waiting.priority, draft.priority),
         expiration_date=_later_expiry(waiting.expiration_date, draft.expiration_date),

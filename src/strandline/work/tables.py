@@ -21,7 +21,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from strandline.clock import now_us
-from strandline.errors import Unavailable
+from strandline.errors import InvalidInput, Unavailable
 from strandline.settings import MIB
 from strandline.sql.api import DATABASE_ID, Database, Transaction
 from strandline.work import rules
@@ -57,6 +57,10 @@ class Look(NamedTuple):
     first_number: int
     last_number: int
     numbers: list[int]
+    soon: int | None = None
+    """For a claim: when the first entry that is not ready will be."""
+    lease: int | None = None
+    """For a claim: when the first lease is to be looked at, by the clock of leases."""
 
     @property
     def moment(self) -> Moment:
@@ -107,21 +111,26 @@ class Tables:
 
     # ------------------------------------------------------------ the moment
 
-    def look(self, tx: Transaction, count: int = 0) -> Look:
-        """The database's clock, the current table, and so many new numbers."""
+    def look(self, tx: Transaction, count: int = 0, *, to_claim: bool = False) -> Look:
+        """The database's clock, the current table, and so many new numbers; `to_claim`: and what comes first."""
         now = self._clock() if self._clock is not None else 0
         values = (self.journal, self.set_name, now or (now_us() if tx.dialect == "sqlite" else 0), count)
-        (found,) = tx.rows(self.named("look"), values)
         if tx.dialect == "postgres":
-            now, version, paused, slot, opened, first, last, numbers, _ = found
-            return Look(now, now, version, paused, slot, opened, first, last, numbers)
+            (found,) = tx.rows(self.named("look_claim" if to_claim else "look"), values)
+            now, *more = found
+            return Look(now, now, *more)
+        (found,) = tx.rows(self.named("look"), values)
         seen, version, paused, slot, opened, first, last, _, stored = found
         lease_now = now or boot_us()
         boot = "" if now else boot_id()
         if stored != boot:
             tx.execute(self.named("boot"))
             tx.execute("set_boot", (self.set_name, boot))
-        return Look(seen, lease_now, version, paused, slot, opened, first, last, self.numbers(tx, count))
+        look = Look(seen, lease_now, version, paused, slot, opened, first, last, self.numbers(tx, count))
+        if not to_claim:
+            return look
+        heads = self.heads(tx, seen)
+        return look._replace(soon=heads.soon, lease=heads.lease)
 
     def moment(self, tx: Transaction) -> Moment:
         """The clock alone, for who only reads."""
@@ -148,9 +157,11 @@ class Tables:
         if by_key and tx.dialect == "postgres":
             self._lock_keys(tx, drafts)
         look = self.look(tx, len(drafts))
-        for number, draft in enumerate(drafts):
-            with rules.at_index(number if len(drafts) > 1 else None):
+        for place, draft in enumerate(drafts):
+            try:
                 rules.check_dates(draft, look.now)
+            except InvalidInput as error:
+                raise (rules.at_index(place, error) if len(drafts) > 1 else error) from None
         known = self._known(tx, look, settings, {draft.hash for draft in drafts}) if by_key else {}
         outcomes: list[Added] = []
         written: list[Row] = []
@@ -341,6 +352,8 @@ class Tables:
 
     def _behind(self, tx: Transaction, keys: Iterable[Key]) -> list[Row]:
         wanted = set(keys)
+        if not wanted or not tx.rows(self.named("any_behind"), (self.journal,)):
+            return []
         marks = [(self.journal, mark) for mark in {mark_of(hash_) for hash_, _ in wanted}]
 
         def found() -> list[Row]:
@@ -461,20 +474,19 @@ class Tables:
         tx.many(self.named("remove_state"), [(row.slot, row.id) for row in rows if row.fence])
         tx.many(self.named("remove_entry"), [(row.slot, row.id) for row in rows])
 
-    def _write(self, tx: Transaction, look: Look, rows: Iterable[Row]) -> None:
+    def _write(self, tx: Transaction, look: Look, rows: Sequence[Row]) -> None:
         """Write entries into the current table, or, if they are not due for a while, into the later one."""
         horizon = look.now + rules.LATER_US if tx.dialect == "postgres" else None
-        slots = [
-            row._replace(slot=LATER if horizon is not None and row.date > horizon and not row.fence else look.slot)
-            for row in rows
-        ]
+        slots = [look.slot if horizon is None or row.date <= horizon or row.fence else LATER for row in rows]
+        both = list(zip(slots, rows, strict=True))
+        tx.many(self.named("insert_entry"), [(slot, *row[1:12], row.data) for slot, row in both], self.journal)
         tx.many(
-            self.named("insert_entry"),
-            [(*row[:12], row.data) for row in slots],
+            self.named("insert_order"),
+            [(slot, *row.position, row.id, row.expiration_date, row.size) for slot, row in both],
             self.journal,
         )
-        self._insert_order(tx, slots)
-        tx.many(self.named("insert_state"), [_state(row) for row in slots if row.fence], self.journal)
+        states = [_state(row._replace(slot=slot)) for slot, row in both if row.fence]
+        tx.many(self.named("insert_state"), states, self.journal)
 
     def _insert_order(self, tx: Transaction, rows: Iterable[Row]) -> None:
         tx.many(

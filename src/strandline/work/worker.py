@@ -160,7 +160,7 @@ class Worker:
         while (given := self._queue.get()) is not None:
             lane, claim = given
             with self._changed:
-                if self._stopping.is_set() or claim.lost.is_set():
+                if self._stopping.is_set() or claim.is_lost:
                     continue  # it is released, or somebody else's
                 lane.held[claim] = time.monotonic()
                 self._running += 1
@@ -178,7 +178,7 @@ class Worker:
     def _done(self, lane: _Lane, claim: Claim) -> None:
         with self._changed:
             self._let_go(lane, claim)
-            if claim.ended or claim.lost.is_set():
+            if claim.ended or claim.is_lost:
                 return  # the handler said so itself, or has lost it
             lane.finished.append(claim)
             done = lane.take_finished() if lane.asleep else []
@@ -207,11 +207,11 @@ class Worker:
             now = time.monotonic()
             for lane in self._lanes:
                 with self._changed:
-                    held = [(claim, began) for claim, began in lane.held.items() if not claim.lost.is_set()]
+                    held = [(claim, began) for claim, began in lane.held.items() if not claim.is_lost]
                 hung = [claim for claim, began in held if began is not None and now - began > self._max_run_s]
                 for claim in hung:
-                    claim.lost.set()  # its heartbeats stop, so it lapses
-                live = [claim for claim, _ in held if not claim.lost.is_set()]
+                    claim.lose()  # its heartbeats stop, so it lapses
+                live = [claim for claim, _ in held if not claim.is_lost]
                 if now >= due[lane] and live:
                     due[lane] = now + lane.journal.settings.lease_s / 3
                     with suppress(StrandlineError):
@@ -232,7 +232,7 @@ class Worker:
                 self._changed.wait(min(WAIT_S, max(0.0, deadline - time.monotonic())))
             left = [(lane, claim) for lane in self._lanes for claim in lane.held]
         for lane, claim in left:
-            claim.lost.set()
+            claim.lose()
             self._release(lane, claim)
         for lane in self._lanes:
             with suppress(StrandlineError):
@@ -267,6 +267,6 @@ class _Lane:
             self.ended(done)
 
     def ended(self, done: list[Claim]) -> None:
-        lost = [claim.entry.id for claim in done if claim.lost.is_set()]
+        lost = [claim.entry.id for claim in done if claim.is_lost]
         if lost:
             _log.warning("work journal %s: done too late: %s", self.journal.name, lost)
