@@ -142,17 +142,18 @@ class Strandline:
     def projections(self) -> Projections:
         """What operators do with projections whose offsets are where they are unless a projection names another place:
         list status pause resume set_offset reset skip rename drop rescale unpark dead_letters redeliver discard."""
-        return Projections(self.store, lambda: self.open_offsets(None), self._behind_log_s)
+        return Projections(self.store, lambda: self.open_offsets(None, create=False), self._behind_log_s)
 
     def _behind_log_s(self) -> tuple[float, bool]:
         """How far the strandline is behind the log, and whether a pipeline runs."""
         status = self.status()
         return max(partition.lag_s for partition in status.partitions), status.lease_holder is not None
 
-    def open_offsets(self, url: str | None = None) -> Offsets:
+    def open_offsets(self, url: str | None = None, *, create: bool = True) -> Offsets:
         """Open an offset store: one that is named, `projections.db` of an embedded folder, or the store's database."""
         place = self._offsets_url() if url is None else sql_url("offset_store", url)
-        database = backend_of(place).open_database(place, PART, self.settings, None, fixed={})
+        settings = replace(self.settings, schema="create" if create else "check")
+        database = backend_of(place).open_database(place, PART, settings, None, fixed={})
         if place.path is None:
             return Offsets(OffsetStore(database), lambda host: ByBeat())
         path = place.path.absolute()

@@ -41,6 +41,12 @@ WORK = (
 
 
 GROUP = "submit run explain show history playback cancel resolve".split()
+PROJECTIONS = (
+    "list status parked dead-letters pause resume rescale set-offset reset rename drop skip unpark redeliver discard"
+).split()
+"""Each call of `s.projections`."""
+NEED_A_PROJECTION = ("project", *(f"projections {verb}" for verb in PROJECTIONS if verb != "list"))
+"""tests/projection/test_cli.py calls them."""
 
 
 def commands() -> dict[str, Any]:
@@ -64,6 +70,7 @@ def test_commands_are_those_of_the_specification() -> None:
         + ["schema show", "schema upgrade"]
         + [f"work {verb}" for verb in WORK]
         + [f"group {verb}" for verb in GROUP]
+        + ["by-slices", "project", *(f"projections {verb}" for verb in PROJECTIONS)]
     )
 
 
@@ -76,7 +83,7 @@ def specified() -> set[str]:
         group, _, rest = listed.partition(" ")
         if group in ("pipeline", "schema", "group"):
             found |= {f"{group} {name}" for part in rest.split(", ") for name in part.split()[0].split("|")}
-        elif group == "work":
+        elif group in ("work", "projections"):
             found.add(group)
         elif listed:
             found |= {part.split()[0] for part in listed.split(", ")}
@@ -89,17 +96,17 @@ def test_every_command_of_the_specification_is_there_or_said_to_come() -> None:
     assert specified() - set(commands()) - groups == set(LATER)
 
 
-SAID = r"`strandline (?P<name>(?:(?:pipeline|schema|work|group) )?[a-z][a-z-]+)"
+SAID = r"`strandline (?P<name>(?:(?:pipeline|schema|work|group|projections) )?[a-z][a-z-]+)"
 
 
 def test_no_hint_names_a_command_that_is_not_there() -> None:
     texts = [ROOT / "README.md", *(ROOT / "src").rglob("*.py")]
     said = {match["name"] for path in texts for match in re.finditer(SAID, path.read_text())}
     assert "pipeline run" in said
-    assert said - set(commands()) - {"pipeline", "schema", "work", "group"} == set()
+    assert said - set(commands()) - {"pipeline", "schema", "work", "group", "projections"} == set()
 
 
-@pytest.mark.parametrize("name", ["", *commands(), "pipeline", "schema", "work", "group"])
+@pytest.mark.parametrize("name", ["", *commands(), "pipeline", "schema", "work", "group", "projections"])
 def test_flags_have_no_value(name: str) -> None:
     assert "<bool>" not in call(*name.split(), "--help").out
 
@@ -121,7 +128,8 @@ def test_help(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in commands() if name not in (*ON_SPARK_OR_LONG, *WITH_IDS, *OF_GROUPS)]
+    "name",
+    [name for name in commands() if name not in (*ON_SPARK_OR_LONG, *WITH_IDS, *OF_GROUPS, *NEED_A_PROJECTION)],
 )
 def test_example_runs(name: str, url: str) -> None:
     appended(url, 11)

@@ -16,12 +16,14 @@ from typer.core import TyperCommand, TyperGroup
 from strandline import __version__
 from strandline.cli import (
     bench,
+    by_slices,
     by_tag,
     demo,
     doctor,
     group,
     look,
     pipeline,
+    projections,
     record,
     schema,
     servers,
@@ -114,7 +116,14 @@ def app() -> typer.Typer:
     _add(grouping, "Look", group.show, group.history, group.playback)
     _add(grouping, "Look after", group.cancel, group.resolve)
     top.add_typer(grouping, name="group", rich_help_panel="Act")
-    _add(top, "Query", by_tag.by_tag)
+    _add(top, "Act", projections.project)
+    projecting = _group("Projections: how far they are; pause, rescale, reset them; look after what failed.")
+    _add(projecting, "Look", projections.list_, projections.status, projections.parked, projections.dead_letters)
+    _add(projecting, "Look after", projections.pause, projections.resume, projections.rescale, projections.set_offset)
+    _add(projecting, "Look after", projections.reset, projections.rename, projections.drop, projections.skip)
+    _add(projecting, "Look after", projections.unpark, projections.redeliver, projections.discard)
+    top.add_typer(projecting, name="projections", rich_help_panel="Act")
+    _add(top, "Query", by_tag.by_tag, by_slices.by_slices)
     _add(top, "Look after", look.keys)
     keeping = _group("Show or upgrade the schema of log and store.")
     _add(keeping, "Look after", schema.show, schema.upgrade)

@@ -6,7 +6,7 @@ from strandline import __version__
 from strandline.errors import InvalidInput
 
 LATER = frozenset(
-    "by-slices project projections backup verify token serve prove".split()
+    "backup verify token serve prove".split()
     + [f"pipeline {name}" for name in ("rebuild", "reconcile", "archive", "sweep")]
     + [f"group {name}" for name in ("list", "answer", "ack", "pack", "load-code", "handlers")]
     + ["schema repartition"]

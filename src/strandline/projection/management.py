@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import orjson
 
-from strandline.errors import InvalidInput, LeaseHeld, NotFound, invalid
+from strandline.errors import InvalidInput, LeaseHeld, NotFound, SchemaMismatch, invalid
 from strandline.journal.checks import known_key
 from strandline.projection.definition import projection_name
 from strandline.projection.host import Offsets, rescale_if_free
 from strandline.projection.layout import RangeRow
-from strandline.projection.offset_store import DeadLetter, OffsetStore, ProjectionRow, Request
+from strandline.projection.offset_store import DeadLetter, OffsetStore, ProjectionRow, Request, unknown_projection
 from strandline.query.slices import Slices
 from strandline.query.times import time_us
 from strandline.rows import Pointer
@@ -81,7 +81,12 @@ class Projections:
 
     @contextmanager
     def _offsets(self) -> Iterator[Offsets]:
-        offsets = self._open()
+        try:
+            offsets = self._open()
+        except SchemaMismatch as error:
+            if error.code == "no_schema":  # no projection ever ran
+                raise unknown_projection("", None) from error
+            raise
         try:
             yield offsets
         finally:
@@ -95,8 +100,11 @@ class Projections:
 
     def list(self) -> Sequence[tuple[str, int, str]]:
         """Name, generation and state of each."""
-        with self._offsets() as offsets:
-            return [(row.name, row.generation, row.state) for row in offsets.store.all()]
+        try:
+            with self._offsets() as offsets:
+                return [(row.name, row.generation, row.state) for row in offsets.store.all()]
+        except NotFound:
+            return []
 
     def status(self, name: str, *, generation: int | None = None) -> ProjectionStatus:
         """How far it is, who runs it, what is wrong."""

@@ -320,7 +320,7 @@ def check_history(row: ProjectionRow, history_id: str) -> None:
 def unknown_projection(name: str, generation: int | None) -> NotFound:
     of = "" if generation is None else f", generation {generation}"
     hint = "see `strandline projections list`; a projection is made when a host runs it first"
-    return NotFound(f"there is no projection {name}{of}", code="projection", hint=hint, projection=name)
+    return NotFound(f"there is no projection {name}{of}".rstrip(), code="projection", hint=hint, projection=name)
 
 
 def lease_lost(claim: Claim) -> LeaseLost:

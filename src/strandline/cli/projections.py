@@ -1,0 +1,346 @@
+"""`project` runs projections; `projections` has a verb for each call of `s.projections`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from threading import Event as Signal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strandline.children.process import Process
+from strandline.cli.arguments import confirm, key_of, whole_number
+from strandline.cli.options import Options
+from strandline.cli.output import emit, note, printable, say
+from strandline.cli.record import Yes
+from strandline.clock import seconds_text, time_text
+from strandline.errors import invalid
+
+if TYPE_CHECKING:
+    from strandline.projection.definition import Projection
+    from strandline.projection.management import ProjectionStatus
+
+INSTANCES_MAX = 1024
+KILLED = 128
+"""Exit codes from here on are those of signals."""
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The projection.")]
+KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="A key, as TYPE|ID.")]
+NumberArgument = Annotated[str, typer.Argument(metavar="N", help="The number of the event.")]
+LifeOption = Annotated[str, typer.Option("--life", metavar="N", help="The key's life, if it is not the first.")]
+
+
+def project(
+    options: Options,
+    what: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="A Projection, or a list of them.")],
+    instances: Annotated[str, typer.Option("--instances", metavar="N", help="So many processes.")] = "1",
+) -> int:
+    """Run projections until SIGTERM or Ctrl-C.
+
+    Any number of processes, on any number of machines, share the ranges of a projection evenly.
+
+    Example: strandline project shop.projections:totals --instances 4 --url sqlite:orders
+    """
+    count = whole_number(instances, "--instances", code="option", allowed=f"1..{INSTANCES_MAX}")
+    if not 1 <= count <= INSTANCES_MAX:
+        raise invalid("option", "--instances", "out of range", allowed=f"1..{INSTANCES_MAX}", got=instances)
+    found = _projections(what)
+    if count > 1:
+        grace_s = max(one.settings.shutdown_grace_s for one in found)
+        return _in_processes(count, grace_s)
+    from strandline.projection.host import Host
+
+    with options.connect() as s:
+        host = Host(s, found)
+        before = [(number, signal.signal(number, lambda *_: host.stop())) for number in (signal.SIGTERM, signal.SIGINT)]
+        try:
+            if not options.json:
+                note(f"running {', '.join(one.name for one in found)}")
+            host.run()
+        finally:
+            for number, handler in before:
+                signal.signal(number, handler)
+    return 0
+
+
+def _projections(text: str) -> Sequence[Projection]:
+    from strandline.projection.definition import Projection
+
+    module, colon, name = text.partition(":")
+    allowed = "MODULE:NAME of a Projection or a list of them, importable from here"
+    if not colon or not module or not name:
+        raise invalid("option", "MODULE:NAME", "not a name in a module", allowed=allowed, got=text)
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise invalid("option", "MODULE:NAME", str(error), allowed=allowed, got=text) from error
+    listed = [found] if isinstance(found, Projection) else list(found) if isinstance(found, Iterable) else []
+    if not listed or not all(isinstance(one, Projection) for one in listed):
+        raise invalid("option", "MODULE:NAME", "no projections", allowed=allowed, got=type(found).__name__)
+    return listed
+
+
+def _in_processes(count: int, grace_s: float) -> int:
+    """The same command so many times, each with one instance. They end with this one; one that is killed comes back."""
+    words = sys.argv[1:]
+    at = next(index for index, word in enumerate(words) if word.partition("=")[0] == "--instances")
+    del words[at : at + (1 if "=" in words[at] else 2)]
+    stopped = Signal()
+    before = [(number, signal.signal(number, lambda *_: stopped.set())) for number in (signal.SIGTERM, signal.SIGINT)]
+    with tempfile.TemporaryDirectory() as folder:
+
+        def start(number: int) -> Process:
+            argv = [sys.executable, "-m", "strandline_command", *words]
+            log = Path(folder) / f"{number}.log"
+            return Process(
+                f"instance {number}",
+                argv,
+                folder=Path.cwd(),
+                log=log,
+                environment=os.environ,
+                last_signal=signal.SIGTERM,
+            )
+
+        running = [start(number) for number in range(count)]
+        try:
+            while not stopped.wait(0.2):
+                for number, one in enumerate(running):
+                    if one.code is not None and one.code < KILLED:
+                        raise one.failure("ended")
+                    if one.code is not None:
+                        note(f"instance {number} was killed, and is started again")
+                        running[number] = start(number)
+        finally:
+            for one in running:
+                one.send(signal.SIGTERM)
+            for one in running:
+                one.stop(signal.SIGTERM, grace_s + 5)
+            for number, handler in before:
+                signal.signal(number, handler)
+    return 0
+
+
+# ---------------------------------------------------------------- verbs
+
+
+def list_(options: Options) -> None:
+    """List the projections: name, generation, state.
+
+    Example: strandline projections list --url sqlite:orders
+    """
+    with options.connect() as s:
+        found = s.projections.list()
+    for name, generation, state in found:
+        if options.json:
+            emit({"name": name, "generation": generation, "state": state})
+        else:
+            say(f"{name}  generation {generation}  {state}")
+    if not found and not options.json:
+        note("none")
+
+
+def status(options: Options, name: NameArgument) -> None:
+    """Show how far a projection is, who runs it, what is wrong.
+
+    Example: strandline projections status totals --url sqlite:orders
+    """
+    with options.connect() as s:
+        found = s.projections.status(name)
+    if options.json:
+        emit(found)
+        return
+    _show(found)
+
+
+def _show(found: ProjectionStatus) -> None:
+    lag = "up to date" if not found.behind_store_s else f"{seconds_text(found.behind_store_s)} behind the store"
+    say(f"{found.name}: {found.state}, {lag}; the store is {seconds_text(found.behind_log_s)} behind the log")
+    for one in found.ranges:
+        said = [f"{one.lo}-{one.hi}", one.state, time_text(one.position, digits=3) if one.position else "at the start"]
+        said += [one.owner] if one.owner else []
+        said += [f"{one.parked} parked"] if one.parked else []
+        said += [f"{one.dead_letters} dead letters"] if one.dead_letters else []
+        said += [f"{one.last_error.get('key', '')} {one.last_error['message']}"] if one.last_error else []
+        say("  " + printable("  ".join(said)))
+    for request in found.requests:
+        say(printable(f"  {request.verb} {request.key}: {request.refused or 'not done yet'}"))
+    for warning in found.warnings:
+        note(f"warning: {warning}")
+
+
+def pause(options: Options, name: NameArgument) -> None:
+    """Stop a projection, until it is resumed.
+
+    Example: strandline projections pause totals --url sqlite:orders
+    """
+    with options.connect() as s:
+        held = s.projections.pause(name)
+    _said(options, name, "paused" if not held else f"paused; not released yet: {', '.join(map(str, held))}")
+
+
+def resume(options: Options, name: NameArgument) -> None:
+    """Let a projection go on.
+
+    Example: strandline projections resume totals --url sqlite:orders
+    """
+    with options.connect() as s:
+        s.projections.resume(name)
+    _said(options, name, "resumed")
+
+
+def rescale(
+    options: Options, name: NameArgument, n: Annotated[str, typer.Argument(metavar="N", help="How many, 1..1024.")]
+) -> None:
+    """Cut a projection into so many ranges.
+
+    Example: strandline projections rescale totals 16 --url sqlite:orders
+    """
+    count = whole_number(n, "N", code="slice_range", allowed="1..1024")
+    with options.connect() as s:
+        done = s.projections.rescale(name, count)
+    _said(options, name, f"{count} ranges" if done else f"{count} ranges, once all are released")
+
+
+def set_offset(
+    options: Options,
+    name: NameArgument,
+    time: Annotated[str, typer.Argument(metavar="US", help="Microseconds since 1970.")],
+    yes: Yes = False,
+) -> None:
+    """Count all up to a time as done, and nothing above it.
+
+    Example: strandline projections set-offset totals 0 --url sqlite:orders
+    """
+    moment = whole_number(time, "US", code="time_range", allowed="microseconds since 1970")
+    confirm(f"{name} starts again at {moment}", yes=yes)
+    with options.connect() as s:
+        s.projections.set_offset(name, moment)
+    _said(options, name, f"set to {moment}")
+
+
+def reset(options: Options, name: NameArgument, yes: Yes = False) -> None:
+    """Hand over all events again.
+
+    Example: strandline projections reset totals --url sqlite:orders
+    """
+    confirm(f"{name} starts again at its beginning", yes=yes)
+    with options.connect() as s:
+        s.projections.reset(name)
+    _said(options, name, "reset")
+
+
+def rename(
+    options: Options, name: NameArgument, new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")]
+) -> None:
+    """Call a projection otherwise.
+
+    Example: strandline projections rename totals sums --url sqlite:orders
+    """
+    with options.connect() as s:
+        s.projections.rename(name, new)
+    _said(options, name, f"is {new} now")
+
+
+def drop(options: Options, name: NameArgument, yes: Yes = False) -> None:
+    """Forget a projection: its offsets and dead letters.
+
+    Example: strandline projections drop totals --url sqlite:orders
+    """
+    confirm(f"{name} is forgotten", yes=yes)
+    with options.connect() as s:
+        s.projections.drop(name)
+    _said(options, name, "dropped")
+
+
+def parked(options: Options, name: NameArgument) -> None:
+    """List the keys that wait.
+
+    Example: strandline projections parked totals --url sqlite:orders
+    """
+    with options.connect() as s:
+        found = s.projections.parked(name)
+    for key in found:
+        if options.json:
+            emit({"key": key})
+        else:
+            say(printable(key))
+
+
+def dead_letters(options: Options, name: NameArgument) -> None:
+    """List the events that were not handled, with the reason.
+
+    Example: strandline projections dead-letters totals --url sqlite:orders
+    """
+    with options.connect() as s:
+        found = s.projections.dead_letters(name)
+    for letter in found:
+        if options.json:
+            emit(letter._asdict())
+        else:
+            when, why = time_text(letter.last_at, digits=0), f"{letter.error_type} {letter.message}".strip()
+            say(printable(f"{letter.key} {letter.seq_nr}  life {letter.life}  {letter.reason}  {when}  {why}"))
+
+
+def skip(options: Options, name: NameArgument, key: KeyArgument, to: NumberArgument) -> None:
+    """Count a key as done up to a number.
+
+    Example: strandline projections skip totals 'order|42' 7 --url sqlite:orders
+    """
+    whose, number = key_of(key), whole_number(to, "N", code="seq_nr_range", allowed="1..2^63-1")
+    with options.connect() as s:
+        s.projections.skip(name, whose, number)
+    _said(options, name, f"{whose} is to be skipped up to {number}")
+
+
+def unpark(options: Options, name: NameArgument, key: KeyArgument) -> None:
+    """Hand over what waits of a key.
+
+    Example: strandline projections unpark totals 'order|42' --url sqlite:orders
+    """
+    whose = key_of(key)
+    with options.connect() as s:
+        s.projections.unpark(name, whose)
+    _said(options, name, f"{whose} is to be unparked")
+
+
+def redeliver(
+    options: Options, name: NameArgument, key: KeyArgument, n: NumberArgument, life: LifeOption = "1"
+) -> None:
+    """Hand a dead letter over again, and remove it.
+
+    Example: strandline projections redeliver totals 'order|42' 7 --url sqlite:orders
+    """
+    whose, number, lived = _letter(key, n, life)
+    with options.connect() as s:
+        s.projections.redeliver(name, whose, number, life=lived)
+    _said(options, name, f"{whose} {number} is to be handed over again")
+
+
+def discard(options: Options, name: NameArgument, key: KeyArgument, n: NumberArgument, life: LifeOption = "1") -> None:
+    """Remove a dead letter.
+
+    Example: strandline projections discard totals 'order|42' 7 --url sqlite:orders
+    """
+    whose, number, lived = _letter(key, n, life)
+    with options.connect() as s:
+        s.projections.discard(name, whose, number, life=lived)
+    _said(options, name, f"the dead letter {whose} {number} is gone")
+
+
+def _letter(key: str, n: str, life: str) -> tuple[Any, int, int]:
+    allowed = "1..2^63-1"
+    number = whole_number(n, "N", code="seq_nr_range", allowed=allowed)
+    return key_of(key), number, whole_number(life, "--life", code="seq_nr_range", allowed=allowed)
+
+
+def _said(options: Options, name: str, what: str) -> None:
+    if options.json:
+        emit({"projection": name, "what": what})
+    else:
+        say(printable(f"{name}: {what}"))
