@@ -160,6 +160,7 @@ def test_verbs(shop: Path) -> None:
         asked("rescale", "totals", "3")
         asked("pause", "totals")
         asked("resume", "totals")
+        until(lambda: pids(shop))
         assert asked("rename", "totals", "sums", code=4)["code"] == "lease_held"
     finally:
         run.send_signal(signal.SIGTERM)

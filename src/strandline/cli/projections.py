@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from strandline.projection.management import ProjectionStatus
 
 INSTANCES_MAX = 1024
+COMMAND = "import sys; from strandline_command import main; sys.exit(main())"
 KILLED = 128
 """Exit codes from here on are those of signals."""
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The projection.")]
@@ -96,7 +97,7 @@ def _in_processes(count: int, grace_s: float) -> int:
     with tempfile.TemporaryDirectory() as folder:
 
         def start(number: int) -> Process:
-            argv = [sys.executable, "-m", "strandline_command", *words]
+            argv = [sys.executable, "-c", COMMAND, *words]
             log = Path(folder) / f"{number}.log"
             return Process(
                 f"instance {number}",
