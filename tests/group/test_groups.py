@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import strandline
 from strandline.errors import GroupIdTaken, InvalidGroup, InvalidInput, NotFound, NotInvertible, Unavailable
 from strandline.group.checks import (
     affected_rows_at_least,
@@ -801,3 +802,44 @@ def test_a_target_is_made_ours_once_by_whoever_comes_first(world: World) -> None
     assert caught.value.code == "target_taken"
     shared = world.s.groups("other", targets={"shop": Target(world.shop.url, shared=True)})
     assert shared.submit(g).id == "other"
+
+
+@pytest.mark.req("G21")
+@pytest.mark.parametrize(("ack", "calls"), [(True, 3), (False, 1)])
+def test_a_message_is_sent_again_only_where_an_ack_is_asked_for(world: World, ack: bool, calls: int) -> None:
+    told: list[Any] = []
+
+    def moody(message: Any) -> None:
+        told.append(message)
+        if len(told) < 3:
+            raise RuntimeError("not now")
+
+    world.handlers["moody"] = moody
+    g = Group("acked", post_hook=Hook("moody", ack=ack))
+    update(g, "x", 1, 1)
+    assert world.run(g).state == "committed"
+    assert len(told) == calls
+    assert len({message.message_id for message in told}) == 1
+
+
+@pytest.mark.req("G77")
+def test_long_images_and_definitions_go_in_pages(world: World) -> None:
+    for n in range(4, 8):
+        world.shop.execute("INSERT INTO account VALUES ($1, $2, 0)", (n, "x" * 300_000))
+    before = world.accounts()
+    g = Group("long")
+    g.update("x", "UPDATE account SET name = :name WHERE id >= 4", {"name": "y" * 900_000}, target="shop")
+    g.empty("end", depends_on=["x"], checks=[is_true("1 = 2")])
+    assert world.run(g).state == "rolled_back"
+    assert world.accounts() == before
+    types = world.types("long")
+    assert types.count("Page") > 1
+    assert types.count("Image") > 1
+    huge = Group("huge")
+    huge.update("x", "UPDATE account SET name = :name WHERE id = 1", {"name": "y" * 9_000_000}, target="shop")
+    with pytest.raises(InvalidGroup) as caught:
+        world.plain.submit(huge)
+    assert [problem.code for problem in caught.value.problems] == ["append_too_large"]
+    with pytest.raises(InvalidInput) as refused:
+        strandline.connect("memory:", event_bytes_max=1000).groups()
+    assert refused.value.code == "setting"

@@ -12,7 +12,7 @@ from strandline.cli.arguments import whole_number
 
 def bench(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="append, read, replicate, replay, freshness, memory or tags.")
+        str, typer.Argument(metavar="NAME", help="append, read, replicate, replay, freshness, memory, tags or groups.")
     ],
     on: Annotated[
         list[str] | None,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 from strandline.group.checks import Check, is_true, row_absent, row_exists
@@ -169,7 +170,7 @@ class _Planner:
             known = ", ".join(sorted(self._dialects)) or "none"
             self._problem(step, "unknown_target", f"{target!r}; known are: {known}")
             return
-        statement = parse(text, dialect)
+        statement = _parsed(text, dialect)
         verb = _VERBS.get(step.kind)
         if verb is not None and not statement.problems and statement.kind != verb:
             self._problem(step, "statement_kind", f"a {step.kind} step has a statement that is none")
@@ -180,7 +181,7 @@ class _Planner:
             return
         found = self._tables(target, statement.tables)
         self._used.setdefault(target, {}).update(found)
-        made = plan(statement, found, own_row_triggers=step.triggers == "own_row")
+        made = _planned(text, dialect, step.triggers == "own_row", tuple(found.items()))
         self._problems += _of_statement(made.problems, step)
         one.plan = self._touching(made, one, target)
         one.tables = tuple(name for name in (*statement.tables, statement.alias) if name)
@@ -385,6 +386,17 @@ class _Touched:
             self._at.setdefault(place, ([], []))[1].append(step)
         for cut in range(1, len(place)):
             self._below.setdefault(place[:cut], ({}, {}))[0 if one.writes else 1][step] = None
+
+
+@lru_cache(maxsize=2048)
+def _parsed(text: str, dialect: Dialect) -> Statement:
+    """Groups of one kind have the same statements: each is parsed once."""
+    return parse(text, dialect)
+
+
+@lru_cache(maxsize=2048)
+def _planned(text: str, dialect: Dialect, own_row: bool, tables: tuple[tuple[str, Table], ...]) -> Plan:
+    return plan(_parsed(text, dialect), dict(tables), own_row_triggers=own_row)
 
 
 def _of_statement(problems: Iterable[WrongStatement], step: Step) -> list[Problem]:

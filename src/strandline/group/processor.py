@@ -131,9 +131,14 @@ class _Turn:
         """Places above done_to whose groups are over."""
         self._inbox_to = 0
         self._woken = True
+        self._news = True
+        """Something came into stream or inbox."""
+        self._more = True
+        """There may be entries of the stream that were not read."""
         self._follower = Thread(target=self._follow, name="strandline-follow", daemon=True)
         self._following = True
         self._ticked = 0.0
+        self._loading = ThreadPoolExecutor(8, thread_name_prefix="strandline-load")
 
     # ------------------------------------------------------------ taking over
 
@@ -165,8 +170,10 @@ class _Turn:
     def _take(self, entries: list[tuple[int, str]]) -> None:
         """Take groups over that the one before may have begun: what barrier rows know goes into their histories."""
         found: dict[str, tuple[int, Record]] = {}
+        ids = list(dict.fromkeys(id_ for _, id_ in entries))
+        loaded = dict(zip(ids, self._loading.map(self._groups.load, ids), strict=True))
         for place, id_ in entries:
-            history = self._groups.load(id_) if id_ not in found else None
+            history = loaded[id_] if id_ not in found else None
             if history is None or history.stream != self._groups.stream or history.over:
                 self._pass(place)
                 continue
@@ -207,9 +214,12 @@ class _Turn:
             if self._processor._stopping:
                 return
             with self._changed:
-                woken, self._woken = self._woken, False
-            if woken:
+                self._woken = False
+                news, self._news = self._news, False
+            if news:
                 self._hear()
+                self._more = True
+            if self._more:
                 self._admit_new()
             self._start()
             self._tick()
@@ -224,6 +234,7 @@ class _Turn:
         self._following = False
         if self._follower.ident is not None:
             self._follower.join()
+        self._loading.shutdown()
         for one in list(self._open.values()):
             if not one.running:
                 continue
@@ -252,6 +263,7 @@ class _Turn:
                 now = {partition: newest[partition] for partition in partitions}
                 if now != after:
                     after = now
+                    self._news = True
                     self._wake()
                 log.wait(after, FOLLOW_S)
             except StrandlineError as error:
@@ -273,13 +285,14 @@ class _Turn:
         if room <= 0:
             return
         entries = self._entries(room)
-        if len(entries) == room:
-            self._woken = True
+        self._more = len(entries) == room
+        new = [id_ for _, id_ in entries if id_ not in self._open]
+        loaded = dict(zip(new, self._loading.map(self._groups.load, new), strict=True))
         for place, id_ in entries:
             if id_ in self._open:
                 self._pass(place)
                 continue
-            history = self._groups.load(id_)
+            history = loaded[id_]
             if history is None or history.stream != self._groups.stream or history.state != "queued":
                 self._pass(place)
                 continue
@@ -395,7 +408,7 @@ class _Turn:
             return False
         head = self._journal.head(stream_key(self._groups.stream))
         if (head is not None and head.seq_nr > self._read_to) or self._messages():
-            self._woken = True
+            self._news = self._woken = True
             return False
         return True
 

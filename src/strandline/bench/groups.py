@@ -1,0 +1,169 @@
+"""groups: event groups beside the bare statements, one after the other beside side by side, and expressions.
+
+`bare`: groups per second of three steps in a chain (two writes and a read), durable and with their undo prepared, eight
+at a time, beside the same statements by the bare driver, each in a transaction of its own, in eight threads. They are
+submitted by eight threads to a processor that runs; the time is from the first call to the end of the last group.
+
+`disjoint`: the time of a thousand groups on different rows one after the other, beside their time with eight at once.
+
+`expression`: the median time to evaluate the seed's examples once they are compiled, beside 2 µs.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+from threading import Thread
+from typing import Any
+
+from strandline.bench import fresh
+from strandline.bench.cases import Case, Plan, Sample
+from strandline.bench.child import in_child
+
+THREADS = 8
+GROUPS, QUICK_GROUPS = 2000, 40
+DISJOINT, QUICK_DISJOINT = 1000, 40
+EVALUATIONS, QUICK_EVALUATIONS = 200_000, 1000
+TAKE = "UPDATE account SET amount = amount - 1 WHERE id = :id"
+GIVE = "UPDATE account SET amount = amount + 1 WHERE id = :id"
+LOOK = "SELECT amount FROM account WHERE id = :id"
+EXAMPLES = (
+    "user_name.size > 10", "count = 1", "user.is_active == true", "is_active", "column1 != null && column2 = 'Foo'",
+)  # fmt: skip
+
+
+def groups_in_child(journal: dict[str, Any], target: str, groups: int, parallel: int) -> dict[str, Any]:
+    """Submit groups, each on two rows of its own, to a processor that runs, and wait for the last."""
+    import strandline
+
+    make_accounts(target, groups)
+    with strandline.connect(**journal) as s:
+        made = s.groups(targets={"shop": target}, parallel_groups=parallel)
+        processor = made.processor()
+        running = Thread(target=processor.run)
+        running.start()
+        made.submit(_group(groups)).wait(60)
+        from_s = time.perf_counter()
+        with ThreadPoolExecutor(THREADS) as pool:
+            handles = list(pool.map(lambda n: made.submit(_group(n)), range(groups)))
+        submitted_s = time.perf_counter() - from_s
+        for handle in handles:
+            handle.wait(600)
+        seconds = time.perf_counter() - from_s
+        processor.stop()
+        running.join()
+        ended = {made.get(f"g{n}").state for n in range(0, groups, max(1, groups // 50))}
+    if ended != {"committed"}:
+        raise RuntimeError(f"groups ended as {ended}")
+    return {"groups_per_s": groups / seconds, "seconds": seconds, "submitted_per_s": groups / submitted_s}
+
+
+def _group(n: int) -> Any:
+    from strandline.group.definition import Group
+
+    g = Group(f"g{n}")
+    g.update("take", TAKE, {"id": 2 * n}, target="shop")
+    g.update("give", GIVE, {"id": 2 * n + 1}, target="shop", depends_on=["take"])
+    g.query("look", LOOK, {"id": 2 * n + 1}, target="shop", depends_on=["give"], success="amount = 101")
+    return g
+
+
+def bare_in_child(target: str, groups: int) -> dict[str, Any]:
+    """The same statements by the bare driver, each in its own transaction, a connection for each thread."""
+    import psycopg
+
+    make_accounts(target, groups)
+    texts = [text.replace(":id", "%s") for text in (TAKE, GIVE, LOOK)]
+
+    def work(numbers: range) -> None:
+        with psycopg.connect(target, autocommit=True) as connection:
+            for n in numbers:
+                connection.execute(texts[0], (2 * n,))
+                connection.execute(texts[1], (2 * n + 1,))
+                found = connection.execute(texts[2], (2 * n + 1,)).fetchone()
+                if found != (101,):
+                    raise RuntimeError(f"{found} where 101 is meant")
+
+    from_s = time.perf_counter()
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(work, [range(thread, groups, THREADS) for thread in range(THREADS)]))
+    seconds = time.perf_counter() - from_s
+    return {"groups_per_s": groups / seconds}
+
+
+def make_accounts(target: str, groups: int) -> None:
+    """A table with two rows for each group."""
+    import psycopg
+
+    with psycopg.connect(target, autocommit=True) as connection:
+        connection.execute("CREATE TABLE account (id bigint PRIMARY KEY, amount bigint)")
+        connection.execute("INSERT INTO account SELECT n, 100 FROM generate_series(0, %s) n", (2 * groups + 1,))
+        connection.execute("ANALYZE account")
+
+
+def expressions_in_child(times: int) -> dict[str, Any]:
+    """Evaluate each example so often; the median of all, in microseconds."""
+    from strandline.group.core.expression import compiled
+    from strandline.group.core.scope import Scope
+
+    row = {"user_name": "abcdefghijkl", "is_active": True, "count": 1, "column1": 1, "column2": "Foo"}
+    scope = Scope([row], tables=["users"])
+    found = []
+    for text in EXAMPLES:
+        expression = compiled(text)
+        for _ in range(20):
+            from_s = time.perf_counter()
+            for _ in range(times // 100):
+                expression(scope)
+            found.append((time.perf_counter() - from_s) * 1e6 / (times // 100))
+    return {"us": median(found)}
+
+
+def _ours(plan: Plan) -> Sample:
+    count = QUICK_GROUPS if plan.quick else GROUPS
+    target = fresh.create_database(plan.servers["postgres"])
+    with fresh.journal("postgres", plan) as where:
+        details = in_child("groups:groups_in_child", journal=where, target=target, groups=count, parallel=THREADS)
+    return Sample(details.pop("groups_per_s"), details)
+
+
+def _bare(plan: Plan) -> Sample:
+    count = QUICK_GROUPS if plan.quick else GROUPS
+    target = fresh.create_database(plan.servers["postgres"])
+    details = in_child("groups:bare_in_child", target=target, groups=count)
+    return Sample(details.pop("groups_per_s"), details)
+
+
+def _disjoint(plan: Plan, parallel: int) -> Sample:
+    count = QUICK_DISJOINT if plan.quick else DISJOINT
+    target = fresh.create_database(plan.servers["postgres"])
+    with fresh.journal("postgres", plan) as where:
+        details = in_child("groups:groups_in_child", journal=where, target=target, groups=count, parallel=parallel)
+    return Sample(details.pop("seconds"), details)
+
+
+def _at_once(plan: Plan) -> Sample:
+    return _disjoint(plan, THREADS)
+
+
+def _in_turn(plan: Plan) -> Sample:
+    return _disjoint(plan, 1)
+
+
+def _expressions(plan: Plan) -> Sample:
+    details = in_child("groups:expressions_in_child", times=QUICK_EVALUATIONS if plan.quick else EVALUATIONS)
+    return Sample(details.pop("us"), details)
+
+
+CASES = [
+    Case(
+        "groups/bare", "bare-statements", "groups/s", 0.3, _ours, _bare, on="postgres",
+        settings={"groups": GROUPS, "threads": THREADS},
+    ),
+    Case(
+        "groups/disjoint", "one-by-one", "s", 1.5, _at_once, _in_turn, on="postgres", rate=False,
+        settings={"groups": DISJOINT, "parallel_groups": THREADS},
+    ),
+    Case("groups/expression", "limit", "µs", 1.0, _expressions, 2.0, rate=False, settings={"examples": len(EXAMPLES)}),
+]  # fmt: skip
