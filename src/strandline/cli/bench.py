@@ -12,7 +12,10 @@ from strandline.cli.arguments import whole_number
 
 def bench(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="append, read, replicate, replay, freshness, memory, tags or groups.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="append, read, replicate, replay, freshness, memory, tags, work or groups."
+        ),
     ],
     on: Annotated[
         list[str] | None,
