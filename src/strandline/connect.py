@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from strandline.backends import backend_of, open_target
 from strandline.clock import now_us
@@ -36,7 +36,7 @@ from strandline.query.by_tag import TagFeed
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.slices import SliceQuery, by_slices
 from strandline.query.tags import by_tag, wait_for_strandline
-from strandline.settings import Settings
+from strandline.settings import Settings, check_clock
 from strandline.sql.api import Database
 from strandline.store.api import Store
 from strandline.urls import Url, Urls, sql_url, target_of, urls_of
@@ -45,9 +45,6 @@ from strandline.work.catalog import PART as WORK
 from strandline.work.declaration import WorkDeclaration
 from strandline.work.journal import WorkJournal
 from strandline.work.opening import Opens, WorkJournals
-
-CLOCK_LEAST_US: Final = 1_577_836_800 * 10**6  # 2020-01-01
-CLOCK_MOST_US: Final = 4_102_444_800 * 10**6  # 2100-01-01
 
 
 class Strandline:
@@ -254,7 +251,7 @@ def connect(
     checked = Settings.of(settings)
     urls = urls_of(url, log, store, work)
     told = clock or now_us
-    _check_clock(told)
+    check_clock(told)
     backends = [backend_of(parsed) for parsed in (urls.log, urls.store)]
     if "batch_actions_max" not in settings:
         checked = replace(checked, batch_actions_max=backend_of(urls.store).batch_actions_max)
@@ -361,14 +358,3 @@ def _check_pair(log: Log, store: Store, urls: Urls | None) -> None:
                 stored=pointer.offset,
                 given=newest,
             )
-
-
-def _check_clock(clock: Callable[[], int]) -> None:
-    now = clock()
-    if not CLOCK_LEAST_US <= now < CLOCK_MOST_US:
-        raise Unsupported(
-            f"the clock says {now} µs since 1970, which is not in 2020..2099",
-            code="clock",
-            hint="set the machine's clock; timestamps never go back, so a wrong one would stay",
-            found=now,
-        )

@@ -268,6 +268,21 @@ def invalid(
     return InvalidInput(message, code=code, hint=hint or f"give {allowed}", field=field, **facts)
 
 
+def closed(what: object) -> InvalidInput:
+    """The error for a call after `close`."""
+    return InvalidInput(f"{what} is closed", code="closed", hint="connect again")
+
+
+def used_after_fork(what: object) -> Unsupported:
+    """The error for a call in a forked child of the process that opened it."""
+    return Unsupported(
+        f"{what} was opened before a fork, by the parent of this process",
+        code="used_after_fork",
+        hint='start processes with spawn (multiprocessing.get_context("spawn")), or connect in each of them; a SQLite '
+        "file that was open needs spawn",
+    )
+
+
 def unusable_files(files: Mapping[str, str], why: str) -> InvalidInput:
     """The error for files of certificates and keys, by the parameters that name them, as all back-ends give it."""
     names, wanted = " and ".join(files), "&".join(f"{name}=FILE" for name in files)

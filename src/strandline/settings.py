@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any
 
-from strandline.errors import InvalidInput, shown
+from strandline.errors import InvalidInput, Unsupported, shown
 
 MIB = 2**20
 # What creation fixes where nothing is given.
 PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT, APPEND_IDS_KEPT_DEFAULT, BUCKET_SIZE_DEFAULT = 8, 10_000, 32, "hour"
 BATCH_ACTIONS_DEFAULT = 40_000
+CLOCK_LEAST_US, CLOCK_MOST_US = 1_577_836_800 * 10**6, 4_102_444_800 * 10**6  # 2020, 2100
 SECONDS_MAX = 9_000_000_000_000
 """More microseconds would not fit into 64 bits."""
 
@@ -144,3 +145,15 @@ def parse_setting(name: str, text: str) -> Any:
         except ValueError:
             continue
     return text
+
+
+def check_clock(clock: Callable[[], int]) -> None:
+    """`Unsupported.clock` for a clock that cannot be right."""
+    now = clock()
+    if not CLOCK_LEAST_US <= now < CLOCK_MOST_US:
+        raise Unsupported(
+            f"the clock says {now} µs since 1970, which is not in 2020..2099",
+            code="clock",
+            hint="set the machine's clock; timestamps never go back, so a wrong one would stay",
+            found=now,
+        )

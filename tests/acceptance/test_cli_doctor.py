@@ -61,7 +61,11 @@ def test_spark_of_another_version_is_wrong(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize(
     ("check", "name"),
-    [("check_library", "sqlite"), ("check_clock", "clock"), ("check_file_system", "file system")],
+    [
+        ("backends.sqlite.checks.check_library", "sqlite"),
+        ("cli.doctor.check_clock", "clock"),
+        ("backends.sqlite.checks.check_file_system", "file system"),
+    ],
 )
 @pytest.mark.parametrize("strict", [True, False])
 def test_refusals_come_with_their_remedy(check: str, name: str, strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +74,7 @@ def test_refusals_come_with_their_remedy(check: str, name: str, strict: bool, mo
             raise Unsupported("cannot be used", code="clock", hint="use another")
         warnings.warn("take care", RuntimeWarning, stacklevel=2)
 
-    monkeypatch.setattr(f"strandline.backends.sqlite.checks.{check}", refuse)
+    monkeypatch.setattr(f"strandline.{check}", refuse)
     found = findings(code=7 if strict else 0)[name]
     assert (found["state"], found["remedy"]) == (("wrong", "use another") if strict else ("warning", "take care"))
 

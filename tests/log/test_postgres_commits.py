@@ -20,10 +20,10 @@ from strandline.backends.postgres.log import PostgresLog
 from strandline.backends.postgres.notifications import Bell
 from strandline.backends.postgres.pool import CONNECTIONS_MAX, Pool
 from strandline.backends.postgres.round_trips import Connection, Sent, name_of
-from strandline.backends.postgres.state_json import state_in
 from strandline.errors import Unavailable
 from strandline.fold import Duplicate, EventsAppended, fold
 from strandline.log.api import Log
+from strandline.log.state_json import state_in
 from strandline.record import decode_header
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import temporary_place

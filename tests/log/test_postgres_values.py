@@ -24,7 +24,7 @@ from strandline.backends.postgres.binary import (
     texts,
 )
 from strandline.backends.postgres.round_trips import Connection, Sent
-from strandline.backends.postgres.state_json import state_in, state_text
+from strandline.log.state_json import state_in, state_text
 from strandline.servers.postgres import PostgresServer
 from strandline.values.heads import Ended, Head, Remembered
 

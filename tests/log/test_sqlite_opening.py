@@ -422,7 +422,7 @@ def later_schema(*scripts: str) -> schema.Schema:
 @pytest.mark.req("J110", "U4", "RS5")
 def test_newer_schemas_are_refused_and_older_ones_upgraded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = schema.schema_of("log", "strandline.log")
-    new = later_schema("ALTER TABLE ended ADD COLUMN why TEXT", "CREATE TABLE added (x INTEGER) STRICT")
+    new = later_schema("ALTER TABLE head ADD COLUMN why TEXT", "CREATE TABLE added (x INTEGER) STRICT")
     log = filled(path, 10)
     log.close()
     monkeypatch.setattr(database, "schema_of", lambda kind, package: new)
@@ -457,7 +457,7 @@ def test_a_skipped_step_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.req("J110")
 @pytest.mark.parametrize(
     "tampering",
-    ["ALTER TABLE action DROP COLUMN value", "ALTER TABLE head ADD COLUMN mine TEXT", "DROP TABLE ended",
+    ["ALTER TABLE action DROP COLUMN value", "ALTER TABLE head ADD COLUMN mine TEXT", "DROP TABLE head",
      "ALTER TABLE action RENAME COLUMN first TO premier"],
 )  # fmt: skip
 def test_columns_must_be_as_declared(path: Path, tampering: str) -> None:

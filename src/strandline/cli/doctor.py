@@ -26,7 +26,7 @@ from strandline.cli.output import bytes_text, console, emit, say, table
 from strandline.clock import time_text
 from strandline.errors import MissingEvent, StrandlineError, counted
 from strandline.log.refusals import trimmed_away
-from strandline.settings import Settings, cores
+from strandline.settings import Settings, check_clock, cores
 from strandline.urls import Url, urls_of
 
 State = Literal["ok", "missing", "warning", "wrong"]
@@ -142,8 +142,6 @@ def _sqlite() -> str:
 
 
 def _clock() -> str:
-    from strandline.backends.sqlite.checks import check_clock
-
     now = time.time_ns() // 1000
     check_clock(lambda: now)
     return time_text(now)

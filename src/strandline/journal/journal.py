@@ -19,7 +19,16 @@ from typing import Any, Self, cast
 from uuid import UUID
 
 from strandline import forks
-from strandline.errors import Conflict, InvalidInput, StrandlineError, Unavailable, Unsupported, counted, invalid
+from strandline.errors import (
+    Conflict,
+    InvalidInput,
+    StrandlineError,
+    Unavailable,
+    closed,
+    counted,
+    invalid,
+    used_after_fork,
+)
 from strandline.journal import checks, verdict
 from strandline.journal.heads_cache import HeadsCache
 from strandline.journal.judge import Judge
@@ -453,13 +462,9 @@ class Journal:
 
     def _check(self) -> None:
         if forks.generation != self._generation:
-            raise Unsupported(
-                "this Journal was opened before a fork, by the parent of this process",
-                code="used_after_fork",
-                hint="start processes with spawn, or connect in each process; a SQLite file that was open needs spawn",
-            )
+            raise used_after_fork("this Journal")
         if self._closed:
-            raise InvalidInput("this Journal is closed", code="closed", hint="connect again")
+            raise closed("this Journal")
 
 
 def _snapshot_seq_nr(seq_nr: object, allowed: str) -> InvalidInput:

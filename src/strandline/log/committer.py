@@ -31,9 +31,8 @@ from typing import Final
 from weakref import WeakMethod
 
 from strandline import forks
-from strandline.errors import StrandlineError, Unavailable
+from strandline.errors import StrandlineError, Unavailable, closed, used_after_fork
 from strandline.log.api import Draft, Log, Recorded
-from strandline.log.refusals import closed, used_after_fork
 from strandline.settings import Settings
 
 GRACE_LEAST_S: Final = 0.1
@@ -210,14 +209,14 @@ class Committer:
 
     def _check(self) -> None:
         if forks.generation != self._generation:
-            raise used_after_fork()
+            raise used_after_fork("this log")
 
     # ------------------------------------------------------------ callers
 
     def _enqueue(self, *calls: _Call) -> None:
         with self._lock:
             if self._closed:
-                raise closed()
+                raise closed("this log")
             if len(self._queue) + len(calls) > self._queue_max:
                 raise Unavailable(
                     f"{len(self._queue)} appends wait already",

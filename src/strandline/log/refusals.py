@@ -4,22 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from strandline.errors import InvalidInput, MissingEvent, NotFound, Unsupported, invalid
+from strandline.errors import MissingEvent, NotFound, invalid
 from strandline.record import Record
-
-
-def closed() -> InvalidInput:
-    """The error for a call after `close`."""
-    return InvalidInput("this log is closed", code="closed", hint="connect again")
-
-
-def used_after_fork() -> Unsupported:
-    """The error for a call in a child of the process that opened it."""
-    return Unsupported(
-        "this log was opened before a fork",
-        code="used_after_fork",
-        hint="open a log of its own in each process",
-    )
 
 
 def trimmed(partition: int, after: int, earliest: int) -> NotFound:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from strandline import errors
 from strandline.clock import now_us, seconds_text, time_text
 from strandline.errors import Conflict, Corrupt, InvalidInput, LeaseHeld, LeaseLost, Unavailable, Unsupported
 from strandline.rows import Pointer
@@ -91,13 +92,9 @@ def bad_row(table: str, place: str) -> Corrupt:
 
 def closed() -> InvalidInput:
     """A call after `close`."""
-    return InvalidInput("this store is closed", code="closed", hint="connect again")
+    return errors.closed("this store")
 
 
 def used_after_fork() -> Unsupported:
     """A call in a forked child."""
-    return Unsupported(
-        "this store was opened before a fork",
-        code="used_after_fork",
-        hint="open a store of its own in each process",
-    )
+    return errors.used_after_fork("this store")

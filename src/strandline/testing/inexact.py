@@ -35,8 +35,8 @@ class InexactMemoryLog(MemoryLog):
             own(Record(*place, action.key, header, None))
         return Recorded(place._replace(timestamp=0))
 
-    def _next_place(self, partition: int, at_least: int) -> Place:
-        newest = self._newest[partition]
+    def _next_place(self, partition: int) -> Place:
+        newest = self._ends[partition].offset
         hole = newest % 5 == 3  # as a marker of a transaction would leave one
         return Place(partition, newest + 1 + hole, self._clock() // 1000 * 1000)
 

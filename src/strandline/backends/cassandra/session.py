@@ -30,7 +30,7 @@ from strandline.backends.cassandra.address import check_url, tls_of
 from strandline.backends.cassandra.driver_errors import FAILURES, is_busy, not_opened, outcome_of
 from strandline.backends.cassandra.nodes import NamedNodes, named_nodes
 from strandline.backends.cassandra.statements import statement
-from strandline.errors import InvalidInput, Unsupported
+from strandline.errors import closed, used_after_fork
 from strandline.urls import PORTS, Url
 
 IN_FLIGHT_MAX: Final = 256
@@ -252,13 +252,9 @@ class Session:
     def check(self) -> None:
         """Refuse a call after `close`, or in a forked child."""
         if forks.generation != self._generation:
-            raise Unsupported(
-                "this Cassandra session was opened before a fork",
-                code="used_after_fork",
-                hint="open one in each process",
-            )
+            raise used_after_fork("this store")
         if self._closed:
-            raise InvalidInput("this store is closed", code="closed", hint="connect again")
+            raise closed("this store")
 
     def close(self) -> None:
         """Let go of everything. Twice is harmless; in a forked child nothing is touched."""

@@ -43,9 +43,9 @@ from strandline.backends.kafka.client import (
 from strandline.backends.kafka.consumers import Consumers, OutOfRange, PartitionReader, TopicFollower
 from strandline.backends.kafka.topic import Admin, Topic, check, check_name, grown
 from strandline.caller_warnings import caution
-from strandline.errors import NO_JOURNAL, SchemaMismatch, StrandlineError, Unavailable
+from strandline.errors import NO_JOURNAL, SchemaMismatch, StrandlineError, Unavailable, closed, used_after_fork
 from strandline.log.api import Answered, Draft, Page, Recorded
-from strandline.log.refusals import check_trim, closed, trimmed, used_after_fork
+from strandline.log.refusals import check_trim, trimmed
 from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, Settings
 from strandline.values.actions import Place
@@ -402,9 +402,9 @@ class KafkaLog:
 
     def _check(self) -> None:
         if forks.generation != self._generation:
-            raise used_after_fork()
+            raise used_after_fork("this log")
         if self._closed:
-            raise closed()
+            raise closed("this log")
         if self._refusal is not None:
             raise self._refusal()
 

@@ -26,8 +26,7 @@ from strandline.backends.kafka.client import (
     refresh,
     translated,
 )
-from strandline.errors import Unsupported, counted, shown
-from strandline.log.refusals import closed
+from strandline.errors import Unsupported, closed, counted, shown
 from strandline.settings import Settings
 
 REPLICAS_LEAST, IN_SYNC_LEAST = 3, 2
@@ -66,7 +65,7 @@ class Admin:
         """The library's; to be asked, not to be kept."""
         client = self._client
         if client is None:
-            raise closed()
+            raise closed("this log")
         return client
 
     def close(self) -> None:

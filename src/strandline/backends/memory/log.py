@@ -11,14 +11,15 @@ from uuid import uuid4
 
 from strandline import forks
 from strandline.clock import now_us
-from strandline.fold import Duplicate, Refused, Rules, fold
+from strandline.errors import closed, used_after_fork
+from strandline.fold import Rules
 from strandline.log.api import Draft, Page, Recorded
-from strandline.log.refusals import check_trim, closed, trimmed, used_after_fork
-from strandline.numbering import numbers_of
+from strandline.log.folding import End, fold_drafts
+from strandline.log.refusals import check_trim, trimmed
 from strandline.record import Record
 from strandline.settings import APPEND_IDS_KEPT_DEFAULT, PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT
-from strandline.values.actions import Mark, Place
-from strandline.values.heads import Ended, State
+from strandline.values.actions import Place
+from strandline.values.heads import State
 from strandline.values.keys import key_digest
 
 _offset = attrgetter("offset")
@@ -48,10 +49,8 @@ class MemoryLog:
         self._changed = Condition(self._lock)
         self._records: list[list[Record]] = [[] for _ in range(partitions)]
         self._trimmed = [-1] * partitions
-        self._newest = [-1] * partitions
-        self._timestamps = [0] * partitions
-        self._heads: dict[str, State] = {}
-        self._ended: dict[bytes, Ended] = {}
+        self._ends = {partition: End(-1, 0) for partition in range(partitions)}
+        self._states: dict[bytes, State] = {}
 
     @property
     def rules(self) -> Rules | None:
@@ -60,47 +59,29 @@ class MemoryLog:
     def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
         self._check()
         with self._lock:
-            answers = [self._append(draft) for draft in drafts]
+            answers, records, changed = fold_drafts(drafts, self._state_of, self._ends, self._clock, self._rules)
+            for record in records:
+                self._records[record.partition].append(record)
+            self._states.update((key_digest(key), state) for key, state in changed.items())
             self._changed.notify_all()
         return answers
 
-    def _append(self, draft: Draft) -> Recorded:
-        partition, action, header, value = draft
-        at_least = action.at_least or 0 if isinstance(action, Mark) else 0
-        place = self._next_place(partition, at_least)
-        key = action.key
-        if key is None:
-            self._store(Record(*place, None, header, value))
-            return Recorded(place, True)
-        before = self._heads.get(key) or self._ended.get(key_digest(key))
-        state, effect = fold(before, action, place, self._rules)
-        if isinstance(effect, (Refused, Duplicate)):
-            return Recorded(None, True, effect, state)
-        self._store(Record(*place, key, header, value, *numbers_of(before, state, effect)))
-        if isinstance(state, Ended):
-            self._heads.pop(key, None)
-            self._ended[key_digest(key)] = state
-        elif state is not None:
-            self._heads[key] = state
-        return Recorded(place, True, effect, state)
+    def _state_of(self, key: str) -> State:
+        return self._states.get(key_digest(key))
 
     def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place:
         """Put any bytes into a partition, unfolded: what a foreign or broken writer would leave behind."""
         self._check()
         with self._lock:
-            place = self._next_place(partition, 0)
-            self._store(Record(*place, key, header, value))
+            place = self._next_place(partition)
+            self._records[partition].append(Record(*place, key, header, value))
+            self._ends[partition] = End(*place[1:])
             self._changed.notify_all()
         return place
 
-    def _next_place(self, partition: int, at_least: int) -> Place:
-        timestamp = max(self._clock(), self._timestamps[partition] + 1, at_least)
-        return Place(partition, self._newest[partition] + 1, timestamp)
-
-    def _store(self, record: Record) -> None:
-        self._records[record.partition].append(record)
-        self._newest[record.partition] = record.offset
-        self._timestamps[record.partition] = record.timestamp
+    def _next_place(self, partition: int) -> Place:
+        offset, timestamp = self._ends[partition]
+        return Place(partition, offset + 1, max(self._clock(), timestamp + 1))
 
     def read(
         self,
@@ -118,7 +99,7 @@ class MemoryLog:
             earliest = self._trimmed[partition] + 1
             if after + 1 < earliest:
                 raise trimmed(partition, after, earliest)
-            newest = self._newest[partition]
+            newest = self._ends[partition].offset
             last = newest if to is None else min(to, newest)
             records = self._records[partition]
             found = records[bisect_right(records, after, key=_offset) : bisect_right(records, last, key=_offset)]
@@ -136,12 +117,12 @@ class MemoryLog:
     def newest(self) -> list[int]:
         self._check()
         with self._lock:
-            return list(self._newest)
+            return [end.offset for end in self._ends.values()]
 
     def ends(self) -> list[Place]:
         self._check()
         with self._lock:
-            return list(map(Place, range(self.partitions), self._newest, self._timestamps))
+            return [Place(partition, *end) for partition, end in self._ends.items()]
 
     def now(self) -> int:
         self._check()
@@ -161,7 +142,7 @@ class MemoryLog:
         self._check()
         with self._lock:
             return self._changed.wait_for(
-                lambda: self._closed or any(self._newest[partition] > offset for partition, offset in after.items()),
+                lambda: self._closed or any(self._ends[number].offset > offset for number, offset in after.items()),
                 timeout_s,
             )
 
@@ -187,6 +168,6 @@ class MemoryLog:
 
     def _check(self) -> None:
         if forks.generation != self._generation:
-            raise used_after_fork()
+            raise used_after_fork("this log")
         if self._closed:
-            raise closed()
+            raise closed("this log")

@@ -14,7 +14,7 @@ import psycopg
 from psycopg.pq.abc import PGresult
 
 from strandline.backends.postgres import schema as schemas
-from strandline.backends.postgres.binary import Binary, texts
+from strandline.backends.postgres.binary import texts
 from strandline.backends.postgres.checks import SETTINGS, Server, check_server
 from strandline.backends.postgres.driver_errors import Doing, lost
 from strandline.backends.postgres.joining import Sending, joined
@@ -183,13 +183,8 @@ class Database:
         sent = Sent(self.schema.server("now").encode())
         return int(self._read(lambda connection: connection.ask(sent))[0][0])
 
-    def ask(self, name: str, *parameters: Binary) -> list[Any]:
-        """The same for one that is asked so often that it is worth preparing, and finds its rows by an index."""
-        statement = self.sent(name, *parameters)
-        return self._read(lambda connection: connection.ask(statement))
-
     @contextmanager
-    def asking(self, name: str, *parameters: Binary) -> Iterator[Callable[[], list[Any]]]:
+    def asking(self, name: str, *values: Any) -> Iterator[Callable[[], list[Any]]]:
         """The same, sent now and waited for later: what is given must be called, once. It keeps a connection."""
         connection, _ = self._pool.take()
         with ExitStack() as held:
@@ -198,7 +193,7 @@ class Database:
 
             def again() -> list[Any]:
                 held.close()  # first: who else has lost one may wait for its place
-                return self.ask(name, *parameters)
+                return self.rows(name, values, often=True)
 
             def rows() -> list[Any]:
                 try:
@@ -209,7 +204,7 @@ class Database:
                     raise self._pool.translated(error, "read") from error
 
             try:
-                answer = connection.start_ask(self.sent(name, *parameters))
+                answer = connection.start_ask(self.sent(name, *values))
             except psycopg.Error:
                 answer = again  # another one may do, or say what is wrong
             yield rows
@@ -301,9 +296,9 @@ class Database:
                 raise
             return Begun(self, connection, answers[1:])
 
-    def sent(self, name: str, *parameters: Binary) -> Sent:
-        """A named statement of the package for `begin` or `commit`."""
-        return Sent(self.schema.statement(name).encode(), parameters)
+    def sent(self, name: str, *values: Any) -> Sent:
+        """A named statement of the part for `begin` or `commit`; it says the types of all its values."""
+        return self.schema.sent(name, values, often=True)
 
     def end(self, connection: Connection) -> None:
         """A transaction is over."""

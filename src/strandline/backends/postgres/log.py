@@ -19,18 +19,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from strandline.backends.postgres import Begun, open_database
-from strandline.backends.postgres.binary import Binary, bigint, bigints, blobs, boolean, integer, integers, text, texts
 from strandline.backends.postgres.last_commit import LastCommit, LastCommits
 from strandline.backends.postgres.notifications import Bell
-from strandline.backends.postgres.state_json import state_in, state_text
 from strandline.errors import Corrupt, Unavailable
 from strandline.log.api import Draft, Page, Recorded
 from strandline.log.folding import End, fold_drafts
 from strandline.log.refusals import check_holes, check_trim, hole, last_older, trimmed
+from strandline.log.state_json import state_in, state_text
 from strandline.log.waiting import Arrivals
 from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, Settings
@@ -156,13 +155,13 @@ class PostgresLog:
         if not records:
             return None  # a refusal must rest on what is there, not on what was
         # A Mark may ask for a time that is far ahead; what the clock said counts.
-        near = bigints([now, OFFSET_MAX // 2 if self._clock else CLOCK_FAR_US])
+        near = (now, OFFSET_MAX // 2 if self._clock else CLOCK_FAR_US)
         offsets, timestamps = zip(*[starts[partition] for partition in sorted(starts)], strict=True)
         name = "append_at_once" if len(starts) == 1 else "append_all_at_once"  # the first is quicker
-        arrays = (*_arrays(records, digests, changed, ends), bigints(offsets), bigints(timestamps), near)
+        arrays = (*_arrays(records, digests, changed, ends), offsets, timestamps, near)
         new = [digest for key, digest in digests.items() if key not in known]
         try:
-            told = self._database.execute(self._database.sent(name, *arrays, blobs(new)))
+            told = self._database.execute(self._database.sent(name, *arrays, new))
         except Unavailable as error:
             if error.facts.get("sqlstate") != READ_ONLY:
                 raise
@@ -204,8 +203,8 @@ class PostgresLog:
     def _begin(self, partitions: Sequence[int], digests: Sequence[bytes]) -> Begun:
         database = self._database
         return database.begin(
-            database.sent("lock_partitions", integers(partitions), database.idle_timeout),
-            database.sent("heads", blobs(digests)),
+            database.sent("lock_partitions", partitions, database.idle_timeout),
+            database.sent("heads", digests),
         )
 
     def _ends(self, transaction: Begun) -> tuple[dict[int, End], int]:
@@ -272,8 +271,8 @@ class PostgresLog:
     def _read_key(
         self, key: str, partition: int, after: int, to: int, limit: int, bytes_max: int, values: bool
     ) -> Page:
-        bounds = (integer(partition), bigint(after), bigint(to), bigint(limit), boolean(values), bigint(bytes_max))
-        rows = self._database.ask("read_key", *bounds, bigint(_int(key_digest(key)[:8])), text(key))
+        bounds = (partition, after, to, limit, values, bytes_max)
+        rows = self._database.rows("read_key", (*bounds, _int(key_digest(key)[:8]), key), often=True)
         last_trimmed, newest, _, *first = rows[0]
         if after < last_trimmed:
             raise trimmed(partition, after, last_trimmed + 1)
@@ -290,16 +289,16 @@ class PostgresLog:
 
     def _newest_untrimmed(self, partition: int, after: int) -> int:
         """The newest offset; `NotFound.trimmed` if something after `after` was trimmed."""
-        ((last_trimmed, newest),) = self._database.ask("bound", integer(partition))
+        ((last_trimmed, newest),) = self._database.rows("bound", (partition,), often=True)
         if after < last_trimmed:
             raise trimmed(partition, after, last_trimmed + 1)
         return int(newest)
 
     def newest(self) -> list[int]:
-        return [newest for _, newest, _ in self._database.ask("bounds")]
+        return [newest for _, newest, _ in self._database.rows("bounds", often=True)]
 
     def ends(self) -> list[Place]:
-        bounds = self._database.ask("bounds")
+        bounds = self._database.rows("bounds", often=True)
         return [Place(partition, newest, timestamp) for partition, (_, newest, timestamp) in enumerate(bounds)]
 
     def now(self) -> int:
@@ -307,11 +306,11 @@ class PostgresLog:
 
     @contextmanager
     def ending(self, partition: int) -> Iterator[Callable[[], int]]:
-        with self._database.asking("bound", integer(partition)) as bound:
+        with self._database.asking("bound", partition) as bound:
             yield lambda: int(bound()[0][1])
 
     def oldest(self) -> list[int]:
-        return [last_trimmed + 1 for last_trimmed, _, _ in self._database.ask("bounds")]
+        return [last_trimmed + 1 for last_trimmed, _, _ in self._database.rows("bounds", often=True)]
 
     def wait(self, after: Mapping[int, int], timeout_s: float) -> bool:
         self._database.check()
@@ -324,7 +323,7 @@ class PostgresLog:
 
     def trim(self, partition: int, *, to: int, pointer: int, keep_after: int) -> int:
         check_trim(to, pointer)
-        ((last_trimmed, newest),) = self._database.ask("bound", integer(partition))
+        ((last_trimmed, newest),) = self._database.rows("bound", (partition,), often=True)
         last = last_older(
             lambda offset: self._timestamp_at(partition, offset), last_trimmed, min(to, newest), keep_after
         )
@@ -348,17 +347,16 @@ class PostgresLog:
 
 def _arrays(
     records: Sequence[Record], digests: Mapping[str, bytes], changed: Mapping[str, State], ends: Mapping[int, End]
-) -> list[Binary]:
+) -> list[Sequence[Any]]:
     """What the statements that append take: columns of records, states, and ends of partitions."""
     partitions, offsets, timestamps, keys, headers, values, lives, firsts, lasts = zip(*records, strict=True)
     hashes = [None if key is None else _int(digests[key][:8]) for key in keys]
+    states = [state_text(state) for state in changed.values() if state is not None]
     moved = sorted(ends)
+    newest, times = zip(*[ends[partition] for partition in moved], strict=True)
     return [
-        integers(partitions), bigints(offsets), bigints(timestamps), bigints(lives), bigints(firsts), bigints(lasts),
-        bigints(hashes), texts(keys), blobs(headers), blobs(values), blobs([digests[key] for key in changed]),
-        texts([state_text(state) for state in changed.values() if state is not None]),
-        integers(moved), bigints([ends[partition].offset for partition in moved]),
-        bigints([ends[partition].timestamp for partition in moved]),
+        partitions, offsets, timestamps, lives, firsts, lasts, hashes, keys, headers, values,
+        [digests[key] for key in changed], states, moved, newest, times,
     ]  # fmt: skip
 
 

@@ -23,13 +23,13 @@ from strandline.backends.postgres.binary import register
 from strandline.backends.postgres.driver_errors import Doing, lost, outcome_of
 from strandline.backends.postgres.round_trips import Connection
 from strandline.errors import (
-    InvalidInput,
     StrandlineError,
     Unavailable,
-    Unsupported,
+    closed,
     no_answer,
     unreachable,
     unusable_files,
+    used_after_fork,
 )
 from strandline.settings import Settings
 from strandline.urls import Url, is_loopback
@@ -115,13 +115,9 @@ class Pool:
     def check(self) -> None:
         """Refuse a call after `close`, or in a forked child."""
         if forks.generation != self._generation:
-            raise Unsupported(
-                f"{self.where} was opened before a fork",
-                code="used_after_fork",
-                hint="connect in each process",
-            )
+            raise used_after_fork(self.where)
         if self._closed:
-            raise InvalidInput(f"{self.where} is closed", code="closed", hint="connect again")
+            raise closed(self.where)
 
     def close(self) -> None:
         """Close what is idle, and what is in use when it comes back. Twice is harmless."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -15,8 +14,6 @@ from strandline.errors import Unsupported
 SQLITE_VERSION_LEAST = (3, 51, 3)
 SQLITE_VERSIONS_WITHDRAWN = {(3, 52, 0)}
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs"}
-CLOCK_LEAST_US = 1_577_836_800 * 10**6  # 2020-01-01
-CLOCK_MOST_US = 4_102_444_800 * 10**6  # 2100-01-01
 MOUNTINFO = Path("/proc/self/mountinfo")
 
 
@@ -31,18 +28,6 @@ def check_library(version: str | None = None) -> None:
             hint='pip install --upgrade "apsw>=3.51.3,!=3.52.0.*"',
             found=version,
             needed="3.51.3",
-        )
-
-
-def check_clock(clock: Callable[[], int]) -> None:
-    """`Unsupported.clock` for a clock that cannot be right."""
-    now = clock()
-    if not CLOCK_LEAST_US <= now < CLOCK_MOST_US:
-        raise Unsupported(
-            f"the clock says {now} µs since 1970, which is not in 2020..2099",
-            code="clock",
-            hint="set the machine's clock; timestamps never go back, so a wrong one would stay",
-            found=now,
         )
 
 

@@ -22,7 +22,7 @@ import apsw
 
 from strandline import forks
 from strandline.backends.sqlite import files, schema
-from strandline.backends.sqlite.checks import check_clock, check_file_system, check_library
+from strandline.backends.sqlite.checks import check_file_system, check_library
 from strandline.backends.sqlite.driver_errors import Doing, kills, outcome_of
 from strandline.backends.sqlite.files import OPEN_FILES
 from strandline.backends.sqlite.schema import APPLICATION_ID, Schema, schema_of
@@ -37,9 +37,11 @@ from strandline.errors import (
     StrandlineError,
     Unavailable,
     Unsupported,
+    closed,
     unusable,
+    used_after_fork,
 )
-from strandline.settings import Settings
+from strandline.settings import Settings, check_clock
 from strandline.sql.api import DATABASE_ID, Dialect, Isolation, Part
 from strandline.sql.steps import Description
 
@@ -380,9 +382,9 @@ class Database:
     def check(self) -> None:
         """Refuse a call after `close`, in a forked child, or where the file is not what its name leads to any more."""
         if forks.generation != self._generation:
-            raise files.used_after_fork(self.path)
+            raise used_after_fork(self.path)
         if self._closed:
-            raise InvalidInput(f"{self.path} is closed", code="closed", hint="connect again")
+            raise closed(self.path)
         self._place.check()
 
     def check_writable(self) -> None:

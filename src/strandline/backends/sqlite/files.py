@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 import apsw
 
-from strandline.errors import Applied, InvalidInput, Unavailable, Unsupported, invalid, unusable
+from strandline.errors import Applied, InvalidInput, Unavailable, Unsupported, invalid, unusable, used_after_fork
 
 LOCK_WAIT_S = 60.0
 _DESCRIPTORS = Path("/proc/self/fd")
@@ -137,16 +137,6 @@ def _locked(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def used_after_fork(path: Path) -> Unsupported:
-    """A call, in a forked child, that concerns what its parent opened."""
-    return Unsupported(
-        f"{path} was opened before a fork, by the parent of this process",
-        code="used_after_fork",
-        hint='start processes with spawn (multiprocessing.get_context("spawn")), or close it before the fork',
-        path=str(path),
-    )
 
 
 class HasConnections(Protocol):

@@ -28,9 +28,9 @@ from strandline.backends.sqlite.log_heads import (
     WrongGuess,
     insert,
     key_hash,
+    row_text,
     rows,
     sql,
-    state_text,
 )
 from strandline.caller_warnings import caution
 from strandline.clock import now_us
@@ -144,7 +144,10 @@ class SqliteLog:
         self._seq = max(last_seq, self._placed)
 
     def _fold(self, drafts: Sequence[Draft]) -> tuple[list[Recorded], list[tuple[Any, ...]], dict[str, int]]:
-        """Answers, rows to insert, and the keys that changed, each with the seq of the last action that did it."""
+        """Answers, rows to insert, and the keys that changed, each with the seq of the last action that did it.
+
+        The same as `log.folding`, and rows at once: by way of records a commit of 128 takes a third longer.
+        """
         known, ends, clock, rules, seq = self._heads.known, self._ends, self._clock, self.rules, self._seq
         answers: list[Recorded] = []
         rows_: list[tuple[Any, ...]] = []
@@ -171,7 +174,7 @@ class SqliteLog:
                 if state is not entry.state:
                     entry.state = state
                     changed[key] = seq + 1
-                    text = state_text(state) if type(state) is Head else None
+                    text = row_text(state) if type(state) is Head else None
             seq += 1
             rows_.append((seq, partition, offset, timestamp, hash_, life, first, last, text, key, header, value))
             ends[partition] = offset, timestamp

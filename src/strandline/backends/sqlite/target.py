@@ -22,7 +22,7 @@ from strandline.backends.sqlite.checks import check_file_system, check_library
 from strandline.backends.sqlite.driver_errors import Doing, outcome_of
 from strandline.backends.sqlite.files import OPEN_FILES
 from strandline.backends.sqlite.target_schema import table_of
-from strandline.errors import InvalidInput, SchemaMismatch, Unavailable, Unsupported, unusable
+from strandline.errors import SchemaMismatch, Unavailable, Unsupported, closed, unusable, used_after_fork
 from strandline.group.core.encoding import decoded, encoded
 from strandline.group.sql_steps import Call, Changed, Changes, Collided, Refused, SqlSteps
 from strandline.group.statements.api import Dialect, Plan, Table
@@ -187,9 +187,9 @@ class SqliteTarget(SqlSteps):
 
     def _check(self) -> None:
         if forks.generation != self._generation:
-            raise files.used_after_fork(self.path)
+            raise used_after_fork(self.path)
         if self._closed:
-            raise InvalidInput(f"{self.path} is closed", code="closed", hint="connect again")
+            raise closed(self.path)
         try:
             found = files.inode_of(self.path)
         except OSError as error:

@@ -1,5 +1,2 @@
--- The heads of these keys (a JSON array) that are in the table of heads.
-SELECT
-    key, seq_nr, delete_to, life, partition, log_offset, created, updated, expire_after_us, expire_at, segment_size,
-    archive_to, prev, removed_to, remembered
-FROM head WHERE key IN (SELECT value FROM json_each(?));
+-- The states of these keys (a JSON array of digests in hexadecimal) that are in the table of heads.
+SELECT key_digest, state FROM head WHERE key_digest IN (SELECT unhex(value) FROM json_each(?1));

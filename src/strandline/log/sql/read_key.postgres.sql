@@ -7,8 +7,9 @@ LEFT JOIN LATERAL (
     SELECT partition, log_offset, timestamp, key, header, value, life, first, last,
         sum(octet_length(value)) OVER (ORDER BY log_offset ROWS UNBOUNDED PRECEDING) AS size
     FROM {schema}.log_action
-    WHERE key_hash = $7 AND key = $8 AND partition = $1 AND log_offset > $2 AND log_offset <= $3
-    ORDER BY log_offset LIMIT $4
+    WHERE key_hash = $7::bigint AND key = $8::text AND partition = $1::integer
+        AND log_offset > $2::bigint AND log_offset <= $3::bigint
+    ORDER BY log_offset LIMIT $4::bigint
 ) AS sized ON coalesce(sized.size, 0) - coalesce(octet_length(sized.value), 0) <= $6::bigint
-WHERE held.partition = $1
+WHERE held.partition = $1::integer
 ORDER BY sized.log_offset;

@@ -1,2 +1,2 @@
--- A key has no head, or has it elsewhere.
-DELETE FROM head WHERE key = ?;
+-- A key has its head elsewhere.
+DELETE FROM head WHERE key_digest = ?1;
