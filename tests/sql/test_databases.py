@@ -118,11 +118,11 @@ def test_a_step_that_is_missing_is_refused_until_it_is_done(place: Place, monkey
     from strandline.backends.postgres import schema as of_databases
     from strandline.backends.sqlite import schema as of_files
     from strandline.settings import Settings
-    from strandline.sql.steps import steps_in
+    from strandline.sql.steps import steps_of
 
     with monkeypatch.context() as older:
         for module in (of_databases, of_files):
-            older.setattr(module, "steps_in", lambda *given: steps_in(*given)[:1])
+            older.setattr(module, "steps_of", lambda *given: steps_of(*given)[:1])
         of_files.schema_of.cache_clear()
         place.open()
     of_files.schema_of.cache_clear()
