@@ -18,6 +18,7 @@ from strandline.sql.api import Database, Part
 from strandline.urls import Url, urls_of
 
 NOTES: Final = Part("note", "tests.sql.notes")
+STAMPS: Final = Part("stamp", "tests.sql.stamps")
 
 
 class Place:

@@ -11,8 +11,8 @@ import apsw
 import pytest
 
 from strandline.errors import StrandlineError
-from strandline.sql.api import Database, Part
-from tests.sql.places import NOTES, Place, sqlite_place
+from strandline.sql.api import Database
+from tests.sql.places import NOTES, STAMPS, Place, sqlite_place
 
 NOTE = ("a", 1, True, 0.5, b"\0\xff")
 OTHER = ("b", None, False, 2.0, None)
@@ -95,18 +95,18 @@ def test_nothing_is_written_in_a_read(place: Place) -> None:
 
 def test_parts_share_a_place_and_keep_their_own_steps_and_settings(place: Place) -> None:
     notes = place.open(fixed={"colour": "red"})
-    store = place.open(Part("store", "strandline.store"), fixed={"colour": "blue"})
+    stamps = place.open(STAMPS, fixed={"colour": "blue"})
     again = place.open(fixed={"colour": "green"}, schema="check")
-    assert (notes.fixed["colour"], store.fixed["colour"], again.fixed["colour"]) == ("red", "blue", "red")
-    assert notes.fixed["database_id"] == again.fixed["database_id"] != store.fixed["database_id"]
+    assert (notes.fixed["colour"], stamps.fixed["colour"], again.fixed["colour"]) == ("red", "blue", "red")
+    assert notes.fixed["database_id"] == again.fixed["database_id"] != stamps.fixed["database_id"]
     with again.write() as tx:
         tx.execute("add", NOTE)
     assert names(notes) == ["a"]
-    assert store.rows("entity_types") == []
+    assert stamps.rows("stamps") == []
 
 
 def test_a_part_that_is_not_there_is_said_to_be_missing(place: Place) -> None:
-    place.open(Part("store", "strandline.store"))
+    place.open(STAMPS)
     with pytest.raises(StrandlineError) as caught:
         place.open(schema="check")
     assert caught.value.name == "SchemaMismatch.no_schema"
@@ -196,7 +196,7 @@ def test_a_file_has_what_its_part_asks_for(tmp_path: Path, shared: bool) -> None
     with ExitStack() as held:
         place = sqlite_place(tmp_path, held)
         if shared:
-            place.open(Part("store", "strandline.store"))
+            place.open(STAMPS)
         database = place.open(NOTES._replace(pragmas={"auto_vacuum": "incremental"}))
         with database.read() as tx:
             assert isinstance(tx.raw, apsw.Connection)

@@ -13,8 +13,8 @@ from psycopg.types.numeric import IntDumper
 from psycopg.types.string import TextBinaryLoader
 
 from strandline.errors import StrandlineError
-from strandline.sql.api import Database, Part
-from tests.sql.places import Place, commit, postgres_place, sqlite_place, undo
+from strandline.sql.api import Database
+from tests.sql.places import STAMPS, Place, commit, postgres_place, sqlite_place, undo
 
 NOTE = ("a", 1, True, 0.5, b"\0\xff")
 
@@ -80,18 +80,18 @@ def test_an_exception_undoes_what_was_done_here_alone(place: Place) -> None:
 
 def test_a_transaction_of_another_part_is_joined(place: Place) -> None:
     """As a projection's handler adds work: two parts, one commit."""
-    database, store = place.open(), place.open(Part("store", "strandline.store"))
-    with pytest.raises(KeyError), store.write() as tx:
+    database, stamps = place.open(), place.open(STAMPS)
+    with pytest.raises(KeyError), stamps.write() as tx:
         add(database, tx, NOTE, raising=KeyError)
     assert names(database) == []
-    with store.write() as tx:
-        tx.execute("save_snapshot", ("k|1", 1, 1, 1, 0, b"", 0))
+    with stamps.write() as tx:
+        tx.execute("add_stamp", ("x",))
         with database.join(tx) as joined:
             joined.execute("add", NOTE)
-        assert len(tx.rows("snapshots", ("k|1", 1))) == 1
+        assert tx.rows("stamps") == [("x",)]
         assert names(database) == []
     assert names(database) == ["a"]
-    with store.write(isolation="serializable") as tx:
+    with stamps.write(isolation="serializable") as tx:
         if tx.dialect == "sqlite":
             add(database, tx, ("b", *NOTE[1:]))
         else:

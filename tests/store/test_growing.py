@@ -16,9 +16,9 @@ from strandline.backends import backend_of
 from strandline.backends.api import PARTS
 from strandline.backends.cassandra import Session, upgrade_keyspace
 from strandline.backends.cassandra import schema as of_keyspaces
-from strandline.backends.postgres import schema as of_databases
 from strandline.backends.sqlite import schema as of_files
 from strandline.settings import Settings
+from strandline.sql import steps as of_steps
 from strandline.sql.api import Dialect
 from strandline.sql.steps import Step, steps_in
 from strandline.testing import carry
@@ -92,7 +92,7 @@ def later_program(*, additive: bool = True) -> Iterator[None]:
         return grown_steps(package, folder, dialect, additive=additive)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (of_files, of_databases, of_keyspaces):
+        for module in (of_steps, of_keyspaces):
             patch.setattr(module, "steps_in", steps)
         of_files.schema_of.cache_clear()
         try:

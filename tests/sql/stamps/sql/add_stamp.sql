@@ -1,0 +1,2 @@
+-- Add a stamp.
+INSERT INTO {schema}.stamp_mark (name) VALUES ($1);

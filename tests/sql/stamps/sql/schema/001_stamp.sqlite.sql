@@ -1,0 +1,2 @@
+-- Stamps.
+CREATE TABLE stamp_mark (name TEXT NOT NULL PRIMARY KEY) STRICT;

@@ -1,0 +1,2 @@
+-- All stamps.
+SELECT name FROM {schema}.stamp_mark ORDER BY name;
