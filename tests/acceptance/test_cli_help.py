@@ -65,7 +65,7 @@ def example_of(name: str) -> list[str]:
 
 def test_commands_are_those_of_the_specification() -> None:
     assert sorted(commands()) == sorted(
-        "append read head mark delete purge keys status bench demo servers doctor".split()
+        "append read head mark delete purge keys by-tag status bench demo servers doctor".split()
         + [f"pipeline {part}" for part in ("run", "replay", "quarantine", "resolve", "purge-expired", "prepare")]
         + ["schema show", "schema upgrade"]
         + [f"work {verb}" for verb in WORK]

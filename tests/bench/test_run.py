@@ -49,6 +49,9 @@ LINES = {
     ],
     ("groups", "sqlite"): ["groups/expression"],
     ("groups", "postgres"): ["groups/bare", "groups/disjoint"],
+    ("tags", "sqlite"): ["tags/live-p50", "tags/live-p99", "tags/current-sqlite"],
+    ("tags", "postgres"): ["tags/current-postgres"],
+    ("tags", "cassandra"): ["tags/current-cassandra", "tags/empty-buckets"],
 }
 ON_DEMAND = {
     "append/1-writer-new-keys", "append/16-writers-new-keys", "append/64-writers-new-keys",
@@ -63,7 +66,8 @@ def _names(output: str) -> list[str]:
 
 
 def _marked(*names: str, soak: bool = False) -> list[object]:
-    marks = {name: [pytest.mark.spark, *[pytest.mark.soak] * soak] for name in ("replicate", "replay", "freshness")}
+    on_spark = ("replicate", "replay", "freshness", "tags")
+    marks = {name: [pytest.mark.spark, *[pytest.mark.soak] * soak] for name in on_spark}
     return [pytest.param(name, marks=marks.get(name, [])) for name in names]
 
 
@@ -106,7 +110,10 @@ def test_a_benchmark_runs_and_ends_with_its_lines(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "name",
-    [*_marked("append", "read", "replicate", "replay", soak=True), pytest.param("work", marks=pytest.mark.soak)],
+    [
+        *_marked("append", "read", "replicate", "replay", "tags", soak=True),
+        pytest.param("work", marks=pytest.mark.soak),
+    ],
 )
 def test_on_postgres(name: str, postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _runs(name, "postgres", tmp_path, capsys, postgres)
@@ -115,6 +122,12 @@ def test_on_postgres(name: str, postgres: PostgresServer, tmp_path: Path, capsys
 @pytest.mark.timeout(900)
 def test_on_kafka(kafka: KafkaServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _runs("append", "kafka", tmp_path, capsys, kafka)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_on_cassandra(cassandra: CassandraServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _runs("tags", "cassandra", tmp_path, capsys, cassandra)
 
 
 @pytest.mark.soak

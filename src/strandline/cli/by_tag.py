@@ -30,9 +30,11 @@ def by_tag(
     live: Annotated[bool, typer.Option("--live", help="Go on until Ctrl-C.")] = False,
     limit: Annotated[str | None, typer.Option("--limit", metavar="N", help="At most so many.")] = None,
 ) -> None:
-    """Show the events with a tag, of all keys, in one order; those that the pipeline has carried.
+    """Show the events with a tag, of all keys, in one order.
 
-    Example: strandline by-tag paid --live --url sqlite:orders
+    Those that the pipeline has carried; with --live also those that it carries from now on.
+
+    Example: strandline by-tag paid --limit 10 --url sqlite:orders
     """
     most = SEQ_NR_MAX
     if limit is not None:

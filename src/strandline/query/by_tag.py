@@ -91,7 +91,7 @@ class TagFeed(Feed[TaggedEvent]):
         error = Corrupt(
             f"tag {shown(tag)!r}: the row of {shown(row[3])} {shown(row[9])} is not what was written",
             code="tag_row",
-            hint=f"`strandline pipeline rebuild --tag {shown(tag)}` mends it; then resume",
+            hint="put the store back from a backup, or carry the log into a new one; then resume",
             tag=tag,
             key=row[3],
             seq_nr=row[9],
@@ -128,7 +128,7 @@ class TagFeed(Feed[TaggedEvent]):
         return MissingEvent(
             f"tag {shown(tag)!r}: {numbers} of {shown(key)} (life {life}) is missing; reconcile, then resume {where}",
             code="tag_hole",
-            hint=f"`strandline pipeline rebuild --tag {shown(tag)}`, then resume {where}",
+            hint=f"put the row back from a backup, or carry the log into a new store; then resume {where}",
             tag=tag,
             missing=holes,
             last_known_offset=last_known,
