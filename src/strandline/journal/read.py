@@ -12,9 +12,8 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, repeat
-from operator import is_
 from threading import Event
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from strandline.errors import MissingEvent, NotFound, ReadConflict, SchemaMismatch, StrandlineError, Unavailable
 from strandline.journal.checks import new_id
@@ -28,10 +27,9 @@ from strandline.record import encode_header
 from strandline.rows import Pointer, life_of
 from strandline.settings import Settings
 from strandline.store.api import Store
-from strandline.store.pages import bytes_of
 from strandline.store.scans import look_at
 from strandline.values.actions import Mark
-from strandline.values.events import Life, RecordedEvent, parts_of
+from strandline.values.events import RecordedEvent, parts_of
 from strandline.values.heads import SEQ_NR_MAX, Head, State
 from strandline.values.keys import key_partition
 
@@ -68,25 +66,6 @@ class Marking:
             late = f"the log did not take a Mark within {self._timeout_s:g} s"
             raise self._error or Unavailable(late, code="timeout", hint="call again")
         return self._offset
-
-
-class Making:
-    """Events that are made while their rows come."""
-
-    def __init__(self, life: Life) -> None:
-        self._life = life
-        self._rows: list[Any] = []
-        self._made: list[RecordedEvent] = []
-
-    def add(self, rows: list[Any]) -> None:
-        """Rows that came."""
-        self._rows += rows
-        self._made += map(RecordedEvent, repeat(self._life), rows)
-
-    def of(self, rows: list[Any]) -> Iterable[RecordedEvent]:
-        """The events of a page: those that were made, if they are the same."""
-        same = len(rows) == len(self._rows) and all(map(is_, rows, self._rows))
-        return self._made if same else map(RecordedEvent, repeat(self._life), rows)
 
 
 class Reader:
@@ -239,14 +218,13 @@ class Reading:
         while stored is not None and self._left and self._wanted <= min(end, stored.seq_nr):
             # In a gap, or where one is missing, the page goes beyond the end: what stands there tells which it is.
             limit = min(self._reader.settings.read_page, end - self._wanted + 1, self._left)
-            events = Making(life_of(key, stored.life))
-            rows = self._reader.store.page(
+            life = life_of(key, stored.life)
+            rows, more = self._reader.store.page(
                 key, stored.life, stored.segment_size, from_=self._wanted, to=stored.seq_nr, limit=limit,
-                bytes_max=STORE_PAGE_BYTES, coming=events.add,
-            ).rows  # fmt: skip
+                bytes_max=STORE_PAGE_BYTES,
+            )  # fmt: skip
             wanted, missing = chained(rows, self._wanted)
-            short = len(rows) < limit and sum(map(bytes_of, rows)) < STORE_PAGE_BYTES
-            if short and not missing and wanted <= stored.prev:
+            if not more and not missing and wanted <= stored.prev:
                 missing = stored.prev
             if missing:
                 self._look_again(missing)
@@ -257,8 +235,8 @@ class Reading:
             while rows and rows[-1][0] > end:
                 rows.pop()
             self._count(rows, wanted)
-            yield events.of(rows)
-            if short:
+            yield map(RecordedEvent, repeat(life), rows)
+            if not more:
                 return
 
     def _count(self, handed_out: Sized, wanted: int) -> None:
@@ -404,10 +382,10 @@ class BackwardReading(Reading):
         self._wanted = min(self._wanted, stored.prev)
         while self._left and self._wanted >= start:
             limit = min(self._reader.settings.read_page, self._wanted - start + 1, self._left)
-            events = Making(life_of(key, stored.life))
+            life = life_of(key, stored.life)
             rows = self._reader.store.page(
                 key, stored.life, stored.segment_size, from_=start, to=self._wanted, limit=limit,
-                bytes_max=STORE_PAGE_BYTES, coming=events.add, backwards=True,
+                bytes_max=STORE_PAGE_BYTES, backwards=True,
             ).rows  # fmt: skip
             count, wanted = chained_down(rows, self._wanted)
             if not count:
@@ -419,7 +397,7 @@ class BackwardReading(Reading):
                 count, wanted = chained_down(rows, named)
             if count:
                 self._count(rows := rows[:count], wanted)
-                yield events.of(rows)
+                yield map(RecordedEvent, repeat(life), rows)
 
     def _named(self, key: str, stored: Head) -> int:
         """Which event is the last one up to the number that is wanted, as the one above it says, or the head."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 PIPELINE: Final = "pipeline"
 """The name of the lease under which partitions are carried."""
-Coming = Callable[[list[Any]], None]
-"""Is told rows of a page while others are on their way."""
 CarryMark = Callable[[int, int], None]
 """Writes a Mark of at least this timestamp into a partition, and carries the partition up to it under this fence."""
 
@@ -145,7 +143,6 @@ class Store(Protocol):
         to: int,
         limit: int,
         bytes_max: int | None = None,
-        coming: Coming | None = None,
         backwards: bool = False,
     ) -> Page:
         """`Cells` of events `from_`..`to` of one life by seq_nr, at most `limit`: the first, or `backwards` the last.
@@ -155,9 +152,6 @@ class Store(Protocol):
         With `bytes_max` a page may end with the row that brings its bodies to so many bytes, and does if one of them
         is large (`pages`). Rows may come as plain tuples, which are made in a third of the time. Gaps may span
         segments. No transaction stays open.
-
-        `coming` may be given rows from the first on, for work that is done while the others are on their way; and again
-        from the first, if they have to be asked for again. What counts is what is returned.
         """
 
     def scan(

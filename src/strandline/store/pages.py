@@ -50,11 +50,14 @@ class GrowingPage:
 
     def add(self, rows: Sequence[Any]) -> None:
         """What came. What is too much is dropped."""
-        left = self._bytes_max - self._size
-        added = up_to(rows[: self._limit - len(self.rows)], left, self._size_of) if self.asks else []
+        added = list(rows[: self._limit - len(self.rows)]) if self.asks else []
+        size, left = sum(map(self._size_of, added)), self._bytes_max - self._size
+        if size > left:
+            added = up_to(added, left, self._size_of)
+            size = sum(map(self._size_of, added))
         self.rows += added
-        self._size += sum(map(self._size_of, added))
-        left = self._bytes_max - self._size
+        self._size += size
+        left -= size
         self.asks = 0 if left <= 0 else min(self._limit - len(self.rows), _fitting(left, self._size, len(self.rows)))
 
 

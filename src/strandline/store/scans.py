@@ -125,6 +125,9 @@ def grown(
     bytes_max: int | None,
 ) -> Page:
     """A page of a store that can count rows and not bytes; `ask` gives so many rows after a place."""
+    if bytes_max is None:
+        rows = ask(after, limit)
+        return Page(rows, len(rows) == limit)
     page = GrowingPage(limit, bytes_max, bytes_in(scan))
     more = True
     while page.asks and more:
@@ -144,6 +147,9 @@ def bytes_in(scan: Scan) -> Callable[[Any], int]:
     blobs = [
         names.index(column.name) for column in scan.table.columns if column.kind == "blob" and column.name in names
     ]
+    if len(blobs) == 1:
+        (blob,) = blobs
+        return lambda row: len(row[blob] or b"")
     return lambda row: sum([len(row[index] or b"") for index in blobs])
 
 

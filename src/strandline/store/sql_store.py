@@ -20,7 +20,7 @@ from strandline.fold import segment_of
 from strandline.rows import Batch, Pointer
 from strandline.settings import Settings
 from strandline.sql.api import Database, Part, Transaction
-from strandline.store.api import PIPELINE, Amend, CarryMark, Coming, Lease, Look, Page, StoreSettings
+from strandline.store.api import PIPELINE, Amend, CarryMark, Lease, Look, Page, StoreSettings
 from strandline.store.creation import fixed_in
 from strandline.store.end_state import Change, change_of
 from strandline.store.heads import ended_in, ended_place, ended_row, head_in, head_row, key_place, state_of
@@ -150,7 +150,6 @@ class SqlStore:
         to: int,
         limit: int,
         bytes_max: int | None = None,
-        coming: Coming | None = None,  # making events meanwhile takes as long as making them then
         backwards: bool = False,
     ) -> Page:
         name = "page_backwards" if backwards else "page"

@@ -21,7 +21,7 @@ from typing import Any
 from strandline.clock import now_us
 from strandline.fold import segment_of
 from strandline.rows import Batch, Pointer
-from strandline.store.api import PIPELINE, Amend, CarryMark, Coming, Look, Page, StoreSettings
+from strandline.store.api import PIPELINE, Amend, CarryMark, Look, Page, StoreSettings
 from strandline.store.heads import ended_in, ended_place, head_in, head_row, key_place, state_of
 from strandline.store.pages import up_to
 from strandline.store.phases import Hide, Put, Write, amended, run, written
@@ -185,7 +185,6 @@ class LastWriteWinsStore:
         to: int,
         limit: int,
         bytes_max: int | None = None,
-        coming: Coming | None = None,  # they come at once
         backwards: bool = False,
     ) -> Page:
         self._check_open()

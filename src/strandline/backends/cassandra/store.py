@@ -22,7 +22,7 @@ from strandline.errors import Unavailable
 from strandline.fold import segment_of
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
-from strandline.store.api import PIPELINE, Amend, CarryMark, Coming, Look, Page, StoreSettings
+from strandline.store.api import PIPELINE, Amend, CarryMark, Look, Page, StoreSettings
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
 from strandline.store.creation import fixed_in, to_fix
 from strandline.store.heads import key_place, state_of
@@ -160,7 +160,6 @@ class CassandraStore:
         to: int,
         limit: int,
         bytes_max: int | None = None,
-        coming: Coming | None = None,
         backwards: bool = False,
     ) -> Page:
         name = "page_backwards" if backwards else "page"

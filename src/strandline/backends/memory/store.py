@@ -11,7 +11,7 @@ from typing import Any
 
 from strandline.clock import now_us
 from strandline.rows import Batch, Pointer
-from strandline.store.api import PIPELINE, Amend, CarryMark, Coming, Look, Page, StoreSettings
+from strandline.store.api import PIPELINE, Amend, CarryMark, Look, Page, StoreSettings
 from strandline.store.end_state import Change, change_of
 from strandline.store.heads import head_row
 from strandline.store.pages import up_to
@@ -106,7 +106,6 @@ class MemoryStore:
         to: int,
         limit: int,
         bytes_max: int | None = None,
-        coming: Coming | None = None,  # they come at once
         backwards: bool = False,
     ) -> Page:
         with self._moment_of():
