@@ -15,10 +15,8 @@ from strandline import Event, SchemaMismatch, Strandline
 from strandline.backends import backend_of
 from strandline.backends.api import PARTS
 from strandline.backends.cassandra import Session, upgrade_keyspace
-from strandline.backends.cassandra import schema as of_keyspaces
 from strandline.backends.sqlite import schema as of_files
 from strandline.settings import Settings
-from strandline.sql import steps as of_steps
 from strandline.sql.api import Dialect
 from strandline.sql.steps import Step, steps_in
 from strandline.testing import carry
@@ -32,7 +30,7 @@ pytestmark = RELAXED
 PAIRINGS = ("sqlite-sqlite", "postgres-postgres", pytest.param("sqlite-cassandra", marks=needs_servers))
 CASSANDRA = "strandline.backends.cassandra"
 TABLES = {
-    ("strandline.log", "sqlite"): "action place latest head trimmed",
+    ("strandline.log", "sqlite"): "action place latest head ended trimmed",
     ("strandline.log", "postgres"): "log_partition log_action log_head",
     ("strandline.store", "sqlite"): "journal metajournal pointer ended quarantine snapshot lease",
     ("strandline.store", "postgres"): "journal metajournal pointer ended quarantine snapshot lease",
@@ -92,8 +90,7 @@ def later_program(*, additive: bool = True) -> Iterator[None]:
         return grown_steps(package, folder, dialect, additive=additive)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (of_steps, of_keyspaces):
-            patch.setattr(module, "steps_in", steps)
+        patch.setattr("strandline.sql.steps.steps_in", steps)
         of_files.schema_of.cache_clear()
         try:
             yield
