@@ -17,6 +17,7 @@ from typing import Any, Final
 import orjson
 
 from strandline.errors import InvalidInput, StrandlineError, Unavailable
+from strandline.group import cell_steps
 from strandline.group.checks import Check, Verdict, decided, verdict
 from strandline.group.core.encoding import decoded, encoded
 from strandline.group.core.parts import IDENTITY, Data, Hook, Produce, Recipe, StartHandler, Told
@@ -30,7 +31,8 @@ from strandline.group.plan import POST, PRE, GroupPlan, Planned
 from strandline.group.points import reached
 from strandline.group.record import Lease, Record
 from strandline.group.settings import GroupSettings
-from strandline.group.target import Done, Failed, Limits, Owner, Rows, SqlTarget, StepId, Work
+from strandline.group.target import CellTarget, Done, Failed, Limits, Owner, Rows, SqlTarget, StepId, Work
+from strandline.group.times import Times
 
 WAIT_LEAST_S, WAIT_MOST_S = 0.1, 5.0
 FINAL: Final = "never"
@@ -40,7 +42,7 @@ FINAL: Final = "never"
 class OpenTarget:
     """A target that is open, and whose it is."""
 
-    target: SqlTarget
+    target: SqlTarget | CellTarget
     owner: Owner
 
 
@@ -54,6 +56,7 @@ class Shared:
     lease: Lease
     clock: Callable[[], int]
     pool: Executor
+    times: Times
     changed: Callable[[], None]
     """Something happened after a group's end that the processor should look at."""
 
@@ -252,11 +255,17 @@ class Forward:
 
     def _write(self, one: Planned, values: Mapping[str, Any], retries: int | None) -> Done:
         opened = self.shared.targets[one.target or ""]
+        target = opened.target
+        if isinstance(target, CellTarget):
+            return cell_steps.write(
+                target, self.work(one, values, b""), self.record, self.shared.times,
+                lambda call: self._tried(call, retries), self.shared.settings.clock_ahead_max_s,
+            )  # fmt: skip
         self.attempted.add(one.name)
 
         def run() -> Done | Failed:
             events, to = self.record.carried()
-            done = opened.target.run(opened.owner, self.work(one, values, events))
+            done = target.run(opened.owner, self.work(one, values, events))
             if isinstance(done, Done):
                 self.record.committed(to)
             return done

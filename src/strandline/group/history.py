@@ -97,6 +97,8 @@ class History:
     steps: dict[str, StepState] = field(default_factory=dict)
     images: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Step → before, after: rows as the target encodes them."""
+    intents: dict[str, Payload] = field(default_factory=dict)
+    """Step → what was going to be written on a target without transactions."""
     undo: dict[str, Undoing] = field(default_factory=dict)
     questions: dict[str, Question] = field(default_factory=dict)
     hooks: dict[str, Message] = field(default_factory=dict)
@@ -172,6 +174,10 @@ def _intent(history: History, payload: Payload, at: int) -> None:
     step = history.step(payload["step"])
     step.state, step.started = "running", step.started or at
     step.attempts += 1
+    if "cells" in payload:
+        cells = dict(payload["cells"])
+        cells["rows"] = history.rows.pop((payload["step"], "cells"), cells.get("rows", []))
+        history.intents[payload["step"]] = {**payload, "cells": cells}
 
 
 def _result(history: History, payload: Payload, at: int) -> None:
@@ -302,15 +308,15 @@ def result(step: str, done: Done, at: int, *, query: bool = False) -> Iterator[t
     if not query:
         payload["affected"] = done.affected
     rows = [encoded(row) for row in done.rows.rows]
-    yield from _paged(step, "rows", rows, payload)
+    yield from paged(step, "rows", rows, payload)
     for what, image in (("before", done.before), ("after", done.after)):
         if image.columns:
             payload[what] = {"columns": list(image.columns), "keys": image.keys}
-            yield from _paged(step, what, [list(row) for row in image.rows], payload[what])
+            yield from paged(step, what, [list(row) for row in image.rows], payload[what])
     yield "Result", payload
 
 
-def _paged(step: str, what: str, rows: list[Any], payload: dict[str, Any]) -> Iterator[tuple[str, Payload]]:
+def paged(step: str, what: str, rows: list[Any], payload: dict[str, Any]) -> Iterator[tuple[str, Payload]]:
     """Rows that fit go into the payload, the others into pages before it."""
     if not rows:
         return

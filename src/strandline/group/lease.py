@@ -42,6 +42,8 @@ class Said:
     open: tuple[str, ...] = ()
     seq_nr: int = 0
     since: int = 0
+    horizon: int = 0
+    """No timestamp above it was given to a target."""
 
 
 def said(journal: Journal, stream: str) -> Said:
@@ -50,6 +52,7 @@ def said(journal: Journal, stream: str) -> Said:
         told = event.payload
         return Said(
             told["fence"], told["holder"], told["done_to"], tuple(told["open"]), event.seq_nr, told["since"],
+            told.get("horizon", 0),
         )  # fmt: skip
     return Said()
 
@@ -60,6 +63,7 @@ class Progress:
 
     done_to: int = 0
     open: tuple[str, ...] = ()
+    horizon: int = 0
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -69,7 +73,7 @@ class StreamLease:
     def __init__(self, journal: Journal, stream: str, lease_s: float, before: Said, holder: str, now: int) -> None:
         """Taken over from `before`, whose beat is still; `SeqNrConflict` if somebody else was quicker."""
         self.stream, self.fence, self.holder = stream, before.fence + 1, holder
-        self.progress = Progress(before.done_to, before.open)
+        self.progress = Progress(before.done_to, before.open, before.horizon)
         self._journal, self._lease_s, self._since = journal, lease_s, now
         self._seq_nr = before.seq_nr
         self._lock = Lock()
@@ -120,7 +124,7 @@ class StreamLease:
         with self._lock:
             told = {
                 "fence": self.fence, "holder": self.holder, "done_to": self.progress.done_to,
-                "open": list(self.progress.open), "since": self._since, **more,
+                "open": list(self.progress.open), "since": self._since, "horizon": self.progress.horizon, **more,
             }  # fmt: skip
             began = boot_clock()
             answer = self._journal.append_reserved(lease_key(self.stream), [Event("Held", told)], expected=self._seq_nr)

@@ -30,7 +30,8 @@ from strandline.group.record import Record
 from strandline.group.rollback import Execution
 from strandline.group.rows import RowQueues
 from strandline.group.statements.api import Held
-from strandline.group.target import Barrier
+from strandline.group.target import Barrier, SqlTarget
+from strandline.group.times import Times
 from strandline.values.keys import key_partition
 
 if TYPE_CHECKING:
@@ -121,7 +122,9 @@ class _Turn:
         self._targets: dict[str, OpenTarget] = {}
         handlers = Handlers(self._groups.handlers, self._groups.stream)
         self._groups.calls = handlers
-        self._shared = Shared(self._settings, self._targets, handlers, lease, self._groups.clock, steps, self._wake)
+        clock = self._groups.clock
+        times = Times(lease, clock)
+        self._shared = Shared(self._settings, self._targets, handlers, lease, clock, steps, times, self._wake)
         self._open: dict[str, _Open] = {}
         self._rows = RowQueues()
         self._ready: deque[_Open] = deque()
@@ -152,7 +155,8 @@ class _Turn:
 
     def _fence(self, name: str, target: Any) -> None:
         owner = self._groups.owner(name)
-        target.raise_fence(owner, self._lease.fence)
+        if isinstance(target, SqlTarget):
+            target.raise_fence(owner, self._lease.fence)
         self._targets[name] = OpenTarget(target, owner)
 
     def _until_there(self, call: Callable[[], None]) -> None:
@@ -201,6 +205,8 @@ class _Turn:
         ids = [(history.id, history.life) for history in histories]
         found: dict[str, list[Barrier]] = {}
         for opened in self._targets.values():
+            if not isinstance(opened.target, SqlTarget):
+                continue
             for barrier in opened.target.barriers(opened.owner, ids) if ids else ():
                 found.setdefault(barrier.id.group, []).append(barrier)
         return found

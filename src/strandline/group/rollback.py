@@ -12,20 +12,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from threading import Lock
 from typing import Any, Final, TypeVar, cast
 
 from strandline.errors import Unavailable
+from strandline.group import cell_steps
 from strandline.group.core.encoding import encoded
 from strandline.group.core.parts import SUCCESS, Data, Handler, Undo
 from strandline.group.core.perform import StepFailed, perform
 from strandline.group.core.runner import Runner
 from strandline.group.core.schedule import Schedule
-from strandline.group.execution import WAIT_LEAST_S, WAIT_MOST_S, Forward, OpenTarget
-from strandline.group.plan import Planned
+from strandline.group.execution import WAIT_LEAST_S, WAIT_MOST_S, Forward, OpenTarget, Shared
+from strandline.group.plan import GroupPlan, Planned
 from strandline.group.points import reached
+from strandline.group.record import Record
 from strandline.group.statements import held
 from strandline.group.statements.api import Given, Held, Plan, RowSet
-from strandline.group.target import Conflict, NotUndone, OnConflict, Undone
+from strandline.group.target import CellTarget, Conflict, NotUndone, OnConflict, Undone
 
 UNDONE: Final = Undone()
 T = TypeVar("T")
@@ -33,6 +36,12 @@ T = TypeVar("T")
 
 class Execution(Forward):
     """A group, forward and back."""
+
+    def __init__(self, shared: Shared, record: Record, plan: GroupPlan, *, resumed: bool) -> None:
+        super().__init__(shared, record, plan, resumed=resumed)
+        self._cells: dict[tuple[str, str | None], Undone] = {}
+        """Targets without transactions on which all is undone."""
+        self._cells_lock = Lock()
 
     def run(self) -> str:
         """Run it to its end, or until only an operator can help; its state then."""
@@ -113,12 +122,15 @@ class Execution(Forward):
     def _has_run(self, one: Planned) -> bool:
         if self.history.step(one.name).data is not None:
             return True
+        opened = self._target(one)
+        target = opened.target
+        if isinstance(target, CellTarget):
+            return one.name in self.history.intents
         if one.name not in self.attempted:
             return False
-        opened = self._target(one)
         try:
             never = self._until_there(
-                lambda: opened.target.void(opened.owner, self.step_id(one.name), self.shared.lease.fence)
+                lambda: target.void(opened.owner, self.step_id(one.name), self.shared.lease.fence)
             )
         except Unavailable:
             return True  # its undo will say that the target is away
@@ -159,13 +171,42 @@ class Execution(Forward):
             return self._undone_by_step(str(one.step.undo))
         opened = self._target(one)
         on_conflict = cast(OnConflict, self.plan.group.on_conflict or self.shared.settings.on_conflict)
+        target = opened.target
+        if isinstance(target, CellTarget):
+            return self._cells_undone(one, target, on_conflict, how)
         work = self.work(one, {}, b"")._replace(each=None)
 
         def undo() -> Undone | NotUndone:
-            return opened.target.undo(
-                opened.owner, work, on_conflict, force=how == "force", accept=how == "accept_current"
-            )
+            return target.undo(opened.owner, work, on_conflict, force=how == "force", accept=how == "accept_current")
 
+        return self._undo_tried(undo)
+
+    def _cells_undone(
+        self, one: Planned, target: CellTarget, on_conflict: OnConflict, how: str | None
+    ) -> Undone | NotUndone:
+        """Undo all that the group wrote on a target, whichever of its steps comes first: each cell is put back once."""
+        if how == "accept_current":
+            return UNDONE
+        with self._cells_lock:
+            known = self._cells.get((one.target or "", how))
+            if known is not None:
+                return known
+            works = {
+                name: self.work(other, {}, b"")._replace(each=None)
+                for name, other in self.plan.steps.items()
+                if other.target == one.target and other.undo == "automatic" and other.plan is not None and other.writes
+                and getattr(self.history.undo.get(name), "how", None) != "accept_current"
+            }  # fmt: skip
+            writes = cell_steps.wrote(self.history, works)
+            self.record.flush()
+            outcome = self._undo_tried(
+                lambda: target.undo(writes, on_conflict, now=self.shared.clock(), force=how == "force")
+            )
+            if isinstance(outcome, Undone):
+                self._cells[one.target or "", how] = outcome
+            return outcome
+
+    def _undo_tried(self, undo: Callable[[], Undone | NotUndone]) -> Undone | NotUndone:
         tries, wait_s = 0, WAIT_LEAST_S
         while True:
             try:
@@ -267,6 +308,8 @@ class Execution(Forward):
         images = self.history.images.get(one.name, {})
         table = one.plan.table if one.plan is not None else None
         if not images or table is None or one.plan is None or one.target is None:
+            return []
+        if one.plan.statement.dialect == "cassandra":  # it holds partitions, and keys in images are bytes
             return []
         types = tuple(column.type for name in table.key for column in table.columns if column.name == name)
         found = []

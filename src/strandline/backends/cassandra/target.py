@@ -127,9 +127,8 @@ class CassandraTarget:
                 hint=f"let somebody who may run: {self._text('target_make')}",
             ) from error
         place = f"{history_id}|{stream}" if shared else texts.SOLE_OWNER
-        identity = uuid4().hex
-        values = (place, identity, history_id, stream, uuid4().hex)
-        self._rows("target_add_owner", values)
+        known = [row[1] for row in self._rows("target_owners")]
+        self._rows("target_add_owner", (place, known[0] if known else uuid4().hex, history_id, stream, uuid4().hex))
         for row in self._rows("target_owners"):
             found = Owner(row[1], row[2], row[3], 0, row[4])
             if (found.history_id, found.stream) == (history_id, stream):

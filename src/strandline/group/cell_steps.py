@@ -1,0 +1,120 @@
+"""Steps on targets without transactions: each thing is in the log before what comes next.
+
+    image → `Intent` with image, values and timestamp, in the log → write → read back → `Result`
+
+An intent without a result is sent again as it is: the same cells with the same timestamp change nothing. Going back,
+all cells that a group wrote on a target are put back at once, each from its first image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from strandline.group.core.encoding import decoded, encoded
+from strandline.group.core.perform import StepFailed
+from strandline.group.history import History, Payload, paged
+from strandline.group.points import reached
+from strandline.group.record import Record
+from strandline.group.target import Cells, CellTarget, Done, Failed, Image, Rows, Work, Wrote
+from strandline.group.times import Times
+
+SECOND_US = 1_000_000
+Tried = Callable[[Callable[[], Done | Failed]], Done]
+"""Calls, and again where that may help; `StepFailed` where it does not."""
+
+
+def write(target: CellTarget, work: Work, record: Record, times: Times, tried: Tried, clock_ahead_max_s: float) -> Done:
+    """Run a step that changes cells."""
+    step = work.id.step
+    if work.each is not None:
+        raise StepFailed("binding", "for_each is for SQL targets: bind a list with IN")
+    if not work.plan.statement.understood:
+        raise StepFailed("statement", "only INSERT, UPDATE and DELETE can be sent to this target")
+    known = record.history.intents.get(step)
+    if known is None:
+        cells, timestamp = _intended(target, work, record, times, tried, clock_ahead_max_s)
+    else:
+        cells, timestamp = cells_of(known), int(known["timestamp"])
+        work = work._replace(values=decoded(known["values"]))
+    tried(lambda: target.write(work, cells, timestamp) or Done(0))
+    reached("step.written")
+    after: list[Image] = []
+
+    def read_back() -> Done | Failed:
+        found = target.read_back(Wrote(work, cells, timestamp))
+        if isinstance(found, Failed):
+            return found
+        after.append(found)
+        return Done(0)
+
+    tried(read_back)
+    return Done(affected(work, cells), Rows(), cells.image, after[0])
+
+
+def _intended(
+    target: CellTarget, work: Work, record: Record, times: Times, tried: Tried, clock_ahead_max_s: float
+) -> tuple[Cells, int]:
+    found: list[Cells] = []
+
+    def read() -> Done | Failed:
+        cells = target.image(work)
+        if isinstance(cells, Failed):
+            return cells
+        found.append(cells)
+        return Done(0)
+
+    tried(read)
+    cells = found[0]
+    if not cells.applies:
+        raise StepFailed("not_applied", "its IF does not hold")
+    if cells.newest > times.now() + int(clock_ahead_max_s * SECOND_US):
+        raise StepFailed("clock_ahead", f"a cell was written at {cells.newest} µs, which is in the future")
+    timestamp = times.next(cells.newest)
+    record.add_all(intent(work, cells, timestamp, times.now()))
+    record.flush()
+    reached("intent.recorded")
+    return cells, timestamp
+
+
+def affected(work: Work, cells: Cells) -> int:
+    """Rows that existed and matched; an INSERT counts its rows."""
+    if work.plan.undo == "insert":
+        return len(cells.keys)
+    return sum(None not in row[: cells.image.keys] for row in cells.image.rows)
+
+
+def intent(work: Work, cells: Cells, timestamp: int, at: int) -> Iterator[tuple[str, Payload]]:
+    """The events of an intent: its image in pages where it is long."""
+    made: dict[str, Any] = {
+        "columns": list(cells.image.columns), "keys": cells.image.keys, "read_at": cells.read_at,
+        "written": [list(key) for key in cells.keys],
+    }  # fmt: skip
+    rows = [list(row) for row in zip(cells.image.rows, cells.times, cells.ttls, strict=True)]
+    yield from paged(work.id.step, "cells", rows, made)
+    values = encoded(dict(work.values))
+    yield "Intent", {"step": work.id.step, "at": at, "timestamp": timestamp, "values": values, "cells": made}
+
+
+def cells_of(payload: Mapping[str, Any]) -> Cells:
+    """The image of an intent, from the history."""
+    made = payload["cells"]
+    rows = made.get("rows", [])
+    image = Image(tuple(made["columns"]), made["keys"], tuple(tuple(row) for row, _, _ in rows))
+    return Cells(
+        image,
+        tuple(tuple(times) for _, times, _ in rows),
+        tuple(tuple(ttls) for _, _, ttls in rows),
+        made["read_at"],
+        tuple(tuple(key) for key in made["written"]),
+    )
+
+
+def wrote(history: History, works: Mapping[str, Work]) -> list[Wrote]:
+    """What these steps wrote, or may have written, the first one first."""
+    found = [
+        Wrote(work, cells_of(history.intents[name]), int(history.intents[name]["timestamp"]))
+        for name, work in works.items()
+        if name in history.intents
+    ]
+    return sorted(found, key=lambda one: one.timestamp)

@@ -1,0 +1,38 @@
+"""Timestamps for targets without transactions: one growing clock for a stream, whoever runs it.
+
+None is used above the horizon that the lease has in the log. Who takes the stream over starts above it, so that what
+comes later wins, whatever the clocks of both say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Final
+
+from strandline.group.lease import StreamLease
+
+APART_US: Final = 2
+"""Between two of them there is room for an undo."""
+HORIZON_US: Final = 10_000_000
+
+
+class Times:
+    def __init__(self, lease: StreamLease, clock: Callable[[], int]) -> None:
+        self._lease, self._clock = lease, clock
+        self._last = lease.progress.horizon
+        self._lock = Lock()
+
+    def now(self) -> int:
+        """What the clock says."""
+        return self._clock()
+
+    def next(self, above: int) -> int:
+        """A timestamp above this one, and above all that were given before."""
+        with self._lock:
+            made = max(self._last + APART_US, above + APART_US, self._clock())
+            if made > self._lease.progress.horizon or self._last == 0:
+                self._lease.progress.horizon = made + HORIZON_US
+                self._lease.beat()
+            self._last = made
+            return made

@@ -1,0 +1,180 @@
+"""Groups on a target without transactions: committed, or every cell is as before; resumed from their intents."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import strandline
+from strandline.backends.cassandra import Session
+from strandline.group.checks import affected_rows_equal
+from strandline.group.definition import Group
+from strandline.group.groups import Target
+from strandline.servers.cassandra import CassandraServer
+from strandline.testing.points import kill_at
+from tests.store.keyspaces import url_of
+
+ROOT = Path(__file__).parents[2]
+
+
+class Theatre:
+    """A keyspace of the user's, looked at and changed from outside."""
+
+    def __init__(self, server: CassandraServer) -> None:
+        self.keyspace = f"g{uuid4().hex[:12]}"
+        self.url = f"{server.url}/{self.keyspace}"
+        self._session = Session(url_of(server, self.keyspace), 30)
+        replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+        self._session.alter(f"CREATE KEYSPACE {self.keyspace} WITH replication = {replication}")
+        columns = "hall text, row int, guest text, paid boolean, PRIMARY KEY (hall, row)"
+        self._session.alter(f"CREATE TABLE {self.keyspace}.seat ({columns})")
+
+    def fill(self, hall: str) -> None:
+        into = f"INSERT INTO {self.keyspace}.seat (hall, row, guest) VALUES"
+        self._session.change(f"{into} (?, 1, 'anna')", (hall,))
+        self._session.change(f"{into} (?, 2, 'bert')", (hall,))
+
+    def seats(self, hall: str) -> list[Any]:
+        text = f"SELECT row, guest, paid FROM {self.keyspace}.seat WHERE hall = '{hall}'"
+        return [tuple(row) for row in self._session.each_row(text)]
+
+    def write(self, text: str) -> None:
+        self._session.change(text.replace("seat", f"{self.keyspace}.seat", 1), ())
+
+    def close(self) -> None:
+        self._session.alter(f"DROP KEYSPACE {self.keyspace}")
+        self._session.close()
+
+
+@pytest.fixture(scope="module")
+def theatre(cassandra: CassandraServer) -> Iterator[Theatre]:
+    made = Theatre(cassandra)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def hall(theatre: Theatre) -> str:
+    name = uuid4().hex
+    theatre.fill(name)
+    return name
+
+
+BEFORE = [(1, "anna", None), (2, "bert", None)]
+AFTER = [(1, "dora", True), (5, "emil", None)]
+
+
+def group(id_: str, hall: str, count: int) -> Group:
+    """An update, an insert, a deletion; then the rows are counted."""
+    g, values = Group(id_), {"h": hall}
+    g.update(
+        "move", "UPDATE seat SET guest = 'dora', paid = true WHERE hall = :h AND row = 1", values, target="shop",
+        checks=[affected_rows_equal(1)],
+    )  # fmt: skip
+    g.insert(
+        "come", "INSERT INTO seat (hall, row, guest) VALUES (:h, 5, 'emil')", values, target="shop", depends_on=["move"]
+    )
+    g.delete("go", "DELETE FROM seat WHERE hall = :h AND row = 2", values, target="shop", depends_on=["come"])
+    g.query(
+        "count", "SELECT COUNT(*) FROM seat WHERE hall = :h", values, target="shop", depends_on=["go"],
+        success=f"count = {count}",
+    )  # fmt: skip
+    return g
+
+
+def groups_of(s: strandline.Strandline, url: str) -> Any:
+    return s.groups(targets={"shop": Target(url, shared=True)}, lease_s=1)
+
+
+def child(journal: str, url: str, hall: str, count: str, point: str, time: str) -> None:
+    """Submits a group and runs it, and ends at a point."""
+    kill_at(point, int(time))
+    with strandline.connect(journal) as s:
+        groups = groups_of(s, url)
+        groups.submit(group(hall, hall, int(count)))
+        groups.processor().run_until_idle()
+
+
+@pytest.mark.req("G36", "G38", "G39", "G41", "G48", "RG1", "RG2")
+@pytest.mark.parametrize(("count", "end", "left"), [(2, "committed", AFTER), (3, "rolled_back", BEFORE)])
+def test_a_group_is_committed_or_leaves_every_cell_as_before(
+    theatre: Theatre, hall: str, tmp_path: Path, count: int, end: str, left: list[Any]
+) -> None:
+    with strandline.connect(f"sqlite:{tmp_path / hall[:8]}") as s:
+        groups = groups_of(s, theatre.url)
+        handle = groups.submit(group(hall, hall, count))
+        groups.processor().run_until_idle()
+        outcome = handle.wait(timeout_s=30)
+        assert outcome.state == end, outcome
+        assert theatre.seats(hall) == left
+        types = [type_ for type_, _, _ in groups.history(hall)]
+        first = types.index("Intent")
+        assert types[first : first + 2] == ["Intent", "Result"], types
+
+
+@pytest.mark.req("G39", "RG2")
+def test_a_row_that_was_not_there_was_not_affected_and_is_gone_again(theatre: Theatre, hall: str) -> None:
+    g = Group(hall)
+    g.update(
+        "ghost", "UPDATE seat SET guest = 'x' WHERE hall = :h AND row = 7", {"h": hall}, target="shop",
+        checks=[affected_rows_equal(1)],
+    )  # fmt: skip
+    with strandline.connect("memory:") as s:
+        groups = groups_of(s, theatre.url)
+        outcome = _run(groups, g)
+    assert (outcome.state, outcome.reason) == ("rolled_back", "check_false")
+    assert theatre.seats(hall) == BEFORE
+
+
+@pytest.mark.req("G5", "G40")
+def test_a_condition_that_does_not_hold_fails_with_nothing_to_undo(theatre: Theatre, hall: str) -> None:
+    g = Group(hall)
+    g.insert(
+        "seat", "INSERT INTO seat (hall, row) VALUES (:h, 1) IF NOT EXISTS", {"h": hall}, target="shop"
+    )  # fmt: skip
+    with strandline.connect("memory:") as s:
+        outcome = _run(groups_of(s, theatre.url), g)
+    assert (outcome.state, outcome.reason) == ("aborted", "not_applied")
+    assert theatre.seats(hall) == BEFORE
+
+
+def _run(groups: Any, g: Group) -> Any:
+    groups.submit(g)
+    groups.processor().run_until_idle()
+    return groups.get(g.id)
+
+
+POINTS = [
+    ("intent.recorded", 1), ("step.written", 2), ("step.done", 3), ("step.recorded", 1), ("decided", 1),
+    ("undo.before", 1), ("undo.done", 1), ("undo.recorded", 2),
+]  # fmt: skip
+
+
+@pytest.mark.req("G71", "G72", "RG3", "RG4", "RG5")
+@pytest.mark.parametrize(("point", "time"), POINTS)
+def test_a_group_resumes_after_a_crash_at_any_point(
+    theatre: Theatre, hall: str, tmp_path: Path, point: str, time: int
+) -> None:
+    journal = f"sqlite:{tmp_path / 'journal'}"
+    for count, end, left in ((3, "rolled_back", BEFORE), (2, "committed", AFTER)):
+        if end == "committed" and point.startswith(("undo", "decided")):
+            continue
+        name = f"{hall}{count}"
+        theatre.fill(name)
+        script = "import sys; from tests.group.test_groups_on_cassandra import child; child(*sys.argv[1:])"
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        command = [sys.executable, "-c", script, journal, theatre.url, name, str(count), point, str(time)]
+        ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=120, check=False)
+        assert ended.returncode == -9, ended.stderr.decode()[-2000:]
+        with strandline.connect(journal) as s:
+            groups = groups_of(s, theatre.url)
+            groups.processor().run_until_idle()
+            assert groups.get(name).state == end
+        assert theatre.seats(name) == left
