@@ -151,10 +151,9 @@ def _run(groups: Any, g: Group) -> Any:
     return groups.get(g.id)
 
 
-POINTS = [
-    ("intent.recorded", 1), ("step.written", 2), ("step.done", 3), ("step.recorded", 1), ("decided", 1),
-    ("undo.before", 1), ("undo.done", 1), ("undo.recorded", 2),
-]  # fmt: skip
+FEW = [("intent.recorded", 1), ("step.written", 2), ("undo.done", 1)]
+MANY = [("step.done", 3), ("step.recorded", 1), ("decided", 1), ("undo.before", 1), ("undo.recorded", 2)]
+POINTS = [*FEW, *(pytest.param(*point, marks=pytest.mark.soak) for point in MANY)]
 
 
 @pytest.mark.req("G71", "G72", "RG3", "RG4", "RG5")

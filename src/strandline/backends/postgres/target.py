@@ -25,6 +25,7 @@ from strandline.errors import SchemaMismatch, StrandlineError, Unavailable
 from strandline.group.sql_steps import Call, Changed, Changes, Collided, Refused, SqlSteps
 from strandline.group.statements.api import Dialect, Plan, Table
 from strandline.group.statements.binding import Bound, Unbound, bound
+from strandline.group.statements.planning import OURS
 from strandline.group.statements.texts import quoted
 from strandline.group.target import Failed, Limits, Rows
 from strandline.settings import Settings
@@ -109,7 +110,7 @@ class PostgresTarget(SqlSteps):
 
     def _translated(self, error: psycopg.Error, doing: Doing) -> Exception:
         state = error.sqlstate or ""
-        if state in _RACES or (state == "23505" and error.diag.table_name == "strandline_barrier"):
+        if state in _RACES or (state == "23505" and error.diag.table_name in OURS):
             return _Race(_said(error))
         if state in _IN_A_MOMENT and doing != "commit":
             return Refused(Failed("statement", _said(error), retry=True))

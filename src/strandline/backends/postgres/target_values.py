@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 from psycopg.abc import AdaptContext, Buffer
+from psycopg.adapt import Loader
 from psycopg.types.datetime import DateLoader, IntervalLoader, TimeLoader, TimestampLoader, TimestamptzLoader
 from psycopg.types.json import set_json_loads
 
@@ -34,6 +35,20 @@ _LOADERS = {
     "timestamptz": _kept(TimestamptzLoader, "timestamptz"),
     "interval": _kept(IntervalLoader, "interval"),
 }
+
+
+def _opaque(name: str) -> type[Loader]:
+    """A loader that leaves all values as they are written."""
+
+    class AsText(Loader):
+        def load(self, data: Buffer) -> Any:
+            return Opaque(name, bytes(data).decode())
+
+    return AsText
+
+
+_RANGES = ["int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"]
+_LOADERS |= {name: _opaque(name) for name in (*_RANGES, *(name.replace("range", "multirange") for name in _RANGES))}
 
 
 def register(context: AdaptContext) -> None:

@@ -90,7 +90,7 @@ def _from_microseconds(value: int) -> dt.timedelta:
     return dt.timedelta(microseconds=value)
 
 
-# A datetime is a date: it stands first.
+# A datetime is a date, an interface is an address: they stand first.
 _TYPES: Final[tuple[tuple[str, Any, Callable[[Any], Any], Callable[[Any], Any]], ...]] = (
     ("int", int, lambda value: str(int(value)), int),
     ("float", float, lambda value: str(float(value)), float),
@@ -101,8 +101,8 @@ _TYPES: Final[tuple[tuple[str, Any, Callable[[Any], Any], Callable[[Any], Any]],
     ("time", dt.time, dt.time.isoformat, dt.time.fromisoformat),
     ("interval", dt.timedelta, _to_microseconds, _from_microseconds),
     ("uuid", UUID, str, UUID),
-    ("address", (ipaddress.IPv4Address, ipaddress.IPv6Address), str, ipaddress.ip_address),
     ("interface", (ipaddress.IPv4Interface, ipaddress.IPv6Interface), str, ipaddress.ip_interface),
+    ("address", (ipaddress.IPv4Address, ipaddress.IPv6Address), str, ipaddress.ip_address),
     ("network", (ipaddress.IPv4Network, ipaddress.IPv6Network), str, ipaddress.ip_network),
 )
 _READ: Final = {name: read for name, _, _, read in _TYPES}
