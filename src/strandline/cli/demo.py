@@ -16,6 +16,9 @@ def demo(
     on: Annotated[
         str, typer.Option("--on", metavar="KIND", help="sqlite, postgres, or kafka (with Cassandra).")
     ] = "sqlite",
+    transfers: Annotated[
+        str | None, typer.Option("--transfers", metavar="N", help="Instead: N transfers by event groups, with kills.")
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep what an earlier demo left; play beside it.")] = False,
 ) -> int:
     """Take a tour: a shop is killed in the middle, and nothing is lost.
@@ -23,7 +26,23 @@ def demo(
     Example: strandline demo --orders 1000
     """
     place = None if folder is None else Path(folder)
+    if transfers is not None:
+        return _transfer(place, whole_number(transfers, "--transfers", code="option", allowed="1 or more"))
     count = None if orders is None else whole_number(orders, "--orders", code="option", allowed="1 or more")
     from strandline.demo import ORDERS, run
 
     return run(folder=place, keep=keep, on=on, orders=ORDERS if count is None else count)
+
+
+def _transfer(place: Path | None, count: int) -> int:
+    """Money goes from account to account while the processor is killed; 0 if the sum is what it was."""
+    import tempfile
+
+    from strandline.cli.output import say
+    from strandline.demo.transfers import play
+    from strandline.errors import Corrupt
+
+    folder = place or Path(tempfile.mkdtemp(prefix="strandline-transfers-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    say(f"in {folder}")
+    return 0 if play(folder, count, kills=3, say=say).sound else Corrupt.exit_code
