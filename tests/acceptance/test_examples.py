@@ -62,3 +62,9 @@ def test_the_order_service_has_one_winner_and_stores_a_retry_once(
         assert (refused.status_code, refused.json()["code"]) == (422, "seq_nr_range")
 
     serve(visit)
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_the_shop_ships_every_order_once(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert loaded("ship_orders").main(url_of(backend, tmp_path), 12) == 0
+    assert capsys.readouterr().out == "12 of 12 orders shipped to Oslo\n"

@@ -87,3 +87,19 @@ def test_people_can_read_it(place: list[str], tmp_path: Path) -> None:
     for handlers in ("shop", "no_such_module:x", "json:dumps"):
         refused = call("work", "run", handlers, *place)
         assert (refused.code, "MODULE:NAME" in refused.err) == (2, True)
+
+
+@pytest.mark.req("W43", "W69")
+def test_doctor_knows_work(place: list[str], tmp_path: Path, world: World) -> None:
+    assert "work journal" not in call("doctor", *place).out
+    file = tmp_path / "mails.toml"
+    file.write_text('name = "mails"\nmax_timeouts = 1\n[key]\norder = "int"\n[data]\nto = "text"\n')
+    lines("work", "declare", str(file), *place)
+    lines("work", "add", "mails", "--key", '{"order": 7}', "--data", '{"to": "a"}', *place)
+    (claim,) = lines("work", "claim", "mails", *place)
+    lines("work", "fail", "mails", str(claim["id"]), str(claim["fence"]), *place)
+    said = call("doctor", *place).out
+    assert "1 work journal, 1 alert" in said
+    assert ("standbys: 0" in said) is not world.is_sqlite
+    steps = [found["kind"] for found in lines("schema", "show", *place)]
+    assert steps == ["log", "store", "work"]

@@ -8,7 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier, Thread
 from typing import Any
@@ -16,7 +19,7 @@ from typing import Any
 import pytest
 
 from strandline.clock import now_us
-from strandline.errors import LeaseLost
+from strandline.errors import LeaseLost, Unavailable
 from strandline.work import tables
 from strandline.work.journal import Claim
 from tests.repeats import repeats
@@ -254,3 +257,45 @@ def test_killed_workers_lose_nothing(world: World, times: int) -> None:
             began.setdefault(line[1], []).append(int(line[2]))
     assert all(fences == sorted(set(fences)) for fences in began.values())
     assert len(began) == count
+
+
+@pytest.mark.req("W32", "W37")
+def test_a_lost_answer_is_not_repeated(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit is done, its answer is lost: the caller is told so, and decides."""
+    work = world.work()
+    write, calls = work._database.write, []
+
+    @contextmanager
+    def cut(**how: Any) -> Iterator[Any]:
+        calls.append("write")
+        with write(**how) as tx:
+            yield tx
+        raise Unavailable("the connection was lost", code="away", hint="look", applied="unknown")
+
+    monkeypatch.setattr(work._database, "write", cut)
+    with pytest.raises(Unavailable) as unknown:
+        work.add(**one("a"))
+    assert (unknown.value.applied, calls) == ("unknown", ["write"])
+    with pytest.raises(Unavailable):
+        work.cursor("w").claim(5)
+    monkeypatch.undo()
+    assert [entry.status for entry in work.entries()] == ["P"], "what was taken lapses"
+    world.clock.pass_s(31)
+    assert work.add(**one("a", "again")).outcome == "merged"
+    assert len(work.entries()) == 1
+
+
+@pytest.mark.req("RW5", "W39", "W18")
+def test_many_leases_end_at_once(world: World) -> None:
+    work, other = world.work(), world.work()
+    work.add_many([one(f"p{number}") for number in range(1500)])
+    for _ in range(2):
+        work.cursor("gone").claim(1000)
+    world.clock.pass_s(31)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda journal: journal.tick(), (work, other)))
+    work.tick()
+    counters = Counter(entry.timeout_counter for entry in work.entries(limit=1000))
+    assert counters == {1: 1000}, "once, whoever has noticed it"
+    found = [claim.entry.id for _ in range(2) for claim in work.cursor("w").claim(1000).claims]
+    assert len(set(found)) == len(found) == 1500

@@ -24,7 +24,7 @@ from strandline.cli.masking import masked
 from strandline.cli.options import Options
 from strandline.cli.output import bytes_text, console, emit, say, table
 from strandline.clock import time_text
-from strandline.errors import MissingEvent, StrandlineError, counted
+from strandline.errors import MissingEvent, SchemaMismatch, StrandlineError, counted
 from strandline.log.refusals import trimmed_away
 from strandline.settings import Settings, check_clock, cores
 from strandline.urls import Url, urls_of
@@ -197,6 +197,7 @@ def journal(options: Options) -> Iterator[Finding]:
             yield _library(LIBRARIES[scheme])
     if "url" in options.places:
         yield _checked("journal", lambda: _opened(options, partitions=True), masked(options.places["url"]))
+        yield from _work(urls.work, options)
         return
     settings = Settings.of({**options.settings, "schema": "check"})
     told: list[str] = []
@@ -206,6 +207,36 @@ def journal(options: Options) -> Iterator[Finding]:
         yield _checked("store", lambda: _opened_store(urls.store, settings), str(urls.store))
     else:
         yield _checked("store", lambda: _opened(options), str(urls.store), told)
+    yield from _work(urls.work, options)
+
+
+def _work(url: Url | None, options: Options) -> Iterator[Finding]:
+    """Work journals, where there are any."""
+    from strandline.work import catalog
+    from strandline.work.opening import standbys_of
+
+    if url is None:
+        return
+    settings = Settings.of({**options.settings, "schema": "check"})
+
+    def opened() -> str:
+        with closing(backend_of(url).open_database(url, catalog.PART, settings, fixed={})) as database:
+            with database.read() as tx:
+                found = catalog.names(tx)
+                ((alerts,),) = tx.rows("all_alerts")
+            standbys = standbys_of(database)
+        kept = "" if standbys is None else f", standbys: {standbys}"
+        return f"opens; {counted(len(found), 'work journal')}, {counted(alerts, 'alert')}{kept}"
+
+    try:
+        backend_of(url).describe(url, catalog.PART, settings)
+    except SchemaMismatch as error:
+        if error.code == "no_schema":
+            return  # none was ever declared
+    except StrandlineError:
+        if "work" not in options.places:
+            return  # told of the journal, which is there too
+    yield _checked("work", opened, str(url))
 
 
 def _library(library: Library) -> Finding:

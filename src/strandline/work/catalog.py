@@ -21,7 +21,8 @@ from strandline.work.declaration import (
     settings_text,
 )
 from strandline.work.rotation import LATER
-from strandline.work.tables import first_number
+from strandline.work.tables import Tables, first_number
+from strandline.work.upkeep import Upkeep
 
 PART: Final = Part("work", "strandline.work", {"auto_vacuum": "incremental"}, prepared=True)
 """What a back-end opens."""
@@ -99,10 +100,14 @@ def declared(database: Database, declaration: WorkDeclaration, now: int, *, crea
         )
     with database.write() as tx:
         tx.rows("lock_catalog", (catalog_lock(database),))
+        before = find(tx, declaration.name)
         _declare(tx, declaration, now)
         known = find(tx, declaration.name, declaration.columns)
     if known is None:
         raise RuntimeError("a journal that was declared is not there")
+    if before is not None and known.version not in before.codecs:
+        # Entries with other columns go into another table.
+        Upkeep(database, Tables(database, known.set_name, known.number, None)).step(known.settings, close=True)
     return known
 
 

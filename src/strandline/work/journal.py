@@ -162,7 +162,10 @@ class WorkJournal:
             _, added = self._tables.add(inner, drafts, self.settings)
             return self._woken(inner, added.wake, added.outcomes, joined=tx is not None)
 
-        return self._write(work, tx)
+        outcomes = self._write(work, tx)
+        if tx is None:
+            self._tick_if_due()
+        return outcomes
 
     def _woken(self, tx: Transaction, wake: int | None, answer: T, *, joined: bool) -> T:
         """Tell who waits, inside the transaction where it must be, that something may be claimed from a date on."""
