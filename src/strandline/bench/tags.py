@@ -133,17 +133,17 @@ def bare_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
     return {"events_per_s": count / seconds}
 
 
-def _events(plan: Plan) -> int:
+def events_of(plan: Plan) -> int:
     return QUICK_EVENTS if plan.quick else EVENTS
 
 
 def _prepare_current(on: str, plan: Plan) -> None:
-    where = _where(on, plan)
+    where = where_of(on, plan)
     (plan.shared / "where.json").write_text(json.dumps(where), encoding="utf-8")
-    in_child("tags:fill_and_carry_in_child", where=where, events=_events(plan))
+    in_child("tags:fill_and_carry_in_child", where=where, events=events_of(plan))
 
 
-def _where(on: str, plan: Plan) -> dict[str, Any]:
+def where_of(on: str, plan: Plan) -> dict[str, Any]:
     """A log and a store for all rounds; what is on servers goes with them."""
     if on == "sqlite":
         return {"url": f"sqlite:{plan.shared}/journal"}
@@ -155,13 +155,13 @@ def _where(on: str, plan: Plan) -> dict[str, Any]:
 
 def _current(function: str, plan: Plan) -> Sample:
     where = json.loads((plan.shared / "where.json").read_bytes())
-    answer = in_child(function, where=where, events=_events(plan))
+    answer = in_child(function, where=where, events=events_of(plan))
     return Sample(answer["events_per_s"], answer)
 
 
-def _peer(on: str, plan: Plan) -> Sample:
+def peer_of(on: str, plan: Plan) -> Sample:
     with fresh.journal(on, plan) as where:
-        answer = in_child("tags:notifications_in_child", where=where, events=_events(plan))
+        answer = in_child("tags:notifications_in_child", where=where, events=events_of(plan))
     return Sample(answer["events_per_s"], answer)
 
 
@@ -267,7 +267,7 @@ def empty_buckets_in_child(where: dict[str, Any], fill: bool) -> dict[str, Any]:
 
 
 def _prepare_buckets(plan: Plan) -> None:
-    where = _where("cassandra", plan)
+    where = where_of("cassandra", plan)
     (plan.shared / "where.json").write_text(json.dumps(where), encoding="utf-8")
     in_child("tags:empty_buckets_in_child", where=where, fill=True)
 
@@ -295,8 +295,8 @@ def _live_case(name: str, figure: str, limit_ms: float) -> Case:
 CASES = [
     _live_case("live-p50", "p50_ms", 400.0),
     _live_case("live-p99", "p99_ms", 1500.0),
-    _current_case("current-sqlite", "sqlite", "eventsourcing", 1.5, partial(_peer, "sqlite")),
-    _current_case("current-postgres", "postgres", "eventsourcing", 1.5, partial(_peer, "postgres")),
+    _current_case("current-sqlite", "sqlite", "eventsourcing", 1.5, partial(peer_of, "sqlite")),
+    _current_case("current-postgres", "postgres", "eventsourcing", 1.5, partial(peer_of, "postgres")),
     _current_case("current-cassandra", "cassandra", "bare-driver", 0.5, partial(_current, "tags:bare_in_child")),
     Case(
         "tags/empty-buckets", "limit", "ms", 1.0, _empty_buckets, 150.0, on="cassandra", prepare=_prepare_buckets,

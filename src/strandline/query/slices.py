@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from heapq import merge
+from itertools import chain
+from operator import itemgetter
 from threading import Event as Signal
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -43,6 +45,9 @@ def place_of(row: EventRow) -> Place:
     return row[8], row[3], row[0].encode()
 
 
+_order = itemgetter(8, 3, 0)  # timestamp, seq_nr, key: texts compare like their bytes in UTF-8
+
+
 class Slices:
     """The events of an entity type in a range of slices, as a store has them."""
 
@@ -62,28 +67,74 @@ class Slices:
         return max((at for at in moved if at <= bound), default=0)
 
     def rows(self, after: Place, to: int, page_size: int) -> Iterator[EventRow]:
-        """The rows after a place, up to a time, in order. At most a page of them is held."""
+        """The rows after a place, up to a time, in order."""
+        return chain.from_iterable(self.pages(after, to, page_size))
+
+    def pages(self, after: Place, to: int, page_size: int) -> Iterator[list[EventRow]]:
+        """The same, piece by piece. At most a page is held, and no statement is open between two pieces.
+
+        Each partition reads its share of a page. What lies at or below the last row of all of them that have more is
+        complete, and is handed out in order.
+        """
         count = len(self.partitions)
         share, bytes_max = max(1, page_size // count), max(1, PAGE_BYTES // count)
-        parts = [self._partition(partition, after, to, share, bytes_max) for partition in self.partitions]
-        return parts[0] if len(parts) == 1 else merge(*parts, key=place_of)
-
-    def _partition(self, partition: int, after: Place, to: int, limit: int, bytes_max: int) -> Iterator[EventRow]:
-        """Those of one partition, page by page; no statement is open between two pages."""
-        slices = None if self.range.covers(partition, self._count) else self.range
         # In another partition the place's time may belong to a key that comes later in the order.
-        place = (after[0], after[1] if after == end_of(after[0]) else 0)
-        while True:
-            rows, more = events_of(
-                self.store, partition, after=place, to=to, limit=limit, entity_type=self.entity_type, slices=slices,
-                bytes_max=bytes_max,
-            )  # fmt: skip
-            for row in rows:
-                if place_of(row) > after:
-                    yield row
-            if not more or not rows:
-                return
-            place = rows[-1].timestamp, rows[-1].seq_nr
+        begin = (after[0], after[1] if after == end_of(after[0]) else 0)
+        parts = [_Part(self, partition, begin, to, share, bytes_max) for partition in self.partitions]
+        key = (after[0], after[1], after[2].decode(errors="replace"))
+        inside = begin[1] == 0
+        while parts:
+            for part in parts:
+                part.fill()
+                if inside:
+                    part.rows = [row for row in part.rows if _order(row) > key]
+            inside = inside and any(not part.rows and part.more for part in parts)
+            ends = [_order(part.rows[-1]) for part in parts if part.more and part.rows]
+            if any(part.more and not part.rows for part in parts):
+                continue
+            bound = min(ends) if ends else None
+            ready = [row for part in parts for row in part.take(bound)]
+            if count > 1:
+                ready.sort(key=_order)
+            if ready:
+                yield ready
+            parts = [part for part in parts if part.rows or part.more]
+
+
+class _Part:
+    """One partition of a range: the rows that were read and not yet handed out."""
+
+    def __init__(
+        self, slices: Slices, partition: int, place: tuple[int, int], to: int, limit: int, bytes_max: int
+    ) -> None:
+        self.rows: list[EventRow] = []
+        self.more = True
+        self._slices, self._partition, self._place, self._to = slices, partition, place, to
+        self._limit, self._bytes_max = limit, bytes_max
+        whole = slices.range.covers(partition, slices.store.settings.partitions)
+        self._within = None if whole else slices.range
+
+    def fill(self) -> None:
+        """Read on, if all was handed out."""
+        if self.rows or not self.more:
+            return
+        self.rows, self.more = events_of(
+            self._slices.store, self._partition, after=self._place, to=self._to, limit=self._limit,
+            entity_type=self._slices.entity_type, slices=self._within, bytes_max=self._bytes_max,
+        )  # fmt: skip
+        if self.rows:
+            self._place = self.rows[-1].timestamp, self.rows[-1].seq_nr
+        else:
+            self.more = False
+
+    def take(self, bound: tuple[Any, ...] | None) -> list[EventRow]:
+        """The rows up to a place, or all of them."""
+        if bound is None or not self.rows or _order(self.rows[-1]) <= bound:
+            taken, self.rows = self.rows, []
+            return taken
+        at = bisect_right(self.rows, bound, key=_order)
+        taken, self.rows = self.rows[:at], self.rows[at:]
+        return taken
 
 
 class Filter(NamedTuple):
@@ -154,6 +205,8 @@ class SliceQuery:
         for key, (life, seq_nr) in start.seen.items():
             self._known[key] = (life, seq_nr, Life(key, life), start.timestamp)
         self._read_to: Place = end_of(start.timestamp - 1)
+        self._row_read: EventRow | None = None
+        """The last row that was read: its place is `_read_to` once somebody asks."""
         self._shown: tuple[int, Shown] = (start.timestamp, start.shown)
         self._closed = Signal()
         self._events = self._run()
@@ -187,10 +240,17 @@ class SliceQuery:
             if self._to is not None:
                 bound = min(bound, self._to)
             if self._read_to < end_of(bound):
-                for row in self._slices.rows(self._read_to, bound, self._settings.page_size):
-                    yield from self._passed(row)
-                    self._read_to = place_of(row)
-                self._read_to = end_of(bound)
+                for page in self._slices.pages(self._read_to, bound, self._settings.page_size):
+                    for row in page:
+                        key, life, _, seq_nr, prev, *_ = row
+                        known = self._known.get(key)
+                        if known is not None and known[0] == life and prev <= known[1] < seq_nr:
+                            if (event := self._shown_event(row, known[2])) is not None:
+                                yield event
+                        else:
+                            yield from self._passed(row)
+                        self._row_read = row
+                self._read_to, self._row_read = end_of(bound), None
             if not self._live or (self._to is not None and bound >= self._to):
                 return
             refresh_s = self._settings.refresh_interval_s
@@ -199,34 +259,34 @@ class SliceQuery:
 
     def _passed(self, row: EventRow) -> Iterator[RecordedEvent]:
         """What is to be shown now that this row has come."""
+        if self._row_read is not None:
+            self._read_to = place_of(self._row_read)
         known = self._known.get(row.key)
-        life, seq_nr, prev = row.life, row.seq_nr, row.prev_seq_nr
-        if known is not None and known[0] == life and prev <= known[1] < seq_nr:
-            yield from self._show(row, known[2])
-            return
         last = None if known is None else Last(known[0], known[1])
         asked = candidate(row)
         verdict = judge(asked, last, line=self._read_to)
         if verdict is Verdict.LOOK:
             verdict = judge(asked, last, line=self._read_to, looked=look(self._slices.store, row))
         if verdict in (Verdict.ACCEPTED, Verdict.UNSEEN):
-            yield from self._show(row, Life(row.key, life))
+            if (event := self._shown_event(row, Life(row.key, row.life))) is not None:
+                yield event
         elif verdict is Verdict.REJECTED:
             for each in self._looked_back(row, last).rows:
-                yield from self._show(each, Life(each.key, each.life))
+                if (event := self._shown_event(each, Life(each.key, each.life))) is not None:
+                    yield event
 
-    def _show(self, row: EventRow, life: Life) -> Iterator[RecordedEvent]:
-        key, timestamp = row.key, row.timestamp
-        self._known[key] = (row.life, row.seq_nr, life, timestamp)
+    def _shown_event(self, row: EventRow, life: Life) -> RecordedEvent | None:
+        """Count an event as shown; None if the filter does not let it pass."""
+        key, number, _, seq_nr, _, _, _, _, timestamp, *_ = row
+        self._known[key] = (number, seq_nr, life, timestamp)
         at, shown_before = self._shown
         start = self.resume_offset
         if timestamp >= at:  # what look-back finds lies before, and moves nothing
-            shown = (shown_before if timestamp == at else None, key, row.life, row.seq_nr)
+            shown = (shown_before if timestamp == at else None, key, number, seq_nr)
             self._shown = (timestamp, shown)
-            self.resume_offset = RichOffset(start.entity_type, start.history, timestamp, shown)
-        event = SlicedEvent(life, row.cells_of(life), self.resume_offset)
-        if self._chosen is None or self._chosen.passes(event):
-            yield event
+            self.resume_offset = start = RichOffset(start.entity_type, start.history, timestamp, shown)
+        event = SlicedEvent(life, row.cells_of(life), start)
+        return event if self._chosen is None or self._chosen.passes(event) else None
 
     # ------------------------------------------------------------ holes
 
