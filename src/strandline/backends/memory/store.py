@@ -128,21 +128,28 @@ class MemoryStore:
         bytes_max: int | None = None,
     ) -> Page:
         with self._moment_of():
-            rows: Any
-            if scan.table is JOURNAL:  # they lie in the order of time
-                *_, partition = equal
-                moments = self._moments[partition]
-                rows = moments[bisect_right(moments, tuple(after or (0, 0)), key=_moment) :]
-                if slices is None and scan.equal == ("partition",):
-                    rows = rows[: limit + 1]
-            elif scan.table is METAJOURNAL:
-                rows = [head_row(key, head) for key, head in self._heads.items()]
-            else:
-                rows = self._tables[scan.table].values()
+            if scan.table is JOURNAL:
+                events = self._between(equal, tuple(after or (0, 0)), to, slices)
+                return page_of(events, limit, bytes_max, bytes_in(scan))
+            rows = self._tables[scan.table].values() if scan.table is not METAJOURNAL else self._head_rows()
             found = page_of(scanned(scan, rows, equal, slices, after, to), limit, bytes_max, bytes_in(scan))
-            if scan.columns or scan.table is JOURNAL:
-                return found
-            return Page([scan.table.read(row) for row in found.rows], found.more)
+            return found if scan.columns else Page([scan.table.read(row) for row in found.rows], found.more)
+
+    def _between(
+        self, equal: Sequence[Any], after: tuple[Any, ...], to: int | None, slices: tuple[int, int] | None
+    ) -> Iterator[EventRow]:
+        """Events of a partition, of one type or all: they lie in the order of time."""
+        *types, partition = equal
+        rows = self._moments[partition]
+        for index in range(bisect_right(rows, after, key=_moment), len(rows)):
+            row = rows[index]
+            if to is not None and row.timestamp > to:
+                return
+            if row.entity_type in (types or (row.entity_type,)) and (not slices or slices[0] <= row.slice <= slices[1]):
+                yield row
+
+    def _head_rows(self) -> list[Row]:
+        return [head_row(key, head) for key, head in self._heads.items()]
 
     def close(self) -> None:
         if os.getpid() != self._process:

@@ -283,6 +283,32 @@ class ReadingContract(MadeStore):
         assert expired_keys(store, at=due[9][0] - 1, after=None, limit=100) == due[:9]
         assert expired_keys(store, at=due[9][0], after=(due[3][0], f"order|{3}"), limit=4) == due[4:8]
 
+    @pytest.mark.req("P12")
+    @pytest.mark.parametrize("entity_type", ["order", None])
+    def test_events_by_time_within_slices_and_bytes(self, store: Store, entity_type: str | None) -> None:
+        tape = Tape()
+        for number in range(12):
+            tape.append(f"order|{number}", [bytes(3000), b"small"])
+        tape.append("user|1", ["another type"])
+        tape.carry(store)
+        whole = events_of(store, 0, after=(0, 0), to=SEQ_NR_MAX, limit=100, entity_type=entity_type)
+        assert not whole.more
+        assert len(whole.rows) == (25 if entity_type is None else 24)
+        for lo, hi in ((0, 1023), (0, 511), (512, 1023), (whole.rows[4].slice, whole.rows[4].slice)):
+            found: list[EventRow] = []
+            after, more = (0, 0), True
+            while more:
+                rows, more = events_of(
+                    store, 0, after=after, to=SEQ_NR_MAX, limit=7, entity_type=entity_type, slices=(lo, hi),
+                    bytes_max=5000,
+                )  # fmt: skip
+                assert len(rows) <= 7
+                assert sum(len(row.body) for row in rows[:-1]) < 5000
+                found += rows
+                after = (rows[-1].timestamp, rows[-1].seq_nr) if rows else after
+                more = more and bool(rows)
+            assert found == [row for row in whole.rows if lo <= row.slice <= hi]
+
     def test_closed(self, store: Store) -> None:
         store.lease().take("somebody")
         store.close()
