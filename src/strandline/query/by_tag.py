@@ -171,14 +171,20 @@ class StrandlineTagFeed(TagFeed):
                 raise broken
 
     def _judged(self, rows: Sequence[Any]) -> Iterator[list[TaggedEvent]]:
-        keys, first = self._keys, self._first
+        keys, first, of = self._keys, self._first, self._source.of
         met_before = self._met_before(rows) if keys.forgot else set()
         due: list[TaggedEvent] = []
         for row in rows:
             key, life, number = row[3:6]
             known = keys.get(key)
-            if known is not None and known.life.number == life and number == known.number + 1:
-                pass  # most rows
+            if known is not None and number == known.number + 1 and known.life.number == life and known.delivered:
+                # Most rows. `_taken` in place: the call would take as long as the rest.
+                known.number, known.timestamp, known.seq_nr = number, row[2], row[9]
+                if row[11]:
+                    due.append(TaggedEvent(of, known.life, row))
+                continue
+            if known is not None and life == known.life.number and number == known.number + 1:
+                pass
             elif known is not None and life <= known.life.number:
                 if life < known.life.number:
                     continue

@@ -71,6 +71,7 @@ class Feed(ABC, Generic[E]):
         self._live = live
         self._pace = pace or Pace()
         self._last: E | None = None
+        self._closed = False
         self._events = self._delivered()
         self.retries = 0
         """How often a live query asked again because the store was away."""
@@ -88,7 +89,7 @@ class Feed(ABC, Generic[E]):
         try:
             for page in self._pages():
                 for event in page:
-                    if self._pace.ended:
+                    if self._closed:
                         return
                     self._last = event
                     yield event
@@ -103,6 +104,7 @@ class Feed(ABC, Generic[E]):
 
     def close(self) -> None:
         """End the query, also from another thread. Twice is harmless."""
+        self._closed = True
         self._pace.end()
 
     def __enter__(self) -> Self:
