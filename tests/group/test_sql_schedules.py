@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from strandline.errors import LeaseLost, StrandlineError, Unavailable, Unsupported
@@ -322,3 +323,55 @@ def test_a_file_keeps_its_own_modes_and_another_library_is_refused(tmp_path: Pat
         assert caught.value.name == "Unsupported.second_library"
     finally:
         theirs.close()
+
+
+@pytest.mark.req("G6", "RG5")
+@pytest.mark.parametrize("room", ["postgres"], indirect=True)
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "not committed"])
+def test_a_lost_answer_to_the_commit_is_found_by_running_the_step_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    from strandline.backends.postgres import target as module
+
+    commit = module._Changes.commit
+
+    def lost(self: Any) -> None:
+        if committed:
+            commit(self)
+        else:
+            self._connection.close()
+        raise psycopg.OperationalError("the connection broke")
+
+    work = stage.work("UPDATE account SET amount = amount + 1 WHERE id = 1")
+    with monkeypatch.context() as patch:
+        patch.setattr(module._Changes, "commit", lost)
+        with pytest.raises(Unavailable) as caught:
+            stage.target.run(stage.owner, work)
+    assert caught.value.applied == "unknown"
+    found = stage.target.run(stage.owner, work)
+    assert isinstance(found, Done)
+    assert found.again == committed
+    assert accounts(stage)[0][2] == 11
+    assert not stage.target.void(stage.owner, work.id, 1)
+
+
+@pytest.mark.req("G6", "G72")
+@pytest.mark.parametrize("room", ["postgres"], indirect=True)
+@pytest.mark.parametrize("point", ["image", "change", "add_barrier"])
+def test_a_connection_that_is_ended_inside_a_step_leaves_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    ours = "datname = current_database() AND pid <> pg_backend_pid()"
+
+    def end() -> None:
+        stage.room.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
+
+    work = stage.work("UPDATE account SET amount = amount + 1 WHERE id < 3")
+    with monkeypatch.context() as patch:
+        between(stage, patch, point, end)
+        try:
+            found = stage.target.run(stage.owner, work)  # or it finds another connection by itself
+        except Unavailable:
+            found = stage.target.run(stage.owner, work)
+    assert isinstance(found, Done)
+    assert [row[2] for row in accounts(stage)] == [11, 21, None]
