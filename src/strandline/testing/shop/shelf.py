@@ -17,7 +17,7 @@ from strandline.sql.statements import statement
 from strandline.testing.shop.checker import ShownEvent
 from strandline.urls import Url, urls_of
 
-TYPE_AT = 67
+TYPE_AT = 68
 
 
 def stored_events(target: Target) -> dict[str, list[ShownEvent]]:
