@@ -843,3 +843,65 @@ def test_long_images_and_definitions_go_in_pages(world: World) -> None:
     with pytest.raises(InvalidInput) as refused:
         strandline.connect("memory:", event_bytes_max=1000).groups()
     assert refused.value.code == "setting"
+
+
+@pytest.mark.req("G5", "G43")
+def test_a_statement_that_the_database_refuses(world: World) -> None:
+    g = Group("twice")
+    update(g, "x", 1, 1)
+    g.insert("y", "INSERT INTO account VALUES (2, 'there already', 0)", target="shop", depends_on=["x"])
+    update(g, "z", 3, 1, depends_on=["y"])
+    outcome = world.run(g)
+    assert (outcome.state, outcome.failed_step, outcome.reason) == ("rolled_back", "y", "statement")
+    assert outcome.detail
+    assert outcome.steps["z"].state == "skipped"
+    assert world.accounts() == ACCOUNTS
+
+
+@pytest.mark.req("G5", "G6", "G47", "S48", "RG5", "RG6")
+@pytest.mark.parametrize("when", ["forward", "back"])
+def test_a_target_that_does_not_answer_for_a_while(world: World, when: str) -> None:
+    """Another program holds a lock: forward the step fails in the end, back it is waited for."""
+    held = world.shop.hold("account")
+    released = threading.Timer(1.5, held)
+
+    def lock(message: Any) -> dict[str, Any]:
+        world.shop.take_lock()
+        released.start()
+        return {"value": when == "forward"}
+
+    world.handlers["lock"] = lock
+    g = Group("slow")
+    update(g, "x", 1, 1)
+    g.empty("e", depends_on=["x"], checks=[ask("lock")])
+    update(g, "y", 2, 1, depends_on=["e"])
+    outcome = world.run(g, statement_timeout_s=0.2, retries=1)
+    released.join()
+    assert outcome.state == "rolled_back", outcome
+    assert outcome.reason == ("statement" if when == "forward" else "check_false")
+    assert world.accounts() == ACCOUNTS
+
+
+@pytest.mark.req("G20", "S1")
+def test_a_late_answer_is_recorded_and_changes_nothing(world: World) -> None:
+    answered = threading.Event()
+
+    def late(message: Any) -> dict[str, Any]:
+        time.sleep(0.3)
+        return {"value": 7}
+
+    def waits(message: Any) -> dict[str, Any]:
+        time.sleep(0.6)
+        answered.set()
+        return {"value": True}
+
+    world.handlers |= {"late": late, "waits": waits}
+    g = Group("late")
+    g.empty("a", recipes=[Recipe("r", handler="late", timeout_s=0.1, optional=True)], checks=[ask("waits")])
+    outcome = world.run(g)
+    assert (outcome.state, outcome.steps["a"].results) == ("committed", {})
+    answers = [payload for type_, payload, _ in world.plain.history("late") if type_ == "Answered"]
+    assert answered.is_set()
+    assert [bool(payload.get("late")) for payload in answers if payload["answer"].get("results") == {"value": 7}] == [
+        True
+    ]

@@ -33,6 +33,15 @@ class SqliteShop:
     def close(self) -> None:
         self._outside.close()
 
+    def hold(self, table: str) -> Callable[[], None]:
+        """Another program, which can hold a lock on a table (`take_lock`); what is given lets it go."""
+        self._other = apsw.Connection(self.url.removeprefix("sqlite:"))
+        self._other.set_busy_timeout(10_000)
+        return self._other.close
+
+    def take_lock(self) -> None:
+        self._other.execute("BEGIN IMMEDIATE")
+
 
 class PostgresShop:
     """A database of the user's, emptied before."""
@@ -51,6 +60,17 @@ class PostgresShop:
 
     def close(self) -> None:
         self._outside.close()
+
+    def hold(self, table: str) -> Callable[[], None]:
+        """Another program, which can hold a lock on a table (`take_lock`); what is given lets it go."""
+        import psycopg
+
+        self._other = psycopg.connect(self.url)
+        self._table = table
+        return self._other.close
+
+    def take_lock(self) -> None:
+        self._other.execute(f"LOCK TABLE {self._table} IN ACCESS EXCLUSIVE MODE")
 
 
 class World:

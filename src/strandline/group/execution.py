@@ -131,7 +131,7 @@ class Forward:
             started.append(factory(props))
 
         call = self.shared.handlers.call("make", dict(start.props), {"make": make})
-        answer = in_time(call, self.shared.settings.answer_timeout_s)
+        answer = in_time(call, time.monotonic() + self.shared.settings.answer_timeout_s)
         if answer.results is None or not started:
             self.fail(PRE, "recipe_error", f"{start.name} did not start: {answer.reason}")
         else:
@@ -337,13 +337,13 @@ class Forward:
         call = self.shared.handlers.call(handler, message, self._own_handlers)
 
         def answered() -> Answer:
-            answer, attempt, wait_s, calling = in_time(call, until - time.monotonic()), 1, WAIT_LEAST_S, call
+            answer, attempt, wait_s, calling = in_time(call, until), 1, WAIT_LEAST_S, call
             while answer.retryable and attempt <= self.shared.settings.retries and time.monotonic() + wait_s < until:
                 time.sleep(wait_s)
                 attempt, wait_s = attempt + 1, min(2 * wait_s, WAIT_MOST_S)
                 again = message._replace(attempt=attempt) if isinstance(message, Produce) else message
                 calling = self.shared.handlers.call(handler, again, self._own_handlers)
-                answer = in_time(calling, until - time.monotonic())
+                answer = in_time(calling, until)
             if answer.timed_out:
                 self.shared.handlers.hung[message_id] = handler
                 calling.add_done_callback(lambda done: self._late(message_id, done.result()))

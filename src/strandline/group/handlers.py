@@ -30,6 +30,8 @@ class Answer(NamedTuple):
     reason: str = ""
     retryable: bool = False
     timed_out: bool = False
+    at: float = 0.0
+    """When it came, by `time.monotonic`; 0 where nobody asked for that."""
 
 
 class Handlers:
@@ -75,7 +77,7 @@ class Handlers:
             with self._lock:
                 self._idle -= 1
             with _inside(self._stream):
-                answer.set_result(_answered(callee, message))
+                answer.set_result(_answered(callee, message)._replace(at=time.monotonic()))
             self.hung.pop(getattr(message, "message_id", ""), None)
 
 
@@ -94,12 +96,15 @@ def _answered(callee: Callee, message: Any) -> Answer:
     return Answer(dict(results))
 
 
-def in_time(answer: Future[Answer], timeout_s: float) -> Answer:
-    """The answer, or that there was none in time."""
+def in_time(answer: Future[Answer], until: float) -> Answer:
+    """The answer, if it came by then (`time.monotonic`), whenever it is looked at; else that there was none in time."""
     try:
-        return answer.result(max(0.0, timeout_s))
+        found = answer.result(max(0.0, until - time.monotonic()))
     except TimeoutError:
-        return Answer(None, f"no answer within {timeout_s:g} s", timed_out=True)
+        found = None
+    if found is None or found.at > until:
+        return Answer(None, "no answer in time", timed_out=True)
+    return found
 
 
 @contextmanager
