@@ -1,0 +1,45 @@
+"""A handler adds work in its own transaction: both are done, or neither."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+import strandline
+from strandline import Key
+from strandline.projection.definition import Projection
+from strandline.work.declaration import WorkDeclaration
+from tests.journal.worlds import world
+from tests.projection.worlds import BACKENDS, ORDERS, QUICK, until
+from tests.query.filling import carry_all, put
+
+
+@pytest.mark.req("P56")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_work_is_added_with_the_offset(backend: str, tmp_path: Path) -> None:
+    with world(backend, tmp_path, partitions=2) as s:
+        mails = s.work(WorkDeclaration("mails", key={"order": "text", "nr": "int"}, data={"to": "text"}))
+        put(s, Key("order", "1"), 5)
+        carry_all(s)
+        failures = [1]
+
+        def handle(tx: Any, event: Any) -> None:
+            mails.add(key={"order": event.key.entity_id, "nr": event.seq_nr}, data={"to": "a"}, tx=tx)
+            if event.seq_nr == 3 and failures:
+                raise ValueError(failures.pop())
+
+        place: dict[str, Any] = {"isolation": "read_committed"}
+        if backend == "sqlite":
+            place = {"offset_store": f"sqlite:{tmp_path}/orders/work.db"}
+        host = strandline.Host(s, [Projection("mails", ORDERS, handle, **QUICK, **place)])
+        thread = Thread(target=host.run)
+        thread.start()
+        try:
+            until(lambda: mails.counts().due >= 5)
+        finally:
+            host.stop()
+            thread.join()
+        assert mails.counts().due == 5
