@@ -89,3 +89,35 @@ def _on_postgres(url: str, writers: int) -> tuple[Any, dict[str, Any]]:
         "max_overflow": 0,
         "lock_timeout_s": TIMEOUT_S,
     }
+
+
+class View:
+    """A view of the peer's: its row and its tracking record go into one transaction, as its projections write them."""
+
+    def __init__(self, recorder: Any) -> None:
+        self.recorder = recorder
+        self._transaction = recorder.datastore.transaction
+
+    def execute(self, sql: str) -> None:
+        with self._transaction(commit=True) as cursor:
+            cursor.execute(sql)
+
+    def handle(self, sql: str, key: str, tracking: Any) -> None:
+        """One event."""
+        with self._transaction(commit=True) as cursor:
+            cursor.execute(sql, (key,))
+            self.recorder._insert_tracking(cursor, tracking)
+
+    def close(self) -> None:
+        """Its data store is the recorder's, which closes it."""
+
+
+def tracking(recorder: Any) -> View:
+    """A view in the recorder's own database."""
+    if isinstance(recorder, SQLiteApplicationRecorder):
+        from eventsourcing.sqlite import SQLiteTrackingRecorder
+
+        return View(SQLiteTrackingRecorder(recorder.datastore))
+    from eventsourcing.postgres import PostgresTrackingRecorder
+
+    return View(PostgresTrackingRecorder(recorder.datastore))

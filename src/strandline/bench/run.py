@@ -22,7 +22,7 @@ from strandline.bench.machine import machine, versions
 from strandline.bench.servers import Running, running
 from strandline.errors import InvalidInput, Unavailable
 
-NAMES = ("append", "read", "replicate", "replay", "freshness", "memory", "tags", "slices", "work", "groups")
+NAMES = ("append", "read", "replicate", "replay", "freshness", "memory", "tags", "slices", "project", "work", "groups")
 NEEDED = ("eventsourcing", "psutil")
 ON_SPARK = ("replicate", "replay", "freshness", "memory", "tags")
 BACKENDS = ("sqlite", "postgres", "kafka", "kafka-postgres", "kafka-cassandra", "cassandra")

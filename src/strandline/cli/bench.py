@@ -14,7 +14,8 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="append, read, replicate, replay, freshness, memory, tags, work or groups."
+            metavar="NAME",
+            help="append, read, replicate, replay, freshness, memory, tags, slices, project, work, groups.",
         ),
     ],
     on: Annotated[

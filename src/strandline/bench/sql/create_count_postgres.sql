@@ -1,0 +1,2 @@
+-- What a projection counts.
+CREATE TABLE IF NOT EXISTS public.event_count (key text PRIMARY KEY, n bigint NOT NULL);

@@ -1,0 +1,2 @@
+-- What a projection counts.
+CREATE TABLE IF NOT EXISTS event_count (key TEXT PRIMARY KEY, n INTEGER NOT NULL);

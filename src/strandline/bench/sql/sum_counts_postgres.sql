@@ -1,0 +1,2 @@
+-- All that was counted.
+SELECT sum(n) FROM public.event_count;

@@ -1,0 +1,2 @@
+-- All that was counted.
+SELECT sum(n) FROM event_count;
