@@ -218,6 +218,7 @@ class WorkJournal:
         def work(tx: Transaction) -> tuple[set[int], _Taken]:
             dead.clear()
             look = self._look(tx, to_claim=True)
+            self._waking.saw(look.now)
             ended: set[int] = set()
             if pairs:
                 ended, wake = self._tables.end(tx, look, self.settings, pairs)
@@ -229,7 +230,7 @@ class WorkJournal:
         for claim in given:
             claim.over(done=claim.entry.id in ended)
         self._alert(dead)
-        self._waking.looked(taken.look, taken.next_date, taken.upkeep_date)
+        self._waking.looked(taken.next_date, taken.upkeep_date)
         self._tick_if_due()
         claims = [Claim(self, entry, row) for entry, row in taken.entries]
         lost = [claim for claim in given if claim.entry.id not in ended]

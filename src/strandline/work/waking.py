@@ -23,7 +23,6 @@ from strandline.errors import StrandlineError
 from strandline.sql.api import Database, Transaction, Watch
 from strandline.work.dates import US
 from strandline.work.declaration import WorkSettings
-from strandline.work.tables import Look
 
 LOOK_S: Final = 0.005
 """How often who waits looks whether a file has changed."""
@@ -40,6 +39,7 @@ class _Armed(local):
     seen: int | None = None
     wakes: int = 0
     looked: float | None = None
+    now: int = 0
     at: float | None = None
     upkeep_at: float | None = None
     to_tell: bool = False
@@ -102,13 +102,17 @@ class Waking:
             if self._database.dialect == "sqlite":
                 armed.wakes = self._wakes()
 
-    def looked(self, look: Look, next_date: int | None, upkeep_date: int | None) -> None:
+    def saw(self, now: int) -> None:
+        """This is what the database's clock says at this moment."""
+        armed = self._armed
+        armed.looked, armed.now = time.monotonic(), now
+
+    def looked(self, next_date: int | None, upkeep_date: int | None) -> None:
         """A claim has ended: these dates are the next ones, by the database's clock."""
         armed = self._armed
-        now = time.monotonic()
-        armed.looked = now
-        armed.at = None if next_date is None else now + (next_date - look.now) / US
-        armed.upkeep_at = None if upkeep_date is None else now + (upkeep_date - look.now) / US
+        began = armed.looked if armed.looked is not None else time.monotonic()
+        armed.at = None if next_date is None else began + (next_date - armed.now) / US
+        armed.upkeep_at = None if upkeep_date is None else began + (upkeep_date - armed.now) / US
 
     def wait(self, deadline: float) -> Woken:
         """Wait until there is a reason to look, or until the deadline (monotonic)."""
