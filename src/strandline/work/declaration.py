@@ -178,7 +178,9 @@ class Codec:
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
-        self._salt = orjson.dumps(columns.key, option=orjson.OPT_SORT_KEYS)
+        salt = orjson.dumps(columns.key, option=orjson.OPT_SORT_KEYS)
+        self._salt = blake2b(salt, digest_size=16).digest()
+        self._needed = frozenset(name for name, kind in columns.data.items() if not kind.endswith("?"))
         self._key = [(name, _ENCODERS[kind]) for name, kind in sorted(columns.key.items())]
         self._data = [
             (name, _ENCODERS[kind.removesuffix("?")], kind.endswith("?")) for name, kind in sorted(columns.data.items())
@@ -188,7 +190,9 @@ class Codec:
 
     def key(self, given: object) -> bytes:
         """A key's encoded form; `InvalidInput` for the first column that does not fit."""
-        values = _mapping("key", given, self.columns.key)
+        values: Any = given
+        if type(given) is not dict or given.keys() != self.columns.key.keys():
+            values = _mapping("key", given, self.columns.key)
         found = orjson.dumps({name: encode(f"key {name}", values[name], True) for name, encode in self._key})
         if len(found) > KEY_BYTES_MAX:
             raise invalid("key_too_long", "key", f"{len(found)} bytes", allowed=f"at most {KEY_BYTES_MAX}", got=given)
@@ -196,7 +200,9 @@ class Codec:
 
     def data(self, given: object, most: int) -> bytes:
         """The same of data. What may be None may be left out."""
-        values = _mapping("data", given, self.columns.data)
+        values: Any = given
+        if type(given) is not dict or not self._needed <= given.keys() <= self.columns.data.keys():
+            values = _mapping("data", given, self.columns.data)
         encoded = {}
         for name, encode, may_be_none in self._data:
             value = values.get(name)
@@ -208,7 +214,7 @@ class Codec:
 
     def hash(self, key: bytes) -> bytes:
         """128 bits for the index of keys. Other key columns are other keys."""
-        return blake2b(key, digest_size=16, salt=blake2b(self._salt, digest_size=16).digest()).digest()
+        return blake2b(key, digest_size=16, salt=self._salt).digest()
 
     def decode(self, text: bytes) -> dict[str, Any]:
         """The values of a key or of data, by column. ValueError if it is not what was written."""
@@ -224,8 +230,6 @@ class Codec:
 def _mapping(part: str, given: object, declared: Mapping[str, str]) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         raise invalid("column", part, "not columns by name", allowed=" ".join(sorted(declared)), got=given)
-    if len(given) == len(declared) and all(name in declared for name in given):
-        return given
     for name in given:
         if name not in declared:
             if name in COLUMNS_OF_THE_SYSTEM:

@@ -127,7 +127,7 @@ class Row(NamedTuple):
     def position(self) -> tuple[int, int, int]:
         """Where it stands in the order: place, priority, date."""
         if self.place == READY:
-            return READY, self.priority, self.date
+            return READY, self.priority, self.retry_date or self.process_date
         return (SOON, 0, self.date) if self.place == SOON else (BEHIND, 0, self.mark)
 
 

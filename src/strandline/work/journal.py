@@ -132,9 +132,9 @@ class WorkJournal:
         return self._add(drafts, tx)
 
     def _draft(self, given: Mapping[str, Any]) -> Draft:
-        for name in given:
-            if name not in _ARGUMENTS:
-                raise self._no_argument(name, given[name])
+        if not given.keys() <= _ARGUMENTS:
+            name = min(given.keys() - _ARGUMENTS)
+            raise self._no_argument(name, given[name])
         settings, codec = self.settings, self._codec
         key = codec.key(given.get("key"))
         data = codec.data(given.get("data"), settings.data_bytes_max)
@@ -145,9 +145,11 @@ class WorkJournal:
             raise invalid(
                 "priority_range", "priority", "not a priority", allowed="a whole number in 0..255", got=priority
             )
-        inserted, process, expiration = (
-            None if (date := given.get(name)) is None else date_us(name, date) for name in _DATES
-        )
+        inserted = process = expiration = None
+        if not given.keys() <= _UNDATED:
+            inserted, process, expiration = (
+                None if (date := given.get(name)) is None else date_us(name, date) for name in _DATES
+            )
         if process is not None:
             rules.refuse_early(expiration or 0, max(process, inserted or 0))
         return Draft(key, codec.hash(key), data, self.version, int(priority), inserted, process, expiration or 0)
@@ -719,7 +721,8 @@ class Claim:
 _EVENTS: Final = Lock()
 """For who makes the event of a claim."""
 _DATES: Final = ("insertion_date", "process_date", "expiration_date")
-_ARGUMENTS: Final = frozenset({"key", "data", "priority", *_DATES})
+_UNDATED: Final = frozenset({"key", "data", "priority"})
+_ARGUMENTS: Final = _UNDATED | set(_DATES)
 
 
 def _lost(ids: Sequence[int]) -> LeaseLost:
