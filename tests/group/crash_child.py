@@ -45,7 +45,7 @@ def group(id_: str, *, fails: bool, asks: bool = True) -> Group:
 
 
 def groups_of(s: strandline.Strandline, shop: str) -> Any:
-    return s.groups(targets={"shop": shop}, handlers=HANDLERS, lease_s=1)
+    return s.groups(targets={"shop": shop}, handlers=HANDLERS, lease_s=2)
 
 
 def main(journal: str, shop: str, point: str, time: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from strandline.errors import LeaseLost, Unavailable
 from strandline.group import lease as leases
+from strandline.group import points
 from strandline.group.checks import affected_rows_equal, is_true
 from strandline.group.core.parts import Dep, Recipe
 from strandline.group.definition import Group
@@ -223,7 +224,7 @@ def test_a_processor_that_lost_its_lease_changes_nothing_more(world: World) -> N
     g.empty("e", depends_on=["x"], recipes=[Recipe("r", handler="stop", timeout_s=60)])
     update(g, "y", 2, 1, depends_on=["e"])
     later = transfer("later", 1, 2, 10)
-    first, second = world.groups(), world.groups()
+    first, second = world.groups(lease_s=2), world.groups(lease_s=2)
     first.submit(g)
     first.submit(later)
     running = Running(first)
@@ -295,3 +296,32 @@ def test_a_queue_has_an_end(world: World) -> None:
 def test_groups_run_though_no_pipeline_ever_did(world: World) -> None:
     assert world.run(transfer("g", 1, 2, 1)).state == "committed"
     assert world.s.strandline() == 0
+
+
+@pytest.mark.req("G26", "G46")
+def test_a_message_for_a_group_that_never_came_holds_back_no_other(world: World) -> None:
+    """A group whose submitter died between the two appends is defined, and never run."""
+    groups = world.plain
+    points.told = _die_at("group.defined")
+    try:
+        with pytest.raises(ZeroDivisionError):
+            groups.submit(transfer("half", 1, 2, 1))
+    finally:
+        points.told = None
+    groups.cancel("half")
+    groups.submit(transfer("whole", 1, 2, 1))
+    groups.cancel("whole")
+    with Running(groups):
+        assert (groups.wait("whole", 20).state, groups.get("whole").reason) == ("aborted", "cancelled")
+        assert groups.get("half").state == "queued"
+        groups.submit(transfer("half", 1, 2, 1))
+        assert (groups.wait("half", 20).state, groups.get("half").reason) == ("aborted", "cancelled")
+    assert list(world.s.journal.read("group_inbox|default")) == []
+
+
+def _die_at(point: str) -> Any:
+    def told(name: str) -> None:
+        if name == point:
+            raise ZeroDivisionError
+
+    return told

@@ -89,7 +89,7 @@ class World:
         self._groups: Groups | None = None
 
     def groups(self, **more: Any) -> Groups:
-        more.setdefault("lease_s", 1)
+        more.setdefault("lease_s", 10)
         more.setdefault("targets", {"shop": self.shop.url})
         return self.s.groups(handlers=self.handlers, **more)
 

@@ -23,7 +23,7 @@ from strandline.group.definition import Group
 
 ACCOUNTS, START = 50, 1000
 THREADS = 8
-LEASE_S = 1
+LEASE_S = 2
 TAKE = "UPDATE account SET amount = amount - :n WHERE id = :id"
 GIVE = "UPDATE account SET amount = amount + :n WHERE id = :id"
 

@@ -132,7 +132,12 @@ class _Turn:
         self._read_to = lease.progress.done_to
         self._over: set[int] = set()
         """Places above done_to whose groups are over."""
-        self._inbox_to = 0
+        head = self._journal.head(inbox_key(self._groups.stream))
+        self._inbox_to = 0 if head is None else head.delete_to
+        self._heard: set[int] = set()
+        """Messages above that which were heard."""
+        self._unheard = False
+        """There are messages for groups that are not admitted yet."""
         self._woken = True
         self._news = True
         """Something came into stream or inbox."""
@@ -292,6 +297,7 @@ class _Turn:
             return
         entries = self._entries(room)
         self._more = len(entries) == room
+
         new = [id_ for _, id_ in entries if id_ not in self._open]
         loaded = dict(zip(new, self._loading.map(self._groups.load, new), strict=True))
         for place, id_ in entries:
@@ -303,6 +309,8 @@ class _Turn:
                 self._pass(place)
                 continue
             self._admit(place, Record(self._journal, history, self._lease, self._settings.history_keep_s))
+        if self._unheard and entries:
+            self._hear()
 
     def _admit(self, place: int, record: Record, *, resumed: bool = False) -> None:
         """A group joins the queues of what it holds."""
@@ -425,17 +433,28 @@ class _Turn:
         return [(event.seq_nr, {"type": event.type, **event.payload}) for event in read]
 
     def _hear(self) -> None:
-        """Take cancels and resolves from the inbox: into the history, then they act, then they are deleted."""
-        heard = 0
+        """Take cancels and resolves from the inbox: into the history, then they act, then they are deleted.
+
+        One for a group that is not admitted yet waits, and holds back none of the others.
+        """
+        self._unheard = False
         for seq_nr, message in self._messages():
             one = self._open.get(message["group"])
+            if seq_nr in self._heard:
+                continue
             if one is None and not self._ended_or_unknown(message["group"]):
-                break  # it is in the stream, further on
+                self._unheard = True
+                continue
             if one is not None and one.execution is not None:
                 self._tell(one, one.execution, message)
-            self._inbox_to = heard = seq_nr
-        if heard:
+            self._heard.add(seq_nr)
+        heard = self._inbox_to
+        while heard + 1 in self._heard:
+            heard += 1
+            self._heard.discard(heard)
+        if heard > self._inbox_to:
             reached("inbox.copied")
+            self._inbox_to = heard
             self._journal.delete_reserved(inbox_key(self._groups.stream), to=heard)
 
     def _ended_or_unknown(self, id_: str) -> bool:
