@@ -30,7 +30,7 @@ pytestmark = RELAXED
 PAIRINGS = ("sqlite-sqlite", "postgres-postgres", pytest.param("sqlite-cassandra", marks=needs_servers))
 CASSANDRA = "strandline.backends.cassandra"
 TABLES = {
-    ("strandline.log", "sqlite"): "action place latest head ended trimmed",
+    ("strandline.log", "sqlite"): "action place latest head trimmed",
     ("strandline.log", "postgres"): "log_partition log_action log_head",
     ("strandline.store", "sqlite"): "journal metajournal pointer ended quarantine snapshot lease",
     ("strandline.store", "postgres"): "journal metajournal pointer ended quarantine snapshot lease",
