@@ -51,6 +51,10 @@ LINES = {
     ("groups", "postgres"): ["groups/bare", "groups/disjoint"],
     ("tags", "sqlite"): ["tags/live-p50", "tags/live-p99", "tags/current-sqlite"],
     ("tags", "postgres"): ["tags/current-postgres"],
+    ("slices", "sqlite"): ["slices/sqlite"],
+    ("slices", "postgres"): ["slices/postgres"],
+    ("project", "sqlite"): ["project/sqlite"],
+    ("project", "postgres"): ["project/postgres", "project/at-least-once"],
     ("tags", "cassandra"): ["tags/current-cassandra", "tags/empty-buckets"],
 }
 ON_DEMAND = {
@@ -112,7 +116,7 @@ def test_a_benchmark_runs_and_ends_with_its_lines(
     "name",
     [
         *_marked("append", "read", "replicate", "replay", "tags", soak=True),
-        pytest.param("work", marks=pytest.mark.soak),
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("work", "slices", "project")),
     ],
 )
 def test_on_postgres(name: str, postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
