@@ -48,6 +48,13 @@ class Theatre:
     def write(self, text: str) -> None:
         self._session.change(text.replace("seat", f"{self.keyspace}.seat", 1), ())
 
+    def table(self, name: str) -> None:
+        self._session.alter(f"CREATE TABLE {self.keyspace}.{name} (id int PRIMARY KEY)")
+        self._session.change(f"INSERT INTO {self.keyspace}.{name} (id) VALUES (1)", ())
+
+    def count(self, name: str) -> int:
+        return int(next(self._session.each_row(f"SELECT count(*) FROM {self.keyspace}.{name}"))[0])
+
     def close(self) -> None:
         self._session.alter(f"DROP KEYSPACE {self.keyspace}")
         self._session.close()
@@ -143,6 +150,19 @@ def test_a_condition_that_does_not_hold_fails_with_nothing_to_undo(theatre: Thea
         outcome = _run(groups_of(s, theatre.url), g)
     assert (outcome.state, outcome.reason) == ("aborted", "not_applied")
     assert theatre.seats(hall) == BEFORE
+
+
+@pytest.mark.req("G45", "G54")
+def test_what_cannot_be_undone_runs_last_and_once(theatre: Theatre, hall: str) -> None:
+    theatre.table(f"gone_{hall[:8]}")
+    g = Group(hall)
+    g.update("seat", "UPDATE seat SET guest = 'x' WHERE hall = :h AND row = 1", {"h": hall}, target="shop")
+    g.statement("gone", f"TRUNCATE gone_{hall[:8]}", target="shop", irreversible=True)
+    with strandline.connect("memory:") as s:
+        outcome = _run(groups_of(s, theatre.url), g)
+    assert outcome.state == "committed", outcome
+    assert theatre.seats(hall)[0] == (1, "x", None)
+    assert theatre.count(f"gone_{hall[:8]}") == 0
 
 
 def _run(groups: Any, g: Group) -> Any:

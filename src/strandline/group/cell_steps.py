@@ -29,8 +29,12 @@ def write(target: CellTarget, work: Work, record: Record, times: Times, tried: T
     step = work.id.step
     if work.each is not None:
         raise StepFailed("binding", "for_each is for SQL targets: bind a list with IN")
-    if not work.plan.statement.understood:
-        raise StepFailed("statement", "only INSERT, UPDATE and DELETE can be sent to this target")
+    if work.plan.before is None:
+        if not work.undo:
+            record.add("Intent", {"step": step, "at": times.now()})
+            record.flush()
+            reached("intent.recorded")
+        return tried(lambda: target.send(work) or Done(0))
     known = record.history.intents.get(step)
     if known is None:
         cells, timestamp = _intended(target, work, record, times, tried, clock_ahead_max_s)

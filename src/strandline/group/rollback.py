@@ -125,7 +125,7 @@ class Execution(Forward):
         opened = self._target(one)
         target = opened.target
         if isinstance(target, CellTarget):
-            return one.name in self.history.intents
+            return one.name in self.history.intents or self.history.step(one.name).attempts > 0
         if one.name not in self.attempted:
             return False
         try:

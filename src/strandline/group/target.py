@@ -252,6 +252,9 @@ class CellTarget(Target, Protocol):
     def write(self, work: Work, cells: Cells, timestamp: int) -> Failed | None:
         """Send the step's statement with this timestamp."""
 
+    def send(self, work: Work) -> Failed | None:
+        """Send a statement as it is, for one that has no image: DDL, TRUNCATE. Sent twice, it takes effect twice."""
+
     def read_back(self, wrote: Wrote) -> Image | Failed:
         """The rows after the write, by key: `foreign_write`, `not_applied` if they are not what was written."""
 

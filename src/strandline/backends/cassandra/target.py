@@ -290,6 +290,16 @@ class CassandraTarget:
             return _failed(error)
         return None
 
+    def send(self, work: Work) -> Failed | None:
+        """Send a statement as it is, for one that has no image."""
+        try:
+            self._send(bound(work.plan.statement.template, work.values, "cassandra", work.limits.rows_max), work.limits)
+        except Unbound as error:
+            return Failed("binding", str(error))
+        except InvalidRequest as error:
+            return _failed(error)
+        return None
+
     def read_back(self, wrote: Wrote) -> Image | Failed:
         """The rows after the write, by key."""
         plan = wrote.work.plan
