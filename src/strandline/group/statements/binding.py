@@ -69,6 +69,9 @@ def _list(part: Parameter, value: Any, given: list[Any], dialect: Dialect, rows_
         given.append(array_text(items))
         return f"= ANY(${len(given)})" if part.many == "in" else f"<> ALL(${len(given)})"
     words = part.many.upper()
+    if dialect == "cassandra":
+        given.append([plain(item, dialect) for item in items])
+        return f"{words} ?"
     if dialect == "sqlite" and items and all(_is_json(item) for item in items):
         given.append(orjson.dumps(items).decode())
         return f"{words} (SELECT value FROM json_each(?{len(given)}))"  # noqa: S608 (a number)
