@@ -97,7 +97,7 @@ def group(id_: str, hall: str, count: int) -> Group:
 
 
 def groups_of(s: strandline.Strandline, url: str) -> Any:
-    return s.groups(targets={"shop": Target(url, shared=True)}, lease_s=1)
+    return s.groups(targets={"shop": Target(url, shared=True)}, lease_s=2)
 
 
 def child(journal: str, url: str, hall: str, count: str, point: str, time: str) -> None:
