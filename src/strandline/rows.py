@@ -1,8 +1,8 @@
-"""What a batch of actions writes, as rows per table.
+"""What a batch of actions writes.
 
-The fold says what an action means; this says which rows that makes. Views are added here, beside the fold, never inside
-it. Rows come as *cuts*: per key, a run of appends that a delete or purge may end. A store without transactions finishes
-a cut before the next of the same key; one with transactions writes them together.
+The fold says what an action means; this says which events that makes, as *cuts*: per key, a run of appends that a
+delete or purge may end. Views (`store/views.py`) say which other rows a cut makes: beside the fold, not in it. A store
+without transactions finishes a cut before the next of the same key; one with transactions writes them together.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-import orjson
-
 from strandline.fold import EventsAppended, EventsDeleted, LifePurged
 from strandline.record import Content
 from strandline.values.actions import Append, Place
 from strandline.values.events import DAMAGED_DIGEST, DAMAGED_UNDECODABLE, EventRow, Life, bodies, plain_body
-from strandline.values.heads import Head, Remembered, State
+from strandline.values.heads import State
 from strandline.values.tuples import make
 
 
@@ -130,16 +128,3 @@ DAMAGED_FORMS: Final = {"undecodable": DAMAGED_UNDECODABLE, "digest": DAMAGED_DI
 def damaged_contents(count: int, form: int) -> Sequence[Content]:
     """Contents that stand in for a value that cannot be read."""
     return [Content(form, b"", None)] * count
-
-
-def head_columns(head: Head) -> tuple[Any, ...]:
-    """A head as SQL tables keep it: its fields up to `removed_to` in their order, then what it remembers, as JSON."""
-    remembered = ([tuple(answer) for answer in head.given], head.generated and tuple(head.generated))
-    return (*head[:13], orjson.dumps(remembered).decode())
-
-
-def head_of(columns: Sequence[Any]) -> Head:
-    """The head that `head_columns` wrote."""
-    given, generated = orjson.loads(columns[13])
-    remembered = (tuple([Remembered._make(answer) for answer in given]), generated and Remembered._make(generated))
-    return Head._make((*columns[:13], *remembered))

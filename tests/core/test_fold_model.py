@@ -20,7 +20,7 @@ from strandline.fold import (
     Rules,
     fold,
 )
-from strandline.rows import head_columns, head_of
+from strandline.store.heads import head_in, head_row
 from strandline.values.actions import Action, Append, Delete, Mark, Place, Purge
 from strandline.values.heads import SEQ_NR_MAX, Ended, Head, State
 from tests.core.naive import NaiveKey
@@ -166,7 +166,7 @@ class Folded:
         """Put the states through the columns of a store and back, as between two batches."""
         for key, state in self.states.items():
             if isinstance(state, Head):
-                self.states[key] = head_of(head_columns(state))
+                self.states[key] = head_in(head_row(key, state))
 
 
 def check(folded: Folded, run: Run) -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from strandline.fold import EventsAppended, segment_of
 from strandline.record import BadValue, Content, content_digest, encode_value, read_contents
-from strandline.rows import DAMAGED_FORMS, Pointer, damaged_contents, event_cells, event_rows, head_columns, head_of
+from strandline.rows import DAMAGED_FORMS, Pointer, damaged_contents, event_cells, event_rows
+from strandline.store.heads import head_in, head_row
 from strandline.values.actions import Append, Place
 from strandline.values.events import DAMAGED_DIGEST, DAMAGED_UNDECODABLE, EventRow, Life, bodies, parts_of
 from strandline.values.heads import SEQ_NR_MAX, Head, Remembered
@@ -143,10 +144,11 @@ HEADS = st.builds(
 
 @given(HEADS)
 def test_a_head_comes_out_of_its_columns_as_it_went_in(head: Head) -> None:
-    columns = head_columns(head)
-    assert len(columns) == 14
-    found = head_of(list(columns))
+    columns = head_row("order|42", head)
+    assert columns[:3] == ("order", 601, "order|42")
+    found = head_in(list(columns), head.life, head.archive_to)
     assert found == head
+    assert head_in(columns, head.life + 1, 5).archive_to == 0  # of another life
     assert isinstance(found, Head)
     assert all(isinstance(answer, Remembered) for answer in found.given)
     assert all(column is None or isinstance(column, (int, str)) for column in columns)  # what SQL tables can keep
