@@ -217,7 +217,7 @@ def test_a_process_stopped_inside_a_step_past_its_fence_changes_nothing(stage: S
         assert process.stdout.readline() == "stopped\n"
         started = time.monotonic()
         stage.target.raise_fence(stage.owner, 2)
-        assert time.monotonic() - started < 5, "the server ends what a stopped client holds"
+        assert time.monotonic() - started < 15, "the server ends what a stopped client holds"
         stage.fence = 2
         late = stage.work("UPDATE account SET amount = 777 WHERE id = 1", step="late")
         assert stage.target.void(stage.owner, late.id, 2)
