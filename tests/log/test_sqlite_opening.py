@@ -425,7 +425,7 @@ def test_newer_schemas_are_refused_and_older_ones_upgraded(path: Path, monkeypat
     new = later_schema("ALTER TABLE head ADD COLUMN why TEXT", "CREATE TABLE added (x INTEGER) STRICT")
     log = filled(path, 10)
     log.close()
-    monkeypatch.setattr(database, "schema_of", lambda kind, package: new)
+    monkeypatch.setattr(database, "schema_of", lambda *_: new)
     before = path.read_bytes()
     error = refusal(lambda: SqliteLog(path))
     assert (error.name, error.found, error.known) == ("SchemaMismatch.version", old.names, new.names)
@@ -435,7 +435,7 @@ def test_newer_schemas_are_refused_and_older_ones_upgraded(path: Path, monkeypat
     assert upgrade(path) == []
     with SqliteLogs() as open_:
         assert len(everything(open_(path), 4)) == 10
-    monkeypatch.setattr(database, "schema_of", lambda kind, package: old)
+    monkeypatch.setattr(database, "schema_of", lambda *_: old)
     for call in (lambda: SqliteLog(path), lambda: upgrade(path)):
         error = refusal(call)
         assert (error.name, error.found, error.known) == ("SchemaMismatch.version", new.names, old.names)
@@ -445,7 +445,7 @@ def test_newer_schemas_are_refused_and_older_ones_upgraded(path: Path, monkeypat
 @pytest.mark.req("J110")
 def test_a_skipped_step_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new = later_schema("CREATE TABLE added (x INTEGER) STRICT", "CREATE TABLE more (x INTEGER) STRICT")
-    monkeypatch.setattr(database, "schema_of", lambda kind, package: new)
+    monkeypatch.setattr(database, "schema_of", lambda *_: new)
     SqliteLog(path).close()
     change(path, "DELETE FROM log_schema_step WHERE name = '002_second'")
     error = refusal(lambda: SqliteLog(path))
@@ -486,9 +486,9 @@ def test_an_upgrade_that_was_killed_is_ended_by_the_next(path: Path, monkeypatch
     ended = False
     for deadly in range(1, 100):
         file = path.with_name(f"log-{deadly}.db")
-        monkeypatch.setattr(database, "schema_of", lambda kind, package: old)
+        monkeypatch.setattr(database, "schema_of", lambda *_: old)
         SqliteLog(file).close()
-        monkeypatch.setattr(database, "schema_of", lambda kind, package: new)
+        monkeypatch.setattr(database, "schema_of", lambda *_: new)
         steps = iter(range(1, 1000))
         connect = database._connect
 
