@@ -18,8 +18,9 @@
     SELECT key, date FROM {schema}.work_entry WHERE date <= $1::bigint ORDER BY date LIMIT $2;
 
 `{schema}.` goes before every table (SQLite leaves it out), `$1` is the first value (SQLite says `?1`), and `$1::bigint`
-its type (SQLite leaves that out). A value without a type is sent to PostgreSQL as what it is in Python: bigint, text,
-bytea, boolean, double precision. A list is an array there (`$1::bigint[]`) and a JSON text in SQLite (`json_each(?1)`).
+its type (SQLite leaves that out, and `FOR UPDATE`: who writes a file holds all of it). A value without a type is sent
+to PostgreSQL as what it is in Python: bigint, text, bytea, boolean, double precision. A list is an array there
+(`$1::bigint[]`) and a JSON text in SQLite (`json_each(?1)`).
 
 **Steps** make and change the tables: `sql/schema/NNN_name.sqlite.sql` and `NNN_name.postgres.sql` (`sql/steps.py`).
 Names of tables begin with the part's kind (`work_entry`), so that parts can share a file or schema; each part has its

@@ -14,6 +14,7 @@ from typing import Final
 
 from strandline.sql.api import Dialect
 
+_LOCKED: Final = re.compile(r"\s+FOR (?:UPDATE|SHARE)(?: OF \w+)?(?: SKIP LOCKED)?")
 _PLACE: Final = re.compile(r"\$(\d+)(?:::[a-z]+(?: precision)?(?:\[\])?)?")
 
 _NAME: Final = re.compile(r"[a-z0-9_]+")
@@ -46,7 +47,8 @@ def script(package: str, name: str, dialect: Dialect | None = None) -> str:
 
 
 def sqlite_text(text: str) -> str:
-    """A statement as SQLite reads it: its tables have no schema, its values no types."""
+    """A statement as SQLite reads it: tables have no schema, values no types, and one lock is that of all rows."""
+    text = _LOCKED.sub("", text)
     return _PLACE.sub(r"?\1", text.replace("{schema}.", ""))
 
 
