@@ -49,12 +49,18 @@ LINES = {
     ],
     ("groups", "sqlite"): ["groups/expression"],
     ("groups", "postgres"): ["groups/bare", "groups/disjoint"],
-    ("tags", "sqlite"): ["tags/live-p50", "tags/live-p99", "tags/current-sqlite"],
-    ("tags", "postgres"): ["tags/current-postgres"],
     ("slices", "sqlite"): ["slices/sqlite"],
     ("slices", "postgres"): ["slices/postgres"],
     ("project", "sqlite"): ["project/sqlite"],
     ("project", "postgres"): ["project/postgres", "project/at-least-once"],
+    ("tags", "sqlite"): [
+        "tags/live-p50",
+        "tags/live-p99",
+        "tags/current-sqlite",
+        "tags/replicate-1-tag",
+        "tags/replicate-5-tags",
+    ],
+    ("tags", "postgres"): ["tags/current-postgres", "tags/replicate-1-tag-postgres", "tags/replicate-5-tags-postgres"],
     ("tags", "cassandra"): ["tags/current-cassandra", "tags/empty-buckets"],
 }
 ON_DEMAND = {

@@ -23,6 +23,7 @@ from strandline.bench.child import Child
 from strandline.carry.range import Range, carry
 from strandline.rows import Batch, Pointer
 from strandline.store.api import Look
+from strandline.store.views import Looked
 from strandline.urls import Url, urls_of
 from strandline.values.heads import State
 
@@ -45,14 +46,18 @@ class Batches:
         self._s = s
         self.views = s.store.views
         self._states: dict[str, State] = {}
+        self._looked: dict[str, Looked] = {}
         self._pointers = s.store.pointers()
         self._kept: list[tuple[Batch, Pointer]] = []
 
     def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> Look:
-        return Look(self._pointers[partition], {key: self._states[key] for key in keys if key in self._states})
+        states = {key: self._states[key] for key in keys if key in self._states}
+        return Look(self._pointers[partition], states, {}, {key: self._looked.get(key, {}) for key in followed})
 
     def write(self, batch: Batch, seen: Pointer) -> None:
         self._states |= batch.states
+        for cut in batch.cuts:
+            self._looked[cut.key] = {table: rows for table, rows in cut.rows.items() if table.looked_up}
         self._pointers[seen.partition] = batch.pointer
         self._kept.append((batch, seen))
 
@@ -127,10 +132,13 @@ def _sql(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
         change = change_of(batch)
         events, heads = list(change.events), [METAJOURNAL.stored(head_row(key, head)) for key, head in change.heads]
         pointer = POINTER.stored(batch.pointer)
+        views = {f"put_{table.name}": list(map(table.stored, some)) for table, some in change.rows.items()}
 
         def write() -> None:
             with database.write() as transaction:
                 transaction.many("put_journal", events)
+                for name, rows in views.items():
+                    transaction.many(name, rows)
                 transaction.many("put_metajournal", heads)
                 transaction.execute("set_pointer", pointer)
 

@@ -97,7 +97,7 @@ def _prepare(on: str, plan: Plan) -> None:
 
 
 @contextmanager
-def _filled(on: str, plan: Plan) -> Iterator[dict[str, Any]]:
+def filled(on: str, plan: Plan) -> Iterator[dict[str, Any]]:
     """The log, as it was filled, with an empty store."""
     if on == "sqlite":
         folder = shutil.copytree(plan.shared / "journal", Path(plan.folder) / "journal")
@@ -109,7 +109,7 @@ def _filled(on: str, plan: Plan) -> Iterator[dict[str, Any]]:
 
 
 def _side(function: str, on: str, work: dict[str, Any], plan: Plan) -> Sample:
-    with _filled(on, plan) as where:
+    with filled(on, plan) as where:
         answer = in_child(function, where={**where, **_settings(plan)}, **work)
     _check(answer, _actions(on, plan))
     return Sample(answer["events_per_s"], answer)

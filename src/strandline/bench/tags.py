@@ -27,6 +27,7 @@ from uuid import uuid4
 from strandline.bench import fresh
 from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Sample
 from strandline.bench.child import Child, in_child
+from strandline.bench.replicate import filled
 
 TAG = "paid"
 EVENTS, QUICK_EVENTS, KEYS = 200_000, 2000, 10_000
@@ -34,6 +35,7 @@ RATE, LIVE_S, WARM_UP_S, QUICK_LIVE_S = 1000, 20.0, 10.0, 1.0
 AT_ONCE = 10
 START_WAIT_S = 180.0
 YEAR_OF_MINUTES, FEW = 525_600, 100
+APPENDS, QUICK_APPENDS, QUICK_BATCH = 480_000, 1600, 100
 
 
 # ---------------------------------------------------------------- current
@@ -278,6 +280,41 @@ def _empty_buckets(plan: Plan) -> Sample:
     return Sample(answer["ms"], answer)
 
 
+# ---------------------------------------------------------------- what tags cost the pipeline
+
+
+def _prepare_replicate(on: str, tags: int, plan: Plan) -> None:
+    """A log of events with so many tags each."""
+    where: dict[str, Any] = {"url": f"sqlite:{plan.shared}/journal"}
+    if on != "sqlite":
+        log = fresh.log(on, plan)
+        where = {"log": log, "store": f"sqlite:{plan.shared}/store.db"}
+        (plan.shared / "log.json").write_text(json.dumps(log), encoding="utf-8")
+    names = [f"{TAG}{number}" for number in range(tags)]
+    in_child("fill:fill_in_child", where=where, keys=KEYS, appends=_appends(plan), events=1, tags=names)
+
+
+def _appends(plan: Plan) -> int:
+    return QUICK_APPENDS if plan.quick else APPENDS
+
+
+def _replicate(function: str, on: str, plan: Plan) -> Sample:
+    settings = {"batch_actions_max": QUICK_BATCH} if plan.quick else {}
+    with filled(on, plan) as where:
+        answer = in_child(function, where={**where, **settings})
+    if answer["events"] != _appends(plan):
+        raise RuntimeError(f"{answer['events']} events were carried, not {_appends(plan)}")
+    return Sample(answer["events_per_s"], answer)
+
+
+def _replicate_case(name: str, on: str, tags: int) -> Case:
+    return Case(
+        f"tags/{name}", "bare-insert", "events/s", 0.6, partial(_replicate, "replicate:pipeline_in_child", on),
+        partial(_replicate, "floor:one_in_child", on), on=on, prepare=partial(_prepare_replicate, on, tags),
+        settings={"actions": APPENDS, "keys": KEYS, "tags": tags, "master": "local[2]"},
+    )  # fmt: skip
+
+
 def _current_case(name: str, on: str, peer: str, target: float, theirs: Any) -> Case:
     return Case(
         f"tags/{name}", peer, "events/s", target, partial(_current, "tags:current_in_child"), theirs, on=on,
@@ -298,6 +335,11 @@ CASES = [
     _current_case("current-sqlite", "sqlite", "eventsourcing", 1.5, partial(peer_of, "sqlite")),
     _current_case("current-postgres", "postgres", "eventsourcing", 1.5, partial(peer_of, "postgres")),
     _current_case("current-cassandra", "cassandra", "bare-driver", 0.5, partial(_current, "tags:bare_in_child")),
+    *[
+        _replicate_case(f"replicate-{tags}-tag{'s' * (tags > 1)}" + ("-postgres" * (on == "postgres")), on, tags)
+        for on in ("sqlite", "postgres")
+        for tags in (1, 5)
+    ],
     Case(
         "tags/empty-buckets", "limit", "ms", 1.0, _empty_buckets, 150.0, on="cassandra", prepare=_prepare_buckets,
         rate=False, settings={"events": FEW, "minutes": YEAR_OF_MINUTES},

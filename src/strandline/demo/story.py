@@ -11,7 +11,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from strandline.connect import Strandline
@@ -19,6 +19,7 @@ from strandline.demo.place import words_of
 from strandline.demo.proof import Proof
 from strandline.demo.sampling import Sampler
 from strandline.demo.stage import Stage
+from strandline.demo.tag_reader import TagReader
 from strandline.errors import Unavailable
 from strandline.pipeline.target import Target
 from strandline.testing.shop.checker import Report, ShownEvent, check
@@ -34,6 +35,8 @@ CAUGHT_UP_S = 2.0
 """The pipeline keeps up when the strandline is no further behind."""
 CATCH_S_MAX = 3.0
 VICTIM = 2
+TAG = "north"
+"""A region: orders are tagged with theirs."""
 # Shares of the writers' day: where things happen, and how far the writers may go before. They rarely have to wait.
 OPENING, WRITER_KILL, UP_TO_PIPELINE_KILL, PIPELINE_KILL, UP_TO_CATCH_UP = 0.42, 0.3, 0.6, 0.45, 0.85
 CLOSING, UP_TO_CLOSING = 0.9, 0.96
@@ -72,6 +75,7 @@ class Story:
         self.share = 0.0
         self.pipelines = 0
         self.strandline_before = 0
+        self.tagged: TagReader | None = None
 
     def play(self) -> Proof:
         """All acts."""
@@ -101,6 +105,8 @@ class Story:
     def carry(self) -> None:
         self.until("the first batch", lambda: self.s.strandline() > 0, START_S_MAX)
         self.stage.say("Spark is up: the first batches are in the store")
+        self.tagged = TagReader(self.s, TAG)
+        self.stage.say(f"a live query, `strandline by-tag {TAG} --live`, follows the orders of a region from now on")
         self.until("the pipeline to catch up", self.kept_up, ACT_S_MAX)
         behind_s = self.sampler.last.strandline_s
         self.stage.say(f"the pipeline has caught up; the strandline is {behind_s:.1f} s behind the newest event")
@@ -134,6 +140,8 @@ class Story:
         self.stage.say("the pipeline starts again; it goes on at the pointers in the store")
         self.until("the pipeline to catch up", self.kept_up, ACT_S_MAX)
         self.stage.say(f"it has caught up; lag {self.sampler.last.lag:,} actions")
+        if self.tagged is not None:
+            self.stage.say(f"the live query went on by itself: {self.tagged.count:,} events with tag {TAG} so far")
 
     def close(self) -> None:
         self.allow(UP_TO_CLOSING)
@@ -164,10 +172,16 @@ class Story:
         self.stage.say("comparing the store's own rows, and every journal once more, with the ledgers")
         rows = stored_events(self.plan.target)
         stored = check(entries, lambda key: rows.get(key, ()))
-        return Proof.of(
+        proof = Proof.of(
             ledgers, entries, stopped, stored, check(entries, self._reader()), stored_keys(self.plan.target),
             set(rows), lag, self.s.status().quarantined,
         )  # fmt: skip
+        if self.tagged is None:
+            return proof
+        wrong = self.tagged.end()
+        if not wrong:
+            self.stage.say(f"the live query showed {self.tagged.count:,} events with tag {TAG}, each once and in order")
+        return replace(proof, others=(*proof.others, *wrong))
 
     # ------------------------------------------------------------ what acts are made of
 
