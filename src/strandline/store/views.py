@@ -181,11 +181,15 @@ def add_rows(batch: Batch, views: Sequence[View], looked: Mapping[str, Looked]) 
     if not views:
         return
     now: dict[str, Looked] = dict(looked)
+    once = len({cut.key for cut in batch.cuts}) == len(batch.cuts)  # then nothing follows
     for cut in batch.cuts:
         cut.looked = now.get(cut.key, {})
         for view in views:
             made = view.rows(cut)
-            cut.rows.update({table: rows for table, rows in made.items() if table in view.tables})
+            if made:
+                cut.rows.update({table: rows for table, rows in made.items() if table in view.tables})
+        if once:
+            continue
         after = {table: rows for table, rows in cut.rows.items() if table.looked_up}
         if isinstance(cut.ended_by, LifePurged):
             now.pop(cut.key, None)
