@@ -8,10 +8,17 @@ from pathlib import Path
 import pytest
 
 from strandline.connect import Strandline
+from strandline.projection import host
 from tests.journal.worlds import world
 from tests.projection.worlds import BACKENDS, Table
 
 PARTITIONS = 3
+
+
+@pytest.fixture(autouse=True)
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts of this process look around more often than every second, so that tests need not wait for them."""
+    monkeypatch.setattr(host, "LOOK_S", 0.1)
 
 
 @pytest.fixture(params=BACKENDS)

@@ -41,7 +41,7 @@ def test_each_event_once_while_more_come(s: Strandline, table: Table) -> None:
 
 
 @pytest.mark.req("P49", "P10", "P30", "RP6")
-@pytest.mark.parametrize("save_after", [1, 7, 1000])
+@pytest.mark.parametrize("save_after", [7, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 1000))])
 def test_a_cut_timestamp(s: Strandline, table: Table, save_after: int) -> None:
     """Many events on one timestamp, and a stop after some of them were saved."""
     put(s, key_in(0, s.log.partitions), 60)

@@ -13,7 +13,17 @@ from strandline.connect import Strandline
 from strandline.projection.definition import Projection
 from strandline.projection.handler_tx import ends_transaction
 from tests.journal.damage import rot
-from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, check_exactly_once, range_of, running, until
+from tests.projection.worlds import (
+    ORDERS,
+    QUICK,
+    Table,
+    caught_up,
+    check_exactly_once,
+    error_of,
+    range_of,
+    running,
+    until,
+)
 from tests.query.filling import carry_all, key_in, put
 
 A, B, C = (Key("order", name) for name in ("a", "b", "c"))
@@ -99,8 +109,7 @@ def test_fail(s: Strandline, table: Table) -> None:
     handle = failing(table, first, 3, times=7)
     with running(s, Projection("totals", ORDERS, handle, retries=1, **QUICK)):
         until(lambda: table.of(other) == [1, 2, 3, 4, 5])
-        until(lambda: range_of(s, first).last_error)
-        error = range_of(s, first).last_error
+        error = error_of(s, first)
         assert (error["key"], error["seq_nr"], error["error"], error["message"]) == (
             str(first),
             3,

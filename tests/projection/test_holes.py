@@ -13,7 +13,17 @@ from strandline.connect import Strandline
 from strandline.projection.definition import Projection
 from strandline.projection.offset_store import OffsetStore
 from strandline.store.api import Page
-from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, check_exactly_once, range_of, running, until
+from tests.projection.worlds import (
+    ORDERS,
+    QUICK,
+    Table,
+    caught_up,
+    check_exactly_once,
+    error_of,
+    range_of,
+    running,
+    until,
+)
 from tests.query.filling import carry_all, key_in, put
 
 
@@ -52,8 +62,7 @@ def test_a_hole_is_never_skipped(s: Strandline, table: Table, on_failure: str) -
         if on_failure == "park":
             until(lambda: s.projections.parked("totals") == [str(key)])
         else:
-            until(lambda: range_of(s, key).last_error)
-            assert range_of(s, key).last_error["error"] == "MissingEvent"
+            assert error_of(s, key)["error"] == "MissingEvent"
         assert table.of(key) == [1, 2]
         hiding.from_slices = hiding.from_all = False  # put back
         if on_failure == "park":

@@ -258,7 +258,7 @@ def test_pause_says_what_is_not_released(s: Strandline, table: Table) -> None:
 
 
 @pytest.mark.req("P71", "P103", "RP3")
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))])
 def test_hosts_come_and_go(s: Strandline, table: Table, seed: int) -> None:
     """Hosts start and stop, ranges are cut, events are written: at the end every event was handled once."""
     random.seed(seed)

@@ -126,3 +126,15 @@ def range_of(s: Strandline, key: object, name: str = "totals") -> Any:
     """The range that a key is in."""
     slice_ = slice_of(str(key))
     return next(found for found in s.projections.status(name).ranges if slice_ in Range(found.lo, found.hi))
+
+
+def error_of(s: Strandline, key: object, name: str = "totals") -> Any:
+    """What the range of a key failed with, once it has: it may start again at any moment."""
+    found: list[Any] = []
+
+    def failed() -> bool:
+        found[:] = [range_of(s, key, name).last_error]
+        return bool(found[0])
+
+    until(failed)
+    return found[0]

@@ -80,12 +80,15 @@ class Projections:
         self._store, self._open, self._behind_log_s = store, open_offsets, behind_log_s
 
     @contextmanager
-    def _offsets(self) -> Iterator[Offsets]:
+    def _offsets(self, name: str | None = None) -> Iterator[Offsets]:
+        """The offset store. A name that no projection can have is refused before it is opened."""
+        if name is not None:
+            projection_name(name)
         try:
             offsets = self._open()
         except SchemaMismatch as error:
             if error.code == "no_schema":  # no projection ever ran
-                raise unknown_projection("", None) from error
+                raise unknown_projection(name or "", None) from error
             raise
         try:
             yield offsets
@@ -108,7 +111,7 @@ class Projections:
 
     def status(self, name: str, *, generation: int | None = None) -> ProjectionStatus:
         """How far it is, who runs it, what is wrong."""
-        with self._offsets() as offsets:
+        with self._offsets(name) as offsets:
             store = offsets.store
             row = store.find(projection_name(name), generation)
             pointers = self._store.pointers()
@@ -150,19 +153,19 @@ class Projections:
 
     def pause(self, name: str, *, generation: int | None = None, timeout_s: float = 10.0) -> Sequence[Range]:
         """Stop it, until `resume`; the ranges that are not released after `timeout_s`."""
-        with self._offsets() as offsets:
+        with self._offsets(name) as offsets:
             row = self._set(offsets, name, generation, paused=1)
             return self._until_free(offsets, row, timeout_s)
 
     def resume(self, name: str, *, generation: int | None = None) -> None:
         """Let it go on."""
-        with self._offsets() as offsets:
+        with self._offsets(name) as offsets:
             self._set(offsets, name, generation, paused=0)
 
     def rescale(self, name: str, n: int, *, generation: int | None = None, timeout_s: float = 10.0) -> bool:
         """Cut it into `n` ranges. It is done when this returns True, else by a host, once all ranges are released."""
         ranges(n)
-        with self._offsets() as offsets:
+        with self._offsets(name) as offsets:
             row = self._set(offsets, name, generation, wanted=n)
             deadline = time.monotonic() + timeout_s
             while True:
@@ -211,7 +214,7 @@ class Projections:
     def rename(self, name: str, new: str) -> None:
         """Call it otherwise; rows and fences stay. A host that runs it under its old name ends."""
         taken = projection_name(new)
-        with self._offsets() as offsets, offsets.store.database.write() as tx:
+        with self._offsets(name) as offsets, offsets.store.database.write() as tx:
             store = offsets.store
             if tx.rows("named", (taken,)):
                 raise invalid("projection_taken", "new", "there is one", allowed="a name that is free", got=new)
@@ -222,7 +225,7 @@ class Projections:
 
     def drop(self, name: str, *, generation: int | None = None) -> None:
         """Take all of a projection; or a generation that does not serve."""
-        with self._offsets() as offsets, offsets.store.database.write() as tx:
+        with self._offsets(name) as offsets, offsets.store.database.write() as tx:
             store = offsets.store
             rows = [store.locked(tx, row.id) for row in self._all(store, tx, name)]
             if generation is not None:
@@ -246,7 +249,7 @@ class Projections:
     @contextmanager
     def _released(self, name: str, generation: int | None) -> Iterator[tuple[OffsetStore, Transaction, ProjectionRow]]:
         """A projection whose ranges nobody owns, locked."""
-        with self._offsets() as offsets:
+        with self._offsets(name) as offsets:
             found = offsets.store.find(projection_name(name), generation)
             with offsets.store.database.write() as tx:
                 row = offsets.store.locked(tx, found.id)
@@ -273,7 +276,7 @@ class Projections:
         if not isinstance(state, Head) or type(to) is not int or not 1 <= to <= state.seq_nr:
             newest = state.seq_nr if isinstance(state, Head) else 0
             raise invalid("seq_nr_range", "to", "beyond the head", allowed=f"1..{newest}", got=to)
-        with self._offsets() as offsets:
+        with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
             with offsets.store.database.write() as tx:
                 offsets.store.ask(tx, row.id, "skip", written, life=state.life, seq_nr=to)
@@ -282,7 +285,7 @@ class Projections:
     def unpark(self, name: str, key: object, *, generation: int | None = None) -> None:
         """Hand over what waits of a key, in order. Its owner does it: see `status`."""
         _, written, _ = known_key(key)
-        with self._offsets() as offsets:
+        with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
             with offsets.store.database.write() as tx:
                 kept = offsets.store.key_row(tx, row, written)
@@ -294,7 +297,7 @@ class Projections:
 
     def parked(self, name: str, *, generation: int | None = None) -> Sequence[str]:
         """The keys that wait."""
-        with self._offsets() as offsets:
+        with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
             return [found[1] for found in offsets.store.database.rows("parked_keys", (row.id, row.epoch))]
 
@@ -302,7 +305,7 @@ class Projections:
         self, name: str, *, generation: int | None = None, after: DeadLetter | None = None, limit: int = LIMIT
     ) -> Sequence[DeadLetter]:
         """Events that were not handled, by key."""
-        with self._offsets() as offsets:
+        with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
             place = ("", 0, 0) if after is None else (after.key, after.life, after.seq_nr)
             return offsets.store.letters(row.id, place, limit)
@@ -310,7 +313,7 @@ class Projections:
     def redeliver(self, name: str, key: object, seq_nr: int, *, life: int = 1, generation: int | None = None) -> None:
         """Hand a dead letter over again, and remove it. The owner of its range does it: see `status`."""
         _, written, _ = known_key(key)
-        with self._offsets() as offsets:
+        with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
             with offsets.store.database.write() as tx:
                 letter = offsets.store.letter(tx, row.id, written, life, seq_nr)
@@ -323,7 +326,7 @@ class Projections:
     def discard(self, name: str, key: object, seq_nr: int, *, life: int = 1, generation: int | None = None) -> None:
         """Remove a dead letter."""
         _, written, _ = known_key(key)
-        with self._offsets() as offsets:
+        with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
             with offsets.store.database.write() as tx:
                 offsets.store.letter(tx, row.id, written, life, seq_nr)
