@@ -78,6 +78,7 @@ def _names(output: str) -> list[str]:
 def _marked(*names: str, soak: bool = False) -> list[object]:
     on_spark = ("replicate", "replay", "freshness", "tags")
     marks = {name: [pytest.mark.spark, *[pytest.mark.soak] * soak] for name in on_spark}
+    marks["tags"] = [pytest.mark.spark, pytest.mark.soak]  # it starts Spark four times
     return [pytest.param(name, marks=marks.get(name, [])) for name in names]
 
 

@@ -114,7 +114,7 @@ class TaggingContract(MadeStore):
     def test_views_equal_a_count_over_the_log(self, make: Make, seed: int) -> None:
         """Whatever the batches, and how many partitions: each event once, in order, with its number."""
         tape = tagged_tape(seed, partitions=2)
-        for size in (seed + 1, 7, None):
+        for size in ((7,), (2, None))[seed]:
             store = make(settings_of(partitions=2))
             assert shown(query(store, "red")) == []
             tape.carry(store, size=size)
