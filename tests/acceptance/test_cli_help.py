@@ -70,7 +70,7 @@ def test_commands_are_those_of_the_specification() -> None:
         + ["schema show", "schema upgrade"]
         + [f"work {verb}" for verb in WORK]
         + [f"group {verb}" for verb in GROUP]
-        + ["by-slices", "by-tag", "project", *(f"projections {verb}" for verb in PROJECTIONS)]
+        + ["by-slices", "project", *(f"projections {verb}" for verb in PROJECTIONS)]
     )
 
 
