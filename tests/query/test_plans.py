@@ -31,7 +31,7 @@ def test_sqlite_seeks_in_the_index_and_sorts_nothing(tmp_path: Path) -> None:
     file.close()
 
 
-@pytest.mark.req("P12", "P13", "P14")
+@pytest.mark.req("P12", "P13")
 def test_postgres_seeks_in_the_index_and_sorts_nothing() -> None:
     url = f"{shared_postgres().url}&schema=plans_of_slices"
     with strandline.connect(url, partitions=2) as s:
