@@ -21,7 +21,7 @@ from strandline.work.declaration import (
     settings_text,
 )
 from strandline.work.rotation import LATER
-from strandline.work.tables import Tables, first_number
+from strandline.work.tables import Tables, first_number, of_tables
 from strandline.work.upkeep import Upkeep
 
 PART: Final = Part("work", "strandline.work", {"auto_vacuum": "incremental"}, prepared=True)
@@ -179,9 +179,9 @@ def _make_set(tx: Transaction, name: str, declaration: WorkDeclaration, now: int
     first = first_number(number + 1)
     tx.execute("add_set", (name, number + 1, settings_text(declaration.settings), first))
     if tx.dialect == "sqlite":
-        tx.execute(f"make_set@{name}")
+        tx.execute(of_tables("make_set", name))
     else:
-        tx.execute(f"make_set@{name}@{first}@{first_number(number + 2) - 1}")
+        tx.execute(of_tables("make_set", name, first, first_number(number + 2) - 1))
         for slot in (LATER, FIRST_SLOT):
-            tx.execute(f"make_table@{name}@{slot}")
+            tx.execute(of_tables("make_table", name, slot))
     tx.execute("add_table", (name, FIRST_SLOT, now, first))

@@ -91,6 +91,11 @@ class AddedAll(NamedTuple):
     wake: int | None
 
 
+def of_tables(statement: str, set_name: str, *more: object) -> str:
+    """The name of a statement on the tables of a set."""
+    return "@".join([statement, set_name, *map(str, more)])
+
+
 def first_number(set_number: int) -> int:
     """Where the numbers of a set begin."""
     return (set_number << _NUMBERS) + 1
@@ -107,7 +112,7 @@ class Tables:
 
     def named(self, statement: str, *more: object) -> str:
         """A statement on the tables of this set."""
-        return "@".join([statement, self.set_name, *map(str, more)])
+        return of_tables(statement, self.set_name, *more)
 
     # ------------------------------------------------------------ the moment
 
