@@ -216,7 +216,8 @@ class Forward:
 
     def _query(self, one: Planned, values: Mapping[str, Any]) -> Done:
         target = self.shared.targets[one.target or ""].target
-        assert one.plan is not None  # noqa: S101 (for the type checker)
+        if one.plan is None:
+            raise TypeError(one)
         plan = one.plan
 
         def query() -> Done | Failed:
@@ -227,7 +228,8 @@ class Forward:
 
     def work(self, one: Planned, values: Mapping[str, Any], events: bytes) -> Work:
         """A step as its target wants it."""
-        assert one.plan is not None  # noqa: S101 (for the type checker)
+        if one.plan is None:
+            raise TypeError(one)
         return Work(
             self.step_id(one.name),
             one.plan,

@@ -129,14 +129,16 @@ def _waiting(one: Planned, plan: GroupPlan) -> Iterator[str]:
 
 
 def _before(one: Planned) -> ExplainedStep:
-    assert one.plan is not None and one.plan.before is not None  # noqa: S101, PT018 (for the type checker)
+    if one.plan is None or one.plan.before is None:
+        raise TypeError(one)
     why = f"saves what {one.name} changes, in its transaction"
     text = one.plan.before.shown()
     return ExplainedStep(f"{one.name}/before", "query", why, one.target, text, (), (), (one.name,), ())
 
 
 def _undo(one: Planned) -> ExplainedStep:
-    assert one.plan is not None  # noqa: S101 (for the type checker)
+    if one.plan is None:
+        raise TypeError(one)
     source = f"{one.name}/before.identity" if one.plan.before is not None else one.name
     kind = {"insert": "delete", "delete": "insert"}.get(one.plan.undo, "update")
     return ExplainedStep(

@@ -354,7 +354,8 @@ class _Turn:
 
     def _run_group(self, one: _Open) -> None:
         execution = one.execution
-        assert execution is not None  # noqa: S101 (for the type checker)
+        if execution is None:
+            raise TypeError(one)
         if not one.history.started:
             now = self._groups.clock()
             execution.record.add("Started", {"fence": self._lease.fence, "place": one.place, "at": now})
@@ -375,7 +376,8 @@ class _Turn:
             if error is not None:
                 raise error
             execution = one.execution
-            assert execution is not None  # noqa: S101 (for the type checker)
+            if execution is None:
+                raise TypeError(one)
             if one.history.state in ENDS:
                 free = self._rows.release(one.id)
             else:

@@ -168,7 +168,7 @@ class Database:
     ) -> None:
         self.path = path
         self.fixed: Mapping[str, str] = fixed
-        self.sql = known.statement
+        self.statement = known.statement
         """The text of a named statement of the part."""
         self.now_us = clock
         self._known = known
@@ -205,7 +205,7 @@ class Database:
         """A transaction that holds the write lock: committed at the end, undone by any exception."""
         connection = self.begin()
         try:
-            yield Transaction(self.cursor, self.sql)
+            yield Transaction(self.cursor, self.statement)
         except apsw.Error as error:
             self.rollback()
             raise self.translated(error, connection, "write") from error
@@ -298,7 +298,7 @@ class Database:
     def rows(self, name: str, values: Sequence[Any] = (), *, often: bool = False) -> list[Any]:
         """What one statement gives, of one moment."""
         with self.connection() as connection:
-            return connection.execute(self.sql(name), bound(values)).fetchall()
+            return connection.execute(self.statement(name), bound(values)).fetchall()
 
     def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
         """What a statement gives for many rows, all of one moment."""
@@ -310,7 +310,7 @@ class Database:
         """A transaction that reads: all statements see one moment."""
         with self.connection() as connection:
             connection.execute("BEGIN")
-            yield Transaction(connection.cursor(), self.sql)
+            yield Transaction(connection.cursor(), self.statement)
             connection.execute("COMMIT")
 
     @contextmanager
@@ -368,7 +368,7 @@ class Database:
         self.check()
         try:
             with joined(tx, self._known.own("database_id"), self.fixed[DATABASE_ID], str(self.path)) as cursor:
-                yield Transaction(cursor, self.sql)
+                yield Transaction(cursor, self.statement)
         except apsw.Error as error:
             raise outcome_of(error, self.path, "write") or error from error
 
