@@ -175,7 +175,7 @@ def test_what_new_users_try(argv: list[str], said: str, hint: str, url: str) -> 
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["by-slices", "serve", "pipeline rebuild", "schema repartition"])
+@pytest.mark.parametrize("name", ["serve", "pipeline rebuild", "schema repartition"])
 def test_a_command_that_is_still_to_come(name: str) -> None:
     answer = call(*name.split(), "--url", "sqlite:x")
     assert answer.code == 2
@@ -333,7 +333,7 @@ def test_bad_option(argv: list[str], name: str) -> None:
     [
         ('urll = "sqlite:a"', "setting", "url"),
         ('url = "sqlite:a"\nread_pagee = 3', "setting", "read_page"),
-        ('url = "sqlite:a"\n[group]\nlease_s = 3', "setting", ""),
+        ('url = "sqlite:a"\n[groups]\nlease_s = 3', "setting", ""),
         ("url = 7", "setting", ""),
         ('url = "sqlite:a"\nread_page = "3"', "setting", ""),
         ("url = ", "option", ""),

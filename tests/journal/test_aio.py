@@ -156,4 +156,6 @@ def test_a_connection_that_is_awaited_is_closed_by_hand(tmp_path: Path) -> None:
 
 def test_every_call_of_the_journal_is_there() -> None:
     plain = {name for name, _ in inspect.getmembers(strandline.Journal, inspect.isfunction) if name[0] != "_"}
-    assert plain - {"append_future", "record", "close"} == {name for name in vars(aio.Journal) if name[0] != "_"}
+    assert plain - {"append_future", "append_reserved", "delete_reserved", "record", "close"} == {
+        name for name in vars(aio.Journal) if name[0] != "_"
+    }

@@ -111,7 +111,7 @@ BAD: list[tuple[str, str, Any]] = [
     ("option", "appends[1].1", (KEY, events(1), {1: 1})),
     ("seq_nr_range", "appends[1].expected", (KEY, events(1), {"expected": True})),
     ("seq_nr_range", "appends[1].first", (KEY, events(1), {"first": 0})),
-    ("append_id", "appends[1].append_id", (KEY, events(1), {"append_id": "42"})),
+    ("append_id", "appends[1].append_id", (KEY, events(1), {"append_id": ""})),
     ("empty_append", "appends[1].events", (KEY, [])),
     ("events_type", "appends[1].events", (KEY, Event("Placed", 1))),
     ("payload_type", "appends[1].events[1].payload", (KEY, events(1, {1, 2}))),

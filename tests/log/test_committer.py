@@ -94,8 +94,22 @@ class Scene:
         self.pool.shutdown()
 
 
+def helpers() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name in {"strandline-committer", "strandline-futures"}}
+
+
+BEFORE: set[threading.Thread] = set()
+"""Those of other tests, which may have left a journal open."""
+
+
+@pytest.fixture(autouse=True)
+def _others() -> None:
+    BEFORE.clear()
+    BEFORE.update(helpers())
+
+
 def no_helper() -> bool:
-    return not any(thread.name in {"strandline-committer", "strandline-futures"} for thread in threading.enumerate())
+    return helpers() <= BEFORE
 
 
 def alone(scene: Scene) -> None:

@@ -170,7 +170,7 @@ def test_a_holder_that_slept_through_its_lease_cannot_write(url: str, monkeypatc
 def _write_asleep(url: str, told: Any, in_message: bool) -> None:
     """A pipeline that is stopped while it writes a batch: by others, or in the middle of sending it."""
     tape = Tape()
-    tape.append(KEY, ["x" * 2**20] * 3)
+    tape.append(KEY, ["x" * 2**20] * 7)  # more than a server takes while it is sent
     store = opened(url, lease_s=1)
     store.lease().take("sleeper")
     batch, seen = batch_of(tape, store)
