@@ -561,6 +561,34 @@ def test_an_undo_that_fails_waits_for_an_operator(world: World, how: str, amount
     assert amount in (101, 100, 777)
 
 
+@pytest.mark.req("G47", "RG8")
+@pytest.mark.parametrize("running", [False, True])
+def test_each_resolve_counts_whoever_runs_and_however_soon_the_next_one_comes(world: World, running: bool) -> None:
+    def meddle(message: Any) -> dict[str, Any]:
+        world.shop.execute("UPDATE account SET amount = 777 WHERE id IN (1, 2)")
+        return {"value": False}
+
+    world.handlers["meddle"] = meddle
+    g = Group("stuck")
+    update(g, "x", 1, 1)
+    update(g, "y", 2, 1)
+    g.empty("z", depends_on=["x", "y"], checks=[ask("meddle")])
+    outcome = world.run(g)
+    assert (outcome.state, outcome.steps["x"].state) == ("rollback_failed", "undo_failed")
+    groups = world.plain
+    if running:
+        with Running(groups):
+            for step in ("x", "y"):
+                groups.resolve("stuck", step, "force")
+            assert groups.wait("stuck", 20).state == "rolled_back"
+    else:  # nobody runs when they are asked for; the next processor finds them
+        for step in ("x", "y"):
+            groups.resolve("stuck", step, "force")
+        groups.processor().run_until_idle()
+        assert groups.get("stuck").state == "rolled_back"
+    assert [row[2] for row in world.accounts()[:2]] == [100, 50], "as before the group"
+
+
 @pytest.mark.req("G46", "S37")
 def test_cancel(world: World) -> None:
     inside, go = threading.Event(), threading.Event()

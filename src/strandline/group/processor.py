@@ -385,6 +385,7 @@ class _Turn:
                 free = self._rows.release(one.id, self._places(execution.still_held()))
             self._ready.extend(sorted((self._open[str(id_)] for id_ in free), key=lambda other: other.place))
             self._woken = True
+            self._news = self._news or self._unheard  # a message may have waited for this one
 
     # ------------------------------------------------------------ how far it came
 
@@ -437,7 +438,8 @@ class _Turn:
     def _hear(self) -> None:
         """Take cancels and resolves from the inbox: into the history, then they act, then they are deleted.
 
-        One for a group that is not admitted yet waits, and holds back none of the others.
+        One for a group that is not admitted yet waits, as does a resolve until its group has come to rest; neither
+        holds back any of the others.
         """
         self._unheard = False
         for seq_nr, message in self._messages():
@@ -447,8 +449,9 @@ class _Turn:
             if one is None and not self._ended_or_unknown(message["group"]):
                 self._unheard = True
                 continue
-            if one is not None and one.execution is not None:
-                self._tell(one, one.execution, message)
+            if one is not None and one.execution is not None and not self._tell(one, one.execution, message):
+                self._unheard = True
+                continue
             self._heard.add(seq_nr)
         heard = self._inbox_to
         while heard + 1 in self._heard:
@@ -463,17 +466,22 @@ class _Turn:
         history = self._groups.load(id_)
         return history is None or history.state in ENDS or history.stream != self._groups.stream
 
-    def _tell(self, one: _Open, execution: Execution, message: Mapping[str, Any]) -> None:
+    def _tell(self, one: _Open, execution: Execution, message: Mapping[str, Any]) -> bool:
+        """Let a message act. False if it has to wait: its group still runs, or runs again after another resolve."""
         if message["type"] == "Cancel":
             with execution.record.lock:
                 if one.history.decided is None and not one.history.cancelled:
                     execution.record.add("Cancelled", {"at": self._groups.clock()})
             execution.record.flush()
             execution.fail(None, "cancelled", "")
-        elif message["type"] == "Resolve" and one.parked and message["step"] in execution.not_undone():
-            execution.resolve(message["step"], message["how"])
-            one.parked = False
-            self._ready.append(one)
+        elif message["type"] == "Resolve" and one.history.state not in ENDS:
+            if not one.parked:
+                return False
+            if message["step"] in execution.not_undone():
+                execution.resolve(message["step"], message["how"])
+                one.parked = False
+                self._ready.append(one)
+        return True
 
 
 def _restore(record: Record, barriers: list[Barrier], now: int) -> None:
