@@ -158,8 +158,12 @@ def _call(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P
 
     @wraps(call)
     async def awaited(self: Any, /, *given: P.args, **named: P.kwargs) -> R:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(call, self._plain, *given, **named))
+        asked = partial(call, self._plain, *given, **named)
+        try:
+            answer = asyncio.get_running_loop().run_in_executor(self._threads, asked)
+        except RuntimeError:  # closed: the plain call says so in its own words
+            return await asyncio.to_thread(asked)
+        return await answer
 
     return awaited
 

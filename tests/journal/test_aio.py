@@ -147,9 +147,10 @@ def test_a_connection_that_is_awaited_is_closed_by_hand(tmp_path: Path) -> None:
         await s.journal.append(KEY, [Event("Placed", None)])
         await s.close()
         await s.close()
-        with pytest.raises(InvalidInput) as refused:
-            await s.journal.append(KEY, [Event("Late", None)])
-        assert refused.value.code == "closed"
+        for late in (s.journal.append(KEY, [Event("Late", None)]), s.journal.head(KEY), s.journal.keys("order")):
+            with pytest.raises(InvalidInput) as refused:
+                await late
+            assert refused.value.code == "closed"
 
     asyncio.run(connected())
 
