@@ -53,7 +53,8 @@ def _date(text: str | None, field: str) -> int | None:
 
 
 def declare(
-    options: Options, file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML: name, [key], [data], settings.")]
+    options: Options,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML: name, tables key and data, settings.")],
 ) -> None:
     """Make a work journal as a file declares it, or change it.
 
