@@ -77,7 +77,7 @@ def test_long_input_goes_in_several_appends(url: str) -> None:
     assert call("read", KEY, "--last", "1", "--url", url, "--json").lines[0]["seq_nr"] == 2500
     late = call("append", KEY, "--url", url, stdin=lines(*placed(3000)) + b"no JSON")
     assert late.code == 2
-    assert "2000 events are appended, the last is 4500" in late.err
+    assert "2000 events are appended, the last is 4500; what comes after them is not" in late.err
     large = [{"type": "large", "payload": "x" * 900_000}] * 8
     told = call("append", "order|large", "--url", url, "--json", stdin=lines(*large)).lines
     assert [answer["last"] for answer in told] == [6, 8]

@@ -94,8 +94,9 @@ def append(
                 count += len(following)
                 _told(options, str(whose), done)
                 following = next(batches, None)
-        except StrandlineError:
-            note(f"{count} events are appended, the last is {done.last}; what comes after them is not")
+        except StrandlineError as error:
+            rest = "is not" if error.applied == "no" else "may be"
+            note(f"{count} events are appended, the last is {done.last}; what comes after them {rest}")
             raise
 
 
