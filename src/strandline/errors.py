@@ -25,7 +25,8 @@ An error has a `code` (one of its class's `codes`), a `hint` that says what to d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 Applied = Literal["no", "unknown"]
@@ -314,6 +315,17 @@ def unreachable(product: str, where: str, why: str, hint: str = "", **facts: Any
 
 NO_JOURNAL = 'is the URL right? strandline.connect(…) makes a new journal, unless schema="check" is given'
 """The hint where there is none. A Spark job gives no schema, so it cannot be told to give another."""
+
+
+def meaning(text: str, reasons: Iterable[tuple[str, str, str]]) -> tuple[str, str] | None:
+    """What the words of a driver mean, and what to do, by the first pattern that is found in them.
+
+    A meaning, and what to do, may name groups of the pattern. None if no pattern is found.
+    """
+    for words, why, hint in reasons:
+        if found := re.search(words, text):
+            return found.expand(why), found.expand(hint)
+    return None
 
 
 def no_answer(timeout_s: float) -> str:

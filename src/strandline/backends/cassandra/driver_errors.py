@@ -8,7 +8,6 @@ What is unknown is written again with the same values and timestamps, which chan
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 from cassandra import (
@@ -30,7 +29,7 @@ from cassandra.connection import ConnectionBusy, ConnectionException
 from cassandra.protocol import IsBootstrappingErrorMessage, OverloadedErrorMessage, SyntaxException
 
 from strandline.backends.cassandra.address import wants_tls
-from strandline.errors import Applied, SchemaMismatch, StrandlineError, Unavailable, no_answer, unreachable
+from strandline.errors import Applied, SchemaMismatch, StrandlineError, Unavailable, meaning, no_answer, unreachable
 from strandline.urls import Url
 
 FAILURES = (DriverException, RequestExecutionException, NoHostAvailable, ConnectionException, OSError)
@@ -95,10 +94,9 @@ def not_opened(error: BaseException, url: Url, timeout_s: float) -> StrandlineEr
         return refused(url)
     if any(isinstance(inner, OperationTimedOut) or "timed out" in str(inner) for inner in found):
         return unreachable("Cassandra", str(url), no_answer(timeout_s))
-    for words, why, hint in (*(_TLS_REASONS if wants_tls(url) else _PLAIN_REASONS), *_REASONS):
-        for inner in found:
-            if match := re.search(words, str(inner)):
-                return unreachable("Cassandra", str(url), match.expand(why), hint)
+    told = meaning("\n".join(map(str, found)), (*(_TLS_REASONS if wants_tls(url) else _PLAIN_REASONS), *_REASONS))
+    if told is not None:
+        return unreachable("Cassandra", str(url), *told)
     return outcome_of(error, url, writing=False)
 
 

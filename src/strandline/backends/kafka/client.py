@@ -25,6 +25,7 @@ from strandline.errors import (
     Unavailable,
     Unsupported,
     invalid,
+    meaning,
     no_answer,
     unreachable,
     unusable_files,
@@ -266,10 +267,7 @@ _REASONS: Final = [
 
 
 def _reason(text: str) -> tuple[str, str]:
-    for words, why, hint in _REASONS:
-        if found := re.search(words, text):
-            return found.expand(why), found.expand(hint)
-    return text, ""
+    return meaning(text, _REASONS) or (text, "")
 
 
 AWAY: Final = {

@@ -26,6 +26,7 @@ from strandline.errors import (
     StrandlineError,
     Unavailable,
     closed,
+    meaning,
     no_answer,
     unreachable,
     unusable_files,
@@ -140,15 +141,13 @@ class Pool:
     def _translated_connect(self, error: psycopg.Error) -> StrandlineError | psycopg.Error:
         # libpq says in words alone why a server let nobody in, or that there is none.
         text = str(error)
-        if error.sqlstate is None and (found := re.search(_FILE, text)):
-            return unusable_files({_FILES[found[1]]: found[2]}, found[0])
-        for words, why, hint in _NOT_THERE:
-            if error.sqlstate is None and (found := re.search(words, text)):
-                told = found.expand(why) or no_answer(self._arguments["connect_timeout"])
-                return unreachable("PostgreSQL", self.where, told, found.expand(hint))
-        for words, state in _REASONS.items():
-            if error.sqlstate is None and re.search(words, text):
-                error.sqlstate = state
+        if error.sqlstate is None:
+            if found := re.search(_FILE, text):
+                return unusable_files({_FILES[found[1]]: found[2]}, found[0])
+            if told := meaning(text, _NOT_THERE):
+                why, hint = told
+                return unreachable("PostgreSQL", self.where, why or no_answer(self._arguments["connect_timeout"]), hint)
+            error.sqlstate = next((state for words, state in _REASONS.items() if re.search(words, text)), None)
         return outcome_of(error, self.where, "connect", self._secret) or error
 
     def _close_idle(self) -> None:
