@@ -4,6 +4,10 @@
 at a time, beside the same statements by the bare driver, each in a transaction of its own, in eight threads. They are
 submitted by eight threads to a processor that runs; the time is from the first call to the end of the last group.
 
+`dbos`: the same groups beside workflows of DBOS with the same three statements, each a transaction of its data source
+with its checkpoint, run by eight threads. A workflow is durable, too; it has no undo, and no order among workflows. It
+runs only if it is named.
+
 `disjoint`: the time of a thousand groups on different rows one after the other, beside their time with eight at once.
 
 `expression`: the median time to evaluate the seed's examples once they are compiled, beside 2 µs.
@@ -17,6 +21,7 @@ from statistics import median
 from threading import Thread
 from typing import Any
 
+from strandline import extras
 from strandline.bench import fresh
 from strandline.bench.cases import Case, Plan, Sample
 from strandline.bench.child import in_child
@@ -92,6 +97,50 @@ def bare_in_child(target: str, groups: int) -> dict[str, Any]:
     return {"groups_per_s": groups / seconds}
 
 
+def dbos_in_child(target: str, system: str, groups: int) -> dict[str, Any]:
+    """The same statements as transactions of a durable workflow."""
+    import sqlalchemy
+    from dbos import DBOS, SetWorkflowID, SQLAlchemyDatasource
+
+    make_accounts(target, groups)
+    urls = [url.replace("postgresql://", "postgresql+psycopg://", 1) for url in (system, target)]
+    pool = {"pool_size": 2 * THREADS, "max_overflow": 0}
+    DBOS(config={"name": "bench", "system_database_url": urls[0], "log_level": "ERROR", "db_engine_kwargs": pool})
+    shop = SQLAlchemyDatasource.create(urls[1], engine_kwargs=pool)
+
+    def step(text: str) -> Any:
+        @shop.transaction(name=text, isolation_level="REPEATABLE READ")
+        def executed(id_: int) -> Any:
+            found = shop.sql_session().execute(sqlalchemy.text(text), {"id": id_})
+            return found.scalar() if found.returns_rows else None
+
+        return executed
+
+    take, give, look = step(TAKE), step(GIVE), step(LOOK)
+
+    @DBOS.workflow()
+    def move(n: int) -> None:
+        take(2 * n)
+        give(2 * n + 1)
+        if (found := look(2 * n + 1)) != 101:
+            raise RuntimeError(f"{found} where 101 is meant")
+
+    def run(n: int) -> None:
+        with SetWorkflowID(f"g{n}"):
+            move(n)
+
+    DBOS.launch()
+    try:
+        run(groups)
+        from_s = time.perf_counter()
+        with ThreadPoolExecutor(THREADS) as threads:
+            list(threads.map(run, range(groups)))
+        seconds = time.perf_counter() - from_s
+    finally:
+        DBOS.destroy()
+    return {"groups_per_s": groups / seconds}
+
+
 def make_accounts(target: str, groups: int) -> None:
     """A table with two rows for each group."""
     import psycopg
@@ -135,6 +184,14 @@ def _bare(plan: Plan) -> Sample:
     return Sample(details.pop("groups_per_s"), details)
 
 
+def _dbos(plan: Plan) -> Sample:
+    extras.check("bench", "dbos")
+    count = QUICK_GROUPS if plan.quick else GROUPS
+    target, system = (fresh.create_database(plan.servers["postgres"]) for _ in range(2))
+    details = in_child("groups:dbos_in_child", target=target, system=system, groups=count)
+    return Sample(details.pop("groups_per_s"), details)
+
+
 def _disjoint(plan: Plan, parallel: int) -> Sample:
     count = QUICK_DISJOINT if plan.quick else DISJOINT
     target = fresh.create_database(plan.servers["postgres"])
@@ -159,6 +216,10 @@ def _expressions(plan: Plan) -> Sample:
 CASES = [
     Case(
         "groups/bare", "bare-statements", "groups/s", 0.3, _ours, _bare, on="postgres",
+        settings={"groups": GROUPS, "threads": THREADS},
+    ),
+    Case(
+        "groups/dbos", "dbos", "groups/s", 1.0, _ours, _dbos, on="postgres", on_demand=True,
         settings={"groups": GROUPS, "threads": THREADS},
     ),
     Case(
