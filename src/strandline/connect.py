@@ -22,7 +22,9 @@ from strandline.clock import now_us
 from strandline.errors import SchemaMismatch, Unsupported, invalid
 from strandline.fold import Rules
 from strandline.group.definition import Group
-from strandline.group.groups import Groups, Target
+from strandline.group.groups import Groups, Target, check_named
+from strandline.group.listing import StreamStatus, streams_of
+from strandline.group.record import load
 from strandline.group.settings import GroupSettings
 from strandline.group.target import Target as OpenedTarget
 from strandline.journal.journal import Journal
@@ -109,12 +111,14 @@ class Strandline:
         of `strandline.group.settings`. It is closed with this connection.
         """
         checked = GroupSettings.of(settings)
+        check_named("targets", targets or {}, "NAME: URL or Target", lambda one: isinstance(one, (str, Target)))
         given = {name: Target(one) if isinstance(one, str) else one for name, one in (targets or {}).items()}
-        urls = {name: target_of(name, one.url) for name, one in given.items()}
+        for name, one in given.items():
+            target_of(name, one.url)
 
         def opened(name: str, target: Target) -> OpenedTarget:
             return open_target(
-                urls[name],
+                target_of(name, target.url),
                 connections=checked.parallel_groups + checked.parallel_steps,
                 consistency=target.consistency,
                 read_back=target.read_back,
@@ -131,9 +135,14 @@ class Strandline:
             open_target=opened,
             clock=self._clock,
             bytes_max=(self.settings.event_bytes_max, self.settings.append_bytes_max),
+            carried=self,
         )
         self._groups.append(made)
         return made
+
+    def streams(self) -> list[StreamStatus]:
+        """How the streams of event groups stand, those of which the pipeline has carried something."""
+        return streams_of(self.journal, lambda group: load(self.journal, group))
 
     @property
     def projections(self) -> Projections:

@@ -169,6 +169,19 @@ def test_a_group_of_several_writes_leaves_no_trace(hall: Hall) -> None:
 
 
 @pytest.mark.req("G51", "RG2")
+@pytest.mark.parametrize("text", ["DELETE FROM seat WHERE hall = :h", "DELETE FROM seat WHERE hall = :h AND row > 0",
+                                  "DELETE FROM seat WHERE hall = :h AND row = 1",
+                                  "DELETE guest, paid, tags, notes FROM seat WHERE hall = :h AND row = 1"])  # fmt: skip
+def test_what_is_removed_twice_is_put_back_above_both(hall: Hall, text: str) -> None:
+    """The second removal finds nothing, and is the later one."""
+    before = hall.rows()
+    hall.write("DELETE FROM seat WHERE hall = :h")
+    hall.write(text)
+    assert isinstance(hall.undo(), Undone)
+    assert hall.rows() == before
+
+
+@pytest.mark.req("G51", "RG2")
 def test_what_remained_of_a_life_is_given_back(hall: Hall) -> None:
     hall.outside("UPDATE seat USING TTL 1000 SET guest = 'brief' WHERE hall = :h AND row = 1")
     hall.write("UPDATE seat SET guest = 'for ever' WHERE hall = :h AND row = 1")

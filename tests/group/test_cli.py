@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from strandline.errors import Unavailable
+from strandline.group.core.parts import Recipe
+from strandline.group.definition import Group
+from strandline.group.lease import said
 from tests.acceptance.cli_call import call
 from tests.group.worlds import SqliteShop, World, transfer, update
 
@@ -78,8 +87,6 @@ def test_a_definition_comes_from_standard_input_and_says_all_that_is_wrong(world
 
 @pytest.mark.req("G78")
 def test_a_saved_value_that_was_changed_is_named(world: World) -> None:
-    from strandline.group.core.parts import Recipe
-    from strandline.group.definition import Group
     from strandline.group.playback import verified
 
     g = Group("g")
@@ -96,3 +103,75 @@ def test_a_saved_value_that_was_changed_is_named(world: World) -> None:
     history.step("a").results["r"]["value"] = 101
     history.step("a").verdicts[0]["value"] = False
     assert str(verified(history, plan).difference).startswith("a, check 1")
+
+
+# ---------------------------------------------------------------- what somebody meets who uses it for the first time
+
+
+def quoted(id_: str) -> Group:
+    g = Group(id_)
+    g.empty("quote", recipes=[Recipe("price", handler="price")])
+    update(g, "x", 1, 1, depends_on=["quote"])
+    return g
+
+
+@pytest.mark.req("G25", "G86")
+def test_a_processor_without_a_handler_leaves_the_groups_that_need_it(world: World, tmp_path: Path) -> None:
+    world.handlers["price"] = lambda message: {"value": 1}
+    world.plain.submit(quoted("priced"))
+    shop = ("--url", "sqlite:orders", "--target", "shop=sqlite:shop.db")
+    answer = call("group", "run", "--until-idle", *shop)
+    assert (answer.code, "unknown_handler" in answer.err, "--handlers" in answer.err) == (2, True, True)
+    answer = call("group", "run", "--until-idle", "--url", "sqlite:orders")
+    assert (answer.code, "unknown_target" in answer.err, "--target" in answer.err) == (2, True, True)
+    assert world.plain.get("priced").state == "queued"
+    (tmp_path / "handlers_here.py").write_text("HANDLERS = {'price': lambda message: {'value': 1}}\n")
+    assert call("group", "run", "--until-idle", *shop, "--handlers", "handlers_here:HANDLERS").code == 0
+    assert world.plain.get("priced").state == "committed"
+
+
+@pytest.mark.req("G74", "G86")
+def test_a_processor_gives_its_lease_back_at_sigterm(world: World) -> None:
+    program = [sys.executable, "-c", "from strandline_command import main; main()", "group", "run"]
+    place = ["--url", "sqlite:orders", "--target", "shop=sqlite:shop.db", "--set", "group.lease_s=60"]
+    process = subprocess.Popen([*program, *place], env=dict(os.environ), stderr=subprocess.PIPE)
+    try:
+        until = time.monotonic() + 30
+        while said(world.s.journal, "default").holder is None:
+            assert process.poll() is None, process.stderr
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    assert said(world.s.journal, "default").holder is None
+    assert world.run(transfer("next", 1, 2, 10)).state == "committed"
+
+
+@pytest.mark.req("G7", "RG10")
+def test_each_problem_is_a_line(world: World) -> None:
+    text = json.dumps({"id": "g", "steps": [{"kind": "empty", "name": "a", "depends_on": ["b"]}, {"kind": "odd"}]})
+    answer = call("group", "submit", "-", "--url", "sqlite:orders", stdin=text.encode())
+    assert "\\n" not in answer.err
+    first, *more = answer.err.splitlines()
+    assert first.startswith("error: group 'g' cannot be accepted:")
+    assert sum(line.startswith("  ") for line in more) == 2
+    assert more[-1].startswith("hint: ")
+
+
+@pytest.mark.req("G47", "G84")
+def test_why_an_undo_failed_is_shown_and_what_to_do(world: World) -> None:
+    g = transfer("stuck", 1, 2, 10)
+    g.empty("last", depends_on=["give"], recipes=[Recipe("r", handler="meddle")], success="1 = 2")
+    world.handlers["meddle"] = lambda message: world.shop.execute("UPDATE account SET amount = 7 WHERE id = 1") and {}
+    assert world.run(g).state == "rollback_failed"
+    answer = call("group", "show", "stuck", "--url", "sqlite:orders")
+    (take,) = (line for line in answer.out.splitlines() if line.startswith("  take "))
+    assert "rows were changed by others since" in take
+    assert "current" in answer.out
+    assert "group resolve stuck STEP HOW`; STEP: take" in answer.out
+    with pytest.raises(Unavailable, match="rollback_failed") as caught:
+        world.plain.wait("stuck", 0.01)
+    assert "group resolve" in caught.value.hint

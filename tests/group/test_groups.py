@@ -933,3 +933,77 @@ def test_a_late_answer_is_recorded_and_changes_nothing(world: World) -> None:
     assert [bool(payload.get("late")) for payload in answers if payload["answer"].get("results") == {"value": 7}] == [
         True
     ]
+
+
+@pytest.mark.req("G7")
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"targets": "sqlite:shop.db"}, "targets: no mapping; allowed {NAME: URL or Target}"),
+        ({"targets": {"shop": 1}}, "targets.shop: of another kind"),
+        ({"targets": {"a b": "sqlite:shop.db"}}, "targets: no name"),
+        ({"handlers": ["price"]}, "handlers: no mapping"),
+        ({"handlers": {"price": 5}}, "handlers.price: of another kind; allowed {NAME: callable}; got 5"),
+        ({"named": {"bonus": Group("g")}}, "named.bonus: of another kind"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(given: dict[str, Any], said: str) -> None:
+    with strandline.connect("memory:") as s, pytest.raises(InvalidInput) as caught:
+        s.groups(**given)
+    assert caught.value.code == "setting"
+    assert caught.value.message.startswith(said)
+
+
+@pytest.mark.req("G7", "G58")
+@pytest.mark.parametrize("given", [{"id": "g", "steps": []}, 5, None, ["a"]])
+def test_what_is_no_group_is_refused(given: Any) -> None:
+    with strandline.connect("memory:") as s:
+        groups = s.groups()
+        for call in (groups.submit, groups.explain):
+            with pytest.raises(InvalidInput, match="no Group") as caught:
+                call(given)
+            assert ("Group.of" in caught.value.hint) == isinstance(given, dict)
+
+
+@pytest.mark.req("G84")
+def test_times_of_steps(world: World) -> None:
+    """By the clock of who ran them: their events come into the log together."""
+
+    def slow(message: Any) -> dict[str, Any]:
+        time.sleep(0.05)
+        return {"value": 1}
+
+    world.handlers["slow"] = slow
+    g = Group("timed")
+    update(g, "first", 1, 1)
+    g.empty("asks", recipes=[Recipe("r", handler="slow")], depends_on=["first"])
+    g.empty("checks", checks=[is_true("1 = 1")], depends_on=["asks"])
+    g.query("last", "SELECT amount FROM account WHERE id = 1", target="shop", depends_on=["checks"])
+    outcome = world.run(g)
+    assert outcome.state == "committed"
+    steps = [outcome.steps[name] for name in ("first", "asks", "checks", "last")]
+    for step in steps:
+        assert outcome.started <= step.started <= step.ended <= outcome.ended, outcome
+    assert steps[0].ended < steps[3].started
+    assert steps[3].ended - steps[0].started >= 50_000
+
+
+@pytest.mark.req("G6")
+def test_a_step_of_unknown_outcome_says_so(world: World) -> None:
+    """It was sent until no try was left, and nobody knows what became of it: unknown, not failed; it is undone."""
+    groups = world.groups(retries=0)
+    target: Any = groups.target("shop")
+    real = target.run
+
+    def away(owner: Any, work: Any) -> Any:
+        real(owner, work)
+        raise Unavailable("the connection is gone", code="away", hint="", applied="unknown")
+
+    target.run = away
+    g = Group("lost")
+    update(g, "x", 1, 1)
+    groups.submit(g)
+    groups.processor().run_until_idle()
+    assert [payload["unknown"] for type_, payload, _ in groups.history("lost") if type_ == "Result"] == [True]
+    assert groups.get("lost").state == "rolled_back"
+    assert world.accounts() == ACCOUNTS

@@ -256,8 +256,26 @@ def test_another_life_or_definition_has_its_own_barrier_rows(stage: Stage) -> No
     assert {(row.id.life, row.id.definition, row.op, row.void) for row in rows} == {
         (1, "hash", "do", False), (2, "hash", "do", False), (1, "other", "do", False),
     }  # fmt: skip
-    assert stage.target.forget(stage.owner, [("g", 1)]) == 2
-    assert stage.target.barriers(stage.owner, [("g", 1)]) == []
+
+
+@pytest.mark.req("G76")
+def test_old_barrier_rows_of_groups_that_are_over_are_removed(stage: Stage) -> None:
+    work = stage.work("UPDATE account SET amount = amount + 1 WHERE id = 1")
+    for group in ("old", "open", "new"):
+        assert isinstance(stage.target.run(stage.owner, work._replace(id=work.id._replace(group=group))), Done)
+
+    def left() -> set[str]:
+        return {row.id.group for row in stage.target.barriers(stage.owner, [("old", 1), ("open", 1), ("new", 1)])}
+
+    assert stage.target.forget(stage.owner, 1, 3600, {"open"}, 10) == 0
+    schema, ago = ("main", "at - 4000") if stage.room.dialect == "sqlite" else ("strandline", "at - interval '4000 s'")
+    stage.room.execute(f"UPDATE {schema}.strandline_barrier SET at = {ago} WHERE group_id <> 'new'")
+    with pytest.raises(LeaseLost):
+        stage.target.forget(stage.owner, 0, 3600, {"open"}, 10)
+    assert left() == {"old", "open", "new"}
+    assert stage.target.forget(stage.owner, 1, 3600, {"open"}, 1) == 1
+    assert left() == {"open", "new"}
+    assert stage.target.forget(stage.owner, 1, 3600, {"open"}, 1) == 0
 
 
 # ---------------------------------------------------------------- what a statement may say

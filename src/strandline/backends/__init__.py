@@ -23,6 +23,7 @@ from strandline.urls import Url
 
 _MODULES: Final = {
     "memory": "strandline.backends.memory",
+    "lww": "strandline.backends.memory",
     "sqlite": "strandline.backends.sqlite",
     "postgresql": "strandline.backends.postgres",
     "kafka": "strandline.backends.kafka",

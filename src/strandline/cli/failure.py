@@ -124,7 +124,10 @@ def report(error: StrandlineError, *, as_json: bool) -> int:
         _write(json.dumps(problem))
         return error.exit_code
     outcome = "; the outcome is unknown" if error.applied == "unknown" else ""
-    _write(f"error: {masked(printable(message))} [{error.name}{outcome}]")
+    first, *more = [message] if "problems" not in facts else [message.partition("\n")[0], *facts["problems"]]
+    _write(f"error: {masked(printable(first))} [{error.name}{outcome}]")
+    for line in more:
+        _write(f"  {masked(printable(str(line)))}")
     if hint:
         _write(f"hint: {masked(printable(hint), ours=True)}")
     return error.exit_code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.arguments import pairs
+from strandline.cli.arguments import pairs, whole_number
 from strandline.cli.failure import unknown
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note, printable, say
@@ -32,6 +33,8 @@ HandlersOption = Annotated[
     str | None, typer.Option("--handlers", metavar="MODULE:NAME", help="A mapping: names to callables.")
 ]
 FILE_BYTES_MAX = 16 * 2**20
+ROWS_SHOWN = 10
+ENDS_IT = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
@@ -90,7 +93,7 @@ def run(
     handlers: HandlersOption = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when no group is left to run.")] = False,
 ) -> None:
-    """Run the groups of a stream, until Ctrl-C.
+    """Run the groups of a stream, until SIGTERM or Ctrl-C.
 
     There is one for each stream: a second one waits until the first has ended.
 
@@ -99,11 +102,12 @@ def run(
     with _groups(options, stream, target, handlers) as groups:
         processor = groups.processor()
         note(f"running stream {groups.stream}")
+        before = [(number, signal.signal(number, lambda *_: processor.stop())) for number in ENDS_IT]
         try:
             processor.run_until_idle() if until_idle else processor.run()
-        except KeyboardInterrupt:
-            processor.stop()
-            raise
+        finally:
+            for number, handler in before:
+                signal.signal(number, handler)
 
 
 def explain(
@@ -145,6 +149,33 @@ def show(options: Options, id: IdArgument) -> None:  # noqa: A002 (the specifica
         _show(outcome)
 
 
+def list_(
+    options: Options,
+    stream: StreamOption = None,
+    state: Annotated[
+        str | None, typer.Option("--state", metavar="STATE", help="open, or a state; else all that were carried.")
+    ] = None,
+    after: Annotated[str | None, typer.Option("--after", metavar="PLACE", help="Go on where a list ended.")] = None,
+    limit: Annotated[str, typer.Option("--limit", metavar="N", help="At most so many, 1..1000.")] = "100",
+) -> None:
+    """List the groups of a stream. With --state open: those that have not ended, exactly.
+
+    Example: strandline group list --state rollback_failed --url sqlite:orders
+    """
+    most = whole_number(limit, "--limit", code="limit_range", allowed="1..1000")
+    with _groups(options, stream, None, None) as groups:
+        found = groups.list(state, after, most)
+    for one in found.groups:
+        if options.json:
+            emit(one)
+        else:
+            at = time_text(one.ended or one.started, digits=0)
+            say(printable(f"{one.id:<32} {one.state:<15} {at:<20} {one.reason or ''}".rstrip()))
+    note(f"as of {time_text(found.as_of)}" + ("" if found.as_of else ": no pipeline has carried this journal yet"))
+    if found.after is not None:
+        note(f"there are more: --after {found.after}")
+
+
 def history(options: Options, id: IdArgument) -> None:  # noqa: A002 (the specification's name)
     """Show everything that is recorded of a group, in order.
 
@@ -171,6 +202,30 @@ def playback(options: Options, id: IdArgument) -> None:  # noqa: A002 (the speci
         emit({"group": played.id, "steps": played.steps, "equal": played.equal, "difference": played.difference})
     else:
         say(printable(f"{played.id}: {'as recorded' if played.equal else played.difference}"))
+
+
+def rebuild(
+    options: Options,
+    name: Annotated[str, typer.Argument(metavar="TARGET", help="The target's name in the groups.")],
+    into: Annotated[str, typer.Argument(metavar="URL", help="An empty database with the target's tables.")],
+    stream: StreamOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
+) -> None:
+    """Make a target anew from the histories of its groups.
+
+    What groups left there is put into another database, in the order of the stream. Nothing is asked, and the target
+    itself is not touched.
+
+    Example: strandline group rebuild shop sqlite:copy.db --url sqlite:orders
+    """
+    with _groups(options, stream, None, None) as groups:
+        found = groups.rebuild(name, into, dry_run=dry_run)
+    for line in found.shown:
+        emit({"step": line}) if options.json else say(printable(line))
+    if options.json:
+        emit({"groups": found.groups, "steps": found.steps, "as_of": found.as_of})
+    else:
+        say(f"{found.groups} groups, {found.steps} steps, as of {time_text(found.as_of)}")
 
 
 def cancel(options: Options, id: IdArgument) -> None:  # noqa: A002 (the specification's name)
@@ -209,12 +264,19 @@ def resolve(
 
 
 def _show(outcome: Outcome) -> None:
+    from strandline.group.groups import HOW
+
     why = f": {outcome.failed_step or 'group'} failed with {outcome.reason}" if outcome.reason else ""
     say(printable(f"{outcome.id}: {outcome.state}{why} {outcome.detail}".rstrip()))
     if outcome.holder is not None:
         say(printable(f"stream {outcome.stream} is run by {outcome.holder}"))
     for name, step in outcome.steps.items():
         at = time_text(step.ended, digits=3) if step.ended else "-"
-        more = f"  {step.reason}: {step.detail}" if step.reason else ""
+        more = "  " + ": ".join(filter(None, (step.reason, step.detail))) if step.reason or step.detail else ""
         results = f"  {dict(step.results)}" if step.results else ""
         say(printable(f"  {name:<24} {step.state:<12} {at:<25}{more}{results}"[:500]))
+        for row in step.conflicts[:ROWS_SHOWN]:
+            say(printable("      " + ", ".join(f"{what} {value}" for what, value in row.items()))[:500])
+    if outcome.state == "rollback_failed":
+        failed = " ".join(name for name, step in outcome.steps.items() if step.state == "undo_failed")
+        say(f"waits for `strandline group resolve {outcome.id} STEP HOW`; STEP: {failed}; HOW: {' '.join(HOW)}")

@@ -9,7 +9,7 @@ all cells that a group wrote on a target are put back at once, each from its fir
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from strandline.group.core.encoding import decoded, encoded
 from strandline.group.core.perform import StepFailed
@@ -20,8 +20,13 @@ from strandline.group.target import Cells, CellTarget, Done, Failed, Image, Rows
 from strandline.group.times import Times
 
 SECOND_US = 1_000_000
-Tried = Callable[[Callable[[], Done | Failed]], Done]
-"""Calls, and again where that may help; `StepFailed` where it does not."""
+T = TypeVar("T")
+
+
+class Tried(Protocol):
+    """Calls, and again where that may help; `StepFailed` where it does not."""
+
+    def __call__(self, call: Callable[[], T | Failed]) -> T: ...
 
 
 def write(target: CellTarget, work: Work, record: Record, times: Times, tried: Tried, clock_ahead_max_s: float) -> Done:
@@ -34,42 +39,24 @@ def write(target: CellTarget, work: Work, record: Record, times: Times, tried: T
             record.add("Intent", {"step": step, "at": times.now()})
             record.flush()
             reached("intent.recorded")
-        return tried(lambda: target.send(work) or Done(0))
+        tried(lambda: target.send(work))
+        return Done(0)
     known = record.history.intents.get(step)
     if known is None:
         cells, timestamp = _intended(target, work, record, times, tried, clock_ahead_max_s)
     else:
         cells, timestamp = cells_of(known), int(known["timestamp"])
-        work = work._replace(values=decoded(known["values"]))
-    tried(lambda: target.write(work, cells, timestamp) or Done(0))
+        work = work._replace(values=values_of(known))
+    tried(lambda: target.write(work, cells, timestamp))
     reached("step.written")
-    after: list[Image] = []
-
-    def read_back() -> Done | Failed:
-        found = target.read_back(Wrote(work, cells, timestamp))
-        if isinstance(found, Failed):
-            return found
-        after.append(found)
-        return Done(0)
-
-    tried(read_back)
-    return Done(affected(work, cells), Rows(), cells.image, after[0])
+    after = tried(lambda: target.read_back(Wrote(work, cells, timestamp)))
+    return Done(affected(work, cells), Rows(), cells.image, after)
 
 
 def _intended(
     target: CellTarget, work: Work, record: Record, times: Times, tried: Tried, clock_ahead_max_s: float
 ) -> tuple[Cells, int]:
-    found: list[Cells] = []
-
-    def read() -> Done | Failed:
-        cells = target.image(work)
-        if isinstance(cells, Failed):
-            return cells
-        found.append(cells)
-        return Done(0)
-
-    tried(read)
-    cells = found[0]
+    cells = tried(lambda: target.image(work))
     if not cells.applies:
         raise StepFailed("not_applied", "its IF does not hold")
     if cells.newest > times.now() + int(clock_ahead_max_s * SECOND_US):
@@ -114,11 +101,17 @@ def cells_of(payload: Mapping[str, Any]) -> Cells:
     )
 
 
+def values_of(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of an intent."""
+    values: dict[str, Any] = decoded(payload["values"])
+    return values
+
+
 def wrote(history: History, works: Mapping[str, Work]) -> list[Wrote]:
     """What these steps wrote, or may have written, the first one first."""
     found = [
-        Wrote(work, cells_of(history.intents[name]), int(history.intents[name]["timestamp"]))
+        Wrote(work._replace(values=values_of(intent)), cells_of(intent), int(intent["timestamp"]))
         for name, work in works.items()
-        if name in history.intents
+        if (intent := history.intents.get(name)) is not None
     ]
     return sorted(found, key=lambda one: one.timestamp)

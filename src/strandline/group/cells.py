@@ -9,7 +9,7 @@ Values are kept as the target stores them; None is no value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from strandline.group.statements.api import Table
@@ -66,8 +66,21 @@ class RowState:
             elif name not in self.first:
                 self.others.setdefault(name, cell)
 
+    def cover(self, wrote: Wrote) -> None:
+        """A removal met it where nothing was left: what is put back has to be above that, too."""
+        columns = wrote.work.plan.statement.shape.columns
+        self.removed |= not columns
+        self.newest = max(self.newest, wrote.timestamp)
+        for name in columns or self.last:
+            if name in self.last:
+                self.last[name] = wrote.timestamp
 
-def rows_written(writes: Sequence[Wrote]) -> list[RowState]:
+
+Covers = Callable[[Wrote, Row], bool]
+"""Whether a removal is of the row, or the partition, with this key."""
+
+
+def rows_written(writes: Sequence[Wrote], covers: Covers) -> list[RowState]:
     """What the writes of a group did, row by row; static columns are a row of their own, with a shorter key."""
     found: dict[tuple[str, Row], RowState] = {}
     for wrote in writes:
@@ -89,6 +102,10 @@ def rows_written(writes: Sequence[Wrote]) -> list[RowState]:
                 new = RowState(table, key[:size], present=True)
                 read = {name: cell for name, cell in cells.items() if name in static}
                 found.setdefault((table.name, key[:size]), new).note(wrote, read)
+        if plan.undo == "delete":
+            for (name, key), state in found.items():
+                if name == table.name and key not in numbers and key not in partitions and covers(wrote, key):
+                    state.cover(wrote)
     return list(found.values())
 
 
@@ -102,9 +119,9 @@ def _cells(wrote: Wrote, number: int | None) -> dict[str, Cell]:
     return {name: Cell(value, ttl, wrote.cells.read_at) for name, value, ttl in read}
 
 
-def undo_of(writes: Sequence[Wrote], now: int) -> list[Back]:
-    """The statements that undo these writes, in the order in which they are sent."""
-    return [back for state in rows_written(writes) for back in _back(state, now)]
+def undo_of(states: Iterable[RowState], now: int) -> list[Back]:
+    """The statements that undo what was written, in the order in which they are sent."""
+    return [back for state in states for back in _back(state, now)]
 
 
 def _back(state: RowState, now: int) -> Iterable[Back]:

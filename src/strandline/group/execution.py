@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
@@ -31,10 +31,11 @@ from strandline.group.plan import POST, PRE, GroupPlan, Planned
 from strandline.group.points import reached
 from strandline.group.record import Lease, Record
 from strandline.group.settings import GroupSettings
-from strandline.group.target import CellTarget, Done, Failed, Limits, Owner, Rows, SqlTarget, StepId, Work
+from strandline.group.target import CellTarget, Done, Failed, Limits, Owner, SqlTarget, StepId, Work
 from strandline.group.times import Times
 
 WAIT_LEAST_S, WAIT_MOST_S = 0.1, 5.0
+T = TypeVar("T")
 FINAL: Final = "never"
 
 
@@ -168,7 +169,7 @@ class Forward:
                         "reason": failed.reason,
                         "detail": failed.detail,
                     }
-                    self.record.add("Result", {**payload, "unknown": bool(failed.args[1:])})
+                    self.record.add("Result", {**payload, "unknown": failed.unknown})
             self.fail(name, failed.reason, failed.detail)
         self._tell(job.step.post_hook, name, "post", state.reason is None)
         return state.reason is None
@@ -185,10 +186,11 @@ class Forward:
             return Data()
         if one.undo == FINAL:
             return self._execute_last(one, values)
+        started = self.shared.clock()
         reached("step.before")
         done = self._query(one, values) if not one.writes else self._write(one, values, self._retries(one))
         reached("step.done")
-        self.record.add_all(result(one.name, done, self.shared.clock(), query=not one.writes))
+        self.record.add_all(result(one.name, done, self.shared.clock(), query=not one.writes, started=started))
         reached("step.recorded")
         return self.history.step(one.name).data or Data()
 
@@ -219,12 +221,7 @@ class Forward:
         if one.plan is None:
             raise TypeError(one)
         plan = one.plan
-
-        def query() -> Done | Failed:
-            found = target.query(plan, values, self.limits(one))
-            return Done(0, found) if isinstance(found, Rows) else found
-
-        return self._tried(query, self._retries(one))
+        return Done(0, self._tried(lambda: target.query(plan, values, self.limits(one)), self._retries(one)))
 
     def work(self, one: Planned, values: Mapping[str, Any], events: bytes) -> Work:
         """A step as its target wants it."""
@@ -236,7 +233,7 @@ class Forward:
             values,
             self.shared.lease.fence,
             undo=one.undo == "automatic",
-            each=self._each(one),
+            each=each_of(self.history, one),
             events=events,
             limits=self.limits(one),
         )
@@ -244,25 +241,16 @@ class Forward:
     def step_id(self, step: str) -> StepId:
         return StepId(self.history.id, self.history.life, self.history.hash, step)
 
-    def _each(self, one: Planned) -> tuple[Mapping[str, Any], ...] | None:
-        if one.step.for_each is None:
-            return None
-        source = one.step.for_each.partition(".")[0]
-        rows = self.history.step(source).results[IDENTITY]["rows"]
-        wanted = {name: each.name for name, each in one.sources.items() if each.kind == "row"}
-        try:
-            return tuple({name: row[column] for name, column in wanted.items()} for row in rows)
-        except KeyError as error:
-            raise StepFailed("binding", f":row has no {error}") from None
-
     def _write(self, one: Planned, values: Mapping[str, Any], retries: int | None) -> Done:
         opened = self.shared.targets[one.target or ""]
         target = opened.target
         if isinstance(target, CellTarget):
-            return cell_steps.write(
-                target, self.work(one, values, b""), self.record, self.shared.times,
-                lambda call: self._tried(call, retries), self.shared.settings.clock_ahead_max_s,
-            )  # fmt: skip
+
+            def tried(call: Callable[[], T | Failed]) -> T:
+                return self._tried(call, retries)
+
+            work, ahead_s = self.work(one, values, b""), self.shared.settings.clock_ahead_max_s
+            return cell_steps.write(target, work, self.record, self.shared.times, tried, ahead_s)
         self.attempted.add(one.name)
 
         def run() -> Done | Failed:
@@ -274,7 +262,7 @@ class Forward:
 
         return self._tried(run, retries)
 
-    def _tried(self, call: Callable[[], Done | Failed], retries: int | None) -> Done:
+    def _tried(self, call: Callable[[], T | Failed], retries: int | None) -> T:
         """Call, and again where that may help: so often, or (None) until the answer is definite."""
         wait_s, tries, unknown = WAIT_LEAST_S, 0, False
         while True:
@@ -284,7 +272,7 @@ class Forward:
             except Unavailable as error:
                 unknown = unknown or error.applied == "unknown"
                 answer = Failed("statement", error.message, retry=error.retryable)
-            if isinstance(answer, Done):
+            if not isinstance(answer, Failed):
                 return answer
             tries += 1
             if not answer.retry or (retries is not None and tries > retries):
@@ -295,7 +283,7 @@ class Forward:
     # ------------------------------------------------------------ host: recipes and checks
 
     def save(self, job: Job, recipe: str, results: Mapping[str, Any]) -> None:
-        payload: dict[str, Any] = {"step": job.name, "recipe": recipe}
+        payload: dict[str, Any] = {"step": job.name, "recipe": recipe, "at": self.shared.clock()}
         if recipe != IDENTITY:
             try:
                 payload["results"] = encoded(results)
@@ -410,7 +398,8 @@ class Forward:
             for check, found in zip(checks, verdicts, strict=True)
         ]
         wrong = next((found for found in verdicts if not found.value), None)
-        payload: dict[str, Any] = {"step": step, "verdicts": listed, "success": wrong is None}
+        payload: dict[str, Any] = {"step": step, "at": self.shared.clock(), "verdicts": listed}
+        payload["success"] = wrong is None
         if wrong is not None:
             payload |= {"reason": wrong.reason or "check_false", "detail": wrong.detail}
         self.record.add("Checked", payload)
@@ -495,6 +484,19 @@ class Forward:
         hook = self.plan.group.post_hook
         if isinstance(hook, Hook):
             self.queue_hook(hook, POST, "post", end == "committed", end)
+
+
+def each_of(history: History, one: Planned) -> tuple[Mapping[str, Any], ...] | None:
+    """The values of each run of a step's statement; None for a step that runs it once."""
+    if one.step.for_each is None:
+        return None
+    source = one.step.for_each.partition(".")[0]
+    rows = history.step(source).results[IDENTITY]["rows"]
+    wanted = {name: each.name for name, each in one.sources.items() if each.kind == "row"}
+    try:
+        return tuple({name: row[column] for name, column in wanted.items()} for row in rows)
+    except KeyError as error:
+        raise StepFailed("binding", f":row has no {error}") from None
 
 
 def _without_message(stop: Callable[[], Any]) -> Callee:

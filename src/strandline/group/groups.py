@@ -12,7 +12,7 @@ handler does elsewhere only an undo handler undoes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, Literal, NamedTuple
@@ -26,22 +26,25 @@ from strandline.errors import (
     StrandlineError,
     Unavailable,
     invalid,
+    shown,
 )
 from strandline.group import lease as leases
-from strandline.group.core.names import Problem, is_id, is_name, refusal
+from strandline.group.core.names import NAMES, Problem, is_id, is_name, refusal
 from strandline.group.definition import Group
 from strandline.group.explain import Explanation, explained
 from strandline.group.handlers import Callee, Handlers, check_not_inside
-from strandline.group.history import ENDS, Entry, History, defined, folded
+from strandline.group.history import ENDS, Entry, History, defined
+from strandline.group.listing import Carried, GroupList, Lister
 from strandline.group.names import group_key, inbox_key, stream_key
 from strandline.group.plan import GroupPlan, planned
 from strandline.group.playback import Played, verified
 from strandline.group.points import reached
 from strandline.group.processor import Processor
-from strandline.group.record import event_of
+from strandline.group.rebuilding import Rebuilt, redone
+from strandline.group.record import event_of, load
 from strandline.group.settings import GroupSettings
 from strandline.group.statements.api import Dialect, Table
-from strandline.group.target import Owner
+from strandline.group.target import Limits, Owner
 from strandline.group.target import Target as OpenedTarget
 from strandline.journal.journal import Journal
 from strandline.log.api import Log
@@ -128,19 +131,20 @@ class Groups:
         open_target: Callable[[str, Target], OpenedTarget],
         clock: Callable[[], int],
         bytes_max: tuple[int, int],
+        carried: Carried,
     ) -> None:
         if not is_id(stream):
             raise invalid(
                 "setting", "stream", "no name of a stream", allowed="1 to 200 of A-Z a-z 0-9 . _ : ~ -", got=stream
             )
-        for name in targets:
-            if not is_name(name):
-                raise invalid("setting", "targets", "no name", allowed="letters, digits and _", got=name)
+        check_named("handlers", handlers, "NAME: callable", callable)
+        check_named("named", named, "NAME: function that makes a Group", callable)
         for what, most in zip(("event_bytes_max", "append_bytes_max"), bytes_max, strict=True):
             if most < PAGE_BYTES_LEAST:
                 raise invalid("setting", what, "too small for groups", allowed=f"at least {PAGE_BYTES_LEAST}", got=most)
         self.journal, self.log, self.stream, self.settings, self.clock = journal, log, stream, settings, clock
         self.handlers, self._named = dict(handlers), dict(named)
+        self._lister = Lister(journal, stream, self.load, carried, clock)
         self._given = {name: Target(one) if isinstance(one, str) else one for name, one in targets.items()}
         self._open_target = open_target
         self._lock = Lock()
@@ -211,7 +215,7 @@ class Groups:
         The same group again, whenever and from anywhere, is the same group: it is executed once. Another one of its id
         is `GroupIdTaken.definition`. `group` may be the name of a function in `named`, called with `parameters`.
         """
-        made = self._made(group, parameters) if isinstance(group, str) else group
+        made = self._made(group, parameters) if isinstance(group, str) else _group(group)
         plan = self.plan(made)
         self._check_queue()
         tables = {
@@ -312,10 +316,7 @@ class Groups:
 
     def load(self, id_: str) -> History | None:
         """The history of a group, folded; None if there is none."""
-        read = self.journal.read(group_key(id_))
-        return folded(
-            id_, ((Entry(event.seq_nr, event.type, event.payload), event.life, event.timestamp) for event in read)
-        )
+        return load(self.journal, id_)
 
     def get(self, id: str) -> Outcome:  # noqa: A002 (the specification's name)
         """How a group stands; `NotFound.group` if there is none."""
@@ -325,10 +326,18 @@ class Groups:
         hung = tuple(sorted(calls.hung[one] for one in history.questions if one in calls.hung)) if calls else ()
         return outcome_of(history, holder=holder, hung=hung)
 
-    def history(self, id: str) -> list[tuple[str, Mapping[str, Any], int]]:  # noqa: A002 (the specification's name)
+    def history(self, id: str) -> Sequence[tuple[str, Mapping[str, Any], int]]:  # noqa: A002 (the specification's name)
         """Everything that is recorded of a group: type, payload and timestamp (µs) of each event."""
         self._known(id)
         return [(event.type, event.payload, event.timestamp) for event in self.journal.read(group_key(id))]
+
+    def list(self, state: str | None = None, after: str | None = None, limit: int = 100) -> GroupList:
+        """Groups of this stream; `after` of the answer goes on where it ends.
+
+        `state` is a state, or `open`: what has not ended is exact. Ended ones, and all (None), are what the pipeline
+        has carried, up to `as_of`.
+        """
+        return self._lister.listed(state, after, limit)
 
     def _known(self, id_: object) -> History:
         history = self.load(id_) if is_id(id_) and isinstance(id_, str) else None
@@ -351,19 +360,57 @@ class Groups:
                 raise Unavailable(
                     f"group {id} has not ended within {timeout_s:g} s: it is {history.state}",
                     code="timeout",
-                    hint="wait longer; does a processor run? see `strandline group show`",
+                    hint="somebody has to say what becomes of it: `strandline group show`, then `group resolve`"
+                    if history.state == "rollback_failed"
+                    else "wait longer; does a processor run? see `strandline group show`",
                     state=history.state,
                 )
             self.log.wait({partition: newest}, min(left_s, 1.0))
 
     def explain(self, group: Group) -> Explanation:
         """What a group would do: steps with those that are added, order, rows, undo. Executes and records nothing."""
-        return explained(self.plan(group))
+        return explained(self.plan(_group(group)))
 
     def playback(self, id: str) -> Played:  # noqa: A002 (the specification's name)
         """Work a group out again from its history, without handlers and targets; the first difference is named."""
         history = self._known(id)
         return verified(history, self.plan_of(history))
+
+    def rebuild(self, target: str, into: str | Target, *, dry_run: bool = False) -> Rebuilt:
+        """Make a target anew in an empty database with its tables, from the histories that the pipeline has carried.
+
+        Equal to the target if groups were its only writers, it began empty, and no history is gone. The database then
+        belongs to a stream of its own, so that no group runs on it before it is handed over.
+        """
+        limits = Limits(self.settings.statement_timeout_s, self.settings.rows_max, self.settings.image_bytes_max)
+        named = [(state, found) for state in ("committed", "rolled_back") for found in self._ended(state)]
+        as_of = min((found.as_of for _, found in named), default=0)
+        listed = sorted({(one.place, one.id) for _, found in named for one in found.groups})
+        opened = self._open_target(target, Target(into) if isinstance(into, str) else into)
+        steps, shown_ = 0, []
+        try:
+            if not dry_run:
+                opened.own(self.log.log_id, f"rebuild:{self.stream}", shared=False)
+            for _, id_ in listed:
+                history = self._known(id_)
+                done = [e.payload["step"] for e in self.journal.read(group_key(id_)) if e.type == "Result"]
+                for one in redone(history, self.plan_of(history), target, list(dict.fromkeys(done)), limits):
+                    steps += 1
+                    if dry_run:
+                        shown_.append(str(one))
+                    else:
+                        one.apply(opened)
+        finally:
+            opened.close()
+        return Rebuilt(len(listed), steps, as_of, tuple(shown_))
+
+    def _ended(self, state: str) -> Iterator[GroupList]:
+        """All pages of a list."""
+        found = self.list(state, limit=1000)
+        yield found
+        while found.after is not None:
+            found = self.list(state, found.after, 1000)
+            yield found
 
     # ------------------------------------------------------------ act
 
@@ -402,6 +449,28 @@ class Groups:
         return Processor(self)
 
 
+def check_named(field_: str, given: object, allowed: str, fits: Callable[[Any], bool]) -> None:
+    """`InvalidInput.setting` for what is no mapping of names to such things."""
+    if not isinstance(given, Mapping):
+        raise invalid("setting", field_, "no mapping", allowed=f"{{{allowed}}}", got=given)
+    for name, one in given.items():
+        if field_ == "targets" and not is_name(name):
+            raise invalid("setting", field_, "no name", allowed=NAMES, got=name)
+        if not isinstance(name, str) or not fits(one):
+            raise invalid("setting", f"{field_}.{shown(name)}", "of another kind", allowed=f"{{{allowed}}}", got=one)
+
+
+def _group(given: object) -> Group:
+    if isinstance(given, Group):
+        return given
+    if isinstance(given, Mapping):
+        hint = "make it by Group(id), or of JSON by Group.of(...) and Group.from_json(...)"
+    else:
+        hint = "make it by Group(id), g.update(...) and so on"
+    message = f"group: no Group; allowed a Group, or a name of `named`; got {shown(given)}"
+    raise InvalidGroup(message, code="value", hint=hint)
+
+
 def outcome_of(history: History, *, holder: str | None = None, hung: tuple[str, ...] = ()) -> Outcome:
     """A history as a program sees it."""
     return Outcome(
@@ -427,7 +496,7 @@ def _steps(history: History) -> Iterator[tuple[str, StepOutcome]]:
                 step.results,
                 step.data.affected if step.data is not None else None,
                 step.reason,
-                step.detail if undo is None else undo.detail or step.detail,
+                "; ".join(filter(None, (step.detail, f"undo: {undo.detail}" if undo and undo.detail else ""))),
                 tuple(step.verdicts),
                 tuple(step.data.by_column()) if step.data is not None else (),
                 step.started,

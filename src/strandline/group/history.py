@@ -126,7 +126,7 @@ class History:
                 seq_nr=entry.n,
             )
         try:
-            known(self, entry.payload, timestamp or int(entry.payload.get("at", 0)))
+            known(self, entry.payload, int(entry.payload.get("at", timestamp)))
         except (KeyError, TypeError, ValueError) as error:
             raise Corrupt(
                 f"event {entry.n} of group {self.id} cannot be read: {error!r}",
@@ -183,7 +183,7 @@ def _intent(history: History, payload: Payload, at: int) -> None:
 def _result(history: History, payload: Payload, at: int) -> None:
     name = payload["step"]
     step = history.step(name)
-    step.ended = at
+    step.started, step.ended = step.started or payload.get("started", at), at
     if "reason" in payload:
         step.state = "unknown" if payload.get("unknown") else "failed"
         step.reason, step.detail = payload["reason"], payload.get("detail", "")
@@ -202,6 +202,8 @@ def _result(history: History, payload: Payload, at: int) -> None:
 def _asked(history: History, payload: Payload, at: int) -> None:
     question = history.questions.setdefault(payload["message_id"], Question(payload["step"], payload["recipe"]))
     question.asked += 1
+    step = history.step(payload["step"])
+    step.started = step.started or at
 
 
 def _answered(history: History, payload: Payload, at: int) -> None:
@@ -212,6 +214,7 @@ def _answered(history: History, payload: Payload, at: int) -> None:
 
 def _recipe_done(history: History, payload: Payload, at: int) -> None:
     step = history.step(payload["step"])
+    step.started, step.ended = step.started or at, step.ended or at
     if payload["recipe"] == IDENTITY:  # its rows are those of the step: they are there once
         step.results[IDENTITY] = identity(step.data or Data())
     else:
@@ -220,6 +223,7 @@ def _recipe_done(history: History, payload: Payload, at: int) -> None:
 
 def _checked(history: History, payload: Payload, at: int) -> None:
     step = history.step(payload["step"])
+    step.started, step.ended = step.started or at, step.ended or at
     step.verdicts, step.success = list(payload["verdicts"]), payload["success"]
     if not step.success:
         step.state, step.reason, step.detail = "failed", payload["reason"], payload.get("detail", "")
@@ -302,9 +306,13 @@ def defined(
     return [("Defined", {**head, "tables": {}}), *pages]
 
 
-def result(step: str, done: Done, at: int, *, query: bool = False) -> Iterator[tuple[str, Payload]]:
+def result(
+    step: str, done: Done, at: int, *, query: bool = False, started: int | None = None
+) -> Iterator[tuple[str, Payload]]:
     """The events of a step that is done: its images and rows, in pages where they are long, then its `Result`."""
     payload: dict[str, Any] = {"step": step, "at": at, "columns": list(done.rows.columns)}
+    if started is not None:
+        payload["started"] = started
     if not query:
         payload["affected"] = done.affected
     rows = [encoded(row) for row in done.rows.rows]

@@ -333,7 +333,7 @@ class _Planner:
     def _check_handlers(self) -> None:
         if self._handlers is None:
             return
-        for name, step in _handler_names(self._group):
+        for name, step in handler_names(self._group):
             if name not in self._handlers:
                 known = ", ".join(sorted(self._handlers)) or "none"
                 self._problems.append(Problem("unknown_handler", step, f"{name!r}; known are: {known}"))
@@ -430,7 +430,8 @@ def _expressions(one: Planned) -> Iterable[str]:
     yield from (check.expression for check in one.checks if check.expression is not None)
 
 
-def _handler_names(group: Group) -> Iterable[tuple[str, str | None]]:
+def handler_names(group: Group) -> Iterable[tuple[str, str | None]]:
+    """The handlers that a group names, but for those that it starts itself; and the step that names each."""
     if isinstance(group.pre_hook, StartHandler):
         yield group.pre_hook.factory, None
     for hook in (group.pre_hook, group.post_hook):

@@ -25,6 +25,7 @@ from strandline.group.execution import OpenTarget, Shared
 from strandline.group.handlers import Handlers
 from strandline.group.history import ENDS, Entry, History, result, unpacked
 from strandline.group.names import inbox_key, stream_key
+from strandline.group.plan import GroupPlan, handler_names
 from strandline.group.points import reached
 from strandline.group.record import Record
 from strandline.group.rollback import Execution
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 LOOK_AHEAD: Final = 1000
 TICK_S: Final = 0.5
+FORGET_S: Final = 600.0
+FORGET_GROUPS: Final = 1000
 FOLLOW_S: Final = 0.1
 WAIT_LEAST_S: Final = 0.1
 _logger: Final = logging.getLogger("strandline.group")
@@ -146,6 +149,7 @@ class _Turn:
         self._follower = Thread(target=self._follow, name="strandline-follow", daemon=True)
         self._following = True
         self._ticked = 0.0
+        self._forget_at = 0.0
         self._loading = ThreadPoolExecutor(8, thread_name_prefix="strandline-load")
 
     # ------------------------------------------------------------ taking over
@@ -234,6 +238,7 @@ class _Turn:
                 self._admit_new()
             self._start()
             self._tick()
+            self._forget()
             if until_idle and self._idle():
                 return
             with self._changed:
@@ -316,19 +321,28 @@ class _Turn:
         """A group joins the queues of what it holds."""
         history = record.history
         plan = self._groups.plan_of(history)
-        missing = {one.target for one in plan.steps.values() if one.target} - self._targets.keys()
-        if missing:
-            raise InvalidGroup(
-                f"group {history.id} needs {', '.join(sorted(map(str, missing)))}, which this processor does not have",
-                code="unknown_target",
-                hint="give all targets of the stream to its processor",
-            )
+        self._check_has(plan)
         execution = Execution(self._shared, record, plan, resumed=resumed)
         one = self._open[history.id] = _Open(history.id, place, history, execution, resumed)
         if history.state in ENDS:
             execution.send_hooks()
         elif self._rows.admit(history.id, self._places(plan.holds())):
             self._ready.append(one)
+
+    def _check_has(self, plan: GroupPlan) -> None:
+        """A group that names what is not here is not begun: it would end for good, where another processor could."""
+        every = (*plan.steps.values(), *plan.rollback.values())
+        for what, option, needed, here in (
+            ("target", "--target NAME=URL", {one.target for one in every if one.target}, self._targets.keys()),
+            ("handler", "--handlers MODULE:NAME", dict(handler_names(plan.group)).keys(), self._groups.handlers.keys()),
+        ):
+            if missing := ", ".join(sorted(needed - here)):
+                raise InvalidGroup(
+                    f"group {plan.group.id} needs the {what} {missing}, which this processor does not have",
+                    code=f"unknown_{what}",
+                    hint=f"give all {what}s of the stream to its processor: {what}s=, or {option}",
+                    group=plan.group.id,
+                )
 
     def _places(self, holds: Iterable[Held]) -> Iterable[Held]:
         """By the targets' own identities: two names may lead to one database."""
@@ -420,9 +434,28 @@ class _Turn:
             reached("stream.deleted")
             self._woken = True
 
+    def _forget(self) -> None:
+        """Now and then: barrier rows that are older than a statement could be late."""
+        if time.monotonic() < self._forget_at:
+            return
+        full = False
+        for name, opened in self._targets.items():
+            if isinstance(opened.target, SqlTarget):
+                try:
+                    gone = opened.target.forget(
+                        opened.owner, self._lease.fence, self._settings.barrier_keep_s, self._open.keys(), FORGET_GROUPS
+                    )
+                except Unavailable as error:
+                    _logger.info("barrier rows of %s are left for later: %s", name, error)
+                else:
+                    full = full or gone == FORGET_GROUPS
+        self._forget_at = time.monotonic() + (TICK_S if full else FORGET_S)
+
     def _idle(self) -> bool:
-        if self._processor._ended or self._ready or any(not one.parked for one in self._open.values()):
+        if self._processor._ended or self._ready:
             return False
+        if any(one.running or one.history.state in ENDS for one in self._open.values()):
+            return False  # what neither runs nor is ready waits for one that waits for an operator
         head = self._journal.head(stream_key(self._groups.stream))
         if (head is not None and head.seq_nr > self._read_to) or self._messages():
             self._news = self._woken = True

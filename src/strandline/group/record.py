@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from uuid import uuid4
 
 from strandline.errors import SeqNrConflict, Unavailable
-from strandline.group.history import ENDS, Entry, History, Payload, packed
+from strandline.group.history import ENDS, Entry, History, Payload, folded, packed
 from strandline.group.names import group_key
 from strandline.journal.journal import Journal
 from strandline.values.answers import KEEP
@@ -123,6 +123,14 @@ class Record:
                     raise
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, WAIT_MOST_S)
+
+
+def load(journal: Journal, id_: str) -> History | None:
+    """The history of a group, folded; None if there is none."""
+    read = journal.read(group_key(id_))
+    return folded(
+        id_, ((Entry(event.seq_nr, event.type, event.payload), event.life, event.timestamp) for event in read)
+    )
 
 
 def event_of(entry: Entry) -> Event:

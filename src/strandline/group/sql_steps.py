@@ -11,7 +11,7 @@ A back-end brings transactions (`Changes`) and its own words for errors; what a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
@@ -410,6 +410,19 @@ class SqlSteps:
                         found.append(Conflict(back.key, None, back.row, hit[0]))
         return found
 
+    def redo(self, work: Work, done: Done | None) -> Done | Undone | Failed | NotUndone:
+        """What undo would bring back, the other way round."""
+
+        def again(changes: Changes) -> Done | Undone | NotUndone:
+            if done is None:
+                return self._do(changes, work)
+            return self._undo(changes, work, done._replace(before=done.after, after=done.before), "overwrite")
+
+        try:
+            return self.changing(work.limits, again)
+        except Refused as error:
+            return error.failed
+
     # ------------------------------------------------------------ barrier rows
 
     def barriers(self, owner: Owner, groups: Sequence[tuple[str, int]]) -> list[Barrier]:
@@ -422,9 +435,14 @@ class SqlSteps:
 
         return self.changing(Limits(), found)
 
-    def forget(self, owner: Owner, groups: Sequence[tuple[str, int]]) -> int:
+    def forget(self, owner: Owner, fence: int, older_s: float, open_groups: Collection[str], limit: int) -> int:
         def forgotten(changes: Changes) -> int:
-            return sum(changes.count("forget_barriers", (owner.row, group, life)) for group, life in groups)
+            self._check_fence(changes, owner, fence)
+            old = changes.own("old_barriers", (owner.row, older_s, limit + len(open_groups)))
+            over = [(group, life) for group, life in old if group not in open_groups][:limit]
+            for group, life in over:
+                changes.count("forget_barriers", (owner.row, group, life))
+            return len(over)
 
         return self.changing(Limits(), forgotten)
 

@@ -11,7 +11,7 @@ refused, "unknown" if nobody knows. What the database itself says of a statement
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from strandline.group.statements.api import Dialect, Plan, Table
@@ -206,11 +206,17 @@ class SqlTarget(Target, Protocol):
         decides. `force` writes the before-image over whatever is there, `accept` leaves all as it is.
         """
 
+    def redo(self, work: Work, done: Done | None) -> Done | Undone | Failed | NotUndone:
+        """For a rebuild: put the rows after a step there, whatever is there now; without images, run its statement."""
+
     def barriers(self, owner: Owner, groups: Sequence[tuple[str, int]]) -> list[Barrier]:
         """All barrier rows of these groups (id, life)."""
 
-    def forget(self, owner: Owner, groups: Sequence[tuple[str, int]]) -> int:
-        """Remove the barrier rows of groups that ended long enough ago; how many."""
+    def forget(self, owner: Owner, fence: int, older_s: float, open_groups: Collection[str], limit: int) -> int:
+        """Remove the barrier rows of groups that are over and have one of this age; of how many groups, up to a limit.
+
+        The age is by the target's own clock. `open_groups` are not over. `LeaseLost` as for `run`.
+        """
 
 
 class Cells(NamedTuple):

@@ -359,7 +359,8 @@ def seq_nr(value: object, field: str) -> int:
 def _expected(value: object) -> int:
     if type(value) is not int or not 0 <= value <= SEQ_NR_MAX:
         got = _quoted(value)
-        raise invalid("seq_nr_range", "expected", "not a seq_nr or 0", allowed="0..2^63-1", got=got, hint=SEQ_NRS)
+        hint = "give the seq_nr of the key's last event, as `head` tells it; 0 for a key without events; none for any"
+        raise invalid("seq_nr_range", "expected", "not a seq_nr or 0", allowed="0..2^63-1", got=got, hint=hint)
     return value
 
 

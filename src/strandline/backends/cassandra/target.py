@@ -1,14 +1,13 @@
-"""A Cassandra keyspace of the user's as a target of groups: writes with timestamps, images with write times and TTLs.
+"""A Cassandra keyspace of the user's as a target of groups: whose it is, its schema, and the driver.
 
-Values of images are bytes as Cassandra stores them, in hexadecimal: exact for every type, and never interpreted.
+What a step is there is in `strandline.group.cql_steps`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
 from typing import Any, ClassVar, Final, TypeVar
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from cassandra import ConsistencyLevel, InvalidRequest
 from cassandra.cluster import Cluster
@@ -21,29 +20,13 @@ from strandline.backends.cassandra.session import Session
 from strandline.backends.cassandra.statements import statement
 from strandline.clock import now_us
 from strandline.errors import InvalidGroup, SchemaMismatch
-from strandline.group.cells import Back, rows_written, undo_of
-from strandline.group.core.encoding import Opaque
+from strandline.group.cql_steps import CqlSteps, Refused, serialized, unhexed
 from strandline.group.statements import texts
-from strandline.group.statements.api import Column, Dialect, Given, Plan, Table, Template
-from strandline.group.statements.binding import Bound, Unbound, bound
-from strandline.group.statements.cql import TIMESTAMP, CqlShape
-from strandline.group.target import (
-    Cells,
-    Conflict,
-    Failed,
-    Image,
-    Limits,
-    NotUndone,
-    OnConflict,
-    Owner,
-    Rows,
-    Undone,
-    Work,
-    Wrote,
-)
+from strandline.group.statements.api import Column, Table
+from strandline.group.statements.binding import Bound
+from strandline.group.target import Limits, Owner
 from strandline.urls import Url
 
-_TYPES: Final = {"varchar": "text"}
 ROLES: Final = {"partition_key": "partition", "clustering": "clustering", "static": "static", "regular": ""}
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -93,10 +76,8 @@ class _Session(Session):
         return cluster, session
 
 
-class CassandraTarget:
+class CassandraTarget(CqlSteps):
     """An open keyspace. Safe to share between threads."""
-
-    dialect: Dialect = "cassandra"
 
     def __init__(
         self,
@@ -109,8 +90,8 @@ class CassandraTarget:
     ) -> None:
         self.name = str(url)
         self._url = url
-        self._clock = clock
-        self._reads_back = read_back
+        self.clock = clock
+        self.reads_back = read_back
         self._level = getattr(ConsistencyLevel, consistency)
         self._session = _Session(url, timeout_s)
         self._prepared: dict[str, PreparedStatement] = {}
@@ -169,220 +150,16 @@ class CassandraTarget:
             gc_grace_s=facts[0][0] if facts else 0,
         )
 
-    # ------------------------------------------------------------ reading
-
-    def query(self, plan: Plan, values: Mapping[str, Any], limits: Limits) -> Rows | Failed:
-        try:
-            asked = bound(plan.statement.template, values, "cassandra", limits.rows_max)
-            rows, described = self._ask(asked, limits, raw=0)
-        except Unbound as error:
-            return Failed("binding", str(error))
-        except InvalidRequest as error:
-            return _failed(error)
-        if len(rows) > limits.rows_max:
-            return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
-        told = plan.statement.columns
-        names = told if told is not None and len(told) == len(described) else ("",) * len(described)
-        columns = tuple(name or column for name, (column, _) in zip(names, described, strict=True))
-        keys = plan.table.key if plan.table is not None else ()
-        types = tuple(_TYPES.get(said := kind.cql_parameterized_type(), said) for _, kind in described)
-        return Rows(columns, types, tuple(map(tuple, rows)), tuple(name for name in columns if name in keys))
-
-    def image(self, work: Work) -> Cells | Failed:
-        """What the step is about to change."""
-        plan, limits = work.plan, work.limits
-        if plan.before is None or plan.table is None:
-            raise AssertionError(plan.statement.text)
-        static = all(_role(plan.table, name) == "static" for name in plan.columns[len(plan.table.key) :])
-        try:
-            asked = bound(plan.before, work.values, "cassandra", limits.rows_max, " LIMIT 1" if static else "")
-            read_at = self._clock()
-            rows, described = self._ask(asked, limits, raw=len(plan.columns))
-            kinds = [kind for _, kind in described[: len(plan.table.key)]]
-            keys = self._keys(plan, work.values, kinds)
-        except Unbound as error:
-            return Failed("binding", str(error))
-        except InvalidRequest as error:
-            return _failed(error)
-        if len(rows) > limits.rows_max:
-            return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
-        size, cells = len(plan.columns), len(plan.columns) - len(plan.table.key)
-        if any(_mixed(ttl) for row in rows for ttl in row[size + cells :]):
-            return Failed("statement", "elements of a collection have TTLs of their own: they cannot be put back")
-        image = Image(plan.columns, len(plan.table.key), tuple(tuple(map(_hex, row[:size])) for row in rows))
-        if sum(len(value or "") for row in image.rows for value in row) > 2 * limits.image_bytes_max:
-            return Failed("too_large", f"an image of more than image_bytes_max, {limits.image_bytes_max:,}")
-        times = tuple(tuple(map(_greatest, row[size : size + cells])) for row in rows)
-        ttls = tuple(tuple(map(_greatest, row[size + cells :])) for row in rows)
-        found = Cells(image, times, ttls, read_at, keys, self._applies(plan, work, image))
-        return self._with_static(found, plan, limits)
-
-    def _with_static(self, cells: Cells, plan: Plan, limits: Limits) -> Cells:
-        """A row that is not there does not show the static columns of its partition: these are read by themselves."""
-        if plan.table is None or plan.undo == "delete":
-            return cells
-        names = plan.columns[cells.image.keys :]
-        static = [name for name in names if _role(plan.table, name) == "static" and name in plan.changed]
-        size = len(plan.table.partition)
-        known = {row[:size] for row in cells.image.rows}
-        for partition in dict.fromkeys(key[:size] for key in cells.keys if key[:size] not in known) if static else ():
-            found = self._current(plan.table, partition, static, limits)
-            values, times, ttls = zip(*(found.get(name, (None, None, None)) for name in names), strict=True)
-            row = (*partition, *(None,) * (cells.image.keys - size), *values)
-            image = cells.image._replace(rows=(*cells.image.rows, row))
-            cells = cells._replace(image=image, times=(*cells.times, times), ttls=(*cells.ttls, ttls))
-        return cells
-
-    def _keys(self, plan: Plan, values: Mapping[str, Any], kinds: Sequence[Any]) -> tuple[Row, ...]:
-        """Of the rows that the statement writes: the columns of the key, each with all its values."""
-        if plan.table is None or plan.undo == "delete":
-            return ()
-        shape: CqlShape = plan.statement.shape
-        given = {one.column: one for one in shape.given}
-        lists = {relation.columns[0]: relation.term for relation in shape.relations if relation.columns}
-        parts: list[list[Any]] = []
-        for name, kind in zip(plan.table.key, kinds, strict=True):
-            if name in given and (given[name].parameter or given[name].value is not None):
-                parts.append([_packed(kind, _value(given[name], values))])
-            elif name in lists and lists[name].parameters:
-                parts.append([_packed(kind, value) for value in values[lists[name].parameters[0].name]])
-            else:
-                parts.append([None])
-        return tuple(dict.fromkeys(product(*parts)))
-
-    def _applies(self, plan: Plan, work: Work, image: Image) -> bool:
-        shape: CqlShape = plan.statement.shape
-        if not shape.only_if:
-            return True
-        if shape.only_if == "not exists":
-            return not image.rows
-        if not image.rows or shape.only_if == "exists":
-            return bool(image.rows)
-        kinds = dict(self._types(self._text_of(plan, work)))
-        for condition in shape.conditions:
-            given = [_value(Given("", parameter=one.name), work.values) for one in condition.term.parameters]
-            column = condition.columns[0]
-            place = image.columns.index(column)
-            for row in image.rows:
-                found = None if row[place] is None else kinds[column].deserialize(bytes.fromhex(row[place]), 4)
-                wanted = given[0] if given else _literal(condition.term)
-                if not _holds(found, condition.sign, wanted):
-                    return False
-        return True
-
-    def _text_of(self, plan: Plan, work: Work) -> str:
-        if plan.before is None:
-            raise AssertionError(plan.statement.text)
-        return bound(plan.before, work.values, "cassandra", work.limits.rows_max).text
-
-    # ------------------------------------------------------------ writing
-
-    def write(self, work: Work, cells: Cells, timestamp: int) -> Failed | None:
-        """Send the step's statement with this timestamp."""
-        del cells
-        shape: CqlShape = work.plan.statement.shape
-        values = {**work.values, TIMESTAMP: timestamp}
-        try:
-            self._send(bound(shape.write, values, "cassandra", work.limits.rows_max), work.limits)
-        except Unbound as error:
-            return Failed("binding", str(error))
-        except InvalidRequest as error:
-            return _failed(error)
-        return None
-
-    def send(self, work: Work) -> Failed | None:
-        """Send a statement as it is, for one that has no image."""
-        try:
-            self._send(bound(work.plan.statement.template, work.values, "cassandra", work.limits.rows_max), work.limits)
-        except Unbound as error:
-            return Failed("binding", str(error))
-        except InvalidRequest as error:
-            return _failed(error)
-        return None
-
-    def read_back(self, wrote: Wrote) -> Image | Failed:
-        """The rows after the write, by key."""
-        plan = wrote.work.plan
-        states = rows_written([wrote])
-        rows: list[Row] = []
-        for state in states:
-            found = self._current(state.table, state.key, tuple(state.last), wrote.work.limits)
-            for name, (_, time, _) in found.items():
-                cell = f"{state.table.name}.{name}"
-                if time is not None and time > wrote.timestamp:
-                    return Failed("foreign_write", f"{cell} was written by somebody else")
-                if time is not None and time < wrote.timestamp and name not in plan.statement.shape.inside:
-                    return Failed("not_applied", f"{cell} has not what was written")
-            rows.append((*state.key, *(found[name][0] for name in state.last)))
-        return Image(plan.columns, len(plan.table.key) if plan.table else 0, tuple(rows))
-
-    def undo(
-        self, writes: Sequence[Wrote], on_conflict: OnConflict, *, now: int, force: bool = False
-    ) -> Undone | NotUndone:
-        """Restore each cell that these writes of one group changed, once."""
-        limits = writes[0].work.limits if writes else Limits()
-        on_conflict = "overwrite" if force else on_conflict
-        foreign: dict[tuple[str, Row, str], int] = {}
-        conflicts: list[Conflict] = []
-        for state in rows_written(writes) if self._reads_back or on_conflict == "overwrite" else ():
-            found = self._current(state.table, state.key, tuple(state.last), limits)
-            for name, (value, time, _) in found.items():
-                if time is not None and time > state.last[name] + 1:
-                    foreign[state.table.name, state.key, name] = time
-                    conflicts.append(Conflict((*state.key, name), (state.first[name].value,), None, (value,)))
-        if conflicts and on_conflict == "fail":
-            return NotUndone("cells were written by others since", tuple(conflicts))
-        restored = 0
-        for back in undo_of(writes, now):
-            for one in self._against(back, foreign, on_conflict):
-                self._send(_statement(one), limits, raw=True)
-                restored += 1
-        return Undone(restored=restored, kept=tuple(conflicts) if on_conflict == "keep_current" else ())
-
-    def _against(self, back: Back, foreign: Mapping[tuple[str, Row, str], int], on_conflict: OnConflict) -> list[Back]:
-        """A statement without the cells that others wrote, or above these."""
-        if back.how not in {"set", "unset"}:
-            return [back]
-        made = []
-        kept = []
-        for name, value in back.values:
-            time = foreign.get((back.table.name, back.key, name))
-            if time is None:
-                kept.append((name, value))
-            elif on_conflict == "overwrite":
-                made.append(back._replace(values=((name, value),), timestamp=time + 1))
-        return [*made, back._replace(values=tuple(kept))] if kept else made
-
-    def _current(
-        self, table: Table, key: Row, columns: Sequence[str], limits: Limits
-    ) -> dict[str, tuple[Any, int | None, int | None]]:
-        """Value, write time and TTL of these cells of a row."""
-        if not columns:
-            return {}
-        selected = [texts.quoted(name) for name in columns]
-        selected += [f"writetime({texts.quoted(name)})" for name in columns]
-        selected += [f"ttl({texts.quoted(name)})" for name in columns]
-        where = texts.equal(table.key[: len(key)], ["?"] * len(key))
-        text = texts.select_cql(selected, table.name, where)
-        rows, _ = self._ask(Bound(text, key), limits, raw=len(columns), raw_values=True)
-        if not rows:
-            return dict.fromkeys(columns, (None, None, None))
-        size = len(columns)
-        return {
-            name: (_hex(rows[0][n]), _greatest(rows[0][size + n]), _greatest(rows[0][2 * size + n]))
-            for n, name in enumerate(columns)
-        }
-
     # ------------------------------------------------------------ the driver
 
     def _rows(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self._ask(Bound(self._text(name), tuple(values)), Limits(), raw=0)[0]
+        return self.asked(Bound(self._text(name), tuple(values)), Limits())[0]
 
     def _text(self, name: str) -> str:
         return statement("strandline.backends.cassandra", name, self._session.keyspace)
 
-    def _ask(
-        self, asked: Bound, limits: Limits, *, raw: int, raw_values: bool = False
+    def asked(
+        self, asked: Bound, limits: Limits, *, raw: int = 0, raw_values: bool = False
     ) -> tuple[list[Row], list[tuple[str, Any]]]:
         """Rows, the first `raw` columns as bytes; and name and type of each column."""
         return self._call(lambda session: self._read(session, asked, limits, raw, raw_values), writing=False)
@@ -404,11 +181,12 @@ class CassandraTarget:
                 break
         return found, types
 
-    def _types(self, text: str) -> list[tuple[str, Any]]:
+    def kinds(self, table: Table) -> Mapping[str, Any]:
+        text = texts.select(table.key, texts.named(table.name))
         prepared = self._call(lambda session: self._prepare(session, text), writing=False)
-        return [(name, kind) for _, _, name, kind in prepared.result_metadata or ()]
+        return {name: kind for _, _, name, kind in prepared.result_metadata or ()}
 
-    def _send(self, asked: Bound, limits: Limits, *, raw: bool = False) -> None:
+    def sent(self, asked: Bound, limits: Limits, *, raw: bool = False) -> None:
         def send(session: DriverSession) -> None:
             writing = self._bind(self._prepare(session, asked.text), asked.values, raw=raw)
             session.execute(writing, timeout=limits.timeout_s)
@@ -429,9 +207,9 @@ class CassandraTarget:
         kinds = [column.type for column in prepared.column_metadata]
         if raw:
             pairs = zip(kinds, values, strict=True)
-            made.values = [_unhexed(kind, value) for kind, value in pairs]
+            made.values = [unhexed(kind, value) for kind, value in pairs]
         else:
-            made.values = [None if v is None else _serialized(k, v) for k, v in zip(kinds, values, strict=True)]
+            made.values = [None if v is None else serialized(k, v) for k, v in zip(kinds, values, strict=True)]
         return made
 
     def _call(self, work: Callable[[DriverSession], T], *, writing: bool) -> T:
@@ -439,117 +217,13 @@ class CassandraTarget:
         try:
             return work(session)
         except (InvalidRequest, SyntaxException) as error:
-            raise InvalidRequest(str(error)) from error
+            raise Refused(str(error)) from error
         except FAILURES as error:
             raise outcome_of(error, self._url, writing=writing) from error
 
     def close(self) -> None:
         """Twice is harmless."""
         self._session.close()
-
-
-def _statement(back: Back) -> Bound:
-    """One statement of an undo."""
-    table = back.table
-    marks = ["?"] * len(back.key)
-    keys = table.key[: len(back.key)]
-    where = texts.equal(keys, marks)
-    if back.how == "remove_row":
-        return Bound(texts.remove_cql(table.name, (), where), (back.timestamp, *back.key))
-    if back.how == "unset":
-        names = [name for name, _ in back.values]
-        return Bound(texts.remove_cql(table.name, names, where), (back.timestamp, *back.key))
-    if back.how == "add_row":
-        return Bound(texts.insert(table.name, keys, marks) + " USING TIMESTAMP ?", (*back.key, back.timestamp))
-    names = [name for name, _ in back.values]
-    values = [value for _, value in back.values]
-    return Bound(texts.put_back_cql(table.name, names, where), (back.timestamp, back.ttl, *values, *back.key))
-
-
-def _decoded(row: Row, types: Sequence[tuple[str, Any]], raw: int) -> Row:
-    """A row of bytes, all but its first columns decoded."""
-    rest = zip(types[raw:], row[raw:], strict=True)
-    return (*row[:raw], *(kind.from_binary(value, 4) for (_, kind), value in rest))
-
-
-def _role(table: Table, name: str) -> str:
-    column = table.column(name)
-    return column.role if column is not None else ""
-
-
-def _value(given: Given, values: Mapping[str, Any]) -> Any:
-    if not given.parameter:
-        return given.value
-    if given.parameter not in values:
-        raise Unbound(f":{given.parameter} has no value")
-    return values[given.parameter]
-
-
-def _packed(kind: Any, value: Any) -> str:
-    if value is None:
-        raise Unbound("a key has no value")
-    return _serialized(kind, value).hex()
-
-
-def _serialized(kind: Any, value: Any) -> bytes:
-    """As Cassandra stores it; `Unbound` for a value of another type."""
-    if isinstance(value, Opaque):
-        value = value.text
-    if kind.typename in {"uuid", "timeuuid"} and isinstance(value, str):
-        value = UUID(value)
-    try:
-        return kind.serialize(value, 4)  # type: ignore[no-any-return]
-    except Exception as error:
-        raise Unbound(f"{value!r} is no {kind.cql_parameterized_type()}: {error}") from error
-
-
-def _unhexed(kind: Any, value: Any) -> bytes | None:
-    if isinstance(value, int):
-        return kind.serialize(value, 4)  # type: ignore[no-any-return]
-    return None if value is None else bytes.fromhex(value)
-
-
-def _hex(value: bytes | None) -> str | None:
-    return None if value is None else value.hex()
-
-
-def _greatest(value: Any) -> int | None:
-    """Of a write time or TTL; a collection has one for each of its elements."""
-    if isinstance(value, (list, tuple)):
-        return max((one for one in value if one is not None), default=None)
-    return value  # type: ignore[no-any-return]
-
-
-def _mixed(ttl: Any) -> bool:
-    return isinstance(ttl, (list, tuple)) and len(set(ttl)) > 1
-
-
-def _holds(found: Any, sign: str, wanted: Any) -> bool:
-    if sign == "IN":
-        return found in wanted
-    if found is None or wanted is None:
-        return (found is wanted) == (sign == "=") if sign in {"=", "!="} else False
-    signs: dict[str, Callable[[Any, Any], bool]] = {
-        "=": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b,
-        "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
-    }  # fmt: skip
-    return signs[sign](found, wanted)
-
-
-def _literal(term: Template) -> Any:
-    text = term.shown().strip()
-    if text.startswith("'"):
-        return text[1:-1].replace("''", "'")
-    if text.lower() in {"true", "false", "null"}:
-        return {"true": True, "false": False, "null": None}[text.lower()]
-    try:
-        return int(text)
-    except ValueError:
-        raise Unbound(f"IF … {text}: bind a value") from None
-
-
-def _failed(error: BaseException) -> Failed:
-    return Failed("statement", str(error))
 
 
 def open_target(url: Url, *, consistency: str = "LOCAL_QUORUM", read_back: bool = True, **_: Any) -> CassandraTarget:

@@ -42,6 +42,7 @@ _RACES: Final = {"40001", "40P01"}
 _IN_A_MOMENT: Final = {"57014", "55P03"}
 _OF_STATEMENT: Final = ("0A", "21", "22", "23", "25", "26", "2F", "38", "39", "42", "44", "54", "P0")
 """Classes of states that are about what the user wrote."""
+MADE: Final = ("make_schema", "make_target", "make_barrier", "make_barrier_index")
 _BEGIN: Final = Bound("BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE", ())
 _COMMIT: Final = Bound("COMMIT", ())
 _SAVEPOINT: Final = Bound("SAVEPOINT strandline_row", ())
@@ -122,12 +123,12 @@ class PostgresTarget(SqlSteps):
         if changes.own("has_tables", (self.our_schema,)) == [(2,)]:
             return
         try:
-            for name in ("make_schema", "make_target", "make_barrier"):
+            for name in MADE:
                 changes.count(name)
         except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable) as error:
             raise _Race("somebody else makes the tables") from error
         except psycopg.errors.InsufficientPrivilege as error:
-            texts = "; ".join(_text(name, self.our_schema) for name in ("make_schema", "make_target", "make_barrier"))
+            texts = "; ".join(_text(name, self.our_schema) for name in MADE)
             raise SchemaMismatch(
                 f"{self.name} has no tables of ours, and this user may not make them: {_said(error)}",
                 code="barrier",

@@ -36,6 +36,7 @@ STEPS_BETWEEN_LOOKS: Final = 10_000
 """Of SQLite's machine, until it looks whether its time is over."""
 _OURS: Final = "strandline.group"
 _HERE: Final = "strandline.backends.sqlite"
+MADE: Final = ("make_target", "make_barrier", "make_barrier_index")
 _OF_STATEMENT: Final = (
     apsw.SQLError, apsw.ConstraintError, apsw.MismatchError, apsw.RangeError, apsw.TooBigError, apsw.BindingsError,
 )  # fmt: skip
@@ -126,13 +127,13 @@ class SqliteTarget(SqlSteps):
 
     def may_create(self, changes: Changes) -> None:
         try:
-            changes.count("make_target")
-            changes.count("make_barrier")
+            for name in MADE:
+                changes.count(name)
         except (apsw.ReadOnlyError, apsw.AuthError) as error:
             raise SchemaMismatch(
                 f"{self.path} has no tables of ours, and they cannot be made: {error}",
                 code="barrier",
-                hint=f"{_text('make_target')}; {_text('make_barrier')}",
+                hint="; ".join(map(_text, MADE)),
             ) from error
 
     # ------------------------------------------------------------ reading

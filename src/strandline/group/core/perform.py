@@ -93,13 +93,12 @@ def perform(
 
     `decided` is called as soon as it has succeeded, if there is something of it still to come.
     """
-    context = _context(job, states)
+    values = context(job, states)
     if state.data is None:
-        state.data = host.execute(job, context)
+        state.data = host.execute(job, values)
     data = state.data
     given = states[job.data_from].data or Data() if job.data_from else data
-    bound_to = {**job.values, **context}
-    scope = Scope(given.by_column(), columns=given.columns, tables=job.tables, data=bound_to)
+    scope = Scope(given.by_column(), columns=given.columns, tables=job.tables, data={**job.values, **values})
     wanted = [recipe for recipe in job.recipes if recipe.name not in state.results]
     asked = [(recipe, host.ask(job, recipe, given)) for recipe in wanted if recipe.handler is not None]
     for recipe in wanted:
@@ -123,7 +122,7 @@ def identity(data: Data) -> dict[str, Any]:
     return {"rows": data.by_column(), "columns": list(data.columns)}
 
 
-def _context(job: Job, states: Mapping[str, StepState]) -> dict[str, Any]:
+def context(job: Job, states: Mapping[str, StepState]) -> dict[str, Any]:
     """The value of each parameter of a step."""
     results: Results = {source.name: states[source.name].results for source in job.sources.values() if source.recipe}
     try:

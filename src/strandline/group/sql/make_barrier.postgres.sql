@@ -12,5 +12,6 @@ CREATE TABLE IF NOT EXISTS {schema}.strandline_barrier (
     outcome bytea NOT NULL,
     events bytea NOT NULL,
     version integer NOT NULL,
+    at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (group_id, life, step, op, definition, owner)
 )

@@ -12,5 +12,6 @@ CREATE TABLE IF NOT EXISTS {schema}.strandline_barrier (
     outcome blob NOT NULL,
     events blob NOT NULL,
     version integer NOT NULL,
+    at integer NOT NULL DEFAULT (unixepoch()),
     PRIMARY KEY (group_id, life, step, op, definition, owner)
 ) WITHOUT ROWID

@@ -11,7 +11,6 @@ from strandline.group.statements.cql import CqlShape
 from strandline.group.statements.lexer import joined
 
 OURS: Final = "strandline_target"
-MULTI_CELL: Final = ("list<", "set<", "map<")
 
 
 def plan_cql(statement: Statement, tables: Mapping[str, Table], *, barrier_keep_s: float) -> Plan:
@@ -106,11 +105,6 @@ def _changed(kind: str, table: Table, shape: CqlShape) -> tuple[str, ...]:
         for column in table.columns
         if column.name not in table.key and (with_static or column.role != "static")
     )
-
-
-def is_multi_cell(kind: str) -> bool:
-    """Whether a column has a cell for each element."""
-    return kind.startswith(MULTI_CELL)
 
 
 def _before(kind: str, table: Table, shape: CqlShape, columns: tuple[str, ...]) -> Template:

@@ -1,0 +1,100 @@
+"""`lww:NAME`, a target of groups in this process: no transactions, the last write of a cell wins. For tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from threading import RLock
+from typing import Any, Final
+from uuid import uuid4
+
+from strandline.backends.memory.cql import KINDS, Keyspace
+from strandline.clock import now_us
+from strandline.errors import InvalidGroup
+from strandline.group.cql_steps import CqlSteps, Described, Row, serialized
+from strandline.group.statements.api import Table
+from strandline.group.statements.binding import Bound
+from strandline.group.target import Limits, Owner
+from strandline.urls import Url
+
+_keyspaces: Final[dict[str, LwwTarget]] = {}
+_lock: Final = RLock()
+
+
+class LwwTarget(CqlSteps):
+    """A keyspace. Whoever opens its name in this process has the same one."""
+
+    def __init__(self, name: str, *, read_back: bool = True, clock: Callable[[], int] = now_us) -> None:
+        self.name, self.reads_back, self.clock = f"lww:{name}", read_back, clock
+        self.keyspace = Keyspace(self._now)
+        self._owners: list[Owner] = []
+        self._lock = RLock()
+
+    def _now(self) -> int:
+        return self.clock()  # which a test may set
+
+    def create(self, text: str) -> None:
+        """Make a table: `CREATE TABLE seat (hall text, row int, guest text, PRIMARY KEY (hall, row))`."""
+        self.keyspace.create(text)
+
+    def execute(self, text: str, *values: Any) -> list[Row]:
+        """What another program of the user's does; `?` are its values."""
+        with self._lock:
+            rows, names, _ = self.keyspace.execute(Bound(text, values))
+            return [tuple(row[name] for name in names) for row in rows]
+
+    def asked(
+        self, asked: Bound, limits: Limits, *, raw: int = 0, raw_values: bool = False
+    ) -> tuple[list[Row], Described]:
+        with self._lock:
+            rows, names, table = self.keyspace.execute(asked, raw_values)
+        kinds = self.kinds(table)
+        described = [(name, kinds.get(name, KINDS["bigint"])) for name in names]
+        found = [
+            tuple(
+                serialized(kind, row[name]) if n < raw and row[name] is not None else row[name]
+                for n, (name, kind) in enumerate(described)
+            )
+            for row in rows[: limits.rows_max + 1]
+        ]
+        return found, described
+
+    def kinds(self, table: Table) -> Mapping[str, Any]:
+        return {column.name: KINDS[column.type] for column in table.columns}
+
+    def sent(self, asked: Bound, limits: Limits, *, raw: bool = False) -> None:
+        with self._lock:
+            self.keyspace.execute(asked, raw)
+
+    def tables(self, names: Sequence[str]) -> Mapping[str, Table]:
+        return {name: self.keyspace.tables[name] for name in names if name in self.keyspace.tables}
+
+    def own(self, history_id: str, stream: str, *, shared: bool) -> Owner:
+        with self._lock:
+            for owner in self._owners:
+                if (owner.history_id, owner.stream) == (history_id, stream):
+                    return owner
+                if not shared:
+                    raise InvalidGroup(
+                        f"{self.name} belongs to stream {owner.stream!r} of history {owner.history_id}",
+                        code="target_taken",
+                        hint="Target(..., shared=True) lets several streams use it, without an order among them",
+                    )
+            identity = self._owners[0].identity if self._owners else uuid4().hex
+            self._owners.append(Owner(identity, history_id, stream, 0, uuid4().hex))
+            return self._owners[-1]
+
+    def close(self) -> None:
+        """It stays: it is data."""
+
+
+def lww(name: str) -> LwwTarget:
+    """The target of this name, made if it is not there."""
+    with _lock:
+        return _keyspaces.setdefault(name, LwwTarget(name))
+
+
+def open_target(url: Url, *, read_back: bool = True, **_: Any) -> LwwTarget:
+    """The one that a URL names."""
+    found = lww(url.name)
+    found.reads_back = read_back
+    return found

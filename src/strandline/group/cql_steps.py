@@ -1,0 +1,393 @@
+"""Steps on a target that speaks CQL, whichever it is: images with write times and TTLs, writes with timestamps.
+
+A back-end brings a driver (`asked`, `sent`); what a step is, is here. Values of images are bytes as the target stores
+them, in hexadecimal: exact for every type, and never interpreted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import Any, Final
+from uuid import UUID
+
+from strandline.group.cells import Back, rows_written, undo_of
+from strandline.group.core.encoding import Opaque
+from strandline.group.statements import texts
+from strandline.group.statements.api import Dialect, Given, Plan, Table, Template
+from strandline.group.statements.binding import Bound, Unbound, bound
+from strandline.group.statements.cql import TIMESTAMP, CqlShape
+from strandline.group.target import (
+    Cells,
+    Conflict,
+    Failed,
+    Image,
+    Limits,
+    NotUndone,
+    OnConflict,
+    Rows,
+    Undone,
+    Work,
+    Wrote,
+)
+
+_TYPES: Final = {"varchar": "text"}
+_UNKNOWN: Final = object()
+Row = tuple[Any, ...]
+Described = list[tuple[str, Any]]
+"""Name and type of each column; a type packs a value into bytes and back (`serialize`, `deserialize`)."""
+
+
+class Refused(Exception):
+    """The target refuses a statement of the user's: nothing was changed."""
+
+
+class CqlSteps:
+    """What all targets do alike that speak CQL."""
+
+    dialect: Dialect = "cassandra"
+    name: str
+    reads_back: bool
+    clock: Callable[[], int]
+
+    def asked(
+        self, asked: Bound, limits: Limits, *, raw: int = 0, raw_values: bool = False
+    ) -> tuple[list[Row], Described]:
+        """Rows, at most one more than `rows_max`, and what their columns are. May be `Refused`.
+
+        The first `raw` columns are left as bytes; `raw_values`: the values given are in hexadecimal.
+        """
+        raise NotImplementedError
+
+    def kinds(self, table: Table) -> Mapping[str, Any]:
+        """The type of each column of a table's key."""
+        raise NotImplementedError
+
+    def sent(self, asked: Bound, limits: Limits, *, raw: bool = False) -> None:
+        """Execute a statement that changes something; `raw`: its values are in hexadecimal. May be `Refused`."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ reading
+
+    def query(self, plan: Plan, values: Mapping[str, Any], limits: Limits) -> Rows | Failed:
+        try:
+            asked = bound(plan.statement.template, values, "cassandra", limits.rows_max)
+            rows, described = self.asked(asked, limits, raw=0)
+        except Unbound as error:
+            return Failed("binding", str(error))
+        except Refused as error:
+            return _failed(error)
+        if len(rows) > limits.rows_max:
+            return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
+        told = plan.statement.columns
+        names = told if told is not None and len(told) == len(described) else ("",) * len(described)
+        columns = tuple(name or column for name, (column, _) in zip(names, described, strict=True))
+        keys = plan.table.key if plan.table is not None else ()
+        types = tuple(_TYPES.get(said := kind.cql_parameterized_type(), said) for _, kind in described)
+        return Rows(columns, types, tuple(map(tuple, rows)), tuple(name for name in columns if name in keys))
+
+    def image(self, work: Work) -> Cells | Failed:
+        """What the step is about to change."""
+        plan, limits = work.plan, work.limits
+        if plan.before is None or plan.table is None:
+            raise AssertionError(plan.statement.text)
+        static = all(_role(plan.table, name) == "static" for name in plan.columns[len(plan.table.key) :])
+        try:
+            asked = bound(plan.before, work.values, "cassandra", limits.rows_max, " LIMIT 1" if static else "")
+            read_at = self.clock()
+            rows, described = self.asked(asked, limits, raw=len(plan.columns))
+            kinds = [kind for _, kind in described[: len(plan.table.key)]]
+            keys = self._keys(plan, work.values, kinds)
+        except Unbound as error:
+            return Failed("binding", str(error))
+        except Refused as error:
+            return _failed(error)
+        if len(rows) > limits.rows_max:
+            return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
+        size, cells = len(plan.columns), len(plan.columns) - len(plan.table.key)
+        if any(_mixed(ttl) for row in rows for ttl in row[size + cells :]):
+            return Failed("statement", "elements of a collection have TTLs of their own: they cannot be put back")
+        image = Image(plan.columns, len(plan.table.key), tuple(tuple(map(_hex, row[:size])) for row in rows))
+        if sum(len(value or "") for row in image.rows for value in row) > 2 * limits.image_bytes_max:
+            return Failed("too_large", f"an image of more than image_bytes_max, {limits.image_bytes_max:,}")
+        times = tuple(tuple(map(_greatest, row[size : size + cells])) for row in rows)
+        ttls = tuple(tuple(map(_greatest, row[size + cells :])) for row in rows)
+        found = Cells(image, times, ttls, read_at, keys, self._applies(plan, work, image, described))
+        return self._with_static(found, plan, limits)
+
+    def _with_static(self, cells: Cells, plan: Plan, limits: Limits) -> Cells:
+        """A row that is not there does not show the static columns of its partition: these are read by themselves."""
+        if plan.table is None or plan.undo == "delete":
+            return cells
+        names = plan.columns[cells.image.keys :]
+        static = [name for name in names if _role(plan.table, name) == "static" and name in plan.changed]
+        size = len(plan.table.partition)
+        known = {row[:size] for row in cells.image.rows}
+        for partition in dict.fromkeys(key[:size] for key in cells.keys if key[:size] not in known) if static else ():
+            found = self._current(plan.table, partition, static, limits)
+            values, times, ttls = zip(*(found.get(name, (None, None, None)) for name in names), strict=True)
+            row = (*partition, *(None,) * (cells.image.keys - size), *values)
+            image = cells.image._replace(rows=(*cells.image.rows, row))
+            cells = cells._replace(image=image, times=(*cells.times, times), ttls=(*cells.ttls, ttls))
+        return cells
+
+    def _keys(self, plan: Plan, values: Mapping[str, Any], kinds: Sequence[Any]) -> tuple[Row, ...]:
+        """Of the rows that the statement writes: the columns of the key, each with all its values."""
+        if plan.table is None or plan.undo == "delete":
+            return ()
+        shape: CqlShape = plan.statement.shape
+        given = {one.column: one for one in shape.given}
+        lists = {relation.columns[0]: relation.term for relation in shape.relations if relation.columns}
+        parts: list[list[Any]] = []
+        for name, kind in zip(plan.table.key, kinds, strict=True):
+            if name in given and (given[name].parameter or given[name].value is not None):
+                parts.append([packed(kind, _value(given[name], values))])
+            elif name in lists and lists[name].parameters:
+                parts.append([packed(kind, value) for value in values[lists[name].parameters[0].name]])
+            else:
+                parts.append([None])
+        return tuple(dict.fromkeys(product(*parts)))
+
+    def _applies(self, plan: Plan, work: Work, image: Image, described: Described) -> bool:
+        shape: CqlShape = plan.statement.shape
+        if not shape.only_if:
+            return True
+        if shape.only_if == "not exists":
+            return not image.rows
+        if not image.rows or shape.only_if == "exists":
+            return bool(image.rows)
+        kinds = dict(described)
+        for condition in shape.conditions:
+            given = [_value(Given("", parameter=one.name), work.values) for one in condition.term.parameters]
+            column = condition.columns[0]
+            place = image.columns.index(column)
+            for row in image.rows:
+                found = None if row[place] is None else kinds[column].deserialize(bytes.fromhex(row[place]), 4)
+                wanted = given[0] if given else _literal(condition.term)
+                if not _holds(found, condition.sign, wanted):
+                    return False
+        return True
+
+    # ------------------------------------------------------------ writing
+
+    def write(self, work: Work, cells: Cells, timestamp: int) -> Failed | None:
+        """Send the step's statement with this timestamp."""
+        del cells
+        shape: CqlShape = work.plan.statement.shape
+        values = {**work.values, TIMESTAMP: timestamp}
+        try:
+            self.sent(bound(shape.write, values, "cassandra", work.limits.rows_max), work.limits)
+        except Unbound as error:
+            return Failed("binding", str(error))
+        except Refused as error:
+            return _failed(error)
+        return None
+
+    def send(self, work: Work) -> Failed | None:
+        """Send a statement as it is, for one that has no image."""
+        try:
+            self.sent(bound(work.plan.statement.template, work.values, "cassandra", work.limits.rows_max), work.limits)
+        except Unbound as error:
+            return Failed("binding", str(error))
+        except Refused as error:
+            return _failed(error)
+        return None
+
+    def read_back(self, wrote: Wrote) -> Image | Failed:
+        """The rows after the write, by key."""
+        plan = wrote.work.plan
+        states = rows_written([wrote], self._covers)
+        rows: list[Row] = []
+        for state in states:
+            found = self._current(state.table, state.key, tuple(state.last), wrote.work.limits)
+            for name, (_, time, _) in found.items():
+                cell = f"{state.table.name}.{name}"
+                if time is not None and time > wrote.timestamp:
+                    return Failed("foreign_write", f"{cell} was written by somebody else")
+                if time is not None and time < wrote.timestamp and name not in plan.statement.shape.inside:
+                    return Failed("not_applied", f"{cell} has not what was written")
+            rows.append((*state.key, *(found[name][0] for name in state.last)))
+        return Image(plan.columns, len(plan.table.key) if plan.table else 0, tuple(rows))
+
+    def undo(
+        self, writes: Sequence[Wrote], on_conflict: OnConflict, *, now: int, force: bool = False
+    ) -> Undone | NotUndone:
+        """Restore each cell that these writes of one group changed, once."""
+        limits = writes[0].work.limits if writes else Limits()
+        on_conflict = "overwrite" if force else on_conflict
+        foreign: dict[tuple[str, Row, str], int] = {}
+        conflicts: list[Conflict] = []
+        states = rows_written(writes, self._covers)
+        for state in states if self.reads_back or on_conflict == "overwrite" else ():
+            found = self._current(state.table, state.key, tuple(state.last), limits)
+            for name, (value, time, _) in found.items():
+                if time is not None and time > state.last[name] + 1:
+                    foreign[state.table.name, state.key, name] = time
+                    conflicts.append(Conflict((*state.key, name), (state.first[name].value,), None, (value,)))
+        if conflicts and on_conflict == "fail":
+            return NotUndone("cells were written by others since", tuple(conflicts))
+        restored = 0
+        for back in undo_of(states, now):
+            for one in self._against(back, foreign, on_conflict):
+                self.sent(_statement(one), limits, raw=True)
+                restored += 1
+        return Undone(restored=restored, kept=tuple(conflicts) if on_conflict == "keep_current" else ())
+
+    def _covers(self, wrote: Wrote, key: Row) -> bool:
+        """Whether a removal is of the row with this key; where that is not told by single columns, it may be."""
+        plan, values = wrote.work.plan, wrote.work.values
+        if plan.table is None:
+            raise AssertionError(plan.statement.text)
+        kinds, shape = self.kinds(plan.table), plan.statement.shape
+        for relation in shape.relations:
+            if not set(relation.columns) <= set(plan.table.key[: len(key)]):
+                return False  # rows of a partition, not its static columns
+            if len(relation.columns) != 1 or (wanted := _wanted(relation.term, values)) is _UNKNOWN:
+                continue
+            column = relation.columns[0]
+            found = kinds[column].deserialize(bytes.fromhex(key[plan.table.key.index(column)]), 4)
+            if not _holds(found, relation.sign, wanted):
+                return False
+        return True
+
+    def _against(self, back: Back, foreign: Mapping[tuple[str, Row, str], int], on_conflict: OnConflict) -> list[Back]:
+        """A statement without the cells that others wrote, or above these."""
+        if back.how not in {"set", "unset"}:
+            return [back]
+        made = []
+        kept = []
+        for name, value in back.values:
+            time = foreign.get((back.table.name, back.key, name))
+            if time is None:
+                kept.append((name, value))
+            elif on_conflict == "overwrite":
+                made.append(back._replace(values=((name, value),), timestamp=time + 1))
+        return [*made, back._replace(values=tuple(kept))] if kept else made
+
+    def _current(
+        self, table: Table, key: Row, columns: Sequence[str], limits: Limits
+    ) -> dict[str, tuple[Any, int | None, int | None]]:
+        """Value, write time and TTL of these cells of a row."""
+        if not columns:
+            return {}
+        selected = [texts.quoted(name) for name in columns]
+        selected += [f"writetime({texts.quoted(name)})" for name in columns]
+        selected += [f"ttl({texts.quoted(name)})" for name in columns]
+        where = texts.equal(table.key[: len(key)], ["?"] * len(key))
+        text = texts.select_cql(selected, table.name, where)
+        rows, _ = self.asked(Bound(text, key), limits, raw=len(columns), raw_values=True)
+        if not rows:
+            return dict.fromkeys(columns, (None, None, None))
+        size = len(columns)
+        return {
+            name: (_hex(rows[0][n]), _greatest(rows[0][size + n]), _greatest(rows[0][2 * size + n]))
+            for n, name in enumerate(columns)
+        }
+
+
+def _statement(back: Back) -> Bound:
+    """One statement of an undo."""
+    table = back.table
+    marks = ["?"] * len(back.key)
+    keys = table.key[: len(back.key)]
+    where = texts.equal(keys, marks)
+    if back.how == "remove_row":
+        return Bound(texts.remove_cql(table.name, (), where), (back.timestamp, *back.key))
+    if back.how == "unset":
+        names = [name for name, _ in back.values]
+        return Bound(texts.remove_cql(table.name, names, where), (back.timestamp, *back.key))
+    if back.how == "add_row":
+        return Bound(texts.insert(table.name, keys, marks) + " USING TIMESTAMP ?", (*back.key, back.timestamp))
+    names = [name for name, _ in back.values]
+    values = [value for _, value in back.values]
+    return Bound(texts.put_back_cql(table.name, names, where), (back.timestamp, back.ttl, *values, *back.key))
+
+
+def _role(table: Table, name: str) -> str:
+    column = table.column(name)
+    return column.role if column is not None else ""
+
+
+def _value(given: Given, values: Mapping[str, Any]) -> Any:
+    if not given.parameter:
+        return given.value
+    if given.parameter not in values:
+        raise Unbound(f":{given.parameter} has no value")
+    return values[given.parameter]
+
+
+def packed(kind: Any, value: Any) -> str:
+    if value is None:
+        raise Unbound("a key has no value")
+    return serialized(kind, value).hex()
+
+
+def serialized(kind: Any, value: Any) -> bytes:
+    """As Cassandra stores it; `Unbound` for a value of another type."""
+    if isinstance(value, Opaque):
+        value = value.text
+    if kind.typename in {"uuid", "timeuuid"} and isinstance(value, str):
+        value = UUID(value)
+    try:
+        return kind.serialize(value, 4)  # type: ignore[no-any-return]
+    except Exception as error:
+        raise Unbound(f"{value!r} is no {kind.cql_parameterized_type()}: {error}") from error
+
+
+def unhexed(kind: Any, value: Any) -> bytes | None:
+    if isinstance(value, int):
+        return kind.serialize(value, 4)  # type: ignore[no-any-return]
+    return None if value is None else bytes.fromhex(value)
+
+
+def _hex(value: bytes | None) -> str | None:
+    return None if value is None else value.hex()
+
+
+def _greatest(value: Any) -> int | None:
+    """Of a write time or TTL; a collection has one for each of its elements."""
+    if isinstance(value, (list, tuple)):
+        return max((one for one in value if one is not None), default=None)
+    return value  # type: ignore[no-any-return]
+
+
+def _mixed(ttl: Any) -> bool:
+    return isinstance(ttl, (list, tuple)) and len(set(ttl)) > 1
+
+
+def _holds(found: Any, sign: str, wanted: Any) -> bool:
+    if sign == "IN":
+        return found in wanted
+    if found is None or wanted is None:
+        return (found is wanted) == (sign == "=") if sign in {"=", "!="} else False
+    signs: dict[str, Callable[[Any, Any], bool]] = {
+        "=": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b,
+        "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
+    }  # fmt: skip
+    return signs[sign](found, wanted)
+
+
+def _wanted(term: Template, values: Mapping[str, Any]) -> Any:
+    """What a relation compares with; `_UNKNOWN` where a literal is not a plain one."""
+    if term.parameters:
+        return _value(Given("", parameter=term.parameters[0].name), values)
+    try:
+        return _literal(term)
+    except Unbound:
+        return _UNKNOWN
+
+
+def _literal(term: Template) -> Any:
+    text = term.shown().strip()
+    if text.startswith("'"):
+        return text[1:-1].replace("''", "'")
+    if text.lower() in {"true", "false", "null"}:
+        return {"true": True, "false": False, "null": None}[text.lower()]
+    try:
+        return int(text)
+    except ValueError:
+        raise Unbound(f"IF … {text}: bind a value") from None
+
+
+def _failed(error: BaseException) -> Failed:
+    return Failed("statement", str(error))

@@ -1,0 +1,157 @@
+"""Groups on a target without transactions, in memory: random histories against the same ones without the group."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import strandline
+from strandline.backends.memory.target import LwwTarget, lww
+from strandline.clock import now_us
+from strandline.group.checks import is_true
+from strandline.group.definition import Group
+from strandline.group.statements import parse, plan
+from strandline.group.target import Cells, CellTarget, Failed, StepId, Undone, Work, Wrote
+from tests.repeats import repeats
+
+TABLE = "CREATE TABLE seat (hall text, row int, price int static, guest text, n int, c blob, PRIMARY KEY (hall, row))"
+SECOND = 10**6
+WRITES = [
+    "UPDATE seat SET guest = :t WHERE hall = :h AND row = :r",
+    "UPDATE seat SET guest = :t, n = :n WHERE hall = :h AND row IN :rs",
+    "UPDATE seat SET guest = null, c = 0x01 WHERE hall = :h AND row = :r",
+    "UPDATE seat USING TTL 1500 SET n = :n WHERE hall = :h AND row = :r",
+    "UPDATE seat USING TTL 3500 SET guest = :t, n = :n WHERE hall = :h AND row = :r",
+    "UPDATE seat SET price = :n WHERE hall = :h",
+    "INSERT INTO seat (hall, row, guest) VALUES (:h, :r, :t)",
+    "INSERT INTO seat (hall, row, n, c, price) VALUES (:h, :r, :n, 0xff, :n)",
+    "INSERT INTO seat (hall, row, n) VALUES (:h, :r, null)",
+    "INSERT INTO seat (hall, row, guest, n) VALUES (:h, :r, :t, :n) USING TTL 2500",
+    "DELETE FROM seat WHERE hall = :h AND row = :r",
+    "DELETE FROM seat WHERE hall = :h AND row >= :r AND row < 3",
+    "DELETE FROM seat WHERE hall = :h",
+    "DELETE guest, n FROM seat WHERE hall = :h AND row = :r",
+    "DELETE price FROM seat WHERE hall = :h",
+]
+
+
+class Told:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = now_us() // SECOND * SECOND
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def values(rng: random.Random) -> dict[str, Any]:
+    rows = rng.sample([1, 2, 3], rng.randint(0, 3))
+    return {"h": "h", "r": rng.choice([1, 2, 3]), "rs": rows, "t": rng.choice("xyz"), "n": rng.randint(0, 9)}
+
+
+@cache
+def planned(text: str) -> Any:
+    target = LwwTarget("plans")
+    target.create(TABLE)
+    statement = parse(text, "cassandra")
+    return plan(statement, target.tables(statement.tables))
+
+
+def work(text: str, given: dict[str, Any]) -> Work:
+    made = planned(text)
+    assert not made.problems, made.problems
+    assert made.invertible, made.obstacles
+    return Work(StepId("g", 1, "hash", "s"), made, given, 1)
+
+
+def written(target: LwwTarget, text: str, given: dict[str, Any], time: int) -> Wrote:
+    """As the processor does it; `time` is above all that is there."""
+    made = work(text, given)
+    cells = target.image(made)
+    assert isinstance(cells, Cells), cells
+    wrote = Wrote(made, cells, time)
+    for _ in range(2):  # an answer may be lost
+        assert target.write(made, cells, time) is None
+    return wrote
+
+
+def seen(target: LwwTarget) -> Any:
+    """What a reader sees: columns of rows, and static ones. That a row without columns is there is not restored."""
+    rows = target.execute("SELECT row, guest, n, c FROM seat WHERE hall = 'h'")
+    price = {row[0] for row in target.execute("SELECT price FROM seat WHERE hall = 'h'")}
+    return [row for row in rows if row[0] is not None and any(value is not None for value in row[1:])], price - {None}
+
+
+def differences(seed: int) -> str | None:
+    """One history with a group that is undone, and the same one without it."""
+    rng, clock = random.Random(seed), Told()
+    ours, model = LwwTarget("ours", clock=clock), LwwTarget("model", clock=clock)
+    told: list[Any] = []
+
+    def outside(*targets: LwwTarget) -> None:
+        text, given = rng.choice(WRITES), values(rng)
+        told.append((clock.now, "outside", text, given))
+        for target in targets:
+            written(target, text, given, clock.now)
+        clock.now += rng.choice([10, 1000 * SECOND])
+
+    for target in (ours, model):
+        target.create(TABLE)
+    for _ in range(rng.randint(0, 4)):
+        outside(ours, model)
+    wrote = []
+    for _ in range(rng.randint(1, 4)):
+        text, given = rng.choice(WRITES), values(rng)
+        told.append((clock.now, "group", text, given))
+        wrote.append(written(ours, text, given, clock.now))
+        assert not isinstance(ours.read_back(wrote[-1]), Failed)
+        clock.now += rng.choice([2, 1000 * SECOND])
+    for _ in range(rng.randint(0, 2)):
+        outside(ours, model)
+    for _ in range(rng.randint(1, 2)):
+        found = ours.undo(wrote, "keep_current", now=clock.now)
+        assert isinstance(found, Undone), found
+    for _ in range(3):
+        if seen(ours) != seen(model):
+            lines = "\n".join(map(str, told))
+            return f"seed {seed}: {seen(ours)} is there, {seen(model)} without the group:\n{lines}"
+        clock.now += 1000 * SECOND
+    return None
+
+
+@pytest.mark.req("G50", "G51", "G52", "G53", "S26", "RG2", "RG6")
+@repeats(500, 60_000)
+def test_random_histories_with_later_writes_of_others(times: int) -> None:
+    """What others write later stays; all else is as if the group had never been."""
+    assert [found for found in map(differences, range(times)) if found] == []
+
+
+@pytest.mark.req("G87", "G40", "S26")
+def test_groups_run_on_it() -> None:
+    name = uuid4().hex
+    target = lww(name)
+    assert isinstance(target, CellTarget)
+    target.create(TABLE)
+    target.execute("INSERT INTO seat (hall, row, guest) VALUES ('h', 1, 'anna')")
+    before = seen(target)
+    with strandline.connect("memory:") as s:
+        groups = s.groups(targets={"shop": f"lww:{name}"})
+        for id_, holds in (("bad", False), ("good", True)):
+            g = Group(id_)
+            g.update("x", "UPDATE seat SET guest = 'bert', n = 1 WHERE hall = 'h' AND row = 1", target="shop")
+            g.insert("y", "INSERT INTO seat (hall, row, guest) VALUES ('h', 2, 'new')", target="shop", depends_on=["x"])
+            g.query(
+                "z", "SELECT COUNT(*) FROM seat WHERE hall = 'h'", target="shop", depends_on=["y"], success="count = 2"
+            )
+            g.empty("last", depends_on=["z"], checks=[is_true("true" if holds else "false")])
+            groups.submit(g)
+            groups.processor().run_until_idle()
+            assert groups.get(id_).state == ("committed" if holds else "rolled_back"), groups.get(id_)
+            if not holds:
+                assert seen(target) == before
+    assert seen(target)[0] == [(1, "bert", 1, None), (2, "new", None, None)]
