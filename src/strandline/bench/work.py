@@ -253,7 +253,7 @@ def bare_sqlite_in_child(folder: str, entries: int, limit: int) -> dict[str, Any
     from strandline.sql.statements import statement
 
     def sql(name: str) -> str:
-        return statement("strandline.work", f"{name}@jobs", "sqlite")
+        return statement("strandline.work", f"{name}@template", "sqlite")
 
     connection = apsw.Connection(str(Path(folder) / "bare.db"))
     for pragma, value in (
@@ -261,8 +261,10 @@ def bare_sqlite_in_child(folder: str, entries: int, limit: int) -> dict[str, Any
     ):  # fmt: skip
         connection.pragma(pragma, value)
     cursor = connection.cursor()
-    for _ in cursor.execute(sql("make_set")):
-        pass
+    from strandline.sql.steps import steps_in
+    for step in steps_in("strandline.work", "sql/schema", "sqlite"):
+        for _ in cursor.execute(step.script):
+            pass
     numbers = range(1, entries + 1)
     with connection:
         data = b'{"text":"job 1234"}'

@@ -39,6 +39,8 @@ Dialect = Literal["sqlite", "postgres"]
 Isolation = Literal["read_committed", "serializable"]
 DATABASE_ID: Final = "database_id"
 """The setting that tells a part's tables from all others, wherever they are reached from."""
+TEMPLATE: Final = "template"
+"""The set of tables that those of all other sets are made like (`Part.sets`)."""
 
 
 class Part(NamedTuple):
@@ -57,6 +59,12 @@ class Part(NamedTuple):
     also: tuple[str, ...] = ()
     """Packages whose steps come after its own, each with the package's name before it. Their statements are
     `PACKAGE/NAME`."""
+
+    sets: bool = False
+    """Whether it makes tables at run time, in sets with names of their own, each like those of the set `template`. Its
+    statement `sets` names them; `made` says of each table of theirs which one of the template it is like. A step with
+    `{1}` for the name of a set is done for the template, then for every set that is there; on a server `gate` keeps
+    everybody else away meanwhile."""
 
     @property
     def prefix(self) -> str:

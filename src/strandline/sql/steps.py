@@ -8,11 +8,14 @@ is compared with what all steps make together.
 A step with `additive` in its name (`NNN_name.additive.sqlite.sql`) promises that programs which do not know it go on
 working beside it: it only adds, and what it adds to a table that was there may be left out of a row. That it is
 additive is recorded with it, so that such a program knows. This is what all back-ends say of that alike.
+
+Tables that are made at run time, in sets (`Part.sets`), are made like those of a template, which is in the database: so
+an older program makes new ones as the newest step has them. A step on them has `{1}` for the name of a set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -20,7 +23,7 @@ from typing import NamedTuple
 from strandline.errors import SchemaMismatch
 from strandline.fold import FOLD_VERSION, Rules
 from strandline.settings import APPEND_IDS_KEPT_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
-from strandline.sql.api import Dialect
+from strandline.sql.api import TEMPLATE, Dialect
 
 Kind = str
 """What is made by steps: log, store, work."""
@@ -101,6 +104,31 @@ def check_schema(
         there = found.get(table, set())
         if not (columns <= there if grown else columns == there):
             raise _mismatch(kind, f"has another table {table} than declared", done, known, REMEDY_BACKUP)
+
+
+def in_sets(script: str, sets: Callable[[], Iterable[str]]) -> Iterator[str]:
+    """A step as it is executed: one on sets of tables for the template, then for each set that is there after that."""
+    if not is_on_sets(script):
+        yield script
+        return
+    yield in_template(script)
+    for name in sets():
+        yield script.replace("{1}", name)
+
+
+def is_on_sets(script: str) -> bool:
+    """Whether a step is one on sets of tables."""
+    return "{1}" in script
+
+
+def in_template(script: str) -> str:
+    """A step as it is executed for the template alone."""
+    return script.replace("{1}", TEMPLATE)
+
+
+def with_made(declared: Columns, made: Iterable[tuple[str, str]]) -> Columns:
+    """What steps declare, and what they declare of tables that were made: each with the one that it is like."""
+    return {**declared, **{table: declared[like] for table, like in made}}
 
 
 def _refuse_unknown(kind: Kind, done: Sequence[StepDone], known: Sequence[str]) -> None:

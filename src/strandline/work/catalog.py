@@ -6,7 +6,7 @@ import logging
 import uuid
 from dataclasses import asdict, replace
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from strandline.errors import NotFound, SchemaMismatch
 from strandline.sql.api import DATABASE_ID, Database, Part, Transaction
@@ -24,7 +24,7 @@ from strandline.work.rotation import LATER
 from strandline.work.tables import Tables, first_number, of_tables
 from strandline.work.upkeep import Upkeep
 
-PART: Final = Part("work", "strandline.work", {"auto_vacuum": "incremental"}, prepared=True)
+PART: Final = Part("work", "strandline.work", {"auto_vacuum": "incremental"}, prepared=True, sets=True)
 """What a back-end opens."""
 FIRST_SLOT: Final = 1
 _log: Final = logging.getLogger("strandline.work")
@@ -179,7 +179,9 @@ def _make_set(tx: Transaction, name: str, declaration: WorkDeclaration, now: int
     first = first_number(number + 1)
     tx.execute("add_set", (name, number + 1, settings_text(declaration.settings), first))
     if tx.dialect == "sqlite":
-        tx.execute(of_tables("make_set", name))
+        connection: Any = tx.raw
+        for (text,) in tx.rows("template", (name,)):
+            connection.execute(text)
     else:
         tx.execute(of_tables("make_set", name, first, first_number(number + 2) - 1))
         for slot in (LATER, FIRST_SLOT):

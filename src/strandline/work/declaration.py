@@ -19,6 +19,7 @@ import orjson
 
 from strandline.errors import InvalidInput, invalid, shown, unusable
 from strandline.settings import MIB, SECONDS_MAX, checked_settings, one_of, within
+from strandline.sql.api import TEMPLATE
 from strandline.values import payloads
 from strandline.work.dates import date_us
 
@@ -140,8 +141,8 @@ def is_table_setting(name: str) -> bool:
 
 def journal_name(name: object) -> str:
     """A name that a work journal may have."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name == SHARED:
-        allowed = f"a name like order_mails: [a-z][a-z0-9_]{{0,39}}, not {SHARED}"
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in (SHARED, TEMPLATE):
+        allowed = f"a name like order_mails: [a-z][a-z0-9_]{{0,39}}, not {SHARED} or {TEMPLATE}"
         raise invalid("setting", "journal", "not a name", allowed=allowed, got=name)
     return name
 

@@ -91,10 +91,10 @@ class Upkeep:
         most = min(most_to_move(table, live), MOVED_MAX)
         named = self._tables.named
         with self._database.write() as tx:
+            look = self._tables.look(tx)  # first, as everybody does: who alters the tables waits there (`gate`)
             ((left,),) = tx.rows(named("left"), (table.slot, most + 1))
             if not 0 < left <= most or not may_move(table, left, live):
                 return
-            look = self._tables.look(tx)
             waiting = tx.rows(named("movable_order"), (table.slot, most))
             running = tx.rows(named("movable_state"), (table.slot, most))
             horizon = look.now + rules.LATER_US
@@ -122,6 +122,7 @@ class Upkeep:
             return
         try:
             with self._database.write() as tx:
+                tx.rows("tables", (set_name,))  # first: see `_move`
                 tx.execute(named("lock_table", table.slot))
                 if not tx.rows(named("is_empty", table.slot))[0][0]:
                     return

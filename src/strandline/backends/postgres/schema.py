@@ -28,12 +28,25 @@ from strandline.backends.postgres.round_trips import Connection, Sent
 from strandline.errors import Unavailable
 from strandline.sql.api import DATABASE_ID, Part
 from strandline.sql.statements import script, statement
-from strandline.sql.steps import Columns, Description, Step, StepDone, check_schema, missing_steps, steps_of
+from strandline.sql.steps import (
+    Columns,
+    Description,
+    Step,
+    StepDone,
+    check_schema,
+    in_sets,
+    in_template,
+    is_on_sets,
+    missing_steps,
+    steps_of,
+    with_made,
+)
 
 LOCK_OLD_S: Final = 60
 LOCK_WAIT_S: Final = 90.0
 STEP_S: Final = 3600.0
 """For a step, which may make an index on everything that is there."""
+DEADLOCKS: Final = 5
 _LOCK_POLL_S: Final = 0.05
 _RACES: Final = (
     psycopg.errors.UniqueViolation,
@@ -107,7 +120,7 @@ class Schema:
         """Name, type and whether it may be null, of each column of each table, as the steps declare them."""
         declared: dict[str, set[tuple[object, ...]]] = {}
         foundation = script("strandline.sql", "foundation", "postgres").replace("{prefix}", self.part.prefix)
-        for text in (foundation, *(step.script for step in self.steps)):
+        for text in (foundation, *(in_template(step.script) for step in self.steps)):
             for table, body in _TABLE.findall(text):
                 lines = [line.strip().rstrip(",") for line in body.splitlines()]
                 declared[table] = {_column(line) for line in lines if line and not line.startswith(_NO_COLUMN)}
@@ -165,6 +178,15 @@ def create(
 
 def upgrade(connection: Connection, schema: Schema, *, advisory: bool) -> list[str]:
     """Do the steps that are missing; their names."""
+    for _ in range(DEADLOCKS):
+        try:
+            return _upgrade(connection, schema, advisory=advisory)
+        except psycopg.errors.DeadlockDetected:
+            continue  # with those who go on working; nothing was done
+    return _upgrade(connection, schema, advisory=advisory)
+
+
+def _upgrade(connection: Connection, schema: Schema, *, advisory: bool) -> list[str]:
     with _alone(connection, schema, advisory=advisory):
         missing = missing_steps(schema.part.kind, _done(connection, schema), schema.steps)
         _do(connection, schema, missing)
@@ -174,10 +196,17 @@ def upgrade(connection: Connection, schema: Schema, *, advisory: bool) -> list[s
 
 def check(connection: Connection, schema: Schema) -> None:
     """`SchemaMismatch.version` unless the steps done are those known and the columns are as declared."""
-    found: dict[str, set[tuple[object, ...]]] = {}
-    for table, *column in connection.execute(schema.own("columns"), (schema.name,)).fetchall():
-        found.setdefault(str(table), set()).add(tuple(column))
-    check_schema(schema.part.kind, _done(connection, schema), schema.steps, found, schema.columns)
+    with connection.transaction():
+        # Of one moment: others make and remove tables of a set meanwhile.
+        connection.execute(schema.server("one_moment"))
+        done = _done(connection, schema)
+        found: dict[str, set[tuple[object, ...]]] = {}
+        for table, *column in connection.execute(schema.own("columns"), (schema.name,)).fetchall():
+            found.setdefault(str(table), set()).add(tuple(column))
+        made = []
+        if schema.part.sets and not missing_steps(schema.part.kind, done, schema.steps):
+            made = [(str(table), str(like)) for table, like in connection.execute(schema.statement("made")).fetchall()]
+    check_schema(schema.part.kind, done, schema.steps, found, with_made(schema.columns, made))
 
 
 def describe(connection: Connection, schema: Schema) -> Description:
@@ -200,8 +229,15 @@ def _done(connection: Connection, schema: Schema) -> list[StepDone]:
 def _do(connection: Connection, schema: Schema, missing: Sequence[Step]) -> None:
     for step in missing:
         with _transaction(connection):
-            connection.execute(schema.filled(step.script))
+            if is_on_sets(step.script):
+                connection.execute(schema.statement("gate"))
+            for script_ in in_sets(step.script, lambda: _sets(connection, schema)):
+                connection.execute(schema.filled(script_))
             connection.execute(schema.own("record_step"), (step.name, step.additive))
+
+
+def _sets(connection: Connection, schema: Schema) -> list[str]:
+    return [str(name) for (name,) in connection.execute(schema.statement("sets")).fetchall()]
 
 
 @contextmanager

@@ -11,7 +11,18 @@ import apsw
 
 from strandline.sql.api import DATABASE_ID, Part
 from strandline.sql.statements import script, sqlite_text, statement
-from strandline.sql.steps import Columns, Description, Step, StepDone, check_schema, missing_steps, steps_of
+from strandline.sql.steps import (
+    Columns,
+    Description,
+    Step,
+    StepDone,
+    check_schema,
+    in_sets,
+    in_template,
+    missing_steps,
+    steps_of,
+    with_made,
+)
 
 APPLICATION_ID = 0x5374724C
 """Of every file of ours, whatever parts are in it."""
@@ -44,9 +55,9 @@ class Schema:
 
 
 @cache
-def schema_of(kind: str, package: str, also: tuple[str, ...] = ()) -> Schema:
+def schema_of(kind: str, package: str, also: tuple[str, ...] = (), sets: bool = False) -> Schema:
     """The schema that the steps of a part make."""
-    return schema_with(Part(kind, package, also=also), steps_of(package, also, "sql/schema", "sqlite"))
+    return schema_with(Part(kind, package, also=also, sets=sets), steps_of(package, also, "sql/schema", "sqlite"))
 
 
 def schema_with(part: Part, steps: tuple[Step, ...]) -> Schema:
@@ -55,7 +66,7 @@ def schema_with(part: Part, steps: tuple[Step, ...]) -> Schema:
     schema = Schema(part, steps, {})
     _lay_foundation(connection, schema)
     for step in steps:
-        _run(connection, sqlite_text(step.script))
+        _run(connection, sqlite_text(in_template(step.script)))
     columns = _columns(connection, schema)
     connection.close()
     return Schema(part, steps, columns)
@@ -91,8 +102,15 @@ def upgrade(connection: apsw.Connection, schema: Schema) -> list[str]:
 
 def check(connection: apsw.Connection, schema: Schema) -> None:
     """`SchemaMismatch.version` unless the steps done are those known and the columns are as declared."""
-    found = _columns(connection, schema)
-    check_schema(schema.part.kind, _done(connection, schema), schema.steps, found, schema.columns)
+    connection.execute("BEGIN")  # one moment: others make tables of a set meanwhile
+    try:
+        found, done = _columns(connection, schema), _done(connection, schema)
+        made = []
+        if schema.part.sets and not missing_steps(schema.part.kind, done, schema.steps):
+            made = [(str(table), str(like)) for table, like in connection.execute(schema.statement("made")).fetchall()]
+    finally:
+        connection.execute("COMMIT")
+    check_schema(schema.part.kind, done, schema.steps, found, with_made(schema.columns, made))
 
 
 def describe(connection: apsw.Connection, schema: Schema) -> Description:
@@ -112,8 +130,13 @@ def _lay_foundation(connection: apsw.Connection, schema: Schema) -> None:
 
 
 def _do(connection: apsw.Connection, schema: Schema, step: Step) -> None:
-    _run(connection, sqlite_text(step.script))
+    for script_ in in_sets(step.script, lambda: _sets(connection, schema)):
+        _run(connection, sqlite_text(script_))
     connection.execute(schema.own("record_step"), (step.name, step.additive))
+
+
+def _sets(connection: apsw.Connection, schema: Schema) -> list[str]:
+    return [str(name) for (name,) in connection.execute(schema.statement("sets")).fetchall()]
 
 
 def _done(connection: apsw.Connection, schema: Schema) -> list[StepDone]:

@@ -56,3 +56,59 @@ CREATE TABLE IF NOT EXISTS {schema}.work_dead (
   acknowledged boolean NOT NULL,
   PRIMARY KEY (journal, dead_id)
 );
+-- What the tables of every set are made like, and compared with at each start: entries, written once; the order of those
+-- that wait; what claims change; and all of it together. In a set each is cut into the later table (slot 0) and a ring.
+CREATE TABLE IF NOT EXISTS {schema}.work_template_entry (
+  slot bigint NOT NULL,
+  id bigint NOT NULL,
+  journal bigint NOT NULL,
+  number bigint NOT NULL,
+  version bigint NOT NULL,
+  priority bigint NOT NULL,
+  process_date bigint NOT NULL,
+  insertion_date bigint NOT NULL,
+  revised_date bigint NOT NULL,
+  expiration_date bigint NOT NULL,
+  first_start bigint NOT NULL,
+  hash bytea NOT NULL,
+  key bytea NOT NULL,
+  data bytea NOT NULL,
+  PRIMARY KEY (id, slot)
+);
+CREATE INDEX IF NOT EXISTS work_template_key ON {schema}.work_template_entry (journal, hash);
+CREATE INDEX IF NOT EXISTS work_template_expiry ON {schema}.work_template_entry (journal, expiration_date) WHERE expiration_date > 0;
+CREATE TABLE IF NOT EXISTS {schema}.work_template_order (
+  slot bigint NOT NULL,
+  journal bigint NOT NULL,
+  place bigint NOT NULL,
+  priority bigint NOT NULL,
+  date bigint NOT NULL,
+  id bigint NOT NULL,
+  expiration_date bigint NOT NULL,
+  size bigint NOT NULL,
+  PRIMARY KEY (journal, place, priority, date, id, slot)
+);
+CREATE TABLE IF NOT EXISTS {schema}.work_template_state (
+  slot bigint NOT NULL,
+  id bigint NOT NULL,
+  journal bigint NOT NULL,
+  fence bigint NOT NULL,
+  start_date bigint NOT NULL,
+  claimed_date bigint NOT NULL,
+  beat bigint NOT NULL,
+  lease bigint NOT NULL,
+  counter bigint NOT NULL,
+  retry_date bigint NOT NULL,
+  look_at bigint NOT NULL,
+  status text NOT NULL,
+  owner text NOT NULL,
+  PRIMARY KEY (id, slot)
+);
+CREATE INDEX IF NOT EXISTS work_template_look ON {schema}.work_template_state (journal, look_at) WHERE status = 'P';
+CREATE OR REPLACE VIEW {schema}.work_template_whole AS
+SELECT e.slot, e.id, e.number, e.hash, e.key, e.version, e.priority, e.process_date, e.insertion_date, e.revised_date,
+  e.expiration_date, e.first_start, octet_length(e.data)::bigint AS size, coalesce(s.status, 'W') AS status, coalesce(s.fence, 0) AS fence,
+  coalesce(s.owner, '') AS owner, coalesce(s.start_date, 0) AS start_date,
+  coalesce(s.claimed_date, 0) AS claimed_date, coalesce(s.beat, 0) AS beat, coalesce(s.lease, 0) AS lease,
+  coalesce(s.counter, 0) AS counter, coalesce(s.retry_date, 0) AS retry_date, e.journal
+FROM {schema}.work_template_entry e LEFT JOIN {schema}.work_template_state s ON s.id = e.id AND s.slot = e.slot;

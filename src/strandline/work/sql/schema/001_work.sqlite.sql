@@ -56,3 +56,57 @@ CREATE TABLE work_dead (
   acknowledged INTEGER NOT NULL,
   PRIMARY KEY (journal, dead_id)
 );
+-- What the tables of every set are made like, and compared with at each start: entries, written once; the order of those
+-- that wait; what claims change; and all of it together.
+CREATE TABLE work_template_entry (
+  id INTEGER NOT NULL PRIMARY KEY,
+  slot INTEGER NOT NULL,
+  journal INTEGER NOT NULL,
+  number INTEGER NOT NULL,
+  hash BLOB NOT NULL,
+  key BLOB NOT NULL,
+  version INTEGER NOT NULL,
+  priority INTEGER NOT NULL,
+  process_date INTEGER NOT NULL,
+  insertion_date INTEGER NOT NULL,
+  revised_date INTEGER NOT NULL,
+  expiration_date INTEGER NOT NULL,
+  first_start INTEGER NOT NULL,
+  data BLOB NOT NULL
+);
+CREATE INDEX work_template_key ON work_template_entry (journal, hash);
+CREATE INDEX work_template_expiry ON work_template_entry (journal, expiration_date) WHERE expiration_date > 0;
+CREATE TABLE work_template_order (
+  journal INTEGER NOT NULL,
+  place INTEGER NOT NULL,
+  priority INTEGER NOT NULL,
+  date INTEGER NOT NULL,
+  id INTEGER NOT NULL,
+  slot INTEGER NOT NULL,
+  expiration_date INTEGER NOT NULL,
+  size INTEGER NOT NULL,
+  PRIMARY KEY (journal, place, priority, date, id)
+) WITHOUT ROWID;
+CREATE TABLE work_template_state (
+  id INTEGER NOT NULL PRIMARY KEY,
+  slot INTEGER NOT NULL,
+  journal INTEGER NOT NULL,
+  status TEXT NOT NULL,
+  fence INTEGER NOT NULL,
+  owner TEXT NOT NULL,
+  start_date INTEGER NOT NULL,
+  claimed_date INTEGER NOT NULL,
+  beat INTEGER NOT NULL,
+  lease INTEGER NOT NULL,
+  counter INTEGER NOT NULL,
+  retry_date INTEGER NOT NULL,
+  look_at INTEGER NOT NULL
+);
+CREATE INDEX work_template_look ON work_template_state (journal, look_at) WHERE status = 'P';
+CREATE VIEW work_template_whole AS
+SELECT e.slot, e.id, e.number, e.hash, e.key, e.version, e.priority, e.process_date, e.insertion_date, e.revised_date,
+  e.expiration_date, e.first_start, length(e.data) AS size, coalesce(s.status, 'W') AS status, coalesce(s.fence, 0) AS fence,
+  coalesce(s.owner, '') AS owner, coalesce(s.start_date, 0) AS start_date,
+  coalesce(s.claimed_date, 0) AS claimed_date, coalesce(s.beat, 0) AS beat, coalesce(s.lease, 0) AS lease,
+  coalesce(s.counter, 0) AS counter, coalesce(s.retry_date, 0) AS retry_date, e.journal
+FROM work_template_entry e LEFT JOIN work_template_state s ON s.id = e.id AND s.slot = e.slot;

@@ -1,0 +1,2 @@
+-- All statements of this transaction see what was committed before it.
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
