@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from strandline.backends import backend_of, open_target
 from strandline.clock import now_us
-from strandline.errors import SchemaMismatch, Unsupported, invalid
+from strandline.errors import SchemaMismatch, Unsupported, counted, invalid
 from strandline.fold import Rules
 from strandline.group.definition import Group
 from strandline.group.groups import Groups, Target, check_named
@@ -28,7 +28,7 @@ from strandline.group.record import load
 from strandline.group.settings import GroupSettings
 from strandline.group.target import Target as OpenedTarget
 from strandline.journal.journal import Journal
-from strandline.journal.status import Status, status_of, strandline_of
+from strandline.journal.status import Section, Status, status_of, strandline_of
 from strandline.log.api import Log
 from strandline.projection.alive import ByBeat, ByLock
 from strandline.projection.host import Offsets
@@ -152,7 +152,7 @@ class Strandline:
 
     def _behind_log_s(self) -> tuple[float, bool]:
         """How far the strandline is behind the log, and whether a pipeline runs."""
-        status = self.status()
+        status = self.status(parts=False)
         return max(partition.lag_s for partition in status.partitions), status.lease_holder is not None
 
     def open_offsets(self, url: str | None = None, *, create: bool = True) -> Offsets:
@@ -208,9 +208,22 @@ class Strandline:
         """Whether everything recorded up to a timestamp, or up to what `append` returned, was carried in time."""
         return wait_for_strandline(self.pointer_watch, at, timeout_s)
 
-    def status(self) -> Status:
-        """How far the store is behind the log, who carries, what to look at."""
-        return status_of(self.log, self.store, self.settings, self._clock())
+    def status(self, *, parts: bool = True) -> Status:
+        """How far the store is behind the log, who carries, what to look at.
+
+        In `sections` what other parts say of themselves; `parts=False` leaves them alone: quicker, for who looks often.
+        """
+        status = status_of(self.log, self.store, self.settings, self._clock())
+        return status.and_parts(self._parts()) if parts else status
+
+    def _parts(self) -> Mapping[str, Callable[[], Section | None]]:
+        """By name, what asks a part for its section; None where there is nothing of it."""
+        parts: dict[str, Callable[[], Section | None]] = {"streams": self._streams_section}
+        return parts if self._work is None else {**parts, "work": self._work.section}
+
+    def _streams_section(self) -> Section:
+        rows = tuple(stream._asdict() for stream in self.streams())
+        return Section("streams", counted(len(rows), "stream"), rows)
 
     def close(self) -> None:
         """Finish what is queued and let go of log and store. Twice is harmless."""
@@ -284,11 +297,12 @@ def connect(
 def _opens_work(urls: Urls, settings: Settings, clock: Callable[[], int] | None) -> Opens:
     """What opens the database of a work journal, when the first one is asked for."""
 
-    def opens(url: str | None) -> Database:
+    def opens(url: str | None, *, create: bool) -> Database:
         found = urls.work if url is None else sql_url("work", url)
         if found is None:
             raise no_work_url()
-        return backend_of(found).open_database(found, WORK, settings, clock, fixed={})
+        how = settings if create else replace(settings, schema="check")
+        return backend_of(found).open_database(found, WORK, how, clock, fixed={})
 
     return opens
 

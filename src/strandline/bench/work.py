@@ -262,6 +262,7 @@ def bare_sqlite_in_child(folder: str, entries: int, limit: int) -> dict[str, Any
         connection.pragma(pragma, value)
     cursor = connection.cursor()
     from strandline.sql.steps import steps_in
+
     for step in steps_in("strandline.work", "sql/schema", "sqlite"):
         for _ in cursor.execute(step.script):
             pass

@@ -24,7 +24,8 @@ from strandline.cli.masking import masked
 from strandline.cli.options import Options
 from strandline.cli.output import bytes_text, console, emit, say, table
 from strandline.clock import time_text
-from strandline.errors import MissingEvent, SchemaMismatch, StrandlineError, counted
+from strandline.errors import MissingEvent, StrandlineError, counted
+from strandline.journal.status import Section
 from strandline.log.refusals import trimmed_away
 from strandline.settings import Settings, check_clock, cores
 from strandline.urls import Url, urls_of
@@ -195,9 +196,10 @@ def journal(options: Options) -> Iterator[Finding]:
     for scheme in dict.fromkeys(url.scheme for url in urls if url is not None):
         if scheme in LIBRARIES:
             yield _library(LIBRARIES[scheme])
+    parts: list[Section] = []
     if "url" in options.places:
-        yield _checked("journal", lambda: _opened(options, partitions=True), masked(options.places["url"]))
-        yield from _work(urls.work, options)
+        yield _checked("journal", lambda: _opened(options, parts, partitions=True), masked(options.places["url"]))
+        yield from map(_part, parts)
         return
     settings = Settings.of({**options.settings, "schema": "check"})
     told: list[str] = []
@@ -206,37 +208,17 @@ def journal(options: Options) -> Iterator[Finding]:
     if log.state == "wrong":
         yield _checked("store", lambda: _opened_store(urls.store, settings), str(urls.store))
     else:
-        yield _checked("store", lambda: _opened(options), str(urls.store), told)
-    yield from _work(urls.work, options)
+        yield _checked("store", lambda: _opened(options, parts), str(urls.store), told)
+    yield from map(_part, parts)
 
 
-def _work(url: Url | None, options: Options) -> Iterator[Finding]:
-    """Work journals, where there are any."""
-    from strandline.work import catalog
-    from strandline.work.opening import standbys_of
-
-    if url is None:
-        return
-    settings = Settings.of({**options.settings, "schema": "check"})
-
-    def opened() -> str:
-        with closing(backend_of(url).open_database(url, catalog.PART, settings, fixed={})) as database:
-            with database.read() as tx:
-                found = catalog.names(tx)
-                ((alerts,),) = tx.rows("all_alerts")
-            standbys = standbys_of(database)
-        kept = "" if standbys is None else f", standbys: {standbys}"
-        return f"opens; {counted(len(found), 'work journal')}, {counted(alerts, 'alert')}{kept}"
-
-    try:
-        backend_of(url).describe(url, catalog.PART, settings)
-    except SchemaMismatch as error:
-        if error.code == "no_schema":
-            return  # none was ever declared
-    except StrandlineError:
-        if "work" not in options.places:
-            return  # told of the journal, which is there too
-    yield _checked("work", opened, str(url))
+def _part(section: Section) -> Finding:
+    """What another part says of itself."""
+    if section.error is not None:
+        message, hint, _ = spoken(section.error)
+        return Finding(section.name, "wrong", masked(message), hint)
+    state: State = "warning" if section.warnings else "ok"
+    return Finding(section.name, state, section.summary, "; ".join(section.warnings))
 
 
 def _library(library: Library) -> Finding:
@@ -256,10 +238,11 @@ def _opened_store(url: Url, settings: Settings) -> str:
         return f"opens; {counted(store.settings.partitions, 'partition')}"
 
 
-def _opened(options: Options, *, partitions: bool = False) -> str:
-    """Both, and that they belong together."""
+def _opened(options: Options, parts: list[Section], *, partitions: bool = False) -> str:
+    """Both, and that they belong together; and what else is there."""
     with options.connect() as s:
         status = s.status()
+    parts += [section for section in status.sections if section.rows or section.error]
     lost = [trimmed_away(partition.partition, *partition.lost) for partition in status.partitions if partition.lost]
     if lost:
         raise MissingEvent(

@@ -1,21 +1,18 @@
-"""`strandline status`: how far the pipeline is, and what works on the journal, once or all the time.
-
-What it shows is a list of parts (`PARTS`), each with a name and rows; a part without rows is not shown to a person.
-"""
+"""`strandline status`: how far the pipeline is, and what other parts say of themselves, once or all the time."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from strandline.cli.options import Options
-from strandline.cli.output import console, emit, plain, printable, table
+from strandline.cli.output import console, emit, printable, table
 from strandline.clock import seconds_text, time_text
-from strandline.journal.status import Status
+from strandline.journal.status import Section, Status
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,36 +22,16 @@ if TYPE_CHECKING:
 WATCH_S = 1.0
 
 
-class Look(NamedTuple):
-    """What is shown at one moment."""
-
-    status: Status
-    parts: Mapping[str, Sequence[Mapping[str, Any]]]
-    """By name: rows, each of the same columns."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**self.status.to_dict(), **self.parts}
-
-
-def streams(s: Strandline) -> list[Mapping[str, Any]]:
-    """Streams of event groups."""
-    return [one._asdict() for one in s.streams()]
-
-
-PARTS: Mapping[str, Callable[[Strandline], Sequence[Mapping[str, Any]]]] = {"streams": streams}
-"""What there is beside the pipeline. A part looks quickly, and has no rows where nothing of its kind is there."""
-
-
 def status(
     options: Options,
     watch: Annotated[bool, typer.Option("--watch", help="Go on showing it, every second, until Ctrl-C.")] = False,
 ) -> None:
-    """Show how far the pipeline is, what it could not carry, and how streams of groups stand.
+    """Show how far the pipeline is, and what all parts have to do.
 
     Example: strandline status --watch --url sqlite:orders
     """
     with options.connect() as s:
-        looks = _looks(s) if watch else iter((look_at(s),))
+        looks = _looks(s) if watch else iter((s.status(),))
         if options.json:
             for look in looks:
                 emit(look.to_dict())
@@ -67,18 +44,13 @@ def status(
                 sys.stdout.flush()
 
 
-def look_at(s: Strandline) -> Look:
-    """All parts, now."""
-    return Look(s.status(), {name: part(s) for name, part in PARTS.items()})
-
-
-def _looks(s: Strandline) -> Iterator[Look]:
+def _looks(s: Strandline) -> Iterator[Status]:
     while True:
-        yield look_at(s)
+        yield s.status()
         time.sleep(WATCH_S)
 
 
-def _watch(looks: Iterator[Look]) -> None:
+def _watch(looks: Iterator[Status]) -> None:
     from rich.live import Live
 
     with Live(console=console(), auto_refresh=False) as live:
@@ -86,26 +58,35 @@ def _watch(looks: Iterator[Look]) -> None:
             live.update(picture(look), refresh=True)
 
 
-def picture(look: Look) -> RenderableType:
+def picture(look: Status) -> RenderableType:
     """A status for a person."""
     from rich.console import Group
     from rich.text import Text
 
-    found = look.status
-    warnings = [Text(f"warning: {printable(warning)}", style="bold yellow") for warning in found.warnings]
-    parts = [part for name, rows in look.parts.items() if rows for part in (Text(f"\n{name}"), _rows(rows))]
-    return Group(_partitions(found), Text(), *(Text(line) for line in summary(found)), *parts, *warnings)
+    warnings = [Text(f"warning: {printable(warning)}", style="bold yellow") for warning in look.warnings]
+    there = [section for section in look.sections if section.rows or section.error]
+    sections = [part for section in there for part in (Text(), *_section(section))]
+    return Group(_partitions(look), Text(), *(Text(line) for line in summary(look)), *sections, *warnings)
 
 
-def _rows(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
-    columns = list(rows[0])
-    numbers = [name for name in columns if isinstance(rows[0][name], int | float)]
-    cells = [[_cell(row[name]) for name in columns] for row in rows]
-    return table([name.replace("_", " ") for name in columns], cells, numbers=[n.replace("_", " ") for n in numbers])
+def _section(section: Section) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    yield Text(f"{section.name:<12}{printable(section.summary)}")
+    if section.rows:
+        columns = list(section.rows[0])
+        numbers = [name for name, value in section.rows[0].items() if isinstance(value, int | float)]
+        rows = [[_cell(name, row[name]) for name in columns] for row in section.rows]
+        titles = {name: name.removesuffix("_s").replace("_", " ") for name in columns}
+        yield table(list(titles.values()), rows, numbers=[titles[name] for name in numbers])
 
 
-def _cell(value: Any) -> str:
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(plain(value))
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if name.endswith("_s"):
+        return seconds_text(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def summary(look: Status) -> list[str]:

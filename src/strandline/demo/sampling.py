@@ -83,7 +83,7 @@ class Sampler:
                     timestamp = (entry.answer or {}).get("timestamp", 0)
                     self._first_us = self._first_us or timestamp
                     self._newest_us = max(self._newest_us, timestamp)
-            status = self._s.status()
+            status = self._s.status(parts=False)
             now = self.now_s
             lag = sum(partition.lag_actions for partition in status.partitions)
             behind_s = max(0, self._newest_us - (status.strandline or self._first_us)) / 10**6

@@ -174,7 +174,7 @@ class Story:
         stored = check(entries, lambda key: rows.get(key, ()))
         proof = Proof.of(
             ledgers, entries, stopped, stored, check(entries, self._reader()), stored_keys(self.plan.target),
-            set(rows), lag, self.s.status().quarantined,
+            set(rows), lag, self.s.status(parts=False).quarantined,
         )  # fmt: skip
         if self.tagged is None:
             return proof
@@ -210,7 +210,7 @@ class Story:
         )
 
     def _reader(self) -> Callable[[str], Iterator[ShownEvent]]:
-        pointers = [partition.pointer for partition in self.s.status().partitions]
+        pointers = [partition.pointer for partition in self.s.status(parts=False).partitions]
 
         def read(key: str) -> Iterator[ShownEvent]:
             for event in self.s.journal.read(key):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from strandline.errors import NotFound, counted
+from strandline.errors import NotFound, StrandlineError, counted
 from strandline.log.api import Log
 from strandline.log.refusals import trimmed_away
 from strandline.record import is_mark
@@ -39,6 +40,19 @@ class PartitionStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Section:
+    """What a part beside log and store says of itself: a row of values for each thing that it has."""
+
+    name: str
+    """Of the part: work."""
+    summary: str
+    rows: tuple[Mapping[str, Any], ...] = ()
+    warnings: tuple[str, ...] = ()
+    error: StrandlineError | None = None
+    """Why it could not be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """A log and its store at one moment."""
 
@@ -53,6 +67,8 @@ class Status:
     durability: str
     """"full", or "relaxed" where a power cut may lose acknowledged appends."""
     warnings: tuple[str, ...]
+    sections: tuple[Section, ...] = ()
+    """What other parts say of themselves, those that are there."""
 
     @property
     def up_to_date(self) -> bool:
@@ -60,8 +76,26 @@ class Status:
         return not any(partition.lag_actions or partition.lost for partition in self.partitions)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values."""
-        return asdict(self)
+        """The same as JSON values; of each section its rows, under its name."""
+        found = asdict(replace(self, sections=()))
+        del found["sections"]
+        return found | {section.name: [dict(row) for row in section.rows] for section in self.sections}
+
+    def and_parts(self, parts: Mapping[str, Callable[[], Section | None]]) -> Status:
+        """The same with what these say of themselves; one that cannot be looked at says why, and hides no other."""
+        sections = tuple(section for name, look in parts.items() if (section := _section(name, look)) is not None)
+        return replace(
+            self,
+            sections=(*self.sections, *sections),
+            warnings=(*self.warnings, *(warning for section in sections for warning in section.warnings)),
+        )
+
+
+def _section(name: str, look: Callable[[], Section | None]) -> Section | None:
+    try:
+        return look()
+    except StrandlineError as error:
+        return Section(name, error.message, warnings=(f"{name}: {error.message}",), error=error)
 
 
 def strandline_of(pointers: list[Pointer]) -> int:

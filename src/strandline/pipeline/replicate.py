@@ -121,7 +121,7 @@ class Replication:
             self._reported = dict(errors)
 
     def progress(self, batch: int, seconds: float, errors: Mapping[int, str]) -> Progress:
-        status = self._s.status()
+        status = self._s.status(parts=False)
         partitions = tuple(
             PartitionProgress(p.partition, p.pointer, p.newest, p.lag_actions, errors.get(p.partition))
             for p in status.partitions

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -20,7 +22,8 @@ from strandline.work.declaration import (
     settings_of,
     settings_text,
 )
-from strandline.work.rotation import LATER
+from strandline.work.entries import Counts
+from strandline.work.rotation import CLOSED, LATER
 from strandline.work.tables import Tables, first_number, of_tables
 from strandline.work.upkeep import Upkeep
 
@@ -66,6 +69,32 @@ def find(tx: Transaction, name: str, columns: Columns | None = None) -> Known | 
     shared = {field: value for field, value in asdict(settings_of(set_settings)).items() if is_table_setting(field)}
     codecs = {known: Codec(Columns.of(text)) for known, text in texts.items()}
     return Known(number, name, set_name, journal_id, replace(own, **shared), settings_version, codecs, version)
+
+
+class LookedAt(NamedTuple):
+    """A journal as an operator sees it."""
+
+    name: str
+    counts: Counts
+    tables: Counter[str]
+    """How many short-lived tables there are, by their states."""
+
+    @property
+    def row(self) -> dict[str, object]:
+        """The same as `status` shows it: `draining` are closed tables that are not empty yet."""
+        return {
+            "journal": self.name,
+            **self.counts._asdict(),
+            "tables": self.tables.total(),
+            "draining": self.tables[CLOSED],
+        }
+
+
+def looked_at(tx: Transaction, database: Database, name: str, clock: Callable[[], int] | None) -> LookedAt:
+    """A journal that is there."""
+    number, _, set_name, *_ = tx.rows("journal", (name,))[0]
+    counts = Tables(database, set_name, number, clock).counts(tx)
+    return LookedAt(name, counts, Counter(state for _, state, *_ in tx.rows("tables", (set_name,))))
 
 
 def opened(database: Database, name: str) -> Known:

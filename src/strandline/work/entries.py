@@ -172,6 +172,8 @@ class Counts(NamedTuple):
     dead: int
     unacknowledged: int
     oldest_due_s: float
+    paused: str | None = None
+    """The reason, if nothing is handed out at the moment."""
 
 
 class Table(NamedTuple):

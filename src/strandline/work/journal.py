@@ -381,11 +381,7 @@ class WorkJournal:
     def counts(self) -> Counts:
         """How many entries wait, are being processed, are dead letters."""
         with self._read() as tx:
-            moment = self._tables.moment(tx)
-            (found,) = tx.rows(self._tables.named("counts"), (self._known.number, moment.now, moment.lease_now))
-        due, later, behind, running, dead, unacknowledged, oldest = found
-        age_s = 0.0 if oldest is None else max(0, moment.now - oldest) / US
-        return Counts(due, later, behind, running, dead, unacknowledged, age_s)
+            return self._tables.counts(tx)
 
     def tables(self, *, after: str = "", limit: int = PAGE_MAX) -> list[Table]:
         """The short-lived tables, after one by its name."""

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final, Protocol
 
-from strandline.errors import InvalidInput, Unsupported
+from strandline.errors import InvalidInput, SchemaMismatch, Unsupported, counted
+from strandline.journal.status import Section
 from strandline.sql.api import Database
 from strandline.work import catalog
 from strandline.work.declaration import WorkDeclaration, WorkSettings
@@ -19,9 +20,9 @@ _COUNTED: Final = re.compile(r"\s*(?:(?:ANY|FIRST)\s+)?(\d+)\s*\(", re.IGNORECAS
 
 
 class Opens(Protocol):
-    """Opens the database of a URL; None is where work journals are unless something else is said."""
+    """Opens the database of a URL, or makes it; None is where work journals are unless something else is said."""
 
-    def __call__(self, url: str | None) -> Database: ...
+    def __call__(self, url: str | None, *, create: bool) -> Database: ...
 
 
 class WorkJournals:
@@ -34,19 +35,24 @@ class WorkJournals:
         self._lock = Lock()
         self._databases: dict[str | None, Database] = {}
         self._journals: list[WorkJournal] = []
+        self._warned: set[str | None] = set()
         self._closed = False
 
-    def open(self, declared: WorkDeclaration | str, url: str | None) -> WorkJournal:
-        """A journal, made if it is declared and not there."""
+    def _database(self, url: str | None, *, create: bool) -> Database:
         with self._lock:
             if self._closed:
                 raise InvalidInput("this connection is closed", code="closed", hint="connect again")
-            database = self._databases.get(url)
-            if database is None:
-                database = self._databases[url] = self._opens(url)
-                standbys = standbys_of(database)
-                if standbys == 0:
-                    _log.warning("%s: no synchronous standby: accepted work is lost with its machine", database.where)
+            if url not in self._databases:
+                self._databases[url] = self._opens(url, create=create)
+            return self._databases[url]
+
+    def open(self, declared: WorkDeclaration | str, url: str | None) -> WorkJournal:
+        """A journal, made if it is declared and not there."""
+        database = self._database(url, create=self._create)
+        if url not in self._warned:
+            self._warned.add(url)
+            if standbys_of(database) == 0:
+                _log.warning("%s: no synchronous standby: accepted work is lost with its machine", database.where)
         if isinstance(declared, WorkDeclaration):
             _check_standbys(database, declared.settings)
             now = self._clock() if self._clock is not None else database.now_us()
@@ -58,6 +64,33 @@ class WorkJournals:
         with self._lock:
             self._journals.append(journal)
         return journal
+
+    def section(self) -> Section | None:
+        """What `status` shows of the journals that are where they are unless something else is said."""
+        try:
+            database = self._database(None, create=False)
+        except (SchemaMismatch, Unsupported) as error:
+            if error.code in ("no_schema", "work_url"):
+                return None  # none was ever declared, or can be
+            raise
+        with database.read() as tx:
+            found = [catalog.looked_at(tx, database, name, self._clock) for name in catalog.names(tx)]
+        standbys = standbys_of(database)
+        warnings = []
+        for one in found:
+            if one.counts.unacknowledged:
+                letters = counted(one.counts.unacknowledged, "dead letter")
+                warnings.append(f"work {one.name}: {letters} unacknowledged; see `strandline work alerts {one.name}`")
+            if one.counts.paused is not None:
+                warnings.append(f"work {one.name}: paused ({one.counts.paused}); see `strandline work resume`")
+        alerts = counted(sum(one.counts.unacknowledged for one in found), "alert")
+        kept = "" if standbys is None else f", standbys: {standbys}"
+        return Section(
+            "work",
+            f"{counted(len(found), 'work journal')}, {alerts}{kept}",
+            tuple(one.row for one in found),
+            tuple(warnings),
+        )
 
     def close(self) -> None:
         """Close all of them, and their databases. Twice is harmless."""

@@ -26,9 +26,21 @@ from strandline.settings import MIB
 from strandline.sql.api import DATABASE_ID, Database, Transaction
 from strandline.work import rules
 from strandline.work.boot import boot_id, boot_us
-from strandline.work.dates import us
+from strandline.work.dates import US, us
 from strandline.work.declaration import WorkSettings
-from strandline.work.entries import BEHIND, LAPSED, NOWHERE, PROCESSING, READY, SOON, Added, Draft, Row, mark_of
+from strandline.work.entries import (
+    BEHIND,
+    LAPSED,
+    NOWHERE,
+    PROCESSING,
+    READY,
+    SOON,
+    Added,
+    Counts,
+    Draft,
+    Row,
+    mark_of,
+)
 from strandline.work.rotation import LATER
 from strandline.work.rules import DEAD, Moment
 
@@ -453,6 +465,14 @@ class Tables:
 
     def _data(self, tx: Transaction, rows: Iterable[Row]) -> dict[int, bytes]:
         return dict(tx.many(self.named("data_of"), [(row.id,) for row in rows]))
+
+    def counts(self, tx: Transaction) -> Counts:
+        """How many entries there are, by what may be done with them, and dead letters."""
+        moment = self.moment(tx)
+        (found,) = tx.rows(self.named("counts"), (self.journal, moment.now, moment.lease_now))
+        due, later, behind, running, dead, unacknowledged, oldest, paused = found
+        age_s = 0.0 if oldest is None else max(0, moment.now - oldest) / US
+        return Counts(due, later, behind, running, dead, unacknowledged, age_s, paused)
 
     def drop(self, tx: Transaction, look: Look, id_: int) -> bool:
         """Remove an entry, whoever holds it; False if there is none."""
