@@ -48,4 +48,5 @@ def main(url: str = "sqlite:shop", orders: int = 20) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))
+    place, count, *_ = [*sys.argv[1:], *("sqlite:shop", "20")[len(sys.argv) - 1 :]]
+    sys.exit(main(place, int(count)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import ModuleType
@@ -62,6 +64,14 @@ def test_the_order_service_has_one_winner_and_stores_a_retry_once(
         assert (refused.status_code, refused.json()["code"]) == (422, "seq_nr_range")
 
     serve(visit)
+
+
+def test_the_shop_needs_no_arguments(tmp_path: Path) -> None:
+    for arguments in ([], ["sqlite:other"], ["sqlite:other", "3"]):
+        program = [sys.executable, str(EXAMPLES / "ship_orders.py"), *arguments]
+        done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "3 of 3 orders shipped to Oslo\n"
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import strandline
 from tests.acceptance.cli_call import call
-from tests.work.worlds import World
+from tests.work.worlds import S, World
 
 
 @pytest.fixture
@@ -76,8 +77,12 @@ def test_people_can_read_it(place: list[str], tmp_path: Path) -> None:
     told = call("work", "add", "mails", "--key", '{"order": 7}', "--data", '{"to": "\\u001b[31m"}', *place)
     assert "inserted" in told.out
     shown = call("work", "entries", "mails", *place).out
-    assert "{'order': 7}" in shown
     assert "\x1b" not in shown
+    decoder = json.JSONDecoder()
+    key, end = decoder.raw_decode(shown, shown.index("{"))
+    data, _ = decoder.raw_decode(shown, shown.index("{", end))
+    again = call("work", "add", "mails", "--key", json.dumps(key), "--data", json.dumps(data), *place)
+    assert (data, "merged" in again.out) == ({"to": "\x1b[31m"}, True), "what is shown can be given again"
     assert "due 1" in call("work", "counts", "mails", *place).out
     assert "current" in call("work", "tables", "mails", *place).out
     missing = call("work", "counts", "nails", *place)
@@ -87,6 +92,69 @@ def test_people_can_read_it(place: list[str], tmp_path: Path) -> None:
     for handlers in ("shop", "no_such_module:x", "json:dumps"):
         refused = call("work", "run", handlers, *place)
         assert (refused.code, "MODULE:NAME" in refused.err) == (2, True)
+
+
+def declare(place: list[str], tmp_path: Path, text: str) -> None:
+    file = tmp_path / "declared.toml"
+    file.write_text(text)
+    lines("work", "declare", str(file), *place)
+
+
+@pytest.mark.req("W78", "W4")
+def test_bytes_are_base64_on_the_command_line(place: list[str], tmp_path: Path) -> None:
+    declare(place, tmp_path, 'name = "blobs"\n[key]\ndigest = "bytes"\n[data]\nbody = "bytes?"\n')
+    call("work", "add", "blobs", "--key", '{"digest": "AP8="}', "--data", '{"body": "AAE="}', *place)
+    (entry,) = lines("work", "entries", "blobs", *place)
+    assert (entry["key"], entry["data"]) == ({"digest": "AP8="}, {"body": "AAE="})
+    assert lines("work", "get", "blobs", "--key", json.dumps(entry["key"]), *place)[0]["id"] == entry["id"]
+    bad = call("work", "add", "blobs", "--key", '{"digest": "%"}', "--data", "{}", *place)
+    assert (bad.code, "base64" in bad.err) == (2, True)
+
+
+@pytest.mark.req("W8", "W78")
+def test_dates_as_people_write_them(place: list[str], tmp_path: Path) -> None:
+    declare(place, tmp_path, 'name = "mails"\n[key]\norder = "int"\n[data]\nto = "text"\n')
+
+    def add(order: int, *arguments: str) -> Any:
+        key = json.dumps({"order": order})
+        return call("work", "add", "mails", "--key", key, "--data", '{"to": "a"}', *arguments, *place)
+
+    before = time.time_ns() // 1000
+    assert add(1, "--process-date", "+10m").code == 0
+    assert add(2, "--process-date", "2100-01-01T00:00:00Z", "--expiration-date", "2100-01-02T01:00:00+01:00").code == 0
+    assert add(3, "--process-date", "4102444800000000").code == 0
+    (soon, later, as_before) = lines("work", "entries", "mails", *place)
+    assert 0 <= soon["process_date"] - before - 600 * S < 60 * S
+    assert (later["process_date"], later["expiration_date"]) == (4102444800 * S, (4102444800 + 86_400) * S)
+    assert as_before["process_date"] == later["process_date"]
+    for text, code in (("tomorrow", "time_range"), ("2100-01-01", "time_without_zone"), ("+10", "time_range")):
+        refused = add(4, "--process-date", text, "--json")
+        assert (refused.code, json.loads(refused.err)["code"]) == (2, code)
+
+
+@pytest.mark.req("W77", "W78")
+def test_counts_of_a_paused_journal_say_so(place: list[str], tmp_path: Path) -> None:
+    declare(place, tmp_path, 'name = "mails"\n[key]\norder = "int"\n[data]\nto = "text"\n')
+    empty = call("work", "counts", "mails", *place).out
+    assert "oldest" not in empty, "there is none"
+    lines("work", "add", "mails", "--key", '{"order": 7}', "--data", '{"to": "a"}', *place)
+    lines("work", "pause", "mails", "--reason", "move", *place)
+    told = call("work", "counts", "mails", *place).out
+    assert "paused (move), nothing is handed out; due 1" in told
+    assert lines("work", "counts", "mails", *place)[0]["paused"] == "move"
+
+
+@pytest.mark.req("W44")
+def test_who_gives_the_number_of_the_entry_is_told_that_of_the_letter(place: list[str], tmp_path: Path) -> None:
+    declare(place, tmp_path, 'name = "mails"\nmax_timeouts = 1\n[key]\norder = "int"\n[data]\nto = "text"\n')
+    lines("work", "add", "mails", "--key", '{"order": 7}', "--data", '{"to": "a"}', *place)
+    (claim,) = lines("work", "claim", "mails", *place)
+    lines("work", "fail", "mails", str(claim["id"]), str(claim["fence"]), *place)
+    (letter,) = lines("work", "dead", "mails", *place)
+    wrong = call("work", "requeue", "mails", str(claim["id"]), *place)
+    assert (wrong.code, f"is dead letter {letter['dead_id']}" in wrong.err) == (3, True)
+    none = call("work", "acknowledge", "mails", "5", *place)
+    assert "`strandline work dead` lists them" in none.err
 
 
 @pytest.mark.req("W43", "W69")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import strandline
-from strandline.errors import InvalidInput
+from strandline.errors import InvalidInput, Unavailable
 from strandline.work.journal import Claim
 from strandline.work.worker import Worker
 from tests.acceptance.cli_call import COMMAND
@@ -98,6 +98,34 @@ def test_heartbeats_keep_what_takes_long_and_not_what_hangs(world: World) -> Non
             assert lost.wait(10)
 
 
+@pytest.mark.req("W75")
+@pytest.mark.parametrize("call", ["claim", "done_many"])
+def test_done_is_said_again_after_an_error(world: World, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """The database is away for a moment when the worker says done: nothing is handed out a second time."""
+    with connected(world) as s:
+        work = s.work(declaration(poll_s=0.2))
+        seen: list[str] = []
+        worker = Worker(s, {"thumbs": lambda claim: seen.append(claim.entry.key["page"])})
+        journal = worker._lanes[0].journal
+        asked, failures = getattr(journal, call), [1]
+
+        def failing(*given: Any, **more: Any) -> Any:
+            if failures and (given[2] if call == "claim" else given[0]):
+                failures.pop()
+                raise Unavailable("the server is away", code="away", hint="wait")
+            return asked(*given, **more)
+
+        monkeypatch.setattr(journal, call, failing)
+        with running(worker):
+            number = 0
+            while failures:  # which call says done depends on who is quicker
+                work.add_many([one(f"p{number}-{n}") for n in range(5)])
+                number += 1
+                time.sleep(0.02)
+            until(lambda: work.counts()[:4] == (0, 0, 0, 0))
+        assert len(seen) == len(set(seen)) == 5 * number
+
+
 @pytest.mark.req("W19", "W75")
 def test_how_far_a_worker_claims_ahead(world: World) -> None:
     with connected(world) as s:
@@ -166,11 +194,58 @@ def test_sigterm_ends_a_worker_in_order(world: World, tmp_path: Path) -> None:
     assert work.entries() == []
 
 
+@pytest.mark.req("W75")
 def test_what_a_worker_refuses(world: World) -> None:
+    async def later(claim: Claim) -> None: ...
+
     with connected(world) as s:
         s.work(declaration())
-        for handlers, more in (({}, {}), ({"thumbs": 5}, {}), ({"thumbs": print}, {"concurrency": 0})):
-            with pytest.raises(InvalidInput):
-                Worker(s, handlers, **more)  # type: ignore[arg-type]
+        cases: list[tuple[Any, dict[str, Any], str]] = [
+            ({}, {}, "handlers: not a mapping, or empty"),
+            ([print], {}, "handlers: not a mapping, or empty"),
+            ({"thumbs": 5}, {}, "handlers['thumbs']: cannot be called"),
+            ({"thumbs": lambda: None}, {}, "handlers['thumbs']: takes ()"),
+            ({"thumbs": lambda claim, more: None}, {}, "handlers['thumbs']: takes (claim, more)"),
+            ({"thumbs": later}, {}, "handlers['thumbs']: is async"),
+            ({"thumbs": print}, {"concurrency": 0}, "concurrency: out of range"),
+        ]
+        for handlers, more, text in cases:
+            with pytest.raises(InvalidInput) as refused:
+                Worker(s, handlers, **more)
+            assert refused.value.message.startswith(text)
         with pytest.raises(strandline.NotFound):
             Worker(s, {"nails": print})
+
+
+@pytest.mark.req("W3", "W75", "W76")
+@pytest.mark.parametrize("when", ["before", "asleep", "busy"])
+def test_a_worker_ends_with_its_connection(world: World, when: str) -> None:
+    """Somebody closes the connection while the worker sleeps, or while a handler runs: `run` says so, and ends."""
+    began, go, errors = Event(), Event(), list[str]()
+
+    def handle(claim: Claim) -> None:
+        began.set()
+        go.wait(10)
+
+    def run() -> None:
+        try:
+            worker.run()
+        except InvalidInput as error:
+            errors.append(error.code)
+
+    with connected(world, shutdown_grace_s=0.2) as s:
+        work = s.work(declaration())
+        worker = Worker(s, {"thumbs": handle})
+        if when == "before":
+            s.close()
+        thread = Thread(target=run, daemon=True)
+        thread.start()
+        if when == "busy":
+            work.add(**one("a"))
+            assert began.wait(10)
+        elif when == "asleep":
+            until(lambda: any(lane.asleep for lane in worker._lanes))
+    thread.join(10)
+    go.set()
+    assert not thread.is_alive()
+    assert errors == ["closed"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from strandline.errors import InvalidInput, invalid, shown
@@ -62,6 +63,28 @@ def time_of(text: str | None, field: str) -> datetime | None:
         raise invalid("time_format", field, "not a time", allowed=allowed, got=text) from None
 
 
+def date_of(text: str | None, field: str, now_us: Callable[[], int]) -> datetime | int | None:
+    """A date of work: `+10m` from now, microseconds since 1970, or a time with its zone; or nothing."""
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit():
+        return int(text)
+    if text.startswith("+") and (match := _DURATION.fullmatch(text[1:])):
+        return now_us() + _duration(match) // timedelta(microseconds=1)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        allowed = "+10m (d, h, m, s), a time with a zone such as 2026-11-15T07:30:00Z, or microseconds since 1970"
+        raise invalid("time_range", field, "not a date", allowed=allowed, got=text) from None
+
+
+def _duration(match: re.Match[str]) -> timedelta:
+    try:
+        return timedelta(**{_UNITS[match[2]]: float(match[1])})
+    except OverflowError:
+        return timedelta.max
+
+
 def expiry(text: str | None) -> timedelta | Keep | None:
     """`30d`, `12h`, `15m`, `45s`, or `none`; left out: as it is."""
     if text is None:
@@ -71,10 +94,7 @@ def expiry(text: str | None) -> timedelta | Keep | None:
     match = _DURATION.fullmatch(text)
     if not match:
         raise invalid("expire_after", "--expire-after", "no duration", allowed="30d, 12h, 15m, 45s or none", got=text)
-    try:
-        after = timedelta(**{_UNITS[match[2]]: float(match[1])})
-    except OverflowError:
-        after = timedelta.max
+    after = _duration(match)
     if not timedelta(0) < after <= EXPIRE_AFTER_MAX:
         raise invalid("expire_after", "--expire-after", "out of range", allowed="up to 36500d, above 0", got=text)
     return after

@@ -98,10 +98,13 @@ _ARGUMENTS = (
     (re.compile(r"(?<![\w?&-])(url|log|store|work)=(?=[ ;,]|$)"), r"--\1"),
     (re.compile(r'(?<![\w?&-])schema="(\w+)"'), r"--set schema=\1"),
     (re.compile(r"\babove to;"), "above --to;"),
+    (re.compile(r"\b(dead|entries)\(\) lists them"), r"`strandline work \1` lists them"),
+    (re.compile(r"\bgive a new expiration_date\b"), "give a new --expiration-date"),
     (re.compile(r"\ba UUID, or its text\b"), "a UUID"),
 )
 _FIELDS = frozenset(
-    "url log store from_ from to expected first append_id limit id slices on orders rounds case folder".split()
+    "url log store from_ from to expected first append_id limit id slices on orders rounds case folder "
+    "process_date expiration_date insertion_date priority owner".split()
 )
 """Arguments of Python that are options here."""
 _ACCEPT = re.compile(r"\baccept_power_loss(=[Tt]rue)?\b")

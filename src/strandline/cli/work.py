@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.arguments import confirm, whole_number
+from strandline.cli.arguments import confirm, date_of, whole_number
 from strandline.cli.options import Options
-from strandline.cli.output import emit, printable, say
+from strandline.cli.output import emit, plain, printable, say
 from strandline.cli.record import Yes
 from strandline.clock import seconds_text, time_text
 from strandline.errors import invalid
@@ -27,6 +28,8 @@ JournalArgument = Annotated[str, typer.Argument(metavar="JOURNAL", help="The nam
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The entry's id.")]
 FenceArgument = Annotated[str, typer.Argument(metavar="FENCE", help="The claim's fence, as `work claim` gave it.")]
 DeadArgument = Annotated[str, typer.Argument(metavar="DEAD_ID", help="The dead letter's id.")]
+DATES = "+10m, 2026-11-15T07:30:00Z, or microseconds since 1970"
+COUNTED = ("due", "later", "behind", "running", "dead", "unacknowledged")
 AfterOption = Annotated[str, typer.Option("--after", metavar="ID", help="Go on after this one.")]
 LimitOption = Annotated[str, typer.Option("--limit", metavar="N", help="At most so many, 1..1000.")]
 
@@ -46,10 +49,6 @@ def _columns(text: str, field: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise invalid("column", field, "not columns by name", allowed="a JSON object", got=text)
     return found
-
-
-def _date(text: str | None, field: str) -> int | None:
-    return None if text is None else whole_number(text, field, code="time_range", allowed="microseconds since 1970")
 
 
 def declare(
@@ -78,31 +77,32 @@ def add(
     data: Annotated[str, typer.Option("--data", metavar="JSON", help="The data's columns.")],
     priority: Annotated[str | None, typer.Option("--priority", metavar="N", help="0..255; smallest first.")] = None,
     process_date: Annotated[
-        str | None, typer.Option("--process-date", metavar="US", help="Not before: microseconds since 1970.")
+        str | None, typer.Option("--process-date", metavar="DATE", help=f"Not before: {DATES}.")
     ] = None,
     expiration_date: Annotated[
-        str | None, typer.Option("--expiration-date", metavar="US", help="Gone after: microseconds since 1970.")
+        str | None, typer.Option("--expiration-date", metavar="DATE", help="Gone after; 0 is never.")
     ] = None,
     insertion_date: Annotated[
-        str | None, typer.Option("--insertion-date", metavar="US", help="When the data was made.")
+        str | None, typer.Option("--insertion-date", metavar="DATE", help="When the data was made.")
     ] = None,
 ) -> None:
     """Add an entry, or merge it with the one of its key that waits.
 
     Example: strandline work add mails --key '{"order": 7}' --data '{"to": "a@b.org"}' --url sqlite:orders
     """
-    given: dict[str, Any] = {
-        "key": _columns(key, "--key"),
-        "data": _columns(data, "--data"),
-        "priority": None
-        if priority is None
-        else whole_number(priority, "--priority", code="priority_range", allowed="a whole number in 0..255"),
-        "process_date": _date(process_date, "--process-date"),
-        "expiration_date": _date(expiration_date, "--expiration-date"),
-        "insertion_date": _date(insertion_date, "--insertion-date"),
-    }
+    columns, values = _columns(key, "--key"), _columns(data, "--data")
+    urgent = None
+    if priority is not None:
+        urgent = whole_number(priority, "--priority", code="priority_range", allowed="a whole number in 0..255")
     with _journal(options, journal) as work:
-        added = work.add(**given)
+        added = work.add(
+            work.columns_of("key", columns),
+            work.columns_of("data", values),
+            priority=urgent,
+            process_date=date_of(process_date, "--process-date", work.now_us),
+            expiration_date=date_of(expiration_date, "--expiration-date", work.now_us),
+            insertion_date=date_of(insertion_date, "--insertion-date", work.now_us),
+        )
     if options.json:
         emit(added)
     else:
@@ -192,7 +192,7 @@ def get(
     Example: strandline work get mails --key '{"order": 7}' --url sqlite:orders
     """
     with _journal(options, journal) as work:
-        found = work.get(_columns(key, "--key"))
+        found = work.get(work.columns_of("key", _columns(key, "--key")))
     if found is not None:
         _show(options, found)
     elif options.json:
@@ -228,8 +228,11 @@ def counts(options: Options, journal: JournalArgument) -> None:
     if options.json:
         emit(found)
     else:
-        parts = [f"{name} {value}" for name, value in found._asdict().items() if name != "oldest_due_s"]
-        say(f"{journal}: {', '.join(parts)}; the oldest due one waits since {seconds_text(found.oldest_due_s)}")
+        parts = [f"{name} {value}" for name, value in found._asdict().items() if name in COUNTED]
+        if found.due:
+            parts.append(f"the oldest due one waits for {seconds_text(found.oldest_due_s)}")
+        paused = "" if found.paused is None else f"paused ({found.paused}), nothing is handed out; "
+        say(printable(f"{journal}: {paused}{', '.join(parts)}"))
 
 
 def dead(options: Options, journal: JournalArgument, after: AfterOption = "0", limit: LimitOption = "1000") -> None:
@@ -259,7 +262,7 @@ def requeue(
     journal: JournalArgument,
     dead_id: DeadArgument,
     expiration_date: Annotated[
-        str | None, typer.Option("--expiration-date", metavar="US", help="A new one; 0 is never.")
+        str | None, typer.Option("--expiration-date", metavar="DATE", help=f"A new one: {DATES}; 0 is never.")
     ] = None,
 ) -> None:
     """Add a dead letter again.
@@ -267,7 +270,8 @@ def requeue(
     Example: strandline work requeue mails 17592186044430 --url sqlite:orders
     """
     with _journal(options, journal) as work:
-        added = work.requeue(_number(dead_id, "DEAD_ID"), expiration_date=_date(expiration_date, "--expiration-date"))
+        expires = date_of(expiration_date, "--expiration-date", work.now_us)
+        added = work.requeue(_number(dead_id, "DEAD_ID"), expiration_date=expires)
     if options.json:
         emit(added)
     else:
@@ -396,7 +400,7 @@ def _show(options: Options, entry: Entry) -> None:
         return
     fence = f"  fence {entry.fence}" if entry.status == "P" else ""
     date = time_text(entry.retry_date or entry.process_date, digits=3)
-    say(printable(f"{entry.id}{fence}  {entry.status}  {entry.priority:>3}  {date}  {entry.key}  {entry.data}"))
+    say(f"{entry.id}{fence}  {entry.status}  {entry.priority:>3}  {date}  {_json(entry.key)}  {_json(entry.data)}")
 
 
 def _show_letter(options: Options, letter: DeadLetter) -> None:
@@ -405,4 +409,13 @@ def _show_letter(options: Options, letter: DeadLetter) -> None:
         return
     flag = "" if letter.acknowledged else "  !"
     when = time_text(letter.date, digits=0)
-    say(printable(f"{letter.dead_id}{flag}  entry {letter.id}  {when}  {letter.reason}  {letter.key}  {letter.data}"))
+    reason = printable(letter.reason)
+    say(f"{letter.dead_id}{flag}  entry {letter.id}  {when}  {reason}  {_json(letter.key)}  {_json(letter.data)}")
+
+
+def _json(columns: Mapping[str, Any] | None) -> str:
+    """Columns as `--key` and `--data` take them; what a terminal would obey is escaped, as JSON can."""
+    if columns is None:
+        return "unreadable"
+    text = json.dumps(plain(columns), ensure_ascii=False)
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)

@@ -38,7 +38,7 @@ from strandline.sql.api import Database, Transaction
 from strandline.work import catalog, rules
 from strandline.work.catalog import Known
 from strandline.work.dates import US, date_us
-from strandline.work.declaration import COLUMNS_OF_THE_SYSTEM, Codec, WorkSettings, reserved
+from strandline.work.declaration import COLUMNS_OF_THE_SYSTEM, Codec, WorkSettings, from_base64, reserved
 from strandline.work.entries import PROCESSING, WAITING, Added, Counts, DeadLetter, Draft, Entry, Row, Table
 from strandline.work.rules import Moment
 from strandline.work.tables import Ended, Look, Tables
@@ -212,6 +212,7 @@ class WorkJournal:
         """What `Cursor.claim` does. `slow` false: who has others to do yet wants no slow ones ahead of need."""
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= CLAIM_MAX:
             raise invalid("limit_range", "limit", "out of range", allowed=f"1..{CLAIM_MAX}", got=limit)
+        self._check()
         self._waking.about_to_look()
         given = [claim for claim in done if not claim.ended]
         pairs = [(claim.entry.id, claim.fence) for claim in given]
@@ -397,6 +398,20 @@ class WorkJournal:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until a claim may find something: True. False after `timeout_s`. Reconnects by itself."""
+    def now_us(self) -> int:
+        """The clock that decides what is due: the database's."""
+        self._check()
+        with self._database.read() as tx:
+            return self._tables.moment(tx).now
+
+    def columns_of(self, part: Literal["key", "data"], texts: Mapping[str, Any]) -> dict[str, Any]:
+        """Columns as JSON carries them, as `add` takes them: bytes are base64 there."""
+        kinds = getattr(self._codec.columns, part)
+        return {
+            name: from_base64(f"{part} {name}", value) if str(kinds.get(name)).startswith("bytes") else value
+            for name, value in texts.items()
+        }
+
         self._check()
         deadline = time.monotonic() + timeout_s
         while True:
@@ -443,7 +458,7 @@ class WorkJournal:
         def work(inner: Transaction) -> Added:
             rows = inner.rows("take_dead", (self._known.number, dead_id))
             if not rows:
-                raise NotFound(f"no dead letter {dead_id}", code="dead_letter", hint="see dead()", dead_id=dead_id)
+                raise self._no_letter(inner, dead_id)
             key, hash_, data, version, priority, revised, expires, number = rows[0]
             expires = expires if expiration is None else expiration
             if 0 < expires < self._tables.moment(inner).now:
@@ -456,15 +471,27 @@ class WorkJournal:
 
     def acknowledge(self, dead_id: int) -> None:
         """Lower the flag that a dead letter is."""
-        if not self._write(lambda tx: tx.execute("acknowledge", (self._known.number, dead_id)), None):
-            raise NotFound(f"no dead letter {dead_id}", code="dead_letter", hint="see dead()", dead_id=dead_id)
+
+        def work(tx: Transaction) -> None:
+            if not tx.execute("acknowledge", (self._known.number, dead_id)):
+                raise self._no_letter(tx, dead_id)
+
+        self._write(work, None)
+
+    def _no_letter(self, tx: Transaction, dead_id: int) -> NotFound:
+        """Most who get the number wrong have that of the entry."""
+        ((of_entry,),) = tx.rows("dead_of_entry", (self._known.number, dead_id))
+        hint = (
+            "dead() lists them by their dead_id" if of_entry is None else f"entry {dead_id} is dead letter {of_entry}"
+        )
+        return NotFound(f"no dead letter {dead_id}", code="dead_letter", hint=hint, dead_id=dead_id)
 
     # ------------------------------------------------------------ operate
 
     def drop(self, id: int) -> None:  # noqa: A002 (as everywhere in this API)
         """Remove an entry. Who holds it gets `LeaseLost`."""
         if not self._write(lambda tx: self._tables.drop(tx, self._look(tx), id), None):
-            raise NotFound(f"no entry {id}", code="entry", hint="see entries()", entry=id)
+            raise NotFound(f"no entry {id}", code="entry", hint="entries() lists them by their id", entry=id)
 
     def pause(self, reason: str = "paused") -> None:
         """Let claims come back empty from now on, everywhere. Adds and what is being processed go on."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from strandline.clock import time_text
 from strandline.errors import InvalidInput, invalid
 from strandline.work.dates import US, us
 from strandline.work.declaration import WorkSettings
@@ -200,6 +201,6 @@ def claimed(row: Row, fence: int, owner: str, lease: int, moment: Moment) -> Row
 def expired_letter(expiration_date: int) -> InvalidInput:
     """The error for a dead letter that would expire as soon as it waits again."""
     return invalid(
-        "expired", "dead letter", f"expired at {expiration_date}", allowed="expiration_date=…, later than now, or 0",
-        got=expiration_date, hint="give expiration_date",
+        "expired", "dead letter", f"expired at {time_text(expiration_date)}", allowed="one that has not expired",
+        got=expiration_date, hint="give a new expiration_date, or 0 for never",
     )  # fmt: skip

@@ -10,6 +10,7 @@ A handler that goes on after that has no claim: it finds `claim.lost` set, and s
 
 from __future__ import annotations
 
+import inspect
 import logging
 import signal
 import threading
@@ -20,9 +21,9 @@ from queue import SimpleQueue
 from threading import Condition, Event, Thread
 from typing import Any, Final, Protocol
 
-from strandline.errors import LeaseLost, StrandlineError, Unavailable, invalid
+from strandline.errors import InvalidInput, StrandlineError, Unsupported, invalid
 from strandline.settings import Settings
-from strandline.work.journal import CLAIM_MAX, Claim, WorkJournal
+from strandline.work.journal import CLAIM_MAX, Claim, Cursor, WorkJournal
 
 CONCURRENCY_MAX: Final = 1000
 MAX_RUN_S: Final = 3600.0
@@ -55,10 +56,11 @@ class Worker:
         max_run_s: float = MAX_RUN_S,
     ) -> None:
         """The journals must be there: declare them first. `max_run_s`: a handler that takes longer is given up."""
-        if not isinstance(handlers, Mapping) or not handlers or not all(map(callable, handlers.values())):
-            raise invalid(
-                "option", "handlers", "not handlers", allowed="callables by the name of a journal", got=handlers
-            )
+        if not isinstance(handlers, Mapping) or not handlers:
+            allowed = "functions of a claim, by the names of their journals"
+            raise invalid("option", "handlers", "not a mapping, or empty", allowed=allowed, got=handlers)
+        for name, handler in handlers.items():
+            _check_handler(name, handler)
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= CONCURRENCY_MAX:
             raise invalid("option", "concurrency", "out of range", allowed=f"1..{CONCURRENCY_MAX}", got=concurrency)
         self._concurrency = concurrency
@@ -71,13 +73,18 @@ class Worker:
         self._changed = Condition()
         self._held = 0
         self._running = 0
+        self._error: StrandlineError | None = None
+        """What no repetition mends: the connection is closed, or was made by another process."""
 
     def stop(self) -> None:
         """Let `run` come to its end. From any thread, or a signal's handler."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Work until `stop` is called, or SIGTERM or SIGINT comes to the main thread."""
+        """Work until `stop` is called, or SIGTERM or SIGINT comes to the main thread.
+
+        What is out of order for a while is waited for. If the connection is closed meanwhile that is raised here.
+        """
         handlers = [
             Thread(target=self._handle, name="strandline-handler", daemon=True) for _ in range(self._concurrency)
         ]
@@ -94,6 +101,8 @@ class Worker:
         for _ in handlers:
             self._queue.put(None)
         beats.join()
+        if self._error is not None:
+            raise self._error
 
     @contextmanager
     def _signals(self) -> Any:
@@ -110,7 +119,8 @@ class Worker:
     # ------------------------------------------------------------ dispatch
 
     def _dispatch(self, lane: _Lane) -> None:
-        cursor = lane.journal.cursor(self._owner)
+        cursor: Cursor | None = None
+        done: list[Claim] = []
         while not self._stopping.is_set():
             try:
                 with self._changed:
@@ -123,6 +133,7 @@ class Worker:
                 if room <= 0:
                     lane.end(done)
                     continue
+                cursor = cursor or lane.journal.cursor(self._owner)
                 batch = lane.journal.claim(cursor, min(room, CLAIM_MAX), done, slow=slow)
                 lane.ended(done)
                 with self._changed:
@@ -132,7 +143,11 @@ class Worker:
                     self._queue.put((lane, claim))
                 if not batch.claims:
                     self._sleep(lane)
+            except (InvalidInput, Unsupported) as error:
+                self._error = error
+                self._stopping.set()
             except StrandlineError as error:
+                self._say_again(lane, done)
                 _log.warning("worker on %s: %s", lane.journal.name, error)
                 self._stopping.wait(AGAIN_S)
         with self._changed:
@@ -182,16 +197,22 @@ class Worker:
                 return  # the handler said so itself, or has lost it
             lane.finished.append(claim)
             done = lane.take_finished() if lane.asleep else []
-        if done:
-            with suppress(StrandlineError):
-                lane.end(done)
+        try:
+            lane.end(done)
+        except StrandlineError:
+            self._say_again(lane, done)
+
+    def _say_again(self, lane: _Lane, done: list[Claim]) -> None:
+        """What could not be said is said with the next claim: else it would lapse, and be done twice."""
+        with self._changed:
+            lane.finished[:0] = [claim for claim in done if not claim.ended]
 
     def _failed(self, lane: _Lane, claim: Claim, error: Exception) -> None:
         with self._changed:
             self._let_go(lane, claim)
         _log.info("worker on %s: entry %s: %r", lane.journal.name, claim.entry.id, error)
         if not claim.ended:
-            with suppress(LeaseLost, Unavailable):  # what cannot be said lapses
+            with suppress(StrandlineError):  # what cannot be said lapses
                 claim.fail(f"{type(error).__name__}: {error}")
 
     def _let_go(self, lane: _Lane, claim: Claim) -> None:
@@ -239,10 +260,27 @@ class Worker:
                 lane.end(lane.take_finished())
 
     def _release(self, lane: _Lane, claim: Claim) -> None:
-        with suppress(LeaseLost, Unavailable):
+        with suppress(StrandlineError):  # what cannot be given back lapses
             claim.release()
         with self._changed:
             self._let_go(lane, claim)
+
+
+def _check_handler(name: object, handler: object) -> None:
+    """Refuse what could not be called with a claim, before anything is claimed for it."""
+    field, allowed = f"handlers[{name!r}]", "a function that is called with a claim"
+    if not callable(handler):
+        raise invalid("handler", field, "cannot be called", allowed=allowed, got=handler)
+    if inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler):
+        raise invalid("handler", field, "is async", allowed="a plain function: a worker has threads", got=handler)
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):
+        return  # something built in, which does not say
+    try:
+        signature.bind(None)
+    except TypeError:
+        raise invalid("handler", field, f"takes {signature}", allowed=allowed, got=handler) from None
 
 
 class _Lane:

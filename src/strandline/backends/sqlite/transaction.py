@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Event
+from threading import Event, Lock
 from typing import Any, Final, Self
 
 import apsw
@@ -108,13 +108,17 @@ def _connection_of(tx: object) -> apsw.Connection | None:
 
 
 class Watch:
-    """Looks for commits of anybody (`sql.api.Watch`), with a connection of its own. For one thread at a time."""
+    """Looks for commits of anybody (`sql.api.Watch`), with a connection of its own.
+
+    For one thread at a time; another one may close it.
+    """
 
     def __init__(self, connection: apsw.Connection, interval_s: float, closed: Callable[[Watch], None]) -> None:
         self._connection = connection
         self._interval_s = interval_s
         self._tell_closed = closed
         self._woken = Event()
+        self._lock = Lock()
         self._closed = False
 
     def seen(self) -> int:
@@ -132,18 +136,23 @@ class Watch:
         return True
 
     def _version(self) -> int:
-        return int(self._connection.pragma("data_version"))  # `data_version()` alone does not look at the file
+        with self._lock:
+            if self._closed:
+                return -1
+            return int(self._connection.pragma("data_version"))  # `data_version()` alone does not look at the file
 
     def wake(self) -> None:
         """Look now: this process has committed, or closes."""
         self._woken.set()
 
     def close(self) -> None:
-        if not self._closed:
+        with self._lock:
+            if self._closed:
+                return
             self._closed = True
             self._woken.set()
             self._connection.close(True)
-            self._tell_closed(self)
+        self._tell_closed(self)
 
     def __enter__(self) -> Self:
         return self
