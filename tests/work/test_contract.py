@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from strandline.errors import InvalidInput, LeaseLost, NotFound, SchemaMismatch, StrandlineError
+from strandline.work import tables
 from strandline.work.declaration import Codec
 from strandline.work.entries import Priority
 from strandline.work.journal import WorkJournal
@@ -241,6 +242,23 @@ def test_what_is_not_due_holds_nothing_back(world: World) -> None:
     assert work.counts().later == 1
     world.clock.now = now + 3600 * S
     assert pages(cursor.claim(10)) == ["soon", "later", "now"], "with those that lapsed"
+
+
+@pytest.mark.req("W18", "W36", "W49", "W54")
+def test_what_is_due_comes_in_by_so_many_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "RIPE_BYTES_MAX", 5000)
+    work = world.work()
+    date = world.clock.now + 60 * S
+    work.add_many([one(f"p{number}", "x" * 2000, process_date=date) for number in range(8)])
+    world.clock.now = date
+    cursor = work.cursor("w")
+    first = cursor.claim(10)
+    assert (len(first.claims), first.next_date) == (3, date), "the rest can be had at once"
+    with work._database.read() as tx:
+        look = work._tables.look(tx)
+        drawn = look.last_number - look.first_number + 1
+        assert world.is_sqlite or drawn >= 8 + 3 + 3, "joining counts as rows of the table"
+    assert len(pages(cursor.claim(10)) + pages(cursor.claim(10))) == 5
 
 
 @pytest.mark.req("W19", "W20")

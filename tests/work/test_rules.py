@@ -16,6 +16,7 @@ from strandline.work.rules import Moment
 
 NOW = 1_800_000_000_000_000
 S = 1_000_000
+NUMBER = 99
 SETTINGS = WorkSettings()
 
 
@@ -29,7 +30,7 @@ def draft(**more: Any) -> Draft:
 
 
 def merged(old: Row, new: Draft, **settings: Any) -> Row:
-    return rules.added(new, old, WorkSettings(**settings), NOW, behind=False).row
+    return rules.added(new, old, WorkSettings(**settings), NOW, NUMBER, behind=False).row
 
 
 @pytest.mark.req("W25")
@@ -57,7 +58,8 @@ def test_a_field_of_a_merge(field: str, before: int, given: int, after: int) -> 
 def test_what_a_merge_keeps_and_what_it_resets() -> None:
     old = row(status=LAPSED, fence=9, counter=2, start_date=NOW - 2 * S, retry_date=NOW + 60 * S)
     new = merged(old, draft())
-    assert (new.id, new.insertion_date, new.started) == (7, NOW - 9 * S, NOW - 2 * S)
+    assert (new.id, new.number, new.insertion_date, new.started) == (7, NUMBER, NOW - 9 * S, NOW - 2 * S)
+    assert merged(old, draft(number=5)).number == 5, "data that was stored before"
     assert (new.counter, new.fence, new.retry_date, new.status) == (0, 0, 0, "W")
     assert (new.data, new.version, new.revised_date, new.place) == (b"[]", 2, NOW, READY)
 
@@ -74,20 +76,22 @@ def test_how_far_merges_move_a_date() -> None:
 def test_older_data_merges_its_minima_and_maxima_alone() -> None:
     old = row(revised_date=NOW, counter=1, fence=9, retry_date=NOW + 3 * S)
     outcome, new = rules.added(
-        draft(insertion_date=NOW - 1, priority=1, process_date=NOW + 30 * S), old, SETTINGS, NOW, behind=False
+        draft(insertion_date=NOW - 1, priority=1, process_date=NOW + 30 * S), old, SETTINGS, NOW, NUMBER, behind=False
     )
     assert outcome == "stale"
     assert (new.data, new.number, new.counter, new.retry_date, new.fence) == (b"{}", 7, 1, NOW + 3 * S, 9)
     assert (new.priority, new.process_date, new.revised_date) == (1, NOW + 30 * S, NOW)
-    outcome, new = rules.added(draft(insertion_date=NOW), old, SETTINGS, NOW, behind=False)
+    outcome, new = rules.added(draft(insertion_date=NOW), old, SETTINGS, NOW, NUMBER, behind=False)
     assert (outcome, new.data) == ("merged", b"[]")
 
 
 @pytest.mark.req("W9", "W10")
 def test_dates_of_a_new_entry() -> None:
-    new = rules.added(draft(), None, SETTINGS, NOW, behind=False).row
+    new = rules.added(draft(), None, SETTINGS, NOW, NUMBER, behind=False).row
     assert (new.insertion_date, new.process_date, new.expiration_date, new.place) == (NOW, NOW, 0, READY)
-    ahead = rules.added(draft(insertion_date=NOW + 5, process_date=NOW - 5), None, SETTINGS, NOW, behind=False).row
+    assert (new.id, new.number) == (NUMBER, NUMBER)
+    early = draft(insertion_date=NOW + 5, process_date=NOW - 5)
+    ahead = rules.added(early, None, SETTINGS, NOW, NUMBER, behind=False).row
     assert (ahead.process_date, ahead.place) == (NOW + 5, SOON)
     old = row(revised_date=NOW + 50)
     assert merged(old, draft()).revised_date == NOW + 50, "never below what was accepted"
@@ -95,9 +99,9 @@ def test_dates_of_a_new_entry() -> None:
 
 @pytest.mark.req("W23")
 def test_an_add_to_a_running_key_goes_behind() -> None:
-    outcome, new = rules.added(draft(), None, SETTINGS, NOW, behind=True)
+    outcome, new = rules.added(draft(), None, SETTINGS, NOW, NUMBER, behind=True)
     assert (outcome, new.place) == ("behind", BEHIND)
-    outcome, again = rules.added(draft(priority=1), new, SETTINGS, NOW, behind=True)
+    outcome, again = rules.added(draft(priority=1), new, SETTINGS, NOW, NUMBER, behind=True)
     assert (outcome, again.place, again.priority) == ("merged", BEHIND, 1)
 
 

@@ -135,7 +135,7 @@ def wakes_in_child(where: dict[str, Any], samples: int, ahead_us: int) -> dict[s
 
 
 def later_in_child(where: dict[str, Any], entries: int, later: int) -> dict[str, Any]:
-    """Drained while so many wait for next month."""
+    """Drained while so many wait for next month; what filling left to do for the server is done before."""
     import strandline
 
     with strandline.connect(**where) as s:
@@ -144,8 +144,18 @@ def later_in_child(where: dict[str, Any], entries: int, later: int) -> dict[str,
             date = round(time.time() * 10**6) + MONTH_US
             work.add_many(adds(10**9 + first, min(10_000, later - first), process_date=date, priority=0))
         fill(work, entries)
+        settle(where["url"])
         spent_s = drain(work, entries)
     return {"drained_per_s": entries / spent_s, "later": later}
+
+
+def settle(url: str) -> None:
+    """Let the server write and count what was added, so that it does not do so while something else is measured."""
+    import psycopg
+
+    with psycopg.connect(url.partition("&schema")[0], autocommit=True) as connection:
+        for command in ("VACUUM (ANALYZE)", "CHECKPOINT"):
+            connection.execute(command.encode())
 
 
 def held_in_child(where: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -251,6 +261,7 @@ def bare_sqlite_in_child(folder: str, entries: int, limit: int) -> dict[str, Any
     import apsw
 
     from strandline.sql.statements import statement
+    from strandline.sql.steps import steps_in
 
     def sql(name: str) -> str:
         return statement("strandline.work", f"{name}@template", "sqlite")
@@ -261,8 +272,6 @@ def bare_sqlite_in_child(folder: str, entries: int, limit: int) -> dict[str, Any
     ):  # fmt: skip
         connection.pragma(pragma, value)
     cursor = connection.cursor()
-    from strandline.sql.steps import steps_in
-
     for step in steps_in("strandline.work", "sql/schema", "sqlite"):
         for _ in cursor.execute(step.script):
             pass

@@ -234,8 +234,10 @@ class WorkJournal:
             claim.over(done=claim.entry.id in ended)
         self._alert(dead)
         self._waking.looked(taken.next_date, taken.upkeep_date)
-        self._tick_if_due()
         claims = [Claim(self, entry, row) for entry, row in taken.entries]
+        if not claims or cursor.found:
+            self._tick_if_due()  # who was idle and has something to do now does not wait for upkeep
+        cursor.found = bool(claims)
         lost = [claim for claim in given if claim.entry.id not in ended]
         return Batch(claims, taken.next_date, lost, taken.look.paused)
 
@@ -396,8 +398,6 @@ class WorkJournal:
                     found.append(Table(name, state, opened, closed, count, size))
         return found
 
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until a claim may find something: True. False after `timeout_s`. Reconnects by itself."""
     def now_us(self) -> int:
         """The clock that decides what is due: the database's."""
         self._check()
@@ -412,6 +412,8 @@ class WorkJournal:
             for name, value in texts.items()
         }
 
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until a claim may find something: True. False after `timeout_s`. Reconnects by itself."""
         self._check()
         deadline = time.monotonic() + timeout_s
         while True:
@@ -645,6 +647,8 @@ class Cursor:
         self.pass_handed_out = False
         """Whether the pass that is under way has handed out an entry below `slow_from`."""
         self.wait_s = 0.0
+        self.found = False
+        """Whether its last claim found something."""
         self._journal = journal
 
     def claim(self, limit: int = 1, *, done: Sequence[Claim] = ()) -> Batch:

@@ -24,11 +24,10 @@ AHEAD_MAX_US: Final = 60 * US
 LATER_US: Final = 10 * US
 """What is due in more than this lies apart, in the later table."""
 COUNTER_MAX: Final = 255
-_NEW: Final = 0
 
 
 class Merged(NamedTuple):
-    """What an add makes of the waiting entry of its key, or of none (then its number and id are still to be drawn)."""
+    """What an add makes of the waiting entry of its key, or of none."""
 
     outcome: Outcome
     row: Row
@@ -100,15 +99,19 @@ def refuse_early(expiration_date: int, process_date: int) -> None:
         )
 
 
-def added(draft: Draft, waiting: Row | None, settings: WorkSettings, now: int, *, behind: bool) -> Merged:
-    """What an add makes of the waiting entry of its key. `behind`: another one of the key is being processed."""
+def added(draft: Draft, waiting: Row | None, settings: WorkSettings, now: int, number: int, *, behind: bool) -> Merged:
+    """What an add makes of the waiting entry of its key. `behind`: another one of the key is being processed.
+
+    `number` is a new one: the id of a new entry, and that of data which has none yet.
+    """
     revised = waiting.revised_date if waiting is not None else 0
     inserted = max(now, revised) if draft.insertion_date is None else draft.insertion_date
     process = max(now if draft.process_date is None else draft.process_date, inserted)
     if waiting is None:
         place = BEHIND if behind else READY if process <= now else SOON
-        new = Row(0, _NEW, draft.number, draft.hash, draft.key, draft.version, draft.priority, process, inserted,
-                  inserted, draft.expiration_date, 0, len(draft.data), data=draft.data, place=place)  # fmt: skip
+        new = Row(0, number, draft.number or number, draft.hash, draft.key, draft.version, draft.priority, process,
+                  inserted, inserted, draft.expiration_date, 0, len(draft.data),
+                  data=draft.data, place=place)  # fmt: skip
         return Merged("behind" if behind else "inserted", new)
     merged = waiting._replace(
         priority=min(waiting.priority, draft.priority),
@@ -118,7 +121,11 @@ def added(draft: Draft, waiting: Row | None, settings: WorkSettings, now: int, *
     if inserted < revised:
         return Merged("stale", placed(merged, now, behind=behind))
     merged = _forgotten(merged)._replace(
-        number=draft.number, data=draft.data, size=len(draft.data), version=draft.version, revised_date=inserted
+        number=draft.number or number,
+        data=draft.data,
+        size=len(draft.data),
+        version=draft.version,
+        revised_date=inserted,
     )
     return Merged("merged", placed(merged, now, behind=behind))
 

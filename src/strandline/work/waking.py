@@ -27,6 +27,8 @@ from strandline.work.declaration import WorkSettings
 LOOK_S: Final = 0.005
 """How often who waits looks whether a file has changed."""
 NOTIFY_S: Final = 0.01
+QUEUE_FULL, QUEUE_LOOK_S = 0.5, 1.0
+"""Above this nothing is told: a commit that finds the server's queue full fails. How often that is looked at."""
 END_S: Final = 1.0
 
 Woken = Literal["look", "upkeep", ""]
@@ -86,10 +88,16 @@ class Waking:
                     self._teller.start()
 
     def _tell_on(self) -> None:
+        usage, looked_at = 0.0, -QUEUE_LOOK_S
         while self._wanted.wait() and not self._closed.is_set():
             self._wanted.clear()
-            with contextlib.suppress(StrandlineError), self._database.write() as tx:  # lost: `poll_s` is left
-                tx.notify(self._channel)
+            with contextlib.suppress(StrandlineError):  # lost: `poll_s` is left
+                if time.monotonic() >= looked_at + QUEUE_LOOK_S:
+                    looked_at = time.monotonic()
+                    ((usage,),) = self._database.rows("queue_usage")
+                if usage <= QUEUE_FULL:
+                    with self._database.write() as tx:
+                        tx.notify(self._channel)
             self._closed.wait(NOTIFY_S)
 
     # ------------------------------------------------------------ wait
