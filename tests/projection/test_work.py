@@ -17,17 +17,18 @@ from tests.projection.worlds import BACKENDS, ORDERS, QUICK, until
 from tests.query.filling import carry_all, put
 
 
-@pytest.mark.req("P56")
+@pytest.mark.req("P56", "W71")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_work_is_added_with_the_offset(backend: str, tmp_path: Path) -> None:
     with world(backend, tmp_path, partitions=2) as s:
         mails = s.work(WorkDeclaration("mails", key={"order": "text", "nr": "int"}, data={"to": "text"}))
         put(s, Key("order", "1"), 5)
         carry_all(s)
-        failures = [1]
+        failures, seen = [1], list[tuple[int, str, object]]()
 
         def handle(tx: Any, event: Any) -> None:
-            mails.add(key={"order": event.key.entity_id, "nr": event.seq_nr}, data={"to": "a"}, tx=tx)
+            added = mails.add(key={"order": event.key.entity_id, "nr": event.seq_nr}, data={"to": "a"}, tx=tx)
+            seen.append((event.seq_nr, added.outcome, mails.get({"order": "1", "nr": event.seq_nr})))
             if event.seq_nr == 3 and failures:
                 raise ValueError(failures.pop())
 
@@ -43,3 +44,7 @@ def test_work_is_added_with_the_offset(backend: str, tmp_path: Path) -> None:
             host.stop()
             thread.join()
         assert mails.counts().due == 5
+        assert {(outcome, entry) for _, outcome, entry in seen} == {("inserted", None)}, (
+            "seen by others when it commits"
+        )
+        assert [number for number, *_ in seen].count(3) == 2, "what a handler that failed had added is gone"

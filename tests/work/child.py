@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from strandline.errors import LeaseLost, StrandlineError
+from strandline.work.journal import Claim, WorkJournal
 from tests.work.worlds import World, declaration, one
 
 
@@ -34,11 +36,28 @@ def main(place: str, what: str, *arguments: str) -> None:
                 work.wait(0.05)
             except StrandlineError as error:
                 print("error", type(error).__name__, error.code, flush=True)
+    elif what == "each":
+        work = world.real()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        with ThreadPoolExecutor(int(arguments[0])) as pool:
+            for ids in pool.map(lambda number: each(work, number), range(int(arguments[0]))):
+                print(*ids, sep="\n", flush=True)
     elif what == "add":
         work = world.real(declaration())
         for number in range(int(arguments[0]), int(arguments[1])):
             print(work.add(**one(f"p{number}")).outcome, flush=True)
     world.close()
+
+
+def each(work: WorkJournal, number: int) -> list[int]:
+    """What one cursor is handed out until nothing is left."""
+    cursor, ids, done = work.cursor(f"w{number}"), list[int](), list[Claim]()
+    while True:
+        done = cursor.claim(20, done=done).claims
+        ids += [claim.entry.id for claim in done]
+        if not done and not any(work.counts()[:4]):
+            return ids
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -186,21 +187,57 @@ def test_what_is_due_later_pins_no_table(postgres_world: World) -> None:
     assert sql(postgres_world, "SELECT count(*) FROM work_thumbs_entry") == [(0,)]
 
 
+SHARED = ("work_set", "work_table", "work_journal", "work_version")
+"""What is there once for a journal, not for each entry."""
+
+
+def versions(world: World, *tables: str) -> list[Any]:
+    """Which version of each row there is: any UPDATE, also one that changes nothing, makes another."""
+    return [sql(world, f"SELECT ctid::text, xmin::text FROM {table} ORDER BY 1") for table in tables]
+
+
 @pytest.mark.req("W55", "W49")
-def test_an_idle_journal_writes_nothing(postgres_world: World) -> None:
-    work = postgres_world.work()
+def test_an_idle_journal_writes_nothing(world: World) -> None:
+    work = world.work()
     work.add(**one("a"))
     drain(work)
     for _ in range(2):
-        postgres_world.clock.pass_s(3700)
+        world.clock.pass_s(3700)
         work.tick()
-    counted = "SELECT sum(n_tup_ins + n_tup_upd + n_tup_del)::bigint FROM pg_stat_all_tables WHERE relname LIKE 'work%'"
-    tables = work.tables()
-    postgres_world.clock.pass_s(7300)
+
+    def written() -> list[Any]:
+        if world.is_sqlite:
+            return [Path(world.place.removeprefix("sqlite:") + "-wal").read_bytes()]
+        parts = [f"work_thumbs_{part}" for part in ("entry", "order", "state")]
+        return versions(world, *SHARED, *parts) + sql(world, "SELECT last_value FROM work_thumbs_number")
+
+    before, tables = written(), work.tables()
+    world.clock.pass_s(7300)
     work.cursor("w").claim(5)
     work.tick()
-    assert work.tables() == tables
-    assert sql(postgres_world, counted) != []
+    work.counts()
+    assert (written(), work.tables()) == (before, tables)
+    work.add(**one("b"))
+    assert written() != before, "what is looked at shows what is written"
+
+
+@pytest.mark.req("W55")
+def test_no_shared_row_is_written_for_an_entry(postgres_world: World) -> None:
+    work = postgres_world.work(max_timeouts=2)
+    before = versions(postgres_world, *SHARED)
+    work.add_many([one("a"), one("b"), one("c", process_date=postgres_world.clock.now + 60 * S)])
+    work.add(**one("a", "merged"))
+    first, second = work.cursor("w").claim(5).claims
+    work.add(**one("a", "behind"))
+    first.heartbeat()
+    first.done()
+    second.fail("again", delay_s=0)
+    work.cursor("w").claim(5, done=work.cursor("v").claim(1).claims)
+    postgres_world.clock.pass_s(31)
+    work.tick()
+    assert versions(postgres_world, *SHARED) == before
+    work.pause()
+    assert versions(postgres_world, *SHARED) != before, "what is looked at shows what is written"
 
 
 @pytest.mark.req("W56")
