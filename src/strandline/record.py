@@ -378,6 +378,15 @@ def event_count(values: Iterable[bytes]) -> int:
     return sum(struct.unpack_from(f"<{whole}I", counts))
 
 
+def tag_count(headers: bytes, appends: int, events: int) -> int:
+    """About how many tags the events of these headers have, without reading them: exactly, where appends say no more.
+
+    In the header of a plain append four strings follow another one, and a list that begins with a string follows
+    something once for each event but the first. All others that there are belong to tags.
+    """
+    return max(0, headers.count(b'","') - 4 * appends + headers.count(b',["') - (events - appends))
+
+
 def content_digest(events: Sequence[EventHeader], headers: dict[str, str] | None, value: bytes) -> str:
     """What makes two appends the same: their events, payloads included, and their headers in any order."""
     if len(events) == 1 and headers is None:

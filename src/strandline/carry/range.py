@@ -28,6 +28,7 @@ from strandline.record import (
     decode_header,
     event_count,
     read_contents,
+    tag_count,
     time_of,
 )
 from strandline.rows import DAMAGED_FORMS, Batch, Cut, Pointer, QuarantineRow, damaged_contents, event_rows
@@ -113,21 +114,32 @@ def carry_range(
             raise trimmed_away(partition, at, error.earliest - 1) from None
         if page.position <= at:
             break
-        records += page.records
-        size += _size_of(page.records)
-        at = page.position
-        if size >= settings.batch_bytes_max:
-            yield carry(store, store.settings, Range(partition, start, at, records, log.exact), fence)
-            start, records, size = at, [], 0
+        for piece, at in _pieces(page.records, page.position, settings.batch_bytes_max):
+            records += piece
+            size += _size_of(piece)
+            if size >= settings.batch_bytes_max:
+                yield carry(store, store.settings, Range(partition, start, at, records, log.exact), fence)
+                start, records, size = at, [], 0
     if at > start:
         yield carry(store, store.settings, Range(partition, start, at, records, log.exact), fence)
 
 
+def _pieces(records: list[Record], position: int, bytes_max: int) -> Iterator[tuple[list[Record], int]]:
+    """Records up to a position, cut where they take more than so much memory; each piece with its own position."""
+    if len(records) < 2 or _size_of(records) <= bytes_max:
+        yield records, position
+        return
+    middle = len(records) // 2
+    yield from _pieces(records[:middle], records[middle - 1].offset + 1, bytes_max)
+    yield from _pieces(records[middle:], position, bytes_max)
+
+
 def _size_of(records: Sequence[Record]) -> int:
-    """About how much memory it takes to carry these: their bytes, and what each of their events becomes on the way."""
-    headers, values = map(_header_of, records), list(filter(None, map(_value_of, records)))
+    """About how much memory it takes to carry these: their bytes, and what their events and tag rows become."""
+    headers, values = b"".join(filter(None, map(_header_of, records))), list(filter(None, map(_value_of, records)))
     size = sum(map(len, values))
-    return size + sum(map(len, filter(None, headers))) + EVENT_OVERHEAD_BYTES * min(event_count(values), size // 8)
+    events = min(event_count(values), size // 8)
+    return size + len(headers) + EVENT_OVERHEAD_BYTES * (events + tag_count(headers, len(values), events))
 
 
 def carry_up_to(
