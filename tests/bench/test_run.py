@@ -66,7 +66,7 @@ LINES = {
 ON_DEMAND = {
     "append/1-writer-new-keys", "append/16-writers-new-keys", "append/64-writers-new-keys",
     "freshness/p50-without-checkpoint", "memory/replicate-ten-million", "replicate/scale-rows",
-    "work/million-later", "work/drain-snapshot-held",
+    "tags/flat", "work/million-later", "work/drain-snapshot-held",
 }  # fmt: skip
 
 
@@ -167,7 +167,8 @@ def test_what_runs_on_demand_runs_when_it_is_named(
 ) -> None:
     run("memory", quick=True, cases=["replicate-ten-million"])
     run("replicate", quick=True, cases=["scale-rows"], servers={"postgres": postgres.url})
-    assert _names(capsys.readouterr().out) == ["memory/replicate-ten-million", "replicate/scale-rows"]
+    run("tags", quick=True, cases=["flat"])
+    assert _names(capsys.readouterr().out) == ["memory/replicate-ten-million", "replicate/scale-rows", "tags/flat"]
 
 
 @pytest.fixture

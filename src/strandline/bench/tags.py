@@ -5,7 +5,8 @@ another process stamps each as it comes; the time from acknowledgement to delive
 
 `current-…`: events per second of a current query of 200,000 events, payloads touched. On SQLite and PostgreSQL beside
 eventsourcing, which selects as many notifications; on Cassandra beside one process that pages through the same rows
-with the bare driver. `flat` compares the cost of an event in a view of a hundred thousand and of ten million.
+with the bare driver. `flat` compares what an event costs that is asked for in the middle of a view of ten million rows
+with one in a view of a hundred thousand; it runs on demand, for minutes and some gigabytes.
 
 `replicate-…`: events per second of the pipeline with so many tags an event, beside one process that inserts the same
 rows into the same tables. `empty-buckets`: a current query of 100 events over a year of minutes, beside 150 ms.
@@ -36,6 +37,7 @@ AT_ONCE = 10
 START_WAIT_S = 180.0
 YEAR_OF_MINUTES, FEW = 525_600, 100
 APPENDS, QUICK_APPENDS, QUICK_BATCH = 480_000, 1600, 100
+FLAT_SMALL, FLAT_LARGE, FLAT_BATCH = 100_000, 10_000_000, 20_000
 
 
 # ---------------------------------------------------------------- current
@@ -165,6 +167,86 @@ def peer_of(on: str, plan: Plan) -> Sample:
     with fresh.journal(on, plan) as where:
         answer = in_child("tags:notifications_in_child", where=where, events=events_of(plan))
     return Sample(answer["events_per_s"], answer)
+
+
+# ---------------------------------------------------------------- flat
+
+
+def rows_in_child(where: dict[str, Any], rows: int) -> dict[str, Any]:
+    """A view of so many rows and nothing else: what a query reads, without the log that it would come from."""
+    import strandline
+    from strandline.rows import life_of
+    from strandline.store.sql_store import SqlStore
+    from strandline.store.tables import POINTER
+    from strandline.values.events import bodies
+    from strandline.values.tag_rows import row_digest
+
+    payload, tag, start = os.urandom(PAYLOAD_BYTES), f"{TAG}0", time.time_ns() // 1000 - rows
+    with strandline.connect(**where) as s:
+        store = s.store
+        if not isinstance(store, SqlStore):
+            raise TypeError(store)
+        keys = [f"order|{number:05d}" for number in range(KEYS)]
+        for first in range(0, rows, FLAT_BATCH):
+            made = []
+            for at in range(first, min(first + FLAT_BATCH, rows)):
+                key, number, timestamp = keys[at % KEYS], at // KEYS + 1, start + at
+                event = ("OrderPlaced", (tag,)), (0, payload, None)
+                (cells,) = bodies(
+                    number, number - 1, (0, at, timestamp), bytes(16), None, [event], life_of(key, 1).seed
+                )
+                link = (timestamp - KEYS, number - 1) if number > 1 else (0, 0)
+                place = (tag, timestamp // 3_600_000_000, timestamp, key, 1, number, *link)
+                made.append((*place, row_digest(*place, number), *cells))
+            with store._database.write() as tx:
+                tx.many("put_tag_view", made)
+        with store._database.write() as tx:
+            moved = [pointer._replace(offset=0, timestamp=start + rows) for pointer in store.pointers()]
+            tx.each("set_pointer", [POINTER.stored(pointer) for pointer in moved])
+    return {"start": start}
+
+
+def stretch_in_child(where: dict[str, Any], from_: int, events: int) -> dict[str, Any]:
+    """So many events from a time on."""
+    import strandline
+
+    with strandline.connect(**where) as s:
+        with s.by_tag(f"{TAG}0", from_=from_) as warm:
+            next(warm)
+        from_s = time.perf_counter()
+        count = 0
+        with s.by_tag(f"{TAG}0", from_=from_) as feed:
+            for event in feed:
+                count += bool(event.payload)
+                if count == events:
+                    break
+        seconds = time.perf_counter() - from_s
+    if count != events:
+        raise RuntimeError(f"{count} events came, not {events}")
+    return {"us_per_event": seconds * 1e6 / count}
+
+
+def _flat_rows(plan: Plan) -> tuple[int, int]:
+    """How many rows the small view has, and the large one."""
+    return (QUICK_EVENTS, 3 * QUICK_EVENTS) if plan.quick else (FLAT_SMALL, FLAT_LARGE)
+
+
+def _prepare_flat(plan: Plan) -> None:
+    starts = []
+    for rows in _flat_rows(plan):
+        where = {"url": f"sqlite:{plan.shared}/{rows}"}
+        starts.append(in_child("tags:rows_in_child", where=where, rows=rows)["start"])
+    (plan.shared / "starts.json").write_text(json.dumps(starts), encoding="utf-8")
+
+
+def _flat(large: bool, plan: Plan) -> Sample:
+    rows = _flat_rows(plan)
+    start = json.loads((plan.shared / "starts.json").read_bytes())[large]
+    events = rows[0] // 2
+    from_ = start + rows[large] // 2
+    where = {"url": f"sqlite:{plan.shared}/{rows[large]}"}
+    answer = in_child("tags:stretch_in_child", where=where, from_=from_, events=events)
+    return Sample(answer["us_per_event"], answer)
 
 
 # ---------------------------------------------------------------- live
@@ -335,6 +417,10 @@ CASES = [
     _current_case("current-sqlite", "sqlite", "eventsourcing", 1.5, partial(peer_of, "sqlite")),
     _current_case("current-postgres", "postgres", "eventsourcing", 1.5, partial(peer_of, "postgres")),
     _current_case("current-cassandra", "cassandra", "bare-driver", 0.5, partial(_current, "tags:bare_in_child")),
+    Case(
+        "tags/flat", "small-view", "us/event", 0.8, partial(_flat, True), partial(_flat, False), prepare=_prepare_flat,
+        rate=False, on_demand=True, settings={"rows": [FLAT_SMALL, FLAT_LARGE], "keys": KEYS},
+    ),
     *[
         _replicate_case(f"replicate-{tags}-tag{'s' * (tags > 1)}" + ("-postgres" * (on == "postgres")), on, tags)
         for on in ("sqlite", "postgres")
