@@ -66,7 +66,7 @@ def example_of(name: str) -> list[str]:
 def test_commands_are_those_of_the_specification() -> None:
     assert sorted(commands()) == sorted(
         "append read head mark delete purge keys by-tag status bench demo servers doctor".split()
-        + [f"pipeline {part}" for part in ("run", "replay", "quarantine", "resolve", "purge-expired", "prepare")]
+        + [f"pipeline {part}" for part in "run replay quarantine resolve rebuild purge-expired prepare".split()]
         + ["schema show", "schema upgrade"]
         + [f"work {verb}" for verb in WORK]
         + [f"group {verb}" for verb in GROUP]

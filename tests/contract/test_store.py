@@ -45,6 +45,7 @@ class TestSqliteStore(StoreContract):
 @RELAXED
 class TestCassandraStore(StoreContract):
     finds_conflicts = False
+    quick = False
 
     @pytest.fixture
     def make(self, empty_stores: EmptyStores) -> Make:

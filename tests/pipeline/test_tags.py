@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 from tests.pipeline.test_replicate import pipeline, until
+from tests.store.stores import change
 
 import strandline
 from strandline import Event
+from strandline.carry.tag_findings import Counts
+from strandline.errors import InvalidInput, LeaseHeld, MissingEvent
+from strandline.pipeline.rebuild_tag import rebuild_tag
 from strandline.pipeline.replicate import run
+from strandline.store.scans import put_back
 
 KEYS = [f"order|{number}" for number in range(40)]  # over all 8 partitions
 
@@ -52,3 +57,55 @@ def test_tags_are_carried_and_shown_live(tmp_path: Path, spark: Any) -> None:
         ]  # fmt: skip
         places = [event.offset for event in got]
         assert places == sorted(set(places))
+
+
+@pytest.mark.req("T81", "T84", "RR8")
+def test_rebuild(tmp_path: Path, spark: Any) -> None:
+    """A view with rows lost and damaged is mended while appends and a live query go on; a pipeline is refused."""
+    url = f"sqlite:{tmp_path}/shop"
+    with strandline.connect(url) as s:
+        for at, key in enumerate(KEYS):
+            s.journal.append(key, [Event("Placed", at, tags=["blue"]), Event("Paid", at, tags=["blue", "red"])])
+        run(url, once=True, spark=spark)
+        whole = [(str(event.key), event.tag_seq_nr, event.payload) for event in s.by_tag("blue")]
+        change(
+            tmp_path / "shop" / "store.db", "DELETE FROM tag_view WHERE tag = 'blue' AND seq_nr = 1 AND key < 'order|2'"
+        )
+        change(
+            tmp_path / "shop" / "store.db",
+            "UPDATE tag_view SET tag_seq_nr = tag_seq_nr + 9 WHERE tag = 'blue' AND key = 'order|9'",
+        )
+        change(
+            tmp_path / "shop" / "store.db", "UPDATE tag_progress SET digest = 1 WHERE tag = 'red' AND key = 'order|8'"
+        )
+        with pytest.raises(MissingEvent):
+            list(s.by_tag("blue", gap_timeout_s=0))
+        holder = s.store.lease().take("a pipeline")
+        with pytest.raises(LeaseHeld):
+            rebuild_tag(url, "blue", spark=spark)
+        holder.release()
+        writing = threading.Event()
+        writer = threading.Thread(target=_append_until, args=(s, writing))
+        writer.start()
+        done = rebuild_tag(url, "blue", spark=spark)
+        red = rebuild_tag(url, "red", spark=spark)
+        writing.set()
+        writer.join()
+        assert (done.keys, done.rows, done.missing, done.wrong, done.extra) == (40, 80, 12, 2, 0)
+        assert (red.missing, red.progress) == (0, 1)
+        assert [(str(event.key), event.tag_seq_nr, event.payload) for event in s.by_tag("blue")] == whole
+        listed = [row for partition in range(8) for row in put_back(s.store, partition)]
+        assert sorted(row.key for row in listed) == sorted(key for key in KEYS if key < "order|2")
+        assert {(row.seq_nr, row.tag, row.tag_seq_nr) for row in listed} == {(1, "blue", 1)}
+        again = rebuild_tag(url, "blue", spark=spark)
+        assert again == Counts(keys=40, rows=80)
+        assert rebuild_tag(url, "nobody's", spark=spark) == Counts(keys=40)
+        run(url, once=True, spark=spark)
+        assert len(list(s.by_tag("blue"))) > 80, "what was appended meanwhile is carried later"
+    with pytest.raises(InvalidInput):
+        rebuild_tag(url, " blue", spark=spark)
+
+
+def _append_until(s: strandline.Strandline, done: threading.Event) -> None:
+    while not done.wait(0.05):
+        s.journal.append(KEYS[3], [Event("Sent", 0, tags=["blue"])])

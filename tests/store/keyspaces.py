@@ -16,7 +16,7 @@ from strandline.urls import Url, urls_of
 
 TABLES = (
     "journal", "slice_view", "slice_bucket", "entity_type", "metajournal", "ended", "pointer", "quarantine",
-    "snapshot", "lease", "tag_view", "tag_progress", "tag_place", "tag_bucket",
+    "snapshot", "lease", "tag_view", "tag_progress", "tag_place", "tag_bucket", "repaired",
 )  # fmt: skip
 LEASE_S = 1.0
 RELAXED = pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")

@@ -13,7 +13,17 @@ from strandline.settings import Settings
 from strandline.store.api import Store
 from strandline.store.sql_store import SqlStore
 
-TABLES = ("journal", "metajournal", "pointer", "ended", "quarantine", "snapshot", "tag_view", "tag_progress")
+TABLES = (
+    "journal",
+    "metajournal",
+    "pointer",
+    "ended",
+    "quarantine",
+    "snapshot",
+    "tag_view",
+    "tag_progress",
+    "repaired",
+)
 
 
 def open_store(path: Path, *, log_id: str | None = "tape", partitions: int | None = 1, **settings: Any) -> SqlStore:

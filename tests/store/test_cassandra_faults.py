@@ -7,14 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
-from strandline.backends.cassandra.store import CassandraStore
+from strandline.backends.cassandra.store import CassandraStore, halved
 from strandline.backends.memory.store import MemoryStore
 from strandline.errors import LeaseHeld, LeaseLost, Unavailable
 from strandline.rows import Batch
@@ -237,3 +238,41 @@ def test_a_holder_that_was_stopped_for_long_is_told(cassandra: CassandraServer) 
         tape.carry(first, fence=stopped.fence)
     first.close()
     second.close()
+
+
+def refusing(rows: list[tuple[int, str, int]], removed: list[int], most: int) -> Any:
+    """Answers like a node that refuses to read past more than so many tombstones, at these times."""
+
+    def ask(after: Sequence[Any], to: int, limit: int) -> list[Any]:
+        asked.append((after[0], to))
+        met = [at for at in removed if after[0] <= at <= to]
+        if len(met) > most:
+            raise Unavailable("refused", code="away", tombstones=True)
+        return [row for row in rows if row > tuple(after) and row[0] <= to][:limit]
+
+    asked: list[tuple[int, int]] = []
+    ask.asked = asked  # type: ignore[attr-defined]
+    return ask
+
+
+@pytest.mark.req("T87")
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_a_page_that_is_refused_is_read_in_halves(limit: int) -> None:
+    rows = [(at, "k|1", 1) for at in range(0, 1000, 50)]
+    ask = refusing(rows, list(range(1000)), 100)
+    found: list[Any] = []
+    place: tuple[Any, ...] = (0, "", 0)
+    while page := halved(ask, place, 999, limit):
+        found += page
+        place = page[-1]
+    assert found == rows
+    assert all(first <= last for first, last in ask.asked)
+    with pytest.raises(Unavailable) as refused:
+        halved(refusing(rows, [500] * 200, 100), (0, "", 0), 999, 100)
+    assert refused.value.name == "Unavailable.away"
+    with pytest.raises(Unavailable):
+        halved(lambda *_: raising(Unavailable("gone", code="away")), (0, "", 0), 999, 100)
+
+
+def raising(error: Exception) -> list[Any]:
+    raise error

@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
-from strandline.errors import Corrupt, NotFound
+from strandline.backends.cassandra.session import Request
+from strandline.errors import Corrupt, NotFound, Unavailable
+from strandline.store.scans import put_back
 from strandline.store.tag_view import TAG_PLACE, TAG_PROGRESS, TAG_VIEW
 from strandline.testing.faults import Crash
 from strandline.testing.last_write_wins import LastWriteWinsStore
 from strandline.testing.store_contract import settings_of
+from strandline.testing.store_contract.mending import plant, rebuilt, tables_of, view_of
 from strandline.testing.store_contract.tagging import HOUR, TAGS, counted, query, shown, tagged_tape
 from strandline.testing.tape import Tape
+from strandline.values.tag_rows import resealed
+from tests.store.keyspaces import RELAXED, EmptyStores
+from tests.store.sessions import dies_at, row_by_row
 from tests.store.test_last_write_wins import DiesAt, rows
 
 KEY, OTHER = "order|42", "order|7"
@@ -198,3 +204,88 @@ def test_the_error_of_a_damaged_payload_is_ours() -> None:
     (event,) = query(store, "red")
     with pytest.raises(Corrupt):
         _ = event.payload
+
+
+@pytest.mark.req("T81", "T82", "T84", "RR8")
+def test_a_rebuild_that_is_killed_at_any_write() -> None:
+    """The view was never worse, and the next rebuild ends in the rows of an undisturbed run."""
+    tape = story()
+    whole = carried(tape, None)
+    before = tables_of(whole, tape, "red")
+    rows_red = before[0]
+    hurt: dict[Any, list[Any]] = {TAG_VIEW: [rows_red[0]._replace(tag_seq_nr=70)]}
+    moved = resealed(rows_red[2]._replace(bucket=rows_red[2].bucket + 3))
+    hurt[TAG_VIEW].append(moved)
+    gone: dict[Any, list[Any]] = {TAG_VIEW: [*rows_red[1:3]], TAG_PLACE: [before[2][0]], TAG_PROGRESS: [before[1][0]]}
+    for point in range(100):
+        tape = story()
+        store = carried(tape, None)
+        assert plant(store, tape, KEY, (hurt, gone))
+        right = {row.place for row in view_of(store, "red") if row in rows_red}
+        store.before_write = hook = DiesAt(point)
+        with contextlib.suppress(Crash):
+            rebuilt(store, tape, "red")
+        store.before_write = lambda table: None
+        assert right <= {row.place for row in view_of(store, "red") if row in rows_red}, point
+        _free(store)
+        rebuilt(store, tape, "red")
+        assert tables_of(store, tape, "red") == before, point
+        listed = {(row.key, row.seq_nr) for row in put_back(store, 0)}
+        assert listed >= {(row.key, row.seq_nr) for row in rows_red[1:3]}, point
+        if hook.left:
+            assert point > 8
+            return
+    raise AssertionError("the sweep has no end")
+
+
+def _free(store: LastWriteWinsStore) -> None:
+    """The lease of somebody who died."""
+    store.tables["lease"].put("pipeline", 0, {"holder": None, "since": None}, store._now_us())
+
+
+@RELAXED
+@pytest.mark.req("T22", "T31", "T38", "RJ10")
+@pytest.mark.parametrize("point", [4, 22, 45, *(pytest.param(n, marks=pytest.mark.soak) for n in range(0, 70, 3))])
+def test_kills_on_cassandra(empty_stores: EmptyStores, point: int) -> None:
+    """A sample of the sweep on a real node."""
+    tape = story()
+    store = empty_stores.make(settings_of(segment_size=2))
+    row_by_row(store, dies_at(point))
+    with contextlib.suppress(Crash):
+        tape.carry(store, size=3)
+    again = empty_stores.again(settings_of(segment_size=2))
+    tape.carry(again, size=2)
+    for tag in ("red", "été"):
+        assert shown(query(again, tag)) == counted(tape, tag)
+    whole = carried(tape, None)
+    for table in (TAG_VIEW, TAG_PROGRESS, TAG_PLACE):
+        names = [column.name for column in table.columns]
+        found = empty_stores.asked(f'SELECT {", ".join(names)} FROM "{empty_stores.url.name}".{table.name}')
+        assert sorted(map(tuple, found), key=repr) == sorted(map(tuple, _all(whole, table)), key=repr), table.name
+
+
+@RELAXED
+@pytest.mark.req("T87")
+@pytest.mark.timeout(300)
+def test_more_purged_rows_than_a_read_may_meet(empty_stores: EmptyStores) -> None:
+    """Cassandra refuses to read past 100,000 tombstones: the others are shown all the same."""
+    tape = Tape()
+    for number in range(20):
+        tape.append(f"order|{number % 3}", tags=("red",))
+    tape.later(HOUR // 2)
+    for number in range(10):
+        tape.append(f"order|{number % 3}", tags=("red",))
+    store = empty_stores.make(settings_of())
+    tape.carry(store)
+    rows = view_of(store, "red")
+    start, bucket = rows[19].timestamp, rows[0].bucket
+    removals = [(1, "red", bucket, start + 10 * n, "order|gone", 1) for n in range(TOMBSTONES)]
+    names = [removals[at : at + 100] for at in range(0, TOMBSTONES, 100)]
+    store._session.write([Request("remove_tag_view_row", some) for some in names])
+    with pytest.raises(Unavailable) as refused:
+        store._session.rows("tag_in_bucket", ("red", bucket, start, "zzz", 0, start + HOUR, 500))
+    assert refused.value.tombstones
+    assert shown(query(store, "red")) == counted(tape, "red")
+
+
+TOMBSTONES = 101_000

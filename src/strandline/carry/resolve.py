@@ -37,12 +37,21 @@ def resolve(log: Log, store: Store, partition: int, offset: int, how: str, setti
     Safe beside a running pipeline, which waits meanwhile; where the store has no locks it is `LeaseHeld` beside one.
     """
 
-    def carry_mark(at_least: int, fence: int) -> None:
-        mark = Mark(None, uuid4().hex, at_least)
-        log.append([Draft(partition, mark, encode_header(mark))])
-        carry_up_to(log, store, partition, log.newest()[partition], fence, settings)
+    marking = mark_carrier(log, store, partition, settings)
+    resolve_marked(store, partition, offset, how, f"resolve, {gethostname()} pid {getpid()}", marking)
 
-    resolve_marked(store, partition, offset, how, f"resolve, {gethostname()} pid {getpid()}", carry_mark)
+
+def mark_carrier(log: Log, store: Store, partition: int, settings: Settings) -> CarryMark:
+    """Writes a Mark and carries the partition up to it, as `Store.correct` asks for it."""
+
+    def carry_mark(fence: int) -> None:
+        mark = Mark(None, uuid4().hex)
+        (recorded,) = log.append([Draft(partition, mark, encode_header(mark))])
+        if recorded.place is None:
+            raise TypeError(recorded)
+        carry_up_to(log, store, partition, recorded.place.offset, fence, settings)
+
+    return carry_mark
 
 
 def resolve_marked(store: Store, partition: int, offset: int, how: str, holder: str, carry_mark: CarryMark) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -142,6 +143,49 @@ def _spark_gave_up(error: Exception) -> Unavailable:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def rebuild(
+    options: Options,
+    tag: Annotated[str, typer.Option("--tag", metavar="TAG", help="The tag whose view is rebuilt.")],
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="URL", help="Spark's master; else the cores of this machine.")
+    ] = None,
+) -> None:
+    """Compare the view of a tag with the journal, on Spark, and mend it in place.
+
+    Queries and appends go on meanwhile; stop `pipeline run` first. Killed, start it again.
+
+    Example: strandline pipeline rebuild --tag blue --url sqlite:orders
+    """
+    from strandline.journal import checks
+
+    name = checks.tag(tag)
+    options.connect().close()
+    from strandline.pipeline.rebuild_tag import rebuild_tag
+
+    if not options.json:
+        note("starting Spark …")
+    stop = threading.Event()
+    target = options.target()
+    url = target.pop("url", None)
+    with _stopped_by_signal(stop):
+        found = rebuild_tag(url, name, **target, stop=stop, master=master, **options.settings)
+    if options.json:
+        emit({"tag": name, **asdict(found)})
+        return
+    looked = f"{counted(found.rows, 'row')} of {counted(found.keys, 'key')}"
+    mended = [
+        f"{count} {what}"
+        for count, what in (
+            (found.missing, "put back"), (found.wrong, "corrected"), (found.extra, "taken out"),
+            (found.places, "places corrected"), (found.progress, "progress corrected"),
+        )
+        if count
+    ]  # fmt: skip
+    say(f"{looked}: {', '.join(mended) or 'all is right'}")
+    if found.lost:
+        note(f"{counted(found.lost, 'row')} of deleted events cannot be put back: nothing has them any more")
 
 
 def quarantine(

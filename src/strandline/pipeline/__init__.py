@@ -2,6 +2,7 @@
 
     run             carry the log into the store, until stopped or once up to now
     replay          journals as a DataFrame
+    rebuild_tag     compare the view of a tag with the journal, and mend it in place
     purge_expired   purge keys whose expiry has passed
     quarantine      damaged and foreign records
     resolve         skip one of them, or read it again
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
     from strandline.pipeline.events import replay
     from strandline.pipeline.expiry import purge_expired
     from strandline.pipeline.operator import quarantine, resolve
+    from strandline.pipeline.rebuild_tag import rebuild_tag
     from strandline.pipeline.replicate import run
 
-__all__ = ["purge_expired", "quarantine", "replay", "resolve", "run"]
+__all__ = ["purge_expired", "quarantine", "rebuild_tag", "replay", "resolve", "run"]
 
 _HOMES = {
     "purge_expired": "expiry",
     "quarantine": "operator",
+    "rebuild_tag": "rebuild_tag",
     "replay": "events",
     "resolve": "operator",
     "run": "replicate",

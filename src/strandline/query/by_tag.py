@@ -91,7 +91,7 @@ class TagFeed(Feed[TaggedEvent]):
         error = Corrupt(
             f"tag {shown(tag)!r}: the row of {shown(row[3])} {shown(row[9])} is not what was written",
             code="tag_row",
-            hint="put the store back from a backup, or carry the log into a new one; then resume",
+            hint="`strandline pipeline rebuild --tag` mends it; then resume",
             tag=tag,
             key=row[3],
             seq_nr=row[9],
@@ -126,9 +126,9 @@ class TagFeed(Feed[TaggedEvent]):
         numbers = str(first) if first == last else f"{first}..{last}"
         where = "from the start" if last_known is None else f"after {last_known}"
         return MissingEvent(
-            f"tag {shown(tag)!r}: {numbers} of {shown(key)} (life {life}) is missing; reconcile, then resume {where}",
+            f"tag {shown(tag)!r}: {numbers} of {shown(key)} (life {life}) is missing; rebuild, then resume {where}",
             code="tag_hole",
-            hint=f"put the row back from a backup, or carry the log into a new store; then resume {where}",
+            hint=f"`strandline pipeline rebuild --tag` puts it back if the journal has it; then resume {where}",
             tag=tag,
             missing=holes,
             last_known_offset=last_known,

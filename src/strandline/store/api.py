@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 PIPELINE: Final = "pipeline"
 """The name of the lease under which partitions are carried."""
-CarryMark = Callable[[int, int], None]
-"""Writes a Mark of at least this timestamp into a partition, and carries the partition up to it under this fence."""
+CarryMark = Callable[[int], None]
+"""Writes a Mark into a partition, and carries the partition up to it, and no further, under this fence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +67,23 @@ class Look(NamedTuple):
 
 
 class Amend(Protocol):
-    """An operator's correction: rows out, rows anew, a head, one record off the list."""
+    """A correction: rows out, rows anew, a head, one record off the list."""
 
     def __call__(
         self,
         seen: Pointer,
         *,
-        resolved: int,
+        resolved: int | None = None,
         remove: Sequence[EventRow] = (),
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
         anew: Looked | None = None,
+        gone: Looked | None = None,
     ) -> None:
-        """Correct, under the pointer's lock where there is one.
+        """Correct, under the pointer's lock where there is one. Without transactions each row once.
 
-        `anew` are rows of views that take the place of others, because they have more to say than their events.
+        `anew` are rows of views that take the place of others, because they have more to say than their events; `gone`
+        are rows of views that go. `resolved` is the offset of the record that leaves the list.
 
         `Unavailable.serialization` if the partition moved since `seen`. Raises the pointer's revision.
         """
@@ -178,13 +180,18 @@ class Store(Protocol):
         event stands at a place. Repeating a batch changes nothing.
         """
 
-    def correct(self, partition: int, holder: str, carry_mark: CarryMark) -> AbstractContextManager[Amend]:
+    def correct(
+        self, partition: int, holder: str, carry_mark: CarryMark, *, fence: int | None = None
+    ) -> AbstractContextManager[Amend]:
         """Within, this partition may be amended: what that writes stays, and hides nothing that comes later.
 
         Where amending holds a lock there is nothing else to do. Where a later write wins by its timestamp alone, this
         takes the pipeline's lease in the name of `holder` (`LeaseHeld` if somebody carries), calls `carry_mark` once,
-        so that there is room for timestamps above all that was written and below all that will be, and gives the lease
-        back at the end; to amend after that is `LeaseLost`.
+        and gives the lease back at the end; to amend after that is `LeaseLost`. What is amended is written with the
+        Mark's timestamp: above all that was written before, below all that will be.
+
+        With a `fence` it is done under that lease, which the caller holds, and on every store: `LeaseLost` if another
+        is in force.
         """
 
     def lease(self, name: str = PIPELINE) -> Leases:

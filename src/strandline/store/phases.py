@@ -6,7 +6,8 @@
     deletes   heads of the appends before → hide → views → events → progress → heads
     purges    heads of the appends before → `ended`, which hides all → views → events, snapshots, quarantine → progress
               → head rows
-    amend     rows anew → head → rows out, the last first, each with its rows in views before it → off the list
+    amend     events anew → what is listed → rows of views anew, phase by phase → head → rows of views out → events out,
+              the last first, each with its rows in views before it → off the list
 
 Each arrow waits until all before it is acknowledged: that is a *step*. Every row is written with its action's
 timestamp, so a repeat is the same write, and what comes late from somebody who lost the lease undoes nothing. What a
@@ -23,9 +24,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from strandline.fold import EventsDeleted, LifePurged
-from strandline.rows import Batch, Cut
+from strandline.rows import Batch, Cut, Pointer
 from strandline.store.heads import ended_row, head_row, key_place
-from strandline.store.tables import ENDED, JOURNAL, METAJOURNAL, QUARANTINE, REMOVED, Table
+from strandline.store.tables import ENDED, JOURNAL, METAJOURNAL, QUARANTINE, REMOVED, WRITTEN, Table
 from strandline.store.views import JOURNAL_ITSELF, Row, Rows, Span, View, mirrored
 from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head
@@ -190,23 +191,32 @@ def _head_place(key: str) -> Span:
 
 def amended(
     views: Sequence[View],
+    marked: Pointer,
     *,
-    unlisted: tuple[int, int],
+    resolved: int | None,
     remove: Sequence[EventRow],
     replace: Sequence[EventRow],
     head: tuple[str, Head] | None,
     anew: Mapping[Table, Sequence[Row]],
-    timestamp: int,
+    gone: Mapping[Table, Sequence[Row]],
 ) -> Steps:
-    """An operator's correction. Killed in between, it is found again by its place on the list: partition, offset."""
+    """A correction, with the timestamp of the Mark that the pointer stands at.
+
+    An operator's that is killed in between is found again by its place on the list: partition, offset.
+    """
+    timestamp = marked.timestamp
     yield from _put({JOURNAL: replace}, timestamp)
-    yield from _put({**mirrored(views, replace), **anew}, timestamp)
+    rows: Mapping[Table, Sequence[Row]] = {**mirrored(views, replace), **anew}
+    for phase in ("own", *WRITTEN):
+        yield from _put({table: some for table, some in rows.items() if table.phase == phase}, timestamp)
     if head is not None:
         yield from _put({METAJOURNAL: [head_row(*head)]}, timestamp)
+    if out := [Remove(Span.of(table, row), timestamp) for table, some in gone.items() for row in some]:
+        yield Step(out)
     for row in sorted(remove, key=lambda row: -row.seq_nr):
-        rows = mirrored(views, [row])
-        if gone := [Remove(Span.of(table, some), timestamp) for table in rows for some in rows[table]]:
-            yield Step(gone)
+        mirrors = mirrored(views, [row])
+        if out := [Remove(Span.of(table, some), timestamp) for table in mirrors for some in mirrors[table]]:
+            yield Step(out)
         yield Step([Remove(Span.of(JOURNAL, row), timestamp)])
-    partition, offset = unlisted
-    yield Step([Remove(Span(QUARANTINE, (partition,), (offset,), (offset,)), ALWAYS)])
+    if resolved is not None:
+        yield Step([Remove(Span(QUARANTINE, (marked.partition,), (resolved,), (resolved,)), ALWAYS)])

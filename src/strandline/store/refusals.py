@@ -33,15 +33,15 @@ def check_fence(found: int, mine: int) -> None:
         )
 
 
-def check_correcting(found: int, mine: int | None) -> None:
-    """`LeaseLost` if a correction is not made under the lease that it needs."""
-    if mine is None:
+def check_correcting(found: Pointer, mine: int | None) -> None:
+    """`LeaseLost` if a correction is not made under the lease that it needs, behind a Mark."""
+    if mine is None or found.moved >= found.timestamp:
         raise LeaseLost(
             "a correction here needs the pipeline's lease, and a Mark that was carried under it",
             hint="correct with `strandline pipeline resolve`",
-            found=found,
+            found=found.fence,
         )
-    check_fence(found, mine)
+    check_fence(found.fence, mine)
 
 
 def lease_held(holder: str, since: int) -> LeaseHeld:

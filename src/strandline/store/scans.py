@@ -19,7 +19,16 @@ from typing import Any, Final, NamedTuple
 from strandline.rows import Pointer, QuarantineRow
 from strandline.store.api import Page, Store
 from strandline.store.pages import GrowingPage
-from strandline.store.tables import JOURNAL, METAJOURNAL, QUARANTINE, SNAPSHOT, SnapshotRow, Table
+from strandline.store.tables import (
+    JOURNAL,
+    METAJOURNAL,
+    QUARANTINE,
+    REPAIRED,
+    SNAPSHOT,
+    RepairedRow,
+    SnapshotRow,
+    Table,
+)
 from strandline.values.heads import State
 from strandline.values.keys import SLICES, slice_of
 
@@ -165,6 +174,7 @@ ENTITY_TYPES: Final = Scan(
 )
 QUARANTINED: Final = Scan("quarantined", QUARANTINE, (), ("partition", "log_offset"))
 SNAPSHOTS: Final = Scan("snapshots", SNAPSHOT, ("key", "life"), ("seq_nr",), ("seq_nr", "timestamp", "form"))
+PUT_BACK: Final = Scan("put_back", REPAIRED, ("partition",), ("number",))
 LAST_SNAPSHOT: Final = Scan("last_snapshot", SNAPSHOT, ("key", "life"), ("seq_nr",), descending=True)
 
 
@@ -231,6 +241,11 @@ def quarantined_at(store: Store, partition: int, offset: int) -> QuarantineRow |
     """One of them, with its bytes."""
     rows = store.scan(QUARANTINED, after=(partition, offset - 1), to=partition, limit=1).rows
     return rows[0] if rows and rows[0][:2] == (partition, offset) else None
+
+
+def put_back(store: Store, partition: int, *, after: int = 0, limit: int = 1000) -> list[RepairedRow]:
+    """Rows of a partition that a repair or rebuild put back, in the order of their numbers, after one."""
+    return store.scan(PUT_BACK, (partition,), after=(after,), limit=limit).rows
 
 
 def snapshots_of(store: Store, key: str, life: int) -> list[tuple[int, int, int]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from heapq import merge
 from itertools import islice, repeat, takewhile
 from operator import itemgetter
@@ -271,33 +272,38 @@ class SqlStore:
     # ------------------------------------------------------------ corrections
 
     @contextmanager
-    def correct(self, partition: int, holder: str, carry_mark: CarryMark) -> Iterator[Amend]:
-        yield self._amend
+    def correct(
+        self, partition: int, holder: str, carry_mark: CarryMark, *, fence: int | None = None
+    ) -> Iterator[Amend]:
+        yield partial(self._amend, fence)
 
     def _amend(
         self,
+        fence: int | None,
         seen: Pointer,
         *,
-        resolved: int,
+        resolved: int | None = None,
         remove: Sequence[EventRow] = (),
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
         anew: Looked | None = None,
+        gone: Looked | None = None,
     ) -> None:
         with self._database.write() as tx:
             found = _locked(tx, seen.partition)
+            check_fence(found.fence, found.fence if fence is None else fence)
             check_pointer(found, seen)
             tx.each("remove_journal_row", map(JOURNAL.place_of, [*remove, *replace]))
             tx.many("put_journal", replace)
-            for table, rows in mirrored(self.views, [*remove, *replace]).items():
-                tx.each(_named(table, f"remove_{table.name}_row"), map(table.place_of, rows))
-            for table, rows in mirrored(self.views, replace).items():
-                tx.many(_named(table, f"put_{table.name}"), list(map(table.stored, rows)))
-            for table, some in (anew or {}).items():
-                tx.each(_named(table, f"remove_{table.name}_row"), map(table.place_of, some))
-                tx.many(_named(table, f"put_{table.name}"), list(map(table.stored, some)))
+            for out in (mirrored(self.views, [*remove, *replace]), gone or {}, anew or {}):
+                for table, rows in out.items():
+                    tx.each(_named(table, f"remove_{table.name}_row"), map(table.place_of, rows))
+            for put in (mirrored(self.views, replace), anew or {}):
+                for table, rows in put.items():
+                    tx.many(_named(table, f"put_{table.name}"), list(map(table.stored, rows)))
             tx.many("put_metajournal", [METAJOURNAL.stored(head_row(*head))] if head is not None else [])
-            tx.execute("remove_quarantine_row", (seen.partition, resolved))
+            if resolved is not None:
+                tx.execute("remove_quarantine_row", (seen.partition, resolved))
             tx.execute("set_pointer", POINTER.stored(found._replace(revision=found.revision + 1)))
 
     # ------------------------------------------------------------ snapshots

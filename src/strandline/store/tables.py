@@ -282,6 +282,21 @@ class SliceRow(NamedTuple):
     digest: int
 
 
+class RepairedRow(NamedTuple):
+    """A row that was put back, at a place that projections may have passed."""
+
+    partition: int
+    number: int
+    """Of the partition; a later one is greater."""
+    key: str
+    life: int
+    seq_nr: int
+    timestamp: int
+    tag: str | None = None
+    """Of a row in the view of a tag."""
+    tag_seq_nr: int | None = None
+
+
 def _event_row(values: Sequence[Any]) -> EventRow:
     return make(EventRow, values)
 
@@ -326,6 +341,14 @@ SNAPSHOT: Final = Table(
     "snapshot", SnapshotRow._make,
     columns_of("key text, life bigint, seq_nr bigint, timestamp bigint, form bigint, state blob"),
     place=("key", "life", "seq_nr"), partitioned_by=2, taken_by="purge", phase="own",
+)  # fmt: skip
+REPAIRED: Final = Table(
+    "repaired", RepairedRow._make,
+    columns_of(
+        "partition integer, number bigint, key text, life bigint, seq_nr bigint, timestamp bigint, tag text null, "
+        "tag_seq_nr bigint null"
+    ),
+    place=("partition", "number"), partitioned_by=1, taken_by="purge", phase="own",
 )  # fmt: skip
 SLICE_VIEW: Final = Table(
     "slice_view", SliceRow._make,

@@ -25,6 +25,7 @@ from strandline.store.tables import (
     JOURNAL,
     PACKAGE,
     QUARANTINE,
+    REPAIRED,
     SLICE_BUCKET,
     SLICE_VIEW,
     SNAPSHOT,
@@ -122,6 +123,25 @@ def _journal_gone(cut: Cut, found: Mapping[Span, Sequence[Row]]) -> Iterator[Spa
 JOURNAL_ITSELF: Final = View("journal", (JOURNAL, SNAPSHOT, QUARANTINE), asks=_listed, gone=_journal_gone)
 
 
+# ---------------------------------------------------------------- what was put back
+
+
+def _put_back(cut: Cut) -> Iterator[Span]:
+    if isinstance(cut.ended_by, LifePurged) and cut.state is not None:
+        yield Span(REPAIRED, (cut.state.partition,))
+
+
+def _put_back_gone(cut: Cut, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
+    key, life = REPAIRED.at("key"), REPAIRED.at("life")
+    for span in _put_back(cut):
+        for row in found[span]:
+            if cut.ended_by is not None and (row[key], row[life]) == (cut.key, cut.ended_by.life):
+                yield Span.of(REPAIRED, row)
+
+
+REPAIRS: Final = View("repairs", (REPAIRED,), asks=_put_back, gone=_put_back_gone)
+
+
 # ---------------------------------------------------------------- events by slices
 
 
@@ -180,11 +200,12 @@ def add_rows(batch: Batch, views: Sequence[View], looked: Mapping[str, Looked]) 
     """Let views say which rows the cuts of a batch make. What was looked up follows each cut of its key."""
     if not views:
         return
+    making = [view for view in views if view.rows is not _no_rows]
     now: dict[str, Looked] = dict(looked)
     once = len({cut.key for cut in batch.cuts}) == len(batch.cuts)  # then nothing follows
     for cut in batch.cuts:
         cut.looked = now.get(cut.key, {})
-        for view in views:
+        for view in making:
             made = view.rows(cut)
             if made:
                 cut.rows.update({table: rows for table, rows in made.items() if table in view.tables})

@@ -63,11 +63,6 @@ class Table:
         newest = max(removed, default=-1)
         return {n: cell.value for n, cell in cells.items() if cell.timestamp > newest and cell.value is not None}
 
-    def written(self, partition: Any, place: Any) -> int:
-        """When a row was last written; 0 if it never was."""
-        cells = self._rows.get(partition, {}).get(place, {})
-        return max((cell.timestamp for cell in cells.values()), default=0)
-
     def rows(self, partition: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
         """Place and cells of each row of a partition, by place."""
         for place in sorted(self._rows.get(partition, {})):

@@ -6,9 +6,8 @@ name before every single write; a test raises there.
 
 The order is that of `store.phases`, which is what the Cassandra store runs.
 
-Every cell is written with its action's timestamp. A correction is written above that of the last action, and above an
-earlier correction: at equal timestamps the greater value would stay. Below the actions to come it stays because a Mark
-is carried before it, whose timestamp leaves room.
+Every cell is written with its action's timestamp. A correction is written with that of the Mark that is carried before
+it: above all that is there, below all that will come. At equal timestamps the greater value would stay.
 """
 
 from __future__ import annotations
@@ -52,8 +51,6 @@ from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head, State
 from strandline.values.keys import slice_of
 
-CORRECTION_ROOM_US = 1000
-
 
 def _nothing(table: str) -> None:
     """The hook where nobody wants one."""
@@ -96,8 +93,10 @@ class LastWriteWinsStore:
                 self._remove(table.name, partition, timestamp, first=first or None, last=last or None)
 
     def _put_row(self, table: Table, row: Row, timestamp: int | None = None) -> None:
-        if timestamp is None:
-            timestamp = 1 if table.time is None else row[table.at(table.time)]
+        if table.time is None:
+            timestamp = 1
+        elif timestamp is None:
+            timestamp = row[table.at(table.time)]
         named = dict(zip([column.name for column in table.columns], row, strict=True))
         self._put(table.name, table.partition_of(row), table.within(row), named, timestamp)
 
@@ -274,45 +273,40 @@ class LastWriteWinsStore:
     # ------------------------------------------------------------ corrections
 
     @contextmanager
-    def correct(self, partition: int, holder: str, carry_mark: CarryMark) -> Iterator[Amend]:
-        lease = self.lease().take(holder)
+    def correct(
+        self, partition: int, holder: str, carry_mark: CarryMark, *, fence: int | None = None
+    ) -> Iterator[Amend]:
+        lease = self.lease().take(holder) if fence is None else None
         try:
-            carry_mark(self._pointer(partition).timestamp + CORRECTION_ROOM_US, lease.fence)
-            self._correcting = lease.fence
+            self._correcting = fence if lease is None else lease.fence
+            carry_mark(self._correcting or 0)
             yield self._amend
         finally:
             self._correcting = None
-            lease.release()
+            if lease is not None:
+                lease.release()
 
     def _amend(
         self,
         seen: Pointer,
         *,
-        resolved: int,
+        resolved: int | None = None,
         remove: Sequence[EventRow] = (),
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
         anew: Looked | None = None,
+        gone: Looked | None = None,
     ) -> None:
         found = self._pointer(seen.partition)
-        check_correcting(found.fence, self._correcting)
+        check_correcting(found, self._correcting)
         check_pointer(found, seen)
-        timestamp = self._after(found, (*remove, *replace), head)
         steps = amended(
-            self.views, unlisted=(seen.partition, resolved), remove=remove, replace=replace, head=head,
-            anew=anew or {}, timestamp=timestamp,
+            self.views, found, resolved=resolved, remove=remove, replace=replace, head=head, anew=anew or {},
+            gone=gone or {},
         )  # fmt: skip
         run(steps, self._write, self._find)
         self.before_write("pointer")
         self._set_pointer(found._replace(revision=found.revision + 1))
-
-    def _after(self, pointer: Pointer, rows: Sequence[EventRow], head: tuple[str, Head] | None) -> int:
-        """Above the last action's timestamp, and above that of a correction before."""
-        before = [self.tables[JOURNAL.name].written(JOURNAL.partition_of(row), JOURNAL.within(row)) for row in rows]
-        if head is not None:
-            place = key_place(head[0])
-            before.append(self.tables[METAJOURNAL.name].written(place[:2], place[2:]))
-        return max([pointer.moved, *before]) + 1
 
     # ------------------------------------------------------------ snapshots
 

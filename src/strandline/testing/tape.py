@@ -134,14 +134,16 @@ class Tape:
 
     def correcting(self, store: Store, partition: int = 0) -> AbstractContextManager[Amend]:
         """Within, rows of the store may be amended."""
-        return store.correct(partition, "tape", self._carry_mark(store, partition))
+        return store.correct(partition, "tape", self.carry_mark(store, partition))
 
     def resolve(self, store: Store, offset: int, how: str, *, partition: int = 0) -> None:
         """Resolve a quarantined record."""
-        resolve_marked(store, partition, offset, how, "tape", self._carry_mark(store, partition))
+        resolve_marked(store, partition, offset, how, "tape", self.carry_mark(store, partition))
 
-    def _carry_mark(self, store: Store, partition: int) -> CarryMark:
-        def carry_mark(at_least: int, fence: int) -> None:
+    def carry_mark(self, store: Store, partition: int) -> CarryMark:
+        """How a correction gets its Mark."""
+
+        def carry_mark(fence: int) -> None:
             self.mark(partition)
             self.carry(store, fence=fence)
 

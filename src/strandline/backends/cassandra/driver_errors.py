@@ -56,6 +56,14 @@ def outcome_of(error: BaseException, url: Url, *, writing: bool) -> StrandlineEr
             hint="start the nodes that are down; `nodetool status` names them",
             **facts,
         )
+    if isinstance(error, ReadFailure) and "TOMBSTONES" in str(error):
+        return Unavailable(
+            f"{url}: Cassandra refuses to read past so many removed rows",
+            code="away",
+            hint="let it compact the table, or raise its tombstone_failure_threshold",
+            tombstones=True,
+            **facts,
+        )
     if isinstance(error, (WriteFailure, ReadFailure)):
         hint = "a replica failed: see the log of the nodes"
         return Unavailable(f"{url}: Cassandra failed: {_said(error)}", code="away", hint=hint, applied=applied, **facts)

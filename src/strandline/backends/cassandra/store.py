@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from strandline.settings import Settings
 from strandline.store.api import PIPELINE, Amend, CarryMark, Look, Page, StoreSettings
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
 from strandline.store.creation import fixed_in, to_fix
-from strandline.store.heads import key_place, state_of
+from strandline.store.heads import state_of
 from strandline.store.pages import GrowingPage
 from strandline.store.phases import Put, Remove, amended, run, written
 from strandline.store.refusals import check_correcting, check_fence, check_pointer, lease_held, life_ended
@@ -43,10 +44,12 @@ from strandline.store.scans import (
     page_of,
 )
 from strandline.store.tables import POINTER, QUARANTINE, SNAPSHOT, SnapshotRow, Table
+from strandline.store.tag_scans import IN_BUCKET
 from strandline.store.tag_view import TAG_VIEW
 from strandline.store.view_list import views_of
 from strandline.store.views import MINUTE_US, Looked, Row, Span, View, kept, packages_of
 from strandline.urls import Url
+from strandline.values.buckets import LENGTHS_US
 from strandline.values.events import EventRow
 from strandline.values.heads import Head, State
 from strandline.values.keys import SLICES, slice_of
@@ -58,8 +61,6 @@ LISTED_A_QUERY: Final = 16
 SLICES_A_ROUND: Final = 64
 FENCE_ATTEMPTS_MAX: Final = 100
 LEASE_ATTEMPTS_MAX: Final = 5
-CORRECTION_ROOM_US: Final = 1000
-"""How many corrections of one row find a write timestamp of their own."""
 
 
 class CassandraStore:
@@ -224,10 +225,20 @@ class CassandraStore:
         if scan is QUARANTINED:
             return page_of(self._listed(start, end, limit), limit, bytes_max, bytes_in(scan))
 
-        def ask(after: Sequence[Any] | None, limit: int) -> list[Any]:
+        def found_by(after: Sequence[Any], to: Any, limit: int) -> list[Any]:
             query = scan.name, scan.values(equal, slices, after, to, limit)
             found = self._session.rows(*query, package=package_of(scan.table))
             return found if scan.columns else [scan.table.read(values_in(scan.table, row)) for row in found]
+
+        def ask(after: Sequence[Any] | None, limit: int) -> list[Any]:
+            start = scan.start if after is None else tuple(after)
+            try:
+                return found_by(start, to, limit)
+            except Unavailable as refused:
+                if scan is not IN_BUCKET or not refused.facts.get("tombstones"):
+                    raise
+            first, last = span_of(equal[1], self.settings.bucket_size)
+            return halved(found_by, max(start, (first, "", 0)), min(end, last), limit)
 
         return grown(scan, ask, after, limit, bytes_max)
 
@@ -253,7 +264,7 @@ class CassandraStore:
         while True:
             # No more buckets are listed than are read. Where little stands in them, more of them at a time.
             listed = [nr for (nr,) in self._session.rows("buckets", (type_, partition, bucket, last, count))]
-            found = self._session.each([("range", (type_, partition, nr, *after, to, limit)) for nr in listed])
+            found = self._in_buckets(type_, partition, listed, after, to, limit)
             some = 0
             for nr, rows in zip(listed, found, strict=True):
                 yield from self._living(rows, type_, partition)
@@ -266,6 +277,22 @@ class CassandraStore:
                 return
             bucket = listed[-1] + 1
             count = min(2 * count, BUCKETS_A_ROUND) if 2 * some < limit else 1
+
+    def _in_buckets(
+        self, type_: str, partition: int, buckets: Sequence[int], after: tuple[int, int], to: int, limit: int
+    ) -> list[list[Any]]:
+        """The first rows of each; where one is refused, of smaller spans of it."""
+        try:
+            return list(self._session.each(("range", (type_, partition, nr, *after, to, limit)) for nr in buckets))
+        except Unavailable as refused:
+            if not refused.facts.get("tombstones"):
+                raise
+
+        def rows(nr: int, after: Sequence[Any], to: int, limit: int) -> list[Any]:
+            return self._session.rows("range", (type_, partition, nr, *after, to, limit))
+
+        spans = [(nr, max(after, (nr * MINUTE_US, 0)), min(to, (nr + 1) * MINUTE_US - 1)) for nr in buckets]
+        return [halved(partial(rows, nr), start, end, limit) for nr, start, end in spans]
 
     def _living(self, rows: list[Any], type_: str, partition: int) -> Iterator[EventRow]:
         keys = {row[2] for row in rows}
@@ -401,48 +428,40 @@ class CassandraStore:
                 place = rows[-1][1]
 
     @contextmanager
-    def correct(self, partition: int, holder: str, carry_mark: CarryMark) -> Iterator[Amend]:
+    def correct(
+        self, partition: int, holder: str, carry_mark: CarryMark, *, fence: int | None = None
+    ) -> Iterator[Amend]:
         """No lock keeps others out, so the lease must; and no action to come has a timestamp below the Mark's."""
-        lease = self.lease().take(holder)
+        lease = self.lease().take(holder) if fence is None else None
         try:
-            carry_mark(self._pointer(partition).timestamp + CORRECTION_ROOM_US, lease.fence)
-            self._correcting = lease.fence
+            self._correcting = fence if lease is None else lease.fence
+            carry_mark(self._correcting or 0)
             yield self._amend
         finally:
             self._correcting = None
-            lease.release()
+            if lease is not None:
+                lease.release()
 
     def _amend(
         self,
         seen: Pointer,
         *,
-        resolved: int,
+        resolved: int | None = None,
         remove: Sequence[EventRow] = (),
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
         anew: Looked | None = None,
+        gone: Looked | None = None,
     ) -> None:
         found = self._pointer(seen.partition)
-        check_correcting(found.fence, self._correcting)
+        check_correcting(found, self._correcting)
         check_pointer(found, seen)
-        timestamp = self._after(found, (*remove, *replace), head)
         steps = amended(
-            self.views, unlisted=(seen.partition, resolved), remove=remove, replace=replace, head=head,
-            anew=anew or {}, timestamp=timestamp,
+            self.views, found, resolved=resolved, remove=remove, replace=replace, head=head, anew=anew or {},
+            gone=gone or {},
         )  # fmt: skip
         run(steps, self._writing.write, self._writing.find)
         self._move(found, found._replace(revision=found.revision + 1))
-
-    def _after(self, pointer: Pointer, rows: Sequence[EventRow], head: tuple[str, Head] | None) -> int:
-        """A write timestamp above that of all that is written anew: at equal ones the greater value would stay.
-
-        It is below the actions to come, because `correcting` has a Mark carried first that leaves room.
-        """
-        queries: list[tuple[str, Sequence[Any]]] = [("written", row[:4]) for row in rows]
-        if head is not None:
-            queries.append(("head_written", key_place(head[0])))
-        written = [row[0] for found in self._session.each(queries) for row in found if row[0] is not None]
-        return int(max([pointer.moved, *written])) + 1
 
     # ------------------------------------------------------------ snapshots
 
@@ -465,6 +484,29 @@ class CassandraStore:
         with self._lock:
             self._last_us = max(self._last_us + 1, now_us())
             return self._last_us
+
+
+def halved(ask: Callable[[Sequence[Any], Any, int], list[Any]], after: Sequence[Any], to: int, limit: int) -> list[Any]:
+    """Rows by time, after a place and up to a time. What is refused for its tombstones is asked for in halves.
+
+    `Unavailable.away` if one timestamp alone has too many.
+    """
+    try:
+        return ask(after, to, limit)
+    except Unavailable as refused:
+        if not refused.facts.get("tombstones") or after[0] >= to:
+            raise
+    middle = (after[0] + to) // 2
+    rows = halved(ask, after, middle, limit)
+    if len(rows) < limit:
+        beginning = (middle + 1, *["" if isinstance(part, str) else 0 for part in after[1:]])
+        rows += halved(ask, beginning, to, limit - len(rows))
+    return rows
+
+
+def span_of(bucket: int, size: str) -> tuple[int, int]:
+    """The first and the last time of a bucket."""
+    return bucket * LENGTHS_US[size], (bucket + 1) * LENGTHS_US[size] - 1
 
 
 def _pointer_in(rows: Sequence[Any], partition: int) -> Pointer:

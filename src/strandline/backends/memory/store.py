@@ -6,6 +6,7 @@ import os
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import RLock
 from typing import Any
 
@@ -243,28 +244,34 @@ class MemoryStore:
     # ------------------------------------------------------------ corrections
 
     @contextmanager
-    def correct(self, partition: int, holder: str, carry_mark: CarryMark) -> Iterator[Amend]:
-        yield self._amend
+    def correct(
+        self, partition: int, holder: str, carry_mark: CarryMark, *, fence: int | None = None
+    ) -> Iterator[Amend]:
+        yield partial(self._amend, fence)
 
     def _amend(
         self,
+        fence: int | None,
         seen: Pointer,
         *,
-        resolved: int,
+        resolved: int | None = None,
         remove: Sequence[EventRow] = (),
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
         anew: Looked | None = None,
+        gone: Looked | None = None,
     ) -> None:
         with self._moment_of():
             found = self._pointers[seen.partition]
+            check_fence(found.fence, found.fence if fence is None else fence)
             check_pointer(found, seen)
             for row in (*remove, *replace):
                 self._remove(row)
             self._tables[QUARANTINE].pop((seen.partition, resolved), None)
-            for table, rows in mirrored(self.views, remove).items():
-                for gone in rows:
-                    self._tables[table].pop(table.place_of(gone), None)
+            for out in (mirrored(self.views, remove), gone or {}):
+                for table, rows in out.items():
+                    for each in rows:
+                        self._tables[table].pop(table.place_of(each), None)
             self._apply(
                 Change(
                     [],

@@ -10,12 +10,13 @@ Call `pytest.register_assert_rewrite("strandline.testing.store_contract")` befor
 
 from strandline.testing.store_contract.keeping import KeepingContract
 from strandline.testing.store_contract.made import Make, contents, random_tape, settings_of
+from strandline.testing.store_contract.mending import MendingContract
 from strandline.testing.store_contract.reading import ReadingContract
 from strandline.testing.store_contract.tagging import TaggingContract
 from strandline.testing.store_contract.writing import WritingContract
 
 
-class StoreContract(ReadingContract, WritingContract, KeepingContract, TaggingContract):
+class StoreContract(ReadingContract, WritingContract, KeepingContract, TaggingContract, MendingContract):
     """The whole suite."""
 
 

@@ -114,6 +114,8 @@ class MadeStore:
 
     finds_conflicts = True
     """False where rows are written without looking at what stands there."""
+    quick = True
+    """False where a call takes so long that a sample must do."""
 
     @pytest.fixture
     def make(self) -> Make:

@@ -1,0 +1,164 @@
+"""What there is of a key under a tag, and what is to be done about it: the values that mending works with."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from strandline.store.tables import Table
+from strandline.values.heads import SEQ_NR_MAX
+from strandline.values.tag_rows import TagRow
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was looked at, and what was mended."""
+
+    keys: int = 0
+    rows: int = 0
+    """Events that carry the tag."""
+    missing: int = 0
+    """Rows put back at places that had none."""
+    wrong: int = 0
+    """Rows corrected in their places: number, link, bucket, digest, or the event itself."""
+    extra: int = 0
+    """Rows taken out: of ended lives, doubled, or of no such event."""
+    places: int = 0
+    """Entries of `tag_place` and `tag_bucket` that were not right (Cassandra)."""
+    progress: int = 0
+    lost: int = 0
+    """Rows of deleted events that are gone: nothing is left that they could be made from."""
+
+    def add(self, other: Counts) -> None:
+        """Count these, too."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+
+class Found(NamedTuple):
+    """A row of the view, without its body."""
+
+    row: TagRow
+    timestamp: int
+    """Where it belongs: what a whole body says, else where it stands."""
+    seq_nr: int
+    sound: bool
+    """Whether body and digest are those of an event of this key and life with this tag."""
+    foreign: bool
+    """Whether they are those of an event without this tag."""
+    blank: bool
+    """Whether it only fills the place of an event that was skipped."""
+    right: bool
+    """Whether number and link are what was written."""
+
+    @property
+    def at_home(self) -> bool:
+        """Whether it stands where it belongs."""
+        return (self.row.timestamp, self.row.seq_nr) == (self.timestamp, self.seq_nr)
+
+
+class Told(NamedTuple):
+    """What the journal says of an event with the tag."""
+
+    timestamp: int
+    prev_seq_nr: int
+    digest: int
+
+
+class Journal(NamedTuple):
+    """What the journal says of a key and life."""
+
+    tagged: dict[int, Told]
+    unreadable: set[int]
+    """Numbers of events whose own row is damaged: nobody knows their tags."""
+    gaps: list[tuple[int, int]]
+    """First and last of the numbers that are missing between its events."""
+    first: int
+    last: int
+
+    def has(self, seq_nr: int) -> bool:
+        """Whether there is an event with this number."""
+        at = bisect_right(self.gaps, (seq_nr, SEQ_NR_MAX)) - 1
+        return self.first <= seq_nr <= self.last and not (at >= 0 and seq_nr <= self.gaps[at][1])
+
+    def whole_between(self, before: int, seq_nr: int) -> bool:
+        """Whether no number between two is missing."""
+        at = bisect_right(self.gaps, (before, SEQ_NR_MAX))
+        return at == len(self.gaps) or self.gaps[at][1] >= seq_nr
+
+
+@dataclass(slots=True)
+class Mending:
+    """What is to be written for a key, or for some of them."""
+
+    anew: dict[Table, list[Any]]
+    gone: dict[Table, list[Any]]
+    listed: list[TagRow]
+    counts: Counts
+
+    @classmethod
+    def none(cls) -> Mending:
+        return cls({}, {}, [], Counts())
+
+    def put(self, table: Table, row: Any) -> None:
+        self.anew.setdefault(table, []).append(row)
+
+    def take(self, table: Table, row: Any) -> None:
+        self.gone.setdefault(table, []).append(row)
+
+    def add(self, other: Mending) -> None:
+        """Do this, too."""
+        for mine, theirs in ((self.anew, other.anew), (self.gone, other.gone)):
+            for table, rows in theirs.items():
+                mine.setdefault(table, []).extend(rows)
+        self.listed += other.listed
+        self.counts.add(other.counts)
+
+    @property
+    def size(self) -> int:
+        return sum(len(rows) for rows in (*self.anew.values(), *self.gone.values()))
+
+
+def kept_of(
+    found: Sequence[Found], journal: Journal, delete_to: int, named: Collection[tuple[int, int]]
+) -> tuple[dict[int, Found], list[Found]]:
+    """Of the rows of a key and life those that stand for an event, by seq_nr, and the others.
+
+    `named` are the places (timestamp, seq_nr) that places and progress speak of; links of rows name others.
+    """
+    links = {(each.row.previous_timestamp, each.row.previous_seq_nr) for each in found if each.right}
+
+    def worth(each: Found) -> tuple[bool, ...]:
+        place = each.timestamp, each.seq_nr
+        return each.at_home, each.sound, place in links or place in named, each.right
+
+    kept: dict[int, Found] = {}
+    extra: list[Found] = []
+    for each in sorted(found, key=worth):
+        if _belongs(each, journal, delete_to):
+            if each.seq_nr in kept:
+                extra.append(kept[each.seq_nr])
+            kept[each.seq_nr] = each
+        else:
+            extra.append(each)
+    return kept, extra
+
+
+def _belongs(found: Found, journal: Journal, delete_to: int) -> bool:
+    seq_nr = found.seq_nr
+    told = journal.tagged.get(seq_nr)
+    if told is not None:
+        return told.timestamp == found.timestamp
+    if found.foreign:
+        return False
+    if seq_nr <= delete_to or seq_nr in journal.unreadable:
+        return True
+    return found.blank and not journal.has(seq_nr)  # of an event that was skipped
+
+
+def says(standing: Found, place: tuple[Any, ...], told: Told) -> bool:
+    """Whether a row says what the journal does."""
+    row = standing.row
+    return standing.sound and (*row[:10], row[10], row[12]) == (*place, told.prev_seq_nr, told.digest)

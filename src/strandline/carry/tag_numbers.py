@@ -1,0 +1,75 @@
+"""Which numbers the rows of a key and life have in the view of a tag. Pure.
+
+The journal proves that tagged events which follow each other in it have consecutive numbers: a *run*. Where a run
+begins is told by its rows, by the progress and, if nothing was ever deleted, by the journal itself: what most of them
+say holds. Of deleted events only their rows tell, so each is a run of its own. A run of which nothing is told is
+counted up from the one below, or down from the one above.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+PROOF: Final = 2
+"""What a table of its own says weighs more than one row."""
+
+
+class Member(NamedTuple):
+    """An event of a key and life under a tag."""
+
+    seq_nr: int
+    timestamp: int
+    told: int | None
+    """The number that its row says, or what else knows it."""
+    follows: bool
+    """Whether no event between the member before and this one is unknown."""
+
+
+def numbers_of(members: Sequence[Member], *, whole: bool, last: tuple[int, int] | None) -> list[int]:
+    """Their numbers. `whole`: nothing was deleted; `last`: seq_nr and number of which the progress speaks."""
+    runs = list(_runs(members))
+    told = [_told(run, first=whole and not index, last=last) for index, run in enumerate(runs)]
+    starts = [start for start, _ in told]
+    for index in range(len(runs) - 2, -1, -1):
+        (start, weight), (_, weight_above), next_start = told[index], told[index + 1], starts[index + 1]
+        beyond = start is not None and next_start is not None and start + len(runs[index]) > next_start
+        if beyond and weight <= weight_above:
+            starts[index] = None
+    above = next((index for index, start in enumerate(starts) if start is not None), None)
+    if above is not None:
+        for index in range(above - 1, -1, -1):
+            starts[index] = max(1, (starts[index + 1] or 1) - len(runs[index]))
+    numbers: list[int] = []
+    for run, start in zip(runs, starts, strict=True):
+        next_number = numbers[-1] + 1 if numbers else 1
+        begin = next_number if start is None else max(start, next_number)
+        numbers += range(begin, begin + len(run))
+    return numbers
+
+
+def _runs(members: Sequence[Member]) -> Iterator[Sequence[Member]]:
+    start = 0
+    for at, member in enumerate(members):
+        if at > start and not member.follows:
+            yield members[start:at]
+            start = at
+    if members:
+        yield members[start:]
+
+
+def _told(run: Sequence[Member], *, first: bool, last: tuple[int, int] | None) -> tuple[int | None, int]:
+    """The number that a run begins with, as most say it, and how much that weighs."""
+    votes: Counter[int] = Counter()
+    for at, (seq_nr, _, told, _) in enumerate(run):
+        if last is not None and seq_nr == last[0]:
+            votes[last[1] - at] += PROOF
+        if told is not None:
+            votes[told - at] += 1
+    if first:
+        votes[1] += PROOF
+    for start, weight in votes.most_common():
+        if start >= 1:
+            return start, weight
+    return None, 0

@@ -1,0 +1,202 @@
+"""Rebuild: the view of a tag, compared with the journal and mended in place, on Spark.
+
+    round 1   a part per partition of the log: its keys, one after the other (`carry.tag_mending`)
+    round 2   a part per stretch of the view: rows that no key accounts for
+
+It has the pipeline's lease: nothing is carried meanwhile, appends and queries go on. Nothing of it is remembered: what
+is mended is seen to be right when it is looked at again, so one that was killed is simply started once more.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+from strandline.carry.resolve import mark_carrier
+from strandline.carry.tag_findings import Counts
+from strandline.carry.tag_mending import TagMender
+from strandline.connect import Strandline
+from strandline.journal import checks
+from strandline.pipeline.failures import crossing
+from strandline.pipeline.held import Held
+from strandline.pipeline.supervisor import supervise
+from strandline.pipeline.target import Target
+from strandline.pipeline.task import Result
+from strandline.store.api import Lease
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "strandline_tag_rebuild"
+SCHEMA = "part int, tag string, first long, last long"
+ARROW_SCHEMA = pa.schema([("part", pa.int32()), ("tag", pa.string()), ("first", pa.int64()), ("last", pa.int64())])
+NO_STRETCH = -1
+
+
+def rebuild_tag(
+    url: str | None,
+    tag: str,
+    *,
+    log: str | None = None,
+    store: str | None = None,
+    stop: threading.Event | None = None,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    **settings: Any,
+) -> Counts:
+    """Compare the view of a tag with the journal and correct it in place; what was found.
+
+    `LeaseHeld` while a pipeline or another rebuild works on this store. Rows that were put back are listed in table
+    `repaired`. A tag that no event has is no error. Killed or stopped, it can be started again.
+    """
+    name = checks.tag(tag)
+    target = Target(url, log, store, {"schema": "check", **settings})
+    with target.connect() as s:
+        job = TagRebuild(s, name)
+        supervise(s, target, job, once=True, stop=stop, spark=spark, master=master)
+        return job.counts
+
+
+@dataclass(frozen=True, slots=True)
+class Mended(Result):
+    """What came of a part: the fields of `Counts`."""
+
+    keys: int = 0
+    rows: int = 0
+    missing: int = 0
+    wrong: int = 0
+    extra: int = 0
+    places: int = 0
+    progress: int = 0
+    lost: int = 0
+
+
+def mend(s: Strandline, fence: int, row: Mapping[str, Any]) -> Iterator[Mended]:
+    """Mend the keys of a partition, or a stretch of the view."""
+    part = row["part"]
+    mender = _mender(s, row["tag"], fence)
+    in_stretch = row["first"] != NO_STRETCH
+    done = Counts()
+    for step in mender.walk(row["first"], row["last"]) if in_stretch else mender.mend_keys(part):
+        done.add(step)
+        yield Mended(part, None, **asdict(done))
+    yield Mended(part, None, **asdict(done))
+
+
+def _mender(s: Strandline, tag: str, fence: int) -> TagMender:
+    return TagMender(s.store, tag, fence, partial(mark_carrier, s.log, s.store, settings=s.settings))
+
+
+class TagRebuild:
+    """The job. What is done is known here alone, and forgotten with it."""
+
+    task, result = staticmethod(mend), Mended
+
+    def __init__(self, s: Strandline, tag: str) -> None:
+        self._s, self._tag = s, tag
+        self._partitions = s.log.partitions
+        self.parts = 2 * self._partitions
+        self.counts = Counts()
+        self._done: set[int] = set()
+        self._stretches: list[tuple[int, int]] = []
+
+    @property
+    def source(self) -> type[DataSource]:
+        return PartSource
+
+    def take_lease(self, holder: str) -> Lease:
+        self._lease = self._s.store.lease().take(f"rebuild of tag {self._tag!r}, {holder}")
+        return self._lease
+
+    def options(self, ends: Sequence[int] | None) -> dict[str, str]:
+        parts = self.left(ends or ())
+        return {"parts": orjson.dumps([[part, self._tag, *self._stretch(part)] for part in parts]).decode()}
+
+    def _stretch(self, part: int) -> tuple[int, int]:
+        return (NO_STRETCH, NO_STRETCH) if part < self._partitions else self._stretches[part - self._partitions]
+
+    def rounds(self) -> Iterator[list[int]]:
+        """The keys of all partitions; then the view."""
+        yield [1] * self._partitions
+        self._stretches = _mender(self._s, self._tag, self._lease.fence).spans(self._partitions)
+        yield [1] * (self._partitions + len(self._stretches))
+
+    def left(self, ends: Sequence[int]) -> list[int]:
+        return [part for part in range(len(ends)) if part not in self._done]
+
+    def take(self, results: Sequence[Mended], errors: Mapping[int, str]) -> None:
+        for result in results:
+            counts = Counts(**{field.name: getattr(result, field.name) for field in fields(Counts)})
+            if result.error is None:
+                self._done.add(result.part)
+            else:
+                counts.keys = counts.rows = 0  # they are looked at again
+            self.counts.add(counts)
+
+    def progress(self, batch: int, seconds: float, errors: Mapping[int, str]) -> Counts:
+        return self.counts
+
+    def beside(self) -> None:
+        """Nothing."""
+
+
+class PartSource(DataSource):
+    """Format `strandline_tag_rebuild`: the parts that are left, each once, but those that are held back."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: Any) -> PartReader:  # noqa: N802 - Spark's names
+        return PartReader(self.options)
+
+
+@dataclass
+class Parts(InputPartition):
+    """What one task does."""
+
+    parts: list[list[Any]]
+
+
+class PartReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """An offset says which parts were planned: all at once, in the first batch."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        self.parts: list[list[Any]] = orjson.loads(options["parts"])
+        self.held = Held(options["held"])
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return {"batch": 0, "parts": []}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """The parts are given."""
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable()
+
+    @crossing
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        held = self.held.get(time.monotonic())
+        planned = [part for part in self.parts if part[0] not in held]
+        return {"batch": 1, "parts": planned} if not start["batch"] and planned else start
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Parts]:
+        return [] if end == start else [Parts([part]) for part in end["parts"]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Parts):
+            raise TypeError(partition)
+        columns = zip(*partition.parts, strict=True)
+        yield pa.RecordBatch.from_arrays(list(map(pa.array, columns, ARROW_SCHEMA.types)), schema=ARROW_SCHEMA)

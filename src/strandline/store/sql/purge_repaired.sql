@@ -1,0 +1,2 @@
+-- Forget what was put back of a life.
+DELETE FROM {schema}.repaired WHERE key = $1 AND life = $2;

@@ -1,0 +1,53 @@
+"""Which numbers rows of a tag's view have, from what is left that tells them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from strandline.carry.tag_numbers import Member, numbers_of
+
+
+def members(*told: int | None, breaks: tuple[int, ...] = ()) -> list[Member]:
+    """Members at seq_nrs 10, 20, …; those at `breaks` do not follow the one before."""
+    return [Member(10 * at, at, number, at > 1 and at not in breaks) for at, number in enumerate(told, 1)]
+
+
+@pytest.mark.req("T82")
+def test_what_is_told_holds() -> None:
+    assert numbers_of([], whole=True, last=None) == []
+    assert numbers_of(members(1, 2, 3), whole=True, last=(30, 3)) == [1, 2, 3]
+    assert numbers_of(members(5, 6, 7), whole=False, last=(30, 7)) == [5, 6, 7]
+    assert numbers_of(members(2, 7, 9, breaks=(1, 2, 3)), whole=False, last=None) == [2, 7, 9], "rows of deleted events"
+
+
+@pytest.mark.req("T82")
+def test_what_is_not_told_is_counted() -> None:
+    """Up from the row below; else down from the progress, or from the row above; else from 1."""
+    assert numbers_of(members(None, None, None), whole=True, last=None) == [1, 2, 3]
+    assert numbers_of(members(None, None, None), whole=False, last=(30, 8)) == [6, 7, 8]
+    assert numbers_of(members(4, None, None, breaks=(2,)), whole=False, last=None) == [4, 5, 6]
+    assert numbers_of(members(None, 4, None, breaks=(2, 3)), whole=False, last=None) == [3, 4, 5]
+    assert numbers_of(members(None, None), whole=False, last=(99, 8)) == [1, 2], "the progress speaks of another event"
+
+
+@pytest.mark.req("T82", "T83")
+def test_what_contradicts_the_journal_is_outvoted() -> None:
+    assert numbers_of(members(7), whole=True, last=(10, 1)) == [1]
+    assert numbers_of(members(7), whole=False, last=(10, 3)) == [3]
+    assert numbers_of(members(5, 99, 7), whole=False, last=None) == [5, 6, 7]
+    assert numbers_of(members(5, 6, 7), whole=False, last=(30, 70)) == [5, 6, 7]
+    assert numbers_of(members(7, 3, breaks=(2,)), whole=False, last=None) == [2, 3], "numbers only grow"
+    assert numbers_of(members(77, 2, 3, breaks=(2,)), whole=False, last=(30, 3)) == [1, 2, 3]
+
+
+@pytest.mark.req("T82")
+@pytest.mark.parametrize("seed", range(20))
+def test_numbers_stay_as_long_as_one_row_of_a_run_tells(seed: int) -> None:
+    dice = random.Random(seed)
+    start, count = dice.randint(1, 9), dice.randint(1, 12)
+    numbers = list(range(start, start + count))
+    kept = dice.randrange(count)
+    told = [number if at == kept or dice.random() < 0.3 else None for at, number in enumerate(numbers)]
+    assert numbers_of(members(*told), whole=False, last=None) == numbers
