@@ -60,7 +60,7 @@ from strandline.group.definition import Group
 from strandline.group.groups import Groups, Outcome, Target
 from strandline.journal.journal import Journal
 from strandline.journal.status import PartitionStatus, Status
-from strandline.projection.definition import BySlices, Projection
+from strandline.projection.definition import BySlices, ByTag, Projection
 from strandline.projection.host import Host
 from strandline.projection.management import ProjectionStatus
 from strandline.query.rich_offset import RichOffset
@@ -93,6 +93,7 @@ __all__ = [
     "KEEP",
     "Appended",
     "BySlices",
+    "ByTag",
     "Conflict",
     "Corrupt",
     "CycleFound",

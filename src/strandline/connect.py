@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from strandline.backends import backend_of, open_target
 from strandline.clock import now_us
-from strandline.errors import SchemaMismatch, Unsupported, counted, invalid
+from strandline.errors import SchemaMismatch, Unsupported, closed, counted, invalid
 from strandline.fold import Rules
 from strandline.group.definition import Group
 from strandline.group.groups import Groups, Target, check_named
@@ -34,9 +34,10 @@ from strandline.projection.alive import ByBeat, ByLock
 from strandline.projection.host import Offsets
 from strandline.projection.management import Projections
 from strandline.projection.offset_store import PART, OffsetStore
+from strandline.query.by_slices import SliceFeed
 from strandline.query.by_tag import TagFeed
 from strandline.query.pointer_watch import PointerWatch
-from strandline.query.slices import SliceQuery, by_slices
+from strandline.query.slice_queries import by_slices
 from strandline.query.tags import by_tag, wait_for_strandline
 from strandline.settings import Settings, check_clock
 from strandline.sql.api import Database
@@ -73,6 +74,7 @@ class Strandline:
         self._groups: list[Groups] = []
         self._urls = urls
         self._work = work
+        self._closed = False
         _check_pair(log, store, urls)
         self.journal = Journal(log, store, self.settings, clock)
         self.pointer_watch = PointerWatch(store)
@@ -82,7 +84,7 @@ class Strandline:
         """Every event recorded up to this time (µs) is in the store; 0 while a partition was never replicated."""
         return strandline_of(self.store.pointers())
 
-    def by_slices(self, entity_type: str, lo: int, hi: int, **how: Any) -> SliceQuery:
+    def by_slices(self, entity_type: str, lo: int, hi: int, **how: Any) -> SliceFeed:
         """Events of an entity type in slices `lo`..`hi`, by (timestamp, seq_nr, key), each once. A context manager.
 
             with s.by_slices("order", 0, 1023) as events: ...                      all that is in the store now
@@ -90,7 +92,8 @@ class Strandline:
 
         `after` is an event's `offset` or a query's `resume_offset` (or its text), `from_` and `to` (both included) are
         times, `filter` is {"types": …, "tags": …}; settings: `page_size`, `refresh_interval_s`, `gap_timeout_s`,
-        `keys_in_memory_max`.
+        `keys_in_memory_max`; `use_strandline=False` for a store that something else writes, too: resume that one with
+        its `resume_offset`, since events may come late.
         """
         return by_slices(self.store, self.pointer_watch, entity_type, lo, hi, **how)
 
@@ -157,6 +160,7 @@ class Strandline:
 
     def open_offsets(self, url: str | None = None, *, create: bool = True) -> Offsets:
         """Open an offset store: one that is named, `projections.db` of an embedded folder, or the store's database."""
+        self.check()
         place = self._offsets_url() if url is None else sql_url("offset_store", url)
         settings = replace(self.settings, schema="create" if create else "check")
         database = backend_of(place).open_database(place, PART, settings, None, fixed={})
@@ -166,19 +170,17 @@ class Strandline:
         return Offsets(OffsetStore(database), lambda host: ByLock(path, host))
 
     def _offsets_url(self) -> Url:
-        store = self._urls.store if self._urls is not None else None
-        if store is not None and store.path is not None and store.path.name == "store.db":
-            return Url("sqlite", store.path.with_name("projections.db"), text=store.text)
-        if store is None or store.scheme != "postgresql":
+        found = self._urls.projections if self._urls is not None else None
+        if found is None:
             raise invalid(
                 "setting",
                 "offset_store",
                 "not given",
                 allowed="the URL of an SQL database",
-                got=store,
-                hint='give Projection(…, offset_store="sqlite:FILE") or a postgresql: URL: this store has no SQL',
+                got="nothing",
+                hint='give connect(…, projections="sqlite:FILE") or a postgresql: URL: this store has no SQL',
             )
-        return store
+        return found
 
     def work(self, declaration: WorkDeclaration | str, *, url: str | None = None) -> WorkJournal:
         """A work journal: by its declaration, made if it is not there, or by its name, which must be there.
@@ -219,14 +221,22 @@ class Strandline:
     def _parts(self) -> Mapping[str, Callable[[], Section | None]]:
         """By name, what asks a part for its section; None where there is nothing of it."""
         parts: dict[str, Callable[[], Section | None]] = {"streams": self._streams_section}
+        if self._urls is not None and self._urls.projections is not None:
+            parts["projections"] = self.projections.section
         return parts if self._work is None else {**parts, "work": self._work.section}
 
     def _streams_section(self) -> Section:
         rows = tuple(stream._asdict() for stream in self.streams())
         return Section("streams", counted(len(rows), "stream"), rows)
 
+    def check(self) -> None:
+        """Refuse a call after `close`: `InvalidInput.closed`."""
+        if self._closed:
+            raise closed("this connection")
+
     def close(self) -> None:
         """Finish what is queued and let go of log and store. Twice is harmless."""
+        self._closed = True
         try:
             for groups in self._groups:
                 groups.close()
@@ -255,6 +265,7 @@ def connect(
     log: str | None = None,
     store: str | None = None,
     work: str | None = None,
+    projections: str | None = None,
     clock: Callable[[], int] | None = None,
     **settings: Any,
 ) -> Strandline:
@@ -265,13 +276,14 @@ def connect(
         connect("postgresql://user@host/orders")                      log and store in one database
         connect("memory:")                                            for tests: ends with the process
         connect(log="kafka://…", store="cassandra://…", work="postgresql://…")    where work journals are
+        connect("sqlite:orders", projections="sqlite:totals.db")      where offsets of projections are, if not there
         connect("sqlite:orders", partitions=16, append_timeout_s=2)   with settings (`strandline.settings`)
 
     `clock` tells microseconds; without one a server's own does. Settings are checked before anything is opened. Use it
     as a context manager, or `close`.
     """
     checked = Settings.of(settings)
-    urls = urls_of(url, log, store, work)
+    urls = urls_of(url, log, store, work, projections)
     told = clock or now_us
     check_clock(told)
     backends = [backend_of(parsed) for parsed in (urls.log, urls.store)]

@@ -113,8 +113,10 @@ def _check(rules: Mapping[str, Any], name: str, given: Any, default: Any) -> Any
         if not isinstance(value, bool):
             raise _refused(name, "not true or false", "true or false", value)
         return value
-    least, most = rules["least"], rules["most"]
-    allowed = f"{least}..{most}"
+    least, most, word = rules["least"], rules["most"], rules.get("word")
+    if word is not None and value == word:
+        return value
+    allowed = f"{least}..{most}" + (f" or {word}" if word else "")
     whole = rules.get("kind") is int or isinstance(default, int)
     if isinstance(value, timedelta) and not whole:
         value = value.total_seconds()

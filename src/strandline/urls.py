@@ -86,22 +86,35 @@ class Urls(NamedTuple):
     store: Url
     work: Url | None = None
     """Where work journals are, if one is asked for; None if no SQL database is named."""
+    projections: Url | None = None
+    """Where the offsets of projections are, unless one names another place; None if no SQL database is named."""
 
 
-def urls_of(url: str | None = None, log: str | None = None, store: str | None = None, work: str | None = None) -> Urls:
+def urls_of(
+    url: str | None = None,
+    log: str | None = None,
+    store: str | None = None,
+    work: str | None = None,
+    projections: str | None = None,
+) -> Urls:
     """Where log and store are; `InvalidInput` for a URL that cannot be meant, `Unavailable.away` for hidden places."""
     try:
-        return _urls_of(url, log, store, work)
+        found = _urls_of(url, log, store)
+        beside = {
+            name: sql_url(name, given)
+            for name, given in (("work", work), ("projections", projections))
+            if given is not None
+        }
     except PermissionError as error:
         raise unusable(error.filename, error.strerror) from None
+    return found._replace(**beside)
 
 
-def _urls_of(url: str | None, log: str | None, store: str | None, work: str | None) -> Urls:
+def _urls_of(url: str | None, log: str | None, store: str | None) -> Urls:
     if url is not None:
         if log is not None or store is not None:
             raise _incomplete("url", "given together with log or store", "a url, or a log and a store", url)
-        both = _both(url)
-        return both if work is None else both._replace(work=sql_url("work", work))
+        return _both(url)
     if log is None or store is None:
         missing = "url" if log is None and store is None else "log" if log is None else "store"
         raise _incomplete(missing, "missing", "a url, or a log and a store", "nothing")
@@ -110,11 +123,17 @@ def _urls_of(url: str | None, log: str | None, store: str | None, work: str | No
         _check_file(name, parsed)
     if urls.log.path is not None and urls.log.path == urls.store.path:
         raise _incomplete("store", "the same file as the log", "a file of its own", store)
-    if work is not None:
-        return urls._replace(work=sql_url("work", work))
     return urls._replace(
-        work=next((parsed for parsed in (urls.store, urls.log) if parsed.scheme == "postgresql"), None)
+        work=next((parsed for parsed in (urls.store, urls.log) if parsed.scheme == "postgresql"), None),
+        projections=_offsets_beside(urls.store),
     )
+
+
+def _offsets_beside(store: Url) -> Url | None:
+    """Beside `store.db`, whose one write lock a handler would hold; in the database of a store on PostgreSQL."""
+    if store.path is not None and store.path.name == "store.db":
+        return Url("sqlite", store.path.with_name("projections.db"), text=store.text)
+    return store if store.scheme == "postgresql" else None
 
 
 def _check_file(name: str, parsed: Url) -> None:
@@ -165,7 +184,7 @@ def _both(url: str) -> Urls:
         what, other = ("log", "store") if parsed.scheme in LOGS else ("store", "log")
         raise _incomplete("url", f"{parsed.scheme} holds a {what} alone", f"{what}=URL and {other}=URL", url)
     if parsed.path is None:
-        return Urls(parsed, parsed, parsed if parsed.scheme in SQL else None)
+        return Urls(parsed, parsed, *([parsed, parsed] if parsed.scheme in SQL else []))
     if parsed.path.exists() and not parsed.path.is_dir():
         raise _incomplete("url", "a file where a folder is meant", "sqlite:FOLDER", url)
     _check_parent("url", parsed.path, url)
@@ -296,7 +315,7 @@ def _known(field_: str) -> str:
         return "sqlite:FILE postgresql://HOST/DATABASE cassandra://HOST/KEYSPACE"
     if field_ == "log":
         return "sqlite:FILE memory: postgresql://HOST/DATABASE kafka://HOST/TOPIC"
-    if field_ == "work":
+    if field_ in ("work", "projections", "offset_store"):
         return "sqlite:FILE postgresql://HOST/DATABASE"
     if field_ == "store":
         return "sqlite:FILE memory: postgresql://HOST/DATABASE cassandra://HOST/KEYSPACE"

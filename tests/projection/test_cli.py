@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,9 +16,9 @@ import apsw
 import pytest
 
 import strandline
-from strandline import Key
+from strandline import BySlices, Key, Projection
 from tests.acceptance.cli_call import COMMAND, call
-from tests.projection.worlds import everything, until
+from tests.projection.worlds import QUICK, caught_up, everything, running, until
 from tests.query.filling import carry_all, put
 
 PROJECTIONS = """
@@ -200,3 +201,43 @@ def test_by_slices(shop: Path) -> None:
 def test_what_is_no_projection(shop: Path, what: str) -> None:
     answer = call("project", what, "--url", "sqlite:orders", "--json")
     assert (answer.code, answer.problem["code"]) == (2, "option")
+
+
+@pytest.mark.req("P82", "P83", "P100", "P76")
+def test_status_doctor_and_schema_know_projections(shop: Path) -> None:
+    def fail(tx: Any, event: Any) -> None:
+        raise ValueError("no")
+
+    with strandline.connect("sqlite:orders", partitions=2) as s:
+        put(s, Key("order", "3"), 2)
+        carry_all(s)
+        names = [section["name"] for section in call("status", "--url", "sqlite:orders", "--json").lines[0]["sections"]]
+        assert "projections" not in names
+        settings: dict[str, Any] = {**QUICK, "on_failure": "park", "retries": 0}
+        here = Projection("totals", BySlices("order"), fail, **settings)
+        there = Projection("others", BySlices("order"), fail, offset_store="sqlite:elsewhere.db", **settings)
+        with running(s, here, there), strandline.connect("sqlite:orders", projections="sqlite:elsewhere.db") as other:
+            until(lambda: s.projections.parked("totals") and other.projections.parked("others"))
+            until(lambda: caught_up(s))
+    said = {
+        section["name"]: section for section in call("status", "--url", "sqlite:orders", "--json").lines[0]["sections"]
+    }
+    (told,) = said["projections"]["rows"]
+    assert (told["name"], told["behind_store_s"], told["state"], told["parked"]) == (
+        "totals",
+        0.0,
+        "serving, no host",
+        1,
+    )
+    assert re.search(r"totals .* serving, no host", call("status", "--url", "sqlite:orders").out)
+    kinds = [line["kind"] for line in call("schema", "show", "--url", "sqlite:orders", "--json").lines]
+    assert kinds == ["log", "store", "projection"]
+    found = {line["name"]: line for line in call("doctor", "--url", "sqlite:orders", "--json").lines}
+    assert found["projections"]["state"] == "ok"
+    assert found["projections"]["found"] == "1 projection, 0 failed ranges, 1 parked key"
+    env = {"STRANDLINE_URL": "sqlite:orders"}
+    for verb in ("status", "pause", "resume", "parked", "dead-letters"):
+        assert call("projections", verb, "others", "--projections", "sqlite:elsewhere.db", env=env).code == 0
+        assert call("projections", verb, "others", env=env).code == 3
+    assert call("projections", "list", "--projections", "sqlite:nowhere.db", env=env).out == ""
+    assert not Path("nowhere.db").exists()

@@ -36,7 +36,7 @@ class Hiding:
 
     def scan(self, *what: Any, **how: Any) -> Page:
         rows, more = self._store.scan(*what, **how)
-        return Page([row for row in rows if not self.from_slices or (row.key, row.seq_nr) != self._event], more)
+        return Page([row for row in rows if not self.from_slices or (row[2], row[1]) != self._event], more)
 
     def page(self, key: str, life: int, segment_size: int, **how: Any) -> Page:
         cells, more = self._store.page(key, life, segment_size, **how)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -310,3 +311,76 @@ def test_where_offsets_are(tmp_path: Path, s: Strandline, table: Table) -> None:
     with strandline.connect("memory:") as other, pytest.raises(InvalidInput) as refused:
         other.projections.list()
     assert refused.value.code == "setting"
+
+
+@pytest.mark.req("P76", "P94")
+def test_a_closed_connection_is_refused(tmp_path: Path) -> None:
+    s = strandline.connect(f"sqlite:{tmp_path}/orders", partitions=2)
+    projection = Projection("totals", ORDERS, print, shutdown_grace_s=0, **QUICK)
+    host, ended = Host(s, [projection]), []
+
+    def run() -> None:
+        try:
+            host.run()
+        except InvalidInput as error:
+            ended.append(error.code)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    until(host.ready.is_set)
+    s.close()
+    thread.join(10)
+    assert ended == ["closed"]
+    calls: list[Any] = [
+        s.projections.list, s.projections.statuses, lambda: s.projections.status("totals"), Host(s, [projection]).run,
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(InvalidInput) as refused:
+            call()
+        assert refused.value.code == "closed"
+
+
+@pytest.mark.req("P94")
+@pytest.mark.parametrize("projections", [[], (), Projection("totals", ORDERS, print), ["totals"], None])
+def test_what_is_no_list_of_projections(projections: Any) -> None:
+    with strandline.connect("memory:") as s, pytest.raises(InvalidInput) as refused:
+        Host(s, projections)
+    assert refused.value.code == "setting"
+    assert "Host(s, [projection])" in str(refused.value)
+
+
+@pytest.mark.req("P79")
+def test_a_skip_of_what_is_not_there_says_so(s: Strandline, table: Table) -> None:
+    put(s, KEY, 3)
+    carry_all(s)
+    run_to_the_end(s, table)
+    with pytest.raises(InvalidInput) as refused:
+        s.projections.skip("totals", "order|never", 1)
+    assert (refused.value.code, "the store has no event of it" in str(refused.value)) == ("seq_nr_range", True)
+    for to in (0, 4, "1"):
+        with pytest.raises(InvalidInput) as refused:
+            s.projections.skip("totals", KEY, to)  # type: ignore[arg-type]
+        assert "allowed 1..3" in str(refused.value)
+
+
+@pytest.mark.req("P100", "P76")
+def test_offsets_elsewhere_are_managed_from_there(tmp_path: Path, s: Strandline) -> None:
+    put(s, KEY, 2)
+    carry_all(s)
+    elsewhere = f"sqlite:{tmp_path}/elsewhere.db"
+    handled: list[int] = []
+
+    def handle(tx: Any, event: Any) -> None:
+        handled.append(event.seq_nr)
+
+    with running(s, Projection("totals", ORDERS, handle, offset_store=elsewhere, **QUICK)):
+        until(lambda: handled == [1, 2])
+    urls = s._urls
+    assert urls is not None
+    with strandline.connect(urls.store.text, projections=elsewhere) as other:
+        assert other.projections.list() == [("totals", 1, "serving")]
+        (status,) = other.projections.statuses()
+        assert status == other.projections.status("totals")
+        other.projections.reset("totals")
+        with running(other, Projection("totals", ORDERS, handle, **QUICK)):  # it is its own place there
+            until(lambda: handled == [1, 2, 1, 2])

@@ -6,7 +6,7 @@ import pytest
 
 from strandline.query.acceptance import Candidate, Last, Looked, Verdict, Way, end_of, judge, unseen
 
-KEY = b"order|1"
+KEY = "order|1"
 HEAD = Looked(life=2)
 
 
@@ -110,8 +110,8 @@ def test_row_9_by_the_whole_order() -> None:
     """The line of a raw query is the place that it has read to: others may share that time."""
     here = Looked(2, prev_timestamp=60)
     assert judge(event(9, 8), None, line=(60, 8, KEY), looked=here) is Verdict.ACCEPTED
-    assert judge(event(9, 8), None, line=(60, 8, b"order|0"), looked=here) is Verdict.REJECTED
-    assert judge(event(9, 8), None, line=(60, 7, b"z"), looked=here) is Verdict.REJECTED
+    assert judge(event(9, 8), None, line=(60, 8, "order|0"), looked=here) is Verdict.REJECTED
+    assert judge(event(9, 8), None, line=(60, 7, "z"), looked=here) is Verdict.REJECTED
 
 
 @pytest.mark.req("P34", "P38")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from strandline.errors import Unsupported
 from strandline.log.api import Log
+from strandline.projection.offset_store import PART as OFFSETS
 from strandline.settings import (
     Settings,
 )
@@ -26,6 +27,7 @@ PARTS: Final = {
     "log": Part("log", "strandline.log"),
     "store": Part("store", "strandline.store"),
     "work": WORK,
+    "projections": OFFSETS,
 }
 """What a URL may name, by the fields of `urls.Urls`: what `schema show` and `schema upgrade` know."""
 

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from strandline.connect import Strandline
 
 URL_VARIABLE = "STRANDLINE_URL"
-PLACES = ("url", "log", "store", "work")
+PLACES = ("url", "log", "store", "work", "projections")
+WHERE = {"url", "log", "store"}
+"""Those of them that say where the journal is."""
 CONFIG_BYTES_MAX = 2**20
 _PANEL = "Where, and how to answer"
 
@@ -39,7 +41,8 @@ COMMON = {
     "log": _option(str | None, None, "--log", "URL", "The action log alone; needs --store."),
     "store": _option(str | None, None, "--store", "URL", "The journal store alone; needs --log."),
     "work": _option(str | None, None, "--work", "URL", "Where work journals are, if not there."),
-    "config": _option(str | None, None, "--config", "FILE", "TOML: url, log, store, work, and settings by name."),
+    "projections": _option(str | None, None, "--projections", "URL", "Where offsets of projections are, if not there."),
+    "config": _option(str | None, None, "--config", "FILE", "TOML: the URLs, and settings, by name."),
     "set": _option(list[str] | None, None, "--set", "NAME=VALUE", "One setting, e.g. read_page=100."),
     "json": _option(bool, False, "--json", None, "Answer with JSON lines."),
 }
@@ -50,7 +53,7 @@ class Options:
     """What the common options say, checked."""
 
     places: dict[str, str] = field(default_factory=dict)
-    """Some of url, log, store, work."""
+    """Some of url, log, store, work, projections."""
     settings: dict[str, Any] = field(default_factory=dict)
     json: bool = False
     group: dict[str, Any] = field(default_factory=dict)
@@ -64,7 +67,7 @@ class Options:
         if given.get("config") is not None:
             written = _read_config(Path(given["config"]))
             in_file = {name: written.pop(name) for name in PLACES if name in written}
-            places = places or in_file
+            places = places if WHERE & places.keys() else {**in_file, **places}
             remember(map(str, in_file.values()))
             settings = written
         group = settings.pop("group", {})
@@ -74,8 +77,8 @@ class Options:
                 group[own] = _number(text)
             else:
                 settings[name] = parse_setting(name, text)
-        if not places and environ.get(URL_VARIABLE):
-            places = {"url": environ[URL_VARIABLE]}
+        if not WHERE & places.keys() and environ.get(URL_VARIABLE):
+            places["url"] = environ[URL_VARIABLE]
         Settings.of(settings)
         return cls(places, settings, bool(given.get("json")), group)
 
@@ -95,8 +98,8 @@ class Options:
                 hint="leave one of them out",
                 field="--url",
             )
-        for name, other in (("log", "store"), ("store", "log"), ("work", "url")):
-            if name in self.places and other not in self.places and not (name == "work" and "log" in self.places):
+        for name, other in (("log", "store"), ("store", "log"), ("work", "url"), ("projections", "url")):
+            if name in self.places and other not in self.places and not (other == "url" and "log" in self.places):
                 raise InvalidInput(
                     f"--{other}: missing; allowed --url, or --log and --store",
                     code="url_incomplete",

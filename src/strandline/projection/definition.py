@@ -13,7 +13,7 @@ import orjson
 from strandline.errors import invalid
 from strandline.journal import checks
 from strandline.projection.settings import ProjectionSettings
-from strandline.query.slices import Filter
+from strandline.query.filter import Filter
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
 
@@ -35,6 +35,25 @@ class BySlices:
         chosen = self.filter or Filter()
         parts = [None if part is None else sorted(part) for part in chosen]
         return orjson.dumps(["slices", self.entity_type, *parts]).decode()
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ByTag:
+    """The events with a tag, of all keys, in one range. For more ranges: `BySlices` with a tag in its filter."""
+
+    tag: str
+
+    def __init__(self, tag: str) -> None:
+        object.__setattr__(self, "tag", checks.tag(tag))
+
+    @property
+    def filter(self) -> None:
+        return None
+
+    @property
+    def text(self) -> str:
+        """As it is written down: another text is another source."""
+        return orjson.dumps(["tag", self.tag]).decode()
 
 
 class Handler(Protocol):
@@ -67,15 +86,24 @@ class Projection:
         Projection("totals", BySlices("order"), handle)                          exactly once, event by event
         Projection("totals", BySlices("order"), handle, group_size=500)          in lists
         Projection("mails", BySlices("order"), send, delivery="at_least_once", on_failure="park")
+        Projection("blue", ByTag("blue"), handle)                                the events with a tag, in one range
 
     `handle(tx, event)` writes through `tx`, in the transaction that saves the offset. See `ProjectionSettings`.
     """
 
-    def __init__(self, name: str, source: BySlices, handler: Handler | Callable[..., Any], **settings: Any) -> None:
+    def __init__(
+        self, name: str, source: BySlices | ByTag, handler: Handler | Callable[..., Any], **settings: Any
+    ) -> None:
         self.name, self.source = projection_name(name), source
-        if not isinstance(source, BySlices):
-            raise invalid("setting", "source", "no source of events", allowed="BySlices(…)", got=source)
+        if not isinstance(source, BySlices | ByTag):
+            raise invalid("setting", "source", "no source of events", allowed="BySlices(…) or ByTag(…)", got=source)
         self.settings = ProjectionSettings.of(settings)
+        if isinstance(source, ByTag) and not self.settings.use_strandline:
+            allowed, hint = (
+                "true with ByTag",
+                'use BySlices(…, filter={"tags": …}): rows of a tag come from the pipeline',
+            )
+            raise invalid("setting", "use_strandline", "false with a tag", allowed=allowed, got=False, hint=hint)
         self.handler = handler
         self.handle = _handle_of(handler)
 

@@ -19,13 +19,13 @@ import orjson
 
 from strandline.errors import NotFound, StrandlineError, Unavailable, invalid
 from strandline.projection.alive import Alive, host_name
-from strandline.projection.definition import Projection
+from strandline.projection.definition import ByTag, Projection
 from strandline.projection.layout import RangeRow, cut_anew, line_of, share
 from strandline.projection.offset_store import Claim, OffsetStore, ProjectionRow, Request, check_history
 from strandline.projection.range_runner import RangeRunner
 from strandline.projection.recovery import restart_delay_s
+from strandline.projection.sources import opened_source
 from strandline.query.pointer_watch import PointerWatch
-from strandline.query.slices import Slices
 from strandline.sql.api import Transaction
 from strandline.store.api import Store
 
@@ -49,6 +49,9 @@ class Journalled(Protocol):
     def store(self) -> Store: ...
 
     pointer_watch: PointerWatch
+
+    def check(self) -> None:
+        """`InvalidInput.closed` once it was closed."""
 
     def open_offsets(self, url: str | None) -> Offsets:
         """Open an offset store; the caller closes it."""
@@ -84,6 +87,10 @@ class Host:
     """
 
     def __init__(self, s: Journalled, projections: Sequence[Projection]) -> None:
+        listed = isinstance(projections, Sequence) and all(isinstance(one, Projection) for one in projections)
+        if not listed or not projections:
+            allowed = "a list of one Projection or more, as Host(s, [projection])"
+            raise invalid("setting", "projections", "no projections", allowed=allowed, got=projections)
         names: set[tuple[str, int]] = set()
         for projection in projections:
             name = (projection.name, projection.generation)
@@ -108,7 +115,8 @@ class Host:
         return self._stop.is_set()
 
     def run(self) -> None:
-        """Run the projections. `NotFound.projection` if one was renamed or dropped meanwhile."""
+        """Run the projections. `NotFound.projection` if one was renamed or dropped meanwhile, `InvalidInput.closed` if
+        the connection was closed."""
         opened: dict[str | None, tuple[Offsets, Alive]] = {}
         try:
             for projection in self._projections:
@@ -118,6 +126,7 @@ class Host:
                     opened[url] = offsets, offsets.alive(self.name)
                 self._runs.append(self._begin(projection, *opened[url]))
             while not self._stop.is_set():
+                self._s.check()
                 for run in self._runs:
                     try:
                         self._look(run)
@@ -144,14 +153,14 @@ class Host:
             raise invalid("setting", "isolation", "not there", allowed=allowed, got=settings.isolation)
         start = {"beginning": 0, "now": -1}.get(str(settings.start), settings.start)
         if start == -1:
-            start = self._s.strandline()
+            start = self._s.strandline() if settings.use_strandline else self._s.store.now_us()
         history = self._s.store.settings.history_id
         row = offsets.store.ensure(
             projection.name,
             projection.generation,
             source.text,
             start=int(start),
-            partitions=self._s.store.settings.partitions,
+            partitions=1 if isinstance(source, ByTag) else self._s.store.settings.partitions,
             history_id=history,
         )
         check_history(row, history)
@@ -256,7 +265,7 @@ class Host:
 
     def _start(self, run: _Run, claim: Claim, requests: Sequence[Request]) -> None:
         projection = run.projection
-        slices = Slices(self._s.store, projection.source.entity_type, claim.row.range)
+        slices = opened_source(self._s.store, projection.source, claim.row.range)
         store = run.offsets.store
         if store.database.dialect == "sqlite":  # one that is stuck in a handler must not hold up the others
             store = self._s.open_offsets(projection.settings.offset_store).store

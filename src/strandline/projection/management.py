@@ -10,12 +10,15 @@ from typing import Any, Final
 
 import orjson
 
-from strandline.errors import InvalidInput, LeaseHeld, NotFound, SchemaMismatch, invalid
+from strandline.errors import InvalidInput, LeaseHeld, NotFound, SchemaMismatch, counted, invalid
 from strandline.journal.checks import known_key
+from strandline.journal.status import Section
 from strandline.projection.definition import projection_name
 from strandline.projection.host import Offsets, rescale_if_free
 from strandline.projection.layout import RangeRow
-from strandline.projection.offset_store import DeadLetter, OffsetStore, ProjectionRow, Request, unknown_projection
+from strandline.projection.offset_store import ALL, DeadLetter, OffsetStore, ProjectionRow, Request, unknown_projection
+from strandline.projection.sources import tag_of
+from strandline.projection.tag_events import TagEvents
 from strandline.query.slices import Slices
 from strandline.query.times import time_us
 from strandline.rows import Pointer
@@ -26,6 +29,7 @@ from strandline.values.keys import partition_of
 from strandline.values.ranges import Range, ranges
 
 POLL_S: Final = 0.05
+COUNTED: Final = {"failed": "failed range", "parked": "parked key"}
 LIMIT: Final = 1000
 
 
@@ -112,16 +116,41 @@ class Projections:
     def status(self, name: str, *, generation: int | None = None) -> ProjectionStatus:
         """How far it is, who runs it, what is wrong."""
         with self._offsets(name) as offsets:
-            store = offsets.store
-            row = store.find(projection_name(name), generation)
-            pointers = self._store.pointers()
-            with store.look(row.id) as (tx, now):
-                rows, hosts = store.ranges(tx, now), self._living(offsets, tx, now)
-                requests = store.requests(tx, row.id)
-                letters = dict(tx.rows("letters_by_slice", (row.id,)))
-                parks = dict(tx.rows("parks_by_slice", (row.id, now.epoch)))
-            described = tuple(self._range(now, found, pointers, hosts, parks, letters) for found in rows)
-        behind_log_s, carried = self._behind_log_s()
+            row = offsets.store.find(projection_name(name), generation)
+            return self._status(offsets, row, self._behind_log_s())
+
+    def statuses(self) -> Sequence[ProjectionStatus]:
+        """The same of all of them."""
+        try:
+            with self._offsets() as offsets:
+                behind = self._behind_log_s()
+                return [self._status(offsets, row, behind) for row in offsets.store.all()]
+        except NotFound:
+            return []
+
+    def section(self) -> Section | None:
+        """What `status` shows of all of them; None if no projection ever ran."""
+        found = self.statuses()
+        if not found:
+            return None
+        rows = tuple(_row(one) for one in found)
+        warnings = [
+            f"projection {one.name}: {counted(row['failed'], 'range')} failed; see `strandline projections status {one.name}`"
+            for one, row in zip(found, rows, strict=True)
+            if row["failed"]
+        ]
+        counts = [counted(sum(row[name] for row in rows), what) for name, what in COUNTED.items()]
+        return Section("projections", ", ".join([counted(len(rows), "projection"), *counts]), rows, tuple(warnings))
+
+    def _status(self, offsets: Offsets, row: ProjectionRow, behind: tuple[float, bool]) -> ProjectionStatus:
+        store, pointers = offsets.store, self._store.pointers()
+        with store.look(row.id) as (tx, now):
+            rows, hosts = store.ranges(tx, now), self._living(offsets, tx, now)
+            requests = store.requests(tx, row.id)
+            letters = dict(tx.rows("letters_by_slice", (row.id,)))
+            parks = dict(tx.rows("parks_by_slice", (row.id, now.epoch)))
+        described = tuple(self._range(now, found, pointers, hosts, parks, letters) for found in rows)
+        behind_log_s, carried = behind
         warnings = () if carried else ("no pipeline runs: projections wait for it",)
         return ProjectionStatus(
             now.name, now.generation, now.state, now.source, bool(now.paused), now.wanted, now.line, described,
@@ -166,6 +195,9 @@ class Projections:
         """Cut it into `n` ranges. It is done when this returns True, else by a host, once all ranges are released."""
         ranges(n)
         with self._offsets(name) as offsets:
+            if n != 1 and tag_of(offsets.store.find(name, generation).source) is not None:
+                hint = 'for more ranges, use BySlices(…, filter={"tags": …})'
+                raise invalid("slice_range", "n", "a tag has one range", allowed="1", got=n, hint=hint)
             row = self._set(offsets, name, generation, wanted=n)
             deadline = time.monotonic() + timeout_s
             while True:
@@ -273,11 +305,17 @@ class Projections:
         """Count a key as done up to a number. Its owner does it: see `status`."""
         _, written, slice_ = known_key(key)
         state = self._store.look(_partition(slice_, self._store), [written]).states.get(written)
-        if not isinstance(state, Head) or type(to) is not int or not 1 <= to <= state.seq_nr:
-            newest = state.seq_nr if isinstance(state, Head) else 0
-            raise invalid("seq_nr_range", "to", "beyond the head", allowed=f"1..{newest}", got=to)
+        if not isinstance(state, Head):
+            allowed, hint = "a key that the store has", f"see `strandline head {written}`; is the pipeline behind?"
+            raise invalid(
+                "seq_nr_range", "key", "the store has no event of it", allowed=allowed, got=written, hint=hint
+            )
         with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
+            tag = tag_of(row.source)
+            newest = state.seq_nr if tag is None else TagEvents(self._store, tag, ALL).last_number(written, state.life)
+            if type(to) is not int or not 1 <= to <= newest:
+                raise invalid("seq_nr_range", "to", "beyond the head", allowed=f"1..{newest}", got=to)
             with offsets.store.database.write() as tx:
                 offsets.store.ask(tx, row.id, "skip", written, life=state.life, seq_nr=to)
                 tx.execute("wake_range", (row.id, row.epoch, slice_))
@@ -331,6 +369,20 @@ class Projections:
             with offsets.store.database.write() as tx:
                 offsets.store.letter(tx, row.id, written, life, seq_nr)
                 tx.execute("end_letter", (row.id, written, life, seq_nr))
+
+
+def _row(one: ProjectionStatus) -> dict[str, Any]:
+    """A projection in one line."""
+    return {
+        "name": one.name,
+        "generation": one.generation,
+        "state": "paused" if one.paused else one.state if one.hosts else f"{one.state}, no host",
+        "behind_store_s": one.behind_store_s,
+        "ranges": len(one.ranges),
+        "failed": sum(each.state == "failed" for each in one.ranges),
+        "parked": sum(each.parked for each in one.ranges),
+        "dead_letters": sum(each.dead_letters for each in one.ranges),
+    }
 
 
 def _partition(slice_: int, store: Store) -> int:

@@ -68,7 +68,15 @@ class RangeOffsets:
         """The newest row of a key: unsaved, else remembered."""
         return self._unsaved.get(key) or self._cache.get(key)
 
-    def judge(self, event: Candidate, key: str, *, way: Way = Way.ORDERED, looked: Looked | None = None) -> Verdict:
+    def judge(
+        self,
+        event: Candidate,
+        key: str,
+        *,
+        way: Way = Way.ORDERED,
+        strandline: bool = True,
+        looked: Looked | None = None,
+    ) -> Verdict:
         """Whether an event is the next of its key. What is unknown of the key was learnt before."""
         row = self.row(key)
         return judge(
@@ -77,6 +85,7 @@ class RangeOffsets:
             way=way,
             position=self.position_of(slice_of(key)),
             line=self.line(key),
+            strandline=strandline,
             looked=looked,
         )
 

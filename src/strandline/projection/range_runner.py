@@ -30,12 +30,14 @@ from strandline.projection.handler_tx import HandlerTransaction, is_serializatio
 from strandline.projection.offset_store import Claim, OffsetStore, Request
 from strandline.projection.offsets import KeyRow, RangeOffsets
 from strandline.projection.recovery import CAREFUL_AFTER_CLAIMS, Decision, Failure, Step, decide, restart_delay_s
-from strandline.query.acceptance import Place, Verdict, end_of
-from strandline.query.look_back import candidate, journal_of, look, look_back
+from strandline.query.acceptance import Place, Verdict, Way, end_of
+from strandline.query.look_back import candidate
 from strandline.query.pointer_watch import PointerWatch
-from strandline.query.slices import Slices, missing_event, place_of
+from strandline.query.query_row import QueryRow
+from strandline.query.settings import OFF
+from strandline.query.slices import Slices, missing_event
 from strandline.sql.api import Transaction
-from strandline.values.events import EventRow, Life
+from strandline.values.events import Life
 from strandline.values.heads import SEQ_NR_MAX
 
 SERIALIZATION_TRIES: Final = 10
@@ -46,7 +48,7 @@ _logger = logging.getLogger("strandline")
 class Accepted(NamedTuple):
     """An event that is the next of its key. `event` is None if the source's filter does not let it pass."""
 
-    row: EventRow
+    row: QueryRow
     event: HandedEvent | None
     parked: int | None = None
     """Of a key that was parked: the time of the event that waits behind this one."""
@@ -76,7 +78,7 @@ class _HandlerFailed(Exception):
 class RangeFailed(Exception):
     """The range cannot go on by itself."""
 
-    def __init__(self, row: EventRow | None, error: BaseException) -> None:
+    def __init__(self, row: QueryRow | None, error: BaseException) -> None:
         super().__init__(row, error)
         self.row, self.error = row, error
 
@@ -115,6 +117,8 @@ class RangeRunner:
         self._hand_since = 0.0
         self._careful = False
         self._saved_at = time.monotonic()
+        self._back_track_at: float | None = None
+        """Without the strandline: when what lies shortly behind is read again; None: before anything else."""
         self.counts: Counter[str] = Counter()
         self.handling_since: float | None = None
         """When the handler was called that runs now (monotonic)."""
@@ -235,9 +239,12 @@ class RangeRunner:
         self._offsets = RangeOffsets(self.claim.row.position, slices, self._settings.keys_in_memory_max)
         self._read_to = end_of(self._offsets.position)
         self._hand.clear()
+        self._back_track_at = None
 
     def _pause(self) -> None:
-        timeout_s = self._watch.due_in(self._settings.refresh_interval_s)
+        timeout_s = self._settings.refresh_interval_s
+        if self._settings.use_strandline:
+            timeout_s = self._watch.due_in(timeout_s)
         if self._hand:
             timeout_s = min(timeout_s, max(0.0, self._hand_since + self._settings.group_within_s - time.monotonic()))
         self._wake.wait(timeout_s)
@@ -247,18 +254,49 @@ class RangeRunner:
 
     def _round(self) -> bool:
         """Read up to the bound, as it was not long ago; whether anything was there to read."""
-        pointers = self._watch.within(self._settings.refresh_interval_s)
-        bound, newest = self._slices.bound(pointers), self._slices.newest(pointers)
+        bound, newest = self._bounds(self._settings.refresh_interval_s)
+        if not self._settings.use_strandline and not self._back_tracked(bound):
+            return True
         if end_of(bound) <= self._read_to:
             self._settle(self._read_to[0], newest)
             return False
         rows = self._slices.rows(self._read_to, bound, self._settings.page_size)
         while page := list(islice(rows, self._settings.page_size)):
-            self._judge_page(page, self._settings.group_size if self._settings.grouped else self._settings.save_after)
+            self._judge_page(page, self._hand_max)
             if self._stop.is_set() or self._asked:
                 return True
         self._read_to = end_of(bound)
         self._settle(bound, newest)
+        return self._settings.use_strandline  # the clock has moved, whether or not anything came
+
+    def _bounds(self, age_s: float = 0.0) -> tuple[int, int]:
+        """Up to where to read, and the time of the newest event there if it is known."""
+        settings = self._settings
+        if not settings.use_strandline:
+            return self._slices.store.now_us() - round(settings.eventual_consistency_delay_s * 1_000_000) - 1, 0
+        pointers = self._watch.within(age_s)
+        return self._slices.bound(pointers), self._slices.newest(pointers)
+
+    @property
+    def _hand_max(self) -> int:
+        return self._settings.group_size if self._settings.grouped else self._settings.save_after
+
+    def _back_tracked(self, bound: int) -> bool:
+        """Read again, without bodies, what lies shortly behind, where something else writes the store: events may come
+        late. After a start, and every while unless all has arrived there; False if it was interrupted."""
+        settings, first = self._settings, self._back_track_at is None
+        period_us, reached = round(settings.back_track_period_s * 1_000_000), self._read_to[0]
+        if not first:
+            due = settings.back_track_interval_s != OFF and time.monotonic() >= (self._back_track_at or 0.0)
+            if not due or bound - reached > period_us:
+                return True
+        rows = self._slices.rows(end_of(reached - period_us - 1), reached, settings.page_size, bodies=False)
+        while page := list(islice(rows, settings.page_size)):
+            self._judge_page(page, self._hand_max, Way.BACK_TRACK)
+            if self._stop.is_set() or self._asked:
+                return False
+        interval = settings.back_track_interval_s
+        self._back_track_at = time.monotonic() + (0.0 if interval == OFF else float(interval))
         return True
 
     def _settle(self, bound: int, newest: int) -> None:
@@ -275,16 +313,18 @@ class RangeRunner:
             if behind or time.monotonic() - self._saved_at >= IDLE_SAVE_S:
                 self._save([], bound)
 
-    def _judge_page(self, page: Sequence[EventRow], limit: int) -> None:
+    def _judge_page(self, page: Sequence[QueryRow], limit: int, way: Way = Way.ORDERED) -> None:
         """Judge rows, and hand over whenever so many are in hand."""
         unknown = self._offsets.unknown(row.key for row in page)
         if unknown:
             self._offsets.learn(unknown, self._store.key_rows(self.claim.projection, unknown))
         for row in page:
             asked = candidate(row)
-            verdict = self._offsets.judge(asked, row.key)
+            strandline = self._settings.use_strandline
+            verdict = self._offsets.judge(asked, row.key, way=way, strandline=strandline)
             if verdict is Verdict.LOOK:
-                verdict = self._offsets.judge(asked, row.key, looked=look(self._slices.store, row))
+                looked = self._slices.look(row)
+                verdict = self._offsets.judge(asked, row.key, way=way, strandline=strandline, looked=looked)
             if verdict in (Verdict.ACCEPTED, Verdict.UNSEEN):
                 if verdict is Verdict.UNSEEN and (known := self._offsets.row(row.key)) is not None:
                     self.counts["unseen"] += row.prev_seq_nr - known.seq_nr
@@ -294,27 +334,33 @@ class RangeRunner:
                 self._fill_hole(row)
             else:
                 self.counts[verdict.value] += 1
-            self._read_to = place_of(row)
+            if way is Way.ORDERED:
+                self._read_to = self._slices.place_of(row)
             if len(self._hand) >= limit:
                 self._deliver(row.timestamp - 1)
 
-    def _accept(self, row: EventRow) -> None:
+    def _accept(self, row: QueryRow) -> None:
+        whole = row if row.body is not None else self._slices.whole(row)
+        if whole is None:  # deleted since it was read
+            self.counts["gone"] += 1
+            return
+        row = whole
         event = HandedEvent(Life(row.key, row.life), row.cells, self.claim.projection.id)
         chosen = self.projection.source.filter
         if not self._hand:
             self._hand_since = time.monotonic()
-        passes = chosen is None or chosen.passes(event)
+        passes = bool(row.body) and (chosen is None or chosen.passes(event))  # a filler of a tag view has no body
         accepted = Accepted(row, event if passes else None)
         self._hand.append(accepted)
         self._offsets.done(accepted.key_row)
 
-    def _fill_hole(self, row: EventRow) -> None:
+    def _fill_hole(self, row: QueryRow) -> None:
         """Look back by key for what should come before a row."""
         known = self._offsets.row(row.key)
         last = None if known is None else known.last
         deadline = time.monotonic() + self._settings.gap_timeout_s
         while True:
-            found = look_back(self._slices.store, row, last, self._offsets.line(row.key))
+            found = self._slices.look_back(row, last, self._offsets.line(row.key))
             if found.missing is None:
                 break
             if time.monotonic() >= deadline:
@@ -325,7 +371,7 @@ class RangeRunner:
                 raise _ReadAgain
             if self._stop.wait(min(self._settings.refresh_interval_s, self._settings.gap_timeout_s)):
                 raise _Stopped
-        if len(found.rows) > 1:
+        if len(found.rows) > 1 and self._settings.use_strandline:
             self.counts["violations"] += len(found.rows) - 1
             _logger.error("%s: %s was looked back for", self.projection.name, shown(row.key))
         self.counts["unseen"] += found.unseen
@@ -552,7 +598,7 @@ class RangeRunner:
             raise RangeFailed(event.row, error)
         self._set_aside(event.row, step, attempts, error)
 
-    def _set_aside(self, row: EventRow, step: Step, attempts: int, error: BaseException) -> None:
+    def _set_aside(self, row: QueryRow, step: Step, attempts: int, error: BaseException) -> None:
         """Skip an event or park its key: a dead letter, in the transaction that saves the offset."""
         self._offsets.undone()
         known = self._offsets.row(row.key)
@@ -581,7 +627,7 @@ class RangeRunner:
     def _carefully(self) -> None:
         """Processes died here: each event alone, its attempt saved before the handler runs, until one is past."""
         _logger.warning("%s %s goes carefully", self.projection.name, self.claim.row.range)
-        bound = self._slices.bound(self._watch.now())
+        bound, _ = self._bounds()
         for row in self._slices.rows(self._read_to, bound, self._settings.page_size):
             self._judge_page([row], SEQ_NR_MAX)
             hand, self._hand = self._hand, []
@@ -636,9 +682,9 @@ class RangeRunner:
         """
         kept = self._kept(request.key)
         if kept is not None and kept.parked is not None:
-            bound = self._slices.bound(self._watch.now())
+            bound, _ = self._bounds()
             waiting = (
-                row for row in journal_of(self._slices.store, request.key, kept.life, kept.seq_nr + 1, SEQ_NR_MAX)
+                row for row in self._slices.of_key(request.key, kept.life, kept.seq_nr + 1, SEQ_NR_MAX)
                 if row.timestamp <= bound
             )  # fmt: skip
             row = next(waiting, None)
@@ -678,7 +724,7 @@ class RangeRunner:
         projection = self.claim.projection
         with self._store.database.read() as tx:
             self._store.letter(tx, projection.id, request.key, request.life, request.seq_nr)
-        row = next(journal_of(self._slices.store, request.key, request.life, request.seq_nr, request.seq_nr), None)
+        row = next(self._slices.of_key(request.key, request.life, request.seq_nr, request.seq_nr), None)
         if row is None:
             gone = f"{request.key} {request.seq_nr} is not in the store any more"
             raise NotFound(gone, code="event", hint="discard the dead letter")
@@ -715,7 +761,7 @@ class RangeRunner:
         kept = self._kept(request.key)
         done = kept.seq_nr if kept is not None and kept.life == request.life else 0
         now = self._store.database.now_us()
-        rows = list(journal_of(self._slices.store, request.key, request.life, done + 1, request.seq_nr))
+        rows = list(self._slices.of_key(request.key, request.life, done + 1, request.seq_nr))
         time_ = max([row.timestamp for row in rows] + ([kept.timestamp] if kept is not None else [0]))
         place = (self.claim.projection.id, request.key, request.life)
         with self._store.database.write() as tx:
@@ -741,7 +787,7 @@ class RangeRunner:
             self._store.save(tx, self.claim, rows, self._offsets.position, self._counted(()))
         self._done((), self._offsets.position)
 
-    def _end_letter(self, row: EventRow) -> None:
+    def _end_letter(self, row: QueryRow) -> None:
         with self._store.database.write() as tx:
             tx.execute("end_letter", (self.claim.projection.id, row.key, row.life, row.seq_nr))
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from strandline.errors import invalid
+from strandline.query.settings import OFF, check_searching
 from strandline.query.times import time_us
 from strandline.settings import checked_settings, one_of, within
 
@@ -23,6 +24,11 @@ class ProjectionSettings:
     refresh_interval_s: float = within(0.25, 0.01, 60)
     gap_timeout_s: float = within(10.0, 0, 600)
     keys_in_memory_max: int = within(100_000, 1000, 2**31)
+    use_strandline: bool = True
+    """Without it, for a store that something else writes, too."""
+    eventual_consistency_delay_s: float = within(0.2, 0, 3600)
+    back_track_interval_s: float | str = within(1.0, 0.01, 3600, word=OFF)
+    back_track_period_s: float = within(120.0, 1, 3600)
     delivery: str = one_of("exactly_once", "exactly_once", "at_least_once")
     save_after: int = within(100, 1, 10_000)
     """So many events at most are in one transaction, or are handed over before they are saved."""
@@ -70,5 +76,9 @@ class ProjectionSettings:
                 allowed="restart_min_s or more",
                 got=made.restart_max_s,
             )
+        check_searching(given, use_strandline=made.use_strandline)
+        if not made.use_strandline and made.delete_after_s < made.back_track_period_s:
+            allowed = f"back_track_period_s ({made.back_track_period_s:g}) or more"
+            raise invalid("setting", "delete_after_s", "too short", allowed=allowed, got=made.delete_after_s)
         object.__setattr__(made, "grouped", any(name in given for name in GROUPED))
         return made

@@ -23,15 +23,16 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
+from strandline.store.scans import LAST_KEY
 from strandline.values.heads import SEQ_NR_MAX
 
-Place = tuple[int, int, bytes]
-"""Where an event stands in the order of a query: timestamp, seq_nr, key."""
+Place = tuple[int, int, str]
+"""Where an event stands in the order of a query: timestamp, seq_nr, key. Texts compare as their bytes in UTF-8 do."""
 
 
 def end_of(timestamp: int) -> Place:
-    """The place behind everything at this time: no key begins with that byte."""
-    return (timestamp, SEQ_NR_MAX, b"\xff")
+    """The place behind everything at this time."""
+    return (timestamp, SEQ_NR_MAX, LAST_KEY)
 
 
 class Verdict(Enum):
@@ -73,7 +74,7 @@ class Candidate(NamedTuple):
     seq_nr: int
     prev: int
     timestamp: int
-    key: bytes
+    key: str
 
     @property
     def place(self) -> Place:
@@ -106,7 +107,7 @@ def judge(
     *,
     way: Way = Way.ORDERED,
     position: int = NOTHING_DONE,
-    line: Place = (NOTHING_DONE, 0, b""),
+    line: Place = (NOTHING_DONE, 0, ""),
     strandline: bool = True,
     looked: Looked | None = None,
 ) -> Verdict:

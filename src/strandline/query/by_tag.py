@@ -162,7 +162,7 @@ class StrandlineTagFeed(TagFeed):
             bound=source.strandline,
             moved=lambda: source.strandline_within(refresh_s),
             to=self._to,
-            refresh_s=refresh_s,
+            pause_s=lambda: refresh_s,
         )
         for page in pages:
             rows, broken = self._whole(page)

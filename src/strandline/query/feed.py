@@ -73,6 +73,8 @@ class Feed(ABC, Generic[E]):
         self._last: E | None = None
         self._closed = False
         self._events = self._delivered()
+        self.back_tracks = 0
+        """How often a query without the strandline read again what lies behind it."""
         self.retries = 0
         """How often a live query asked again because the store was away."""
 
@@ -138,12 +140,12 @@ class Feed(ABC, Generic[E]):
         bound: Callable[[], int],
         moved: Callable[[], int],
         to: int,
-        refresh_s: float,
+        pause_s: Callable[[], float],
     ) -> Iterator[Sequence[Any]]:
         """Pages after `place`: `read` gives one, up to a timestamp.
 
-        `bound` is looked up before the rows; `moved` may be a little older. One that goes back, as it does in a store
-        that was put back from a backup, is waited for.
+        `bound` is looked up before the rows; `moved` may be a little older, and is asked again after `pause_s`. One
+        that goes back, as it does in a store that was put back from a backup, is waited for.
         """
         reached = min(self._ask(bound), to)
         while True:
@@ -156,5 +158,5 @@ class Feed(ABC, Generic[E]):
             if not self._live or reached >= to:
                 return
             while (now := min(self._ask(moved), to)) <= reached:
-                self._pace.pause(refresh_s)
+                self._pace.pause(pause_s())
             reached = now

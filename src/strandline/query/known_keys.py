@@ -1,8 +1,9 @@
-"""What a query by tag remembers of the keys that it has met: few words each, and of no more keys than it may."""
+"""What a query remembers of the keys that it has met: few words each, and of no more keys than it may."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 from strandline.query.recent import Recent
 from strandline.values.events import Life
@@ -51,6 +52,12 @@ class KnownKeys(Recent[KnownKey]):
         super().__setitem__(key, known)
         if self._old is not old:
             self.forgot = self.forgot or bool(old)
+
+    def known(self) -> Iterator[tuple[str, KnownKey]]:
+        """All of them."""
+        yield from self._always.items()
+        yield from self._old.items()
+        yield from self._young.items()
 
     def keep_all(self) -> None:
         """Forget none but those that `forget_before` names: whoever reads again must know what was handed out."""

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from strandline.errors import invalid
 from strandline.settings import checked_settings, within
+
+OFF: Final = "off"
+SEARCHING: Final = ("eventual_consistency_delay_s", "back_track_interval_s", "back_track_period_s")
+"""What is only there without the strandline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,11 +20,31 @@ class SliceSettings:
 
     page_size: int = within(500, 1, 1000)
     refresh_interval_s: float = within(0.25, 0.01, 60)
-    """How often a live query looks whether the pointers have moved."""
+    """How often a live query looks whether there is more."""
     gap_timeout_s: float = within(10.0, 0, 600)
     """How long it looks for an event that should be there."""
     keys_in_memory_max: int = within(100_000, 1000, 10**9)
+    use_strandline: bool = True
+    """Without it, for a store that something else writes, too."""
+    eventual_consistency_delay_s: float = within(0.2, 0, 3600)
+    """How far it stays behind the clock of the store."""
+    back_track_interval_s: float | str = within(1.0, 0.01, 3600, word=OFF)
+    """How often it reads again what lies shortly behind it."""
+    back_track_period_s: float = within(120.0, 1, 3600)
+    """How far behind it."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> SliceSettings:
-        return cls(**checked_settings(cls, given))
+        made = cls(**checked_settings(cls, given))
+        check_searching(given, use_strandline=made.use_strandline)
+        return made
+
+
+def check_searching(given: Mapping[str, Any], *, use_strandline: bool) -> None:
+    """Refuse settings that say nothing with the strandline."""
+    for name in SEARCHING:
+        if use_strandline and name in given:
+            raise invalid(
+                "setting", name, "there is none with the strandline", allowed="use_strandline=False", got=given[name],
+                hint="give use_strandline=False too", setting=name,
+            )  # fmt: skip

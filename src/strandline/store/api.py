@@ -118,7 +118,7 @@ class Leases(Protocol):
 
 
 class Store(Protocol):
-    """A journal store: ten methods. What is asked of them by name is in `store.scans`."""
+    """A journal store: eleven methods. What is asked of them by name is in `store.scans`."""
 
     settings: StoreSettings
 
@@ -202,6 +202,9 @@ class Store(Protocol):
 
     def remove(self, key: str, life: int, *, to: int) -> int:
         """Remove the snapshots of a life up to `to`; how many went."""
+
+    def now_us(self) -> int:
+        """The clock of the database, or of this process where there is no server."""
 
     def close(self) -> None:
         """Let go of everything. Twice is harmless."""

@@ -52,6 +52,9 @@ class Scan(NamedTuple):
     """From the last on: `after` is then the greatest place that may come, and `to` the least."""
     distinct: bool = False
     unbounded: bool = False
+    light: bool = False
+    """Whether SQL leaves large bodies out, so that a page is bounded without its rows being counted: None stands for
+    them, and whoever wants one asks for its event."""
 
     def values(
         self, equal: Sequence[Any], slices: tuple[int, int] | None, after: Sequence[Any] | None, to: Any, limit: int
@@ -167,6 +170,18 @@ def bytes_in(scan: Scan) -> Callable[[Any], int]:
 EVENTS: Final = Scan("range", JOURNAL, ("entity_type", "partition"), ("timestamp", "seq_nr"), between="slice")
 ALL_EVENTS: Final = Scan("range_of_all", JOURNAL, ("partition",), ("timestamp", "seq_nr"), between="slice")
 """Events of a partition by time: of one type, and of all."""
+_PLACE: Final = ("timestamp", "seq_nr", "key")
+SLICE_ROWS: Final = Scan(
+    "slice_rows", JOURNAL, ("entity_type", "partition"), _PLACE, (*_PLACE, "life", "prev_seq_nr", "body", "digest"),
+    between="slice", light=True,
+)  # fmt: skip
+"""The same as queries by slices want them: plain tuples that sort as these queries do."""
+SLICE_PLACES: Final = Scan(
+    "slice_places", JOURNAL, ("entity_type", "partition"), _PLACE, (*_PLACE, "life", "prev_seq_nr"), between="slice"
+)
+"""The same without bodies, for who reads again what was mostly read before."""
+LAST_KEY: Final = "\U0010ffff"
+"""Sorts behind every key."""
 KEYS: Final = Scan("keys", METAJOURNAL, ("entity_type",), ("slice", "key"), ("slice", "key"))
 EXPIRED: Final = Scan("expired", METAJOURNAL, (), ("expire_at", "key"), ("expire_at", "key", "log_offset"))
 ENTITY_TYPES: Final = Scan(

@@ -176,18 +176,18 @@ class SqlStore:
         slices: tuple[int, int] | None = None,
         bytes_max: int | None = None,
     ) -> Page:
-        read: Callable[[Any], Any] = tuple if scan.columns else scan.table.read
-
         def ask(after: Sequence[Any] | None, limit: int) -> list[Any]:
             if scan is ALL_EVENTS and self._database.dialect == "sqlite":
                 return self._all_events(scan, equal, slices, after, to, limit)
             values = scan.values(equal, slices, after, to, limit)
-            rows = self._database.rows(_named(scan.table, scan.name), values)
+            rows = self._database.rows(_named(scan.table, scan.name), values, often=scan.light)
+            if scan.columns:
+                return rows
             if scan.table is JOURNAL:  # a third of the time of EventRow._make, which asks each row for its length
                 return list(map(make, repeat(EventRow), rows))
-            return list(map(read, rows))
+            return list(map(scan.table.read, rows))
 
-        return grown(scan, ask, after, limit, bytes_max)
+        return grown(scan, ask, after, limit, None if scan.light else bytes_max)
 
     def _all_events(
         self,
@@ -206,6 +206,9 @@ class SqlStore:
                 if len(rows) == limit:
                     to = rows[-1][8]  # what comes later is not among the first
         return list(map(make, repeat(EventRow), rows))
+
+    def now_us(self) -> int:
+        return self._database.now_us()
 
     def close(self) -> None:
         self._leases.close()

@@ -239,6 +239,9 @@ class LastWriteWinsStore:
             row.timestamp, row.body, row.digest,
         )  # fmt: skip
 
+    def now_us(self) -> int:
+        return now_us()
+
     def close(self) -> None:
         self._closed = True
 

@@ -88,20 +88,13 @@ class EventRow(NamedTuple):
         return self.event_of(Life(self.key, self.life))
 
     def event_of(self, life: Life) -> RecordedEvent:
-        """The event, of a life that is at hand."""
-        return RecordedEvent(life, self.cells_of(life))
-
-    def cells_of(self, life: Life) -> Cells:
-        """What a reader needs of it. It reads as damaged if body and columns do not say the same.
+        """The event, of a life that is at hand. It reads as damaged if body and columns do not say the same.
 
         Where it is kept may change (`partition`): the body has the partition of the log that recorded it.
         """
         _, _, _, seq_nr, prev, entity_type, slice_, _, timestamp, body, digest = self
-        try:
-            same = _TIMESTAMP(body)[0] == timestamp and life.slice == slice_ and life.entity_type == entity_type
-        except (TypeError, struct.error):
-            same = False
-        return Cells(seq_nr, prev, body, digest if same else NO_DIGEST)
+        same = life.slice == slice_ and life.entity_type == entity_type
+        return RecordedEvent(life, placed_cells(timestamp, seq_nr, prev, body, digest if same else NO_DIGEST))
 
     @classmethod
     def of(cls, life: Life, segment_size: int, cells: tuple[Any, ...]) -> EventRow:
@@ -143,7 +136,7 @@ _pack, _unpack = FIXED.pack, FIXED.unpack_from
 _BRIEF: Final = struct.Struct(
     "<BqqB46xI"
 ).unpack_from  # what most readers need: _, seq_nr, prev_seq_nr, form, payload_at
-_TIMESTAMP: Final = struct.Struct("<28xq").unpack_from
+timestamp_in: Final = struct.Struct("<28xq").unpack_from
 
 
 def bodies(
@@ -220,6 +213,15 @@ def _words_of(event: tuple[str, tuple[str, ...]]) -> tuple[bytes, int, int]:
     name, labels = type_.encode(), orjson.dumps(tags) if tags else b""
     tags_at = FIXED.size + len(name)
     return name + labels, tags_at, tags_at + len(labels)
+
+
+def placed_cells(timestamp: int, seq_nr: int, prev: int, body: Any, digest: int) -> Cells:
+    """The cells of an event that stands at this time. It reads as damaged if its body says another."""
+    try:
+        same = timestamp_in(body)[0] == timestamp
+    except (TypeError, struct.error):  # a damaged file may give any type for a column
+        same = False
+    return Cells(seq_nr, prev, body, digest if same else NO_DIGEST)
 
 
 def parts_of(body: bytes) -> Parts:

@@ -37,7 +37,10 @@ from strandline.store.scans import (
     EVENTS,
     EXPIRED,
     KEYS,
+    LAST_KEY,
     QUARANTINED,
+    SLICE_PLACES,
+    SLICE_ROWS,
     Scan,
     bytes_in,
     grown,
@@ -114,6 +117,12 @@ class CassandraStore:
             raise
         tag_batch = settings.tag_batch_rows_max, settings.tag_batch_bytes_max
         return cls(session, found, settings.lease_s, clock, views, tag_batch=tag_batch)
+
+    def now_us(self) -> int:
+        if self._clock is not now_us:
+            return self._clock()
+        ((milliseconds,),) = self._session.rows("now", ())
+        return int(milliseconds) * 1000
 
     def close(self) -> None:
         for _, lease in self._leases:
@@ -211,9 +220,15 @@ class CassandraStore:
         bytes_max: int | None = None,
     ) -> Page:
         start, end = scan.start if after is None else after, scan.end if to is None else to
+        if scan is SLICE_ROWS or scan is SLICE_PLACES:
+            name = "range" if scan is SLICE_ROWS else scan.name
+            type_, partition = equal
+            shown = self._shown(name, type_, partition, tuple(start), end, min(limit, EVENTS_A_QUERY))
+            within = (row for row, _ in shown if slices is None or slices[0] <= slice_of(row[2]) <= slices[1])
+            return page_of(within, limit, bytes_max, bytes_in(scan))
         if scan is ALL_EVENTS or scan is EVENTS:
             types = self._types_of(equal[0]) if scan is ALL_EVENTS else [equal[0]]
-            rows = self._events(types, equal[-1], (start[0], start[1]), end, limit, slices)
+            rows = self._events(types, equal[-1], (start[0], start[1], LAST_KEY), end, limit, slices)
             return page_of(rows, limit, bytes_max, bytes_in(scan))
         if scan is KEYS:
             return Page(keys := self._keys(equal[0], start[1], limit, (start[0], end)), len(keys) == limit)
@@ -246,65 +261,76 @@ class CassandraStore:
         self,
         types: Sequence[str],
         partition: int,
-        after: tuple[int, int],
+        after: tuple[int, int, str],
         to: int,
         limit: int,
         slices: tuple[int, int] | None,
     ) -> Iterator[EventRow]:
         to = min(to, self._pointer(partition).timestamp)  # above it a killed attempt may have left some of its rows
         # Each type is read only as far as its events are among the first.
-        ways = [self._shown(type_, partition, after, to, min(limit, EVENTS_A_QUERY)) for type_ in types]
+        ways = [self._event_rows(type_, partition, after, to, min(limit, EVENTS_A_QUERY)) for type_ in types]
         rows = heapq.merge(*ways, key=lambda row: (row.timestamp, row.seq_nr))
         return (row for row in rows if slices is None or slices[0] <= row.slice <= slices[1])
 
-    def _shown(self, type_: str, partition: int, after: tuple[int, int], to: int, limit: int) -> Iterator[EventRow]:
-        """Events of a type by time: those that no delete or purge has hidden."""
+    def _event_rows(
+        self, type_: str, partition: int, after: tuple[int, int, str], to: int, limit: int
+    ) -> Iterator[EventRow]:
+        for row, head in self._shown("range", type_, partition, after, to, limit):
+            timestamp, seq_nr, key, life, prev, body, digest = row
+            segment = segment_of(seq_nr, head.segment_size)
+            yield EventRow(key, life, segment, seq_nr, prev, type_, slice_of(key), partition, timestamp, body, digest)
+
+    def _shown(
+        self, name: str, type_: str, partition: int, after: tuple[Any, ...], to: int, limit: int
+    ) -> Iterator[tuple[Any, Head]]:
+        """Rows of the slice view of a type by time, as a statement gives them: those that no delete or purge has
+        hidden; with the heads of their keys."""
         bucket, last = after[0] // MINUTE_US, to // MINUTE_US
         count = 1
         while True:
             # No more buckets are listed than are read. Where little stands in them, more of them at a time.
             listed = [nr for (nr,) in self._session.rows("buckets", (type_, partition, bucket, last, count))]
-            found = self._in_buckets(type_, partition, listed, after, to, limit)
+            found = self._in_buckets(name, type_, partition, listed, after, to, limit)
             some = 0
             for nr, rows in zip(listed, found, strict=True):
-                yield from self._living(rows, type_, partition)
+                yield from self._living(rows)
                 some += len(rows)
                 more = rows
                 while len(more) == limit:  # there may be more in this one
-                    more = self._session.rows("range", (type_, partition, nr, *more[-1][:2], to, limit))
-                    yield from self._living(more, type_, partition)
+                    more = self._session.rows(name, (type_, partition, nr, *more[-1][:3], to, limit))
+                    yield from self._living(more)
             if len(listed) < count:
                 return
             bucket = listed[-1] + 1
             count = min(2 * count, BUCKETS_A_ROUND) if 2 * some < limit else 1
 
     def _in_buckets(
-        self, type_: str, partition: int, buckets: Sequence[int], after: tuple[int, int], to: int, limit: int
+        self, name: str, type_: str, partition: int, buckets: Sequence[int], after: tuple[Any, ...], to: int, limit: int
     ) -> list[list[Any]]:
         """The first rows of each; where one is refused, of smaller spans of it."""
         try:
-            return list(self._session.each(("range", (type_, partition, nr, *after, to, limit)) for nr in buckets))
+            return list(self._session.each((name, (type_, partition, nr, *after, to, limit)) for nr in buckets))
         except Unavailable as refused:
             if not refused.facts.get("tombstones"):
                 raise
 
         def rows(nr: int, after: Sequence[Any], to: int, limit: int) -> list[Any]:
-            return self._session.rows("range", (type_, partition, nr, *after, to, limit))
+            return self._session.rows(name, (type_, partition, nr, *after, to, limit))
 
-        spans = [(nr, max(after, (nr * MINUTE_US, 0)), min(to, (nr + 1) * MINUTE_US - 1)) for nr in buckets]
+        spans = [(nr, max(after, (nr * MINUTE_US, 0, "")), min(to, (nr + 1) * MINUTE_US - 1)) for nr in buckets]
         return [halved(partial(rows, nr), start, end, limit) for nr, start, end in spans]
 
-    def _living(self, rows: list[Any], type_: str, partition: int) -> Iterator[EventRow]:
+    def _living(self, rows: list[Any]) -> Iterator[tuple[Any, Head]]:
         keys = {row[2] for row in rows}
         heads, ended = find_heads(self._session, keys), find_ended(self._session, keys)
-        for timestamp, seq_nr, key, life, prev, body, digest in rows:
+        for row in rows:
+            _, seq_nr, key, life, *_ = row
             head = heads.get(key)
             if head is None or head.life != life or seq_nr <= head.delete_to:
                 continue
             if key in ended and ended[key].life >= life:
                 continue
-            segment = segment_of(seq_nr, head.segment_size)
-            yield EventRow(key, life, segment, seq_nr, prev, type_, slice_of(key), partition, timestamp, body, digest)
+            yield tuple(row), head
 
     def _types_of(self, partition: int) -> list[str]:
         return [type_ for (type_,) in self._session.rows("entity_types", (partition,))]

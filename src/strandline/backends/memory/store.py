@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from operator import itemgetter
 from threading import RLock
 from typing import Any
 
@@ -25,7 +26,7 @@ from strandline.store.refusals import (
     other_event,
     used_after_fork,
 )
-from strandline.store.scans import Scan, bytes_in, page_of, scanned
+from strandline.store.scans import LAST_KEY, Scan, bytes_in, page_of, scanned
 from strandline.store.tables import JOURNAL, METAJOURNAL, QUARANTINE, SNAPSHOT, SnapshotRow, Table
 from strandline.store.view_list import views_of
 from strandline.store.views import Looked, Row, View, kept, mirrored
@@ -40,8 +41,8 @@ def _seq_nr(row: EventRow) -> int:
     return row.seq_nr
 
 
-def _moment(row: EventRow) -> tuple[int, int]:
-    return row.timestamp, row.seq_nr
+def _moment(row: EventRow) -> tuple[int, int, str]:
+    return row.timestamp, row.seq_nr, row.key
 
 
 class MemoryStore:
@@ -130,7 +131,9 @@ class MemoryStore:
     ) -> Page:
         with self._moment_of():
             if scan.table is JOURNAL:
-                events = self._between(equal, tuple(after or (0, 0)), to, slices)
+                events: Iterator[Any] = self._between(equal, (*(after or (0, 0)), LAST_KEY)[:3], to, slices)
+                if scan.columns:
+                    events = map(itemgetter(*map(scan.table.at, scan.columns)), events)
                 return page_of(events, limit, bytes_max, bytes_in(scan))
             rows = self._tables[scan.table].values() if scan.table is not METAJOURNAL else self._head_rows()
             found = page_of(scanned(scan, rows, equal, slices, after, to), limit, bytes_max, bytes_in(scan))
@@ -151,6 +154,10 @@ class MemoryStore:
 
     def _head_rows(self) -> list[Row]:
         return [head_row(key, head) for key, head in self._heads.items()]
+
+    def now_us(self) -> int:
+        with self._moment_of():
+            return self._clock()
 
     def close(self) -> None:
         if os.getpid() != self._process:

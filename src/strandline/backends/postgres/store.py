@@ -42,6 +42,7 @@ def open_store(
         part_of(views or ()),
         settings=settings,
         fixed=fixed,
+        clock=clock,
         filling=pointers,
         advisory=advisory,
         create=None if log_id is not None else False,

@@ -1,0 +1,133 @@
+"""The events of a tag, as a projection reads them: by their numbers under the tag.
+
+The numbers of a key under a tag have no gaps, and each row links to the one before it. So acceptance judges by these
+numbers alone, and the link's time tells of a key whose row was forgotten. Deletes are not propagated to tag views:
+nothing counts as deleted here. A query by tag has checks of its own; they are not made twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from strandline.errors import Corrupt, shown
+from strandline.projection.definition import ByTag
+from strandline.query.acceptance import Last, Looked, Place, end_of
+from strandline.query.look_back import STEP, LookedBack, followed
+from strandline.query.pointer_watch import PointerWatch
+from strandline.query.query_row import QueryRow
+from strandline.query.slices import Slices
+from strandline.query.stored_tags import AT_ONCE, StoredTags
+from strandline.store.api import Store
+from strandline.store.scans import LAST_KEY
+from strandline.store.tag_scans import PROGRESS
+from strandline.values.events import Cells
+from strandline.values.heads import SEQ_NR_MAX
+from strandline.values.ranges import Range
+from strandline.values.tag_rows import TagRow, first_broken
+
+
+class TaggedRow(QueryRow):
+    """A row of the view of a tag: its numbers are those under the tag, 0 where there is none before it."""
+
+    of: TagRow
+
+    @classmethod
+    def made(cls, row: Sequence[Any]) -> TaggedRow:
+        of = TagRow._make(row)
+        before = of.tag_seq_nr - 1 if of.link is not None else 0
+        new = cls(of.timestamp, of.tag_seq_nr, of.key, of.life, before, of.body, of.digest)
+        new.of = of
+        return new
+
+    @property
+    def cells(self) -> Cells:
+        return self.of.cells
+
+
+def tagged(row: QueryRow) -> TagRow:
+    """The row of the view that a row of this source was made from."""
+    return cast(TaggedRow, row).of
+
+
+class TagEvents(Slices):
+    """The events of a tag, in the one range that its projections have."""
+
+    def __init__(self, store: Store, source: ByTag, range_: Range) -> None:
+        super().__init__(store, "", range_)
+        self._tag = source.tag
+        self._tags = StoredTags(store, PointerWatch(store), source.tag, store.settings.history_id, store.now_us)
+
+    def rows(self, after: Place, to: int, page_size: int, *, bodies: bool = True) -> Iterator[QueryRow]:
+        """The rows after a place, up to a time, in the order of the view: by time, key and number."""
+        timestamp, seq_nr, key = after
+        place = (timestamp, LAST_KEY, SEQ_NR_MAX) if after == end_of(timestamp) else (timestamp, key, seq_nr)
+        more = True
+        while more:
+            rows, more = self._tags.page(place, to, page_size)
+            self._check(rows)
+            if rows:
+                place = rows[-1][2], rows[-1][3], rows[-1][9]
+            yield from map(TaggedRow.made, rows)
+
+    def place_of(self, row: QueryRow) -> Place:
+        """Where a row stands: what goes on behind it gives it back."""
+        return row.timestamp, tagged(row).seq_nr, row.key
+
+    def look(self, row: QueryRow) -> Looked:
+        """What the store says of an event's key, and of the row before it: its time is in the row itself."""
+        if self._tags.ended(row.key, row.life):
+            return Looked(None)
+        return Looked(row.life, 0, self._linked_at(row))
+
+    def look_back(self, row: QueryRow, last: Last | None, line: Place) -> LookedBack:
+        """The rows of a key under the tag that come before a row, and the row itself, if they follow on each other."""
+        if self._tags.ended(row.key, row.life):
+            return LookedBack([])
+        own = next(self.of_key(row.key, row.life, row.seq_nr, row.seq_nr), None)
+        if own is None:
+            return LookedBack([], (row.life, row.seq_nr, row.seq_nr))
+        known = last is not None and last.life == row.life
+        low = last.seq_nr + 1 if known and last is not None else 1
+        found, before, to = [own], self._linked_at(own), row.seq_nr - 1
+        while to >= low and (known or (before or 0) > line[0]):
+            rows = list(self.of_key(row.key, row.life, max(low, to - STEP + 1), to))
+            for each in reversed(rows):
+                if not known and each.timestamp <= line[0]:
+                    break
+                found.append(each)
+                before = self._linked_at(each)
+            to -= STEP
+        return followed(found[::-1], last, line, low, Looked(row.life, 0, before))
+
+    def of_key(self, key: str, life: int, from_: int, to: int) -> Iterator[QueryRow]:
+        """The rows of a key's life under the tag, by number; none if the life is over."""
+        while from_ <= to:
+            rows = self._tags.numbered(key, life, from_, min(to, from_ + STEP - 1), STEP)
+            self._check(rows)
+            yield from map(TaggedRow.made, rows)
+            if len(rows) < STEP:
+                return
+            from_ += STEP
+
+    def last_number(self, key: str, life: int) -> int:
+        """The greatest number of a key's life under the tag; 0 if it has none."""
+        progress = self.store.scan(PROGRESS, (key, life), limit=AT_ONCE).rows
+        return max((row[5] for row in progress if row[2] == self._tag), default=0)
+
+    def _linked_at(self, row: QueryRow) -> int | None:
+        of = tagged(row)
+        return of.previous_timestamp if of.link is not None else None
+
+    def _check(self, rows: Sequence[Any]) -> None:
+        broken = first_broken(rows)
+        if broken is not None:
+            key, seq_nr = rows[broken][3], rows[broken][9]
+            raise Corrupt(
+                f"tag {shown(self._tag)!r}: the row of {shown(key)} {shown(seq_nr)} is not what was written",
+                code="tag_row",
+                hint="rebuild the view of the tag, or put the store back from a backup",
+                tag=self._tag,
+                key=key,
+                seq_nr=seq_nr,
+            )

@@ -1,0 +1,187 @@
+"""Events by slices: those of one entity type in a range of slices, by (timestamp, seq_nr, key), each once.
+
+The bound is the least pointer timestamp of the partitions of the range: nothing at or below it can still arrive, so
+there is no delay, and nothing is searched for. The query checks all the same that each event follows on the one before
+it of its key (`acceptance`). At a hole it holds the event back and looks back by key; if the missing one is not found
+in time it stops with `MissingEvent.slice_hole`.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from strandline.errors import shown
+from strandline.query.acceptance import Last, Place, Verdict, Way, end_of, judge
+from strandline.query.feed import Feed, Pace
+from strandline.query.filter import Filter
+from strandline.query.known_keys import KnownKey, KnownKeys
+from strandline.query.look_back import candidate
+from strandline.query.pointer_watch import PointerWatch
+from strandline.query.query_row import QueryRow, place_of
+from strandline.query.rich_offset import RichOffset, Shown
+from strandline.query.settings import SliceSettings
+from strandline.query.sliced_event import SlicedEvent
+from strandline.query.slices import Slices, missing_event
+from strandline.values.events import NO_DIGEST, timestamp_in
+
+NO_END: Final = 2**63 - 1
+ACCEPTED: Final = (Verdict.ACCEPTED, Verdict.UNSEEN)
+
+_logger = logging.getLogger("strandline")
+
+
+class SliceFeed(Feed[SlicedEvent]):
+    """What both ways of reading share: places, the memory of keys, looking back, the error at a hole."""
+
+    def __init__(
+        self,
+        slices: Slices,
+        watch: PointerWatch,
+        start: RichOffset,
+        *,
+        to: int | None = None,
+        live: bool = False,
+        chosen: Filter | None = None,
+        settings: SliceSettings | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        super().__init__(live=live, pace=pace)
+        self._slices, self._watch, self._start, self._chosen = slices, watch, start, chosen
+        self._to = NO_END if to is None else to
+        self._settings = settings or SliceSettings()
+        always = {
+            key: KnownKey(slices.life_of(key, life), seq_nr, start.timestamp)
+            for key, (life, seq_nr) in start.seen.items()
+        }
+        self._keys = KnownKeys(self._settings.keys_in_memory_max, always)
+        self._line: Place = end_of(start.timestamp - 1)
+        """Where the query has read to: up to there a key that is not known was shown, or lies before the start."""
+        self._passed: tuple[int, Shown] = (start.timestamp, start.shown)
+        """The time of the last row that lies behind the consumer, and what was shown or passed over at that time."""
+        self.strandline_violations = 0
+        """Events that were not there when everything up to the strandline should have been."""
+
+    @property
+    def resume_offset(self) -> RichOffset:
+        """Behind the last event that was handed out or filtered."""
+        if self._last is not None:
+            return self._last.offset
+        return RichOffset(self._start.entity_type, self._start.history, *self._passed)
+
+    def _verdict(self, row: QueryRow, last: Last | None, way: Way, *, strandline: bool) -> Verdict:
+        """What the table says of a row; with a look at the store where it needs one."""
+        line = self._line
+        verdict = judge(candidate(row), last, way=way, line=line, strandline=strandline)
+        if verdict is Verdict.LOOK:
+            looked = self._ask(lambda: self._slices.look(row))
+            verdict = judge(candidate(row), last, way=way, line=line, strandline=strandline, looked=looked)
+        return verdict
+
+    def _taken(self, row: QueryRow, at: tuple[int, Shown]) -> SlicedEvent | None:
+        """Take note of an event that is due; None if it is gone, or the filter does not let it pass."""
+        whole = row if row.body is not None else self._ask(lambda: self._slices.whole(row))
+        if whole is None:
+            return None
+        known = self._keys.get(row.key)
+        if known is None or known.life.number != row.life:
+            self._keys[row.key] = known = KnownKey(self._slices.life_of(row.key, row.life), 0)
+        known.number, known.timestamp = row.seq_nr, row.timestamp
+        event = SlicedEvent(known.life, whole.cells, (self._start, *at))
+        return event if self._chosen is None or self._chosen.passes(event) else None
+
+    def _last_of(self, key: str) -> Last | None:
+        known = self._keys.get(key)
+        return None if known is None else Last(known.life.number, known.number)
+
+    def _looked_back(self, row: QueryRow, last: Last | None) -> list[QueryRow]:
+        """Look for what is missing until it is there, or nothing is missing any more, or the time is up."""
+        settings, pace = self._settings, self._pace
+        end_s = pace.now_s() + settings.gap_timeout_s
+        while True:
+            found = self._ask(lambda: self._slices.look_back(row, last, self._line))
+            if found.missing is None:
+                return found.rows
+            if pace.now_s() >= end_s:
+                raise missing_event(row.key, found.missing, self._last_known(row.key))
+            pace.pause(min(settings.refresh_interval_s, max(0.0, end_s - pace.now_s())))
+
+    def _last_known(self, key: str) -> RichOffset:
+        """The offset of the key's last event that was shown, else where the query began: nothing is missing there."""
+        known, start = self._keys.get(key), self._start
+        if known is None:
+            return start
+        seen = {key: (known.life.number, known.number)}
+        return RichOffset.of(start.entity_type, start.history, known.timestamp, seen)
+
+
+class StrandlineSliceFeed(SliceFeed):
+    """A query that is bounded by the strandline."""
+
+    def _pages(self) -> Iterator[list[SlicedEvent]]:
+        slices, watch, refresh_s = self._slices, self._watch, self._settings.refresh_interval_s
+        pages = self._bounded(
+            slices.reader(self._settings.page_size).page,
+            self._line,
+            place_of,
+            bound=lambda: slices.bound(watch.now()),
+            moved=lambda: slices.bound(watch.within(refresh_s)),
+            to=self._to,
+            pause_s=lambda: watch.due_in(refresh_s),
+        )
+        for rows in pages:
+            yield from self._judged(rows)
+
+    def _judged(self, rows: Sequence[Any]) -> Iterator[list[SlicedEvent]]:
+        start, chosen, get = self._start, self._chosen, self._keys.get
+        at, shown_there = self._passed
+        due: list[SlicedEvent] = []
+        before: Sequence[Any] | None = None
+        for row in rows:
+            timestamp, seq_nr, key, life, prev, body, digest = row
+            passed = (at, shown_there)
+            shown_there = (shown_there if timestamp == at else None, key, life, seq_nr)
+            at = timestamp
+            known = get(key)
+            if known is None and prev == 0:
+                self._keys[key] = known = KnownKey(self._slices.life_of(key, life), 0)
+            if known is not None and prev <= known.number < seq_nr and known.life.number == life and body is not None:
+                # Most rows. `_taken` in place: the call would take as long as the rest.
+                known.number, known.timestamp = seq_nr, timestamp
+                try:
+                    same = timestamp_in(body)[0] == timestamp
+                except struct.error:
+                    same = False
+                cells = (seq_nr, prev, body, digest if same else NO_DIGEST)
+                event = SlicedEvent(known.life, cells, (start, timestamp, shown_there))
+                if chosen is None or chosen.passes(event):
+                    due.append(event)
+            else:
+                if before is not None:
+                    self._line = place_of(before)
+                yield due
+                self._passed, self._last = passed, None
+                due = self._due(QueryRow._make(row), passed, (at, shown_there))
+            before = row
+        yield due
+        if before is not None:
+            self._line, self._passed, self._last = place_of(before), (at, shown_there), None
+
+    def _due(self, row: QueryRow, before: tuple[int, Shown], at: tuple[int, Shown]) -> list[SlicedEvent]:
+        """What is to be handed out now that this row has come."""
+        last = self._last_of(row.key)
+        verdict = self._verdict(row, last, Way.ORDERED, strandline=True)
+        rows = [row] if verdict in ACCEPTED else []
+        if verdict is Verdict.REJECTED:
+            rows = self._looked_back(row, last)
+            if len(rows) > 1:
+                self.strandline_violations += len(rows) - 1
+                _logger.error(
+                    "events of %s stood in the store behind the place where they belong: first %d, last %d",
+                    shown(row.key), rows[0].seq_nr, rows[-2].seq_nr,
+                )  # fmt: skip
+        # What looking back found lies before this place, and moves nothing.
+        taken = [self._taken(each, at if each.seq_nr == row.seq_nr else before) for each in rows]
+        return [event for event in taken if event is not None]
