@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from tests.servers.fixtures import plain_postgres
 
 from strandline.backends.kafka.log import KafkaLog
 from strandline.backends.memory.log import MemoryLog
@@ -16,7 +17,6 @@ from strandline.backends.sqlite.log import SqliteLog
 from strandline.clock import now_us
 from strandline.log.api import Log
 from strandline.servers.kafka import KafkaServer
-from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
 from strandline.testing.inexact import InexactMemoryLog
 from strandline.testing.log_contract import InexactLogContract, LogContract, Opened
@@ -70,10 +70,11 @@ class TestSqliteLog(LogContract):
             log.close()
 
 
+@pytest.mark.req("P95")
 class TestPostgresLog(LogContract):
     @pytest.fixture
-    def opened(self, postgres: PostgresServer) -> Iterator[Opened]:
-        url = urls_of(f"{postgres.url}&schema=s{uuid4().hex}").log
+    def opened(self) -> Iterator[Opened]:
+        url = urls_of(f"{plain_postgres()}&schema=s{uuid4().hex}").log
         made: list[Log] = []
 
         def opened(*, clock: Any = None, **settings: Any) -> Log:

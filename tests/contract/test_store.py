@@ -7,12 +7,12 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from tests.servers.fixtures import plain_postgres
 from tests.store.keyspaces import RELAXED, EmptyStores
 
 from strandline.backends.memory.store import MemoryStore
 from strandline.backends.postgres.store import open_store as open_postgres_store
 from strandline.backends.sqlite.store import open_store as open_sqlite_store
-from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
 from strandline.store.api import Store, StoreSettings
 from strandline.testing.last_write_wins import LastWriteWinsStore
@@ -60,14 +60,15 @@ class TestLastWriteWinsStore(StoreContract):
         return LastWriteWinsStore
 
 
+@pytest.mark.req("P95")
 class TestPostgresStore(StoreContract):
     @pytest.fixture
-    def make(self, postgres: PostgresServer) -> Iterator[Make]:
+    def make(self) -> Iterator[Make]:
         made: list[Store] = []
 
         def make(settings: StoreSettings) -> Store:
             given = Settings(segment_size=settings.segment_size)
-            url = urls_of(f"{postgres.url}&schema=s{uuid4().hex}").store
+            url = urls_of(f"{plain_postgres()}&schema=s{uuid4().hex}").store
             made.append(open_postgres_store(url, given, settings.log_id, settings.partitions))
             return made[-1]
 

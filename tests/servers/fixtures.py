@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import ClassVar, Protocol, Self, TypeVar
+from typing import ClassVar, Final, Protocol, Self, TypeVar
 
+import psycopg
 import pytest
 
 from strandline.errors import StrandlineError
@@ -31,6 +32,11 @@ class Startable(Protocol):
 
 
 S = TypeVar("S", bound=Startable)
+FUNCTIONS: Final = (
+    "SELECT proname, pg_get_function_identity_arguments(oid) FROM pg_proc"
+    " WHERE pronamespace = 'pg_catalog'::regnamespace"
+    " AND (proname IN ('pg_notify', 'nextval', 'setval') OR proname ~ '^pg_(try_)?advisory')"
+)
 REASONS: dict[str, str] = {}
 """Servers that could not be had, and why."""
 
@@ -69,6 +75,17 @@ def reasons_table() -> list[str]:
 def shared_postgres() -> PostgresServer:
     """The PostgreSQL of this run, for what has no fixture; it ends with the run."""
     return started(PostgresServer())
+
+
+@cache
+def plain_postgres() -> str:
+    """A database of it in which nobody can draw from a sequence, take an advisory lock or notify: those that speak its
+    protocol may not have them."""
+    url = shared_postgres().database()
+    with psycopg.connect(url) as connection:
+        for name, arguments in connection.execute(FUNCTIONS).fetchall():
+            connection.execute(f"ALTER FUNCTION pg_catalog.{name}({arguments}) RENAME TO no_{name}".encode())
+    return url
 
 
 @pytest.fixture(scope="session")
