@@ -64,6 +64,7 @@ LINES = {
     ("tags", "cassandra"): ["tags/current-cassandra", "tags/empty-buckets"],
 }
 ON_DEMAND = {
+    "slices/flat",
     "append/1-writer-new-keys", "append/16-writers-new-keys", "append/64-writers-new-keys",
     "freshness/p50-without-checkpoint", "memory/replicate-ten-million", "replicate/scale-rows",
     "tags/flat", "work/million-later", "work/drain-snapshot-held",
