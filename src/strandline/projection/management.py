@@ -135,8 +135,8 @@ class Projections:
             return None
         rows = tuple(_row(one) for one in found)
         warnings = [
-            f"projection {one.name}: {counted(row['failed'], 'range')} failed; see `strandline projections status {one.name}`"
-            for one, row in zip(found, rows, strict=True)
+            f"projection {row['name']}: {counted(row['failed'], 'range')} failed; see `strandline projections status`"
+            for row in rows
             if row["failed"]
         ]
         counts = [counted(sum(row[name] for row in rows), what) for name, what in COUNTED.items()]
