@@ -1,6 +1,6 @@
 """The story of the demo, act by act.
 
-open ─▶ carry ─▶ kill a writer ─▶ kill the pipeline ─▶ read without it ─▶ catch up ─▶ close ─▶ prove
+open ─▶ carry ─▶ kill a writer and a shipper ─▶ kill the pipeline ─▶ read without it ─▶ catch up ─▶ close ─▶ prove
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,11 +18,12 @@ from strandline.connect import Strandline
 from strandline.demo.place import words_of
 from strandline.demo.proof import Proof
 from strandline.demo.sampling import Sampler
+from strandline.demo.shipping import Shipping
 from strandline.demo.stage import Stage
 from strandline.demo.tag_reader import TagReader
 from strandline.errors import Unavailable
 from strandline.pipeline.target import Target
-from strandline.testing.shop.checker import Report, ShownEvent, check
+from strandline.testing.shop.checker import Finding, Report, ShownEvent, check
 from strandline.testing.shop.children import Child, Children
 from strandline.testing.shop.ledger import Entry, LedgerFollower, by_key, load, path_of
 from strandline.testing.shop.orders import day
@@ -57,6 +58,12 @@ class Plan:
     target: Target
     """Log and store."""
 
+    @property
+    def work_file(self) -> Path:
+        """Where work journals are: beside log and store, where they are files."""
+        shop = self.folder / "shop"
+        return (shop if shop.is_dir() else self.folder) / "work.db"
+
     def orders_of(self, writer: int) -> int:
         """The orders of a writer, numbered from 1."""
         return self.orders // self.writers + (writer <= self.orders % self.writers)
@@ -76,6 +83,7 @@ class Story:
         self.pipelines = 0
         self.strandline_before = 0
         self.tagged: TagReader | None = None
+        self.shipping: Shipping | None = None
 
     def play(self) -> Proof:
         """All acts."""
@@ -107,6 +115,8 @@ class Story:
         self.stage.say("Spark is up: the first batches are in the store")
         self.tagged = TagReader(self.s, TAG)
         self.stage.say(f"a live query, `strandline by-tag {TAG} --live`, follows the orders of a region from now on")
+        self.shipping = Shipping(self.s, self.children, self.plan.work_file)
+        self.stage.say("a projection adds a piece of work for every order shipped; a shipper carries the parcels out")
         self.until("the pipeline to catch up", self.kept_up, ACT_S_MAX)
         behind_s = self.sampler.last.strandline_s
         self.stage.say(f"the pipeline has caught up; the strandline is {behind_s:.1f} s behind the newest event")
@@ -126,6 +136,12 @@ class Story:
         self.until("the writer", lambda: len(self._ledger(victim)) > before + 1, START_S_MAX)
         self.sampler.mark(f"writer {victim} back")
         self.stage.say(f"writer {victim} is back and goes on from its ledger; {self._settled(victim, cut_off)}")
+        if self.shipping is not None:
+            self.shipping.kill_shipper()
+            self.sampler.mark("shipper killed", bad=True)
+            self.stage.say(
+                "kill -9: the shipper; what it had in hand is the next one's when the lease ends", style="bold red"
+            )
 
     def kill_pipeline(self) -> None:
         self.until("the orders", lambda: self.sampler.last.share >= PIPELINE_KILL, ACT_S_MAX)
@@ -176,12 +192,23 @@ class Story:
             ledgers, entries, stopped, stored, check(entries, self._reader()), stored_keys(self.plan.target),
             set(rows), lag, self.s.status(parts=False).quarantined,
         )  # fmt: skip
+        return replace(proof, others=(*proof.others, *self._prove_tag(), *self._prove_shipping(rows)))
+
+    def _prove_tag(self) -> list[Finding]:
         if self.tagged is None:
-            return proof
+            return []
         wrong = self.tagged.end()
         if not wrong:
             self.stage.say(f"the live query showed {self.tagged.count:,} events with tag {TAG}, each once and in order")
-        return replace(proof, others=(*proof.others, *wrong))
+        return wrong
+
+    def _prove_shipping(self, rows: Mapping[str, Sequence[ShownEvent]]) -> list[Finding]:
+        if self.shipping is None:
+            return []
+        wrong = self.shipping.end(event for events in rows.values() for event in events)
+        if not wrong:
+            self.stage.say(f"{self.shipping.count:,} parcels have left, one for each order that was shipped")
+        return wrong
 
     # ------------------------------------------------------------ what acts are made of
 
