@@ -26,9 +26,27 @@ from strandline.servers.server import Server
 LINE = re.compile(r"^(\S+): ratio \d+\.\d\d \(ours [\d.e+]+ (\S+), (\S+) [\d.e+]+ \2\)$")
 
 LINES = {
-    ("append", "sqlite"): ["append/1-writer", "append/16-writers", "append/64-writers", "append/500-a-call"],
-    ("append", "postgres"): ["append/postgres-1-writer", "append/postgres-64-writers", "append/postgres-500-a-call"],
-    ("append", "kafka"): ["append/kafka-64-writers", "append/kafka-64-verdicts", "append/kafka-expected-p99"],
+    ("append", "sqlite"): [
+        "append/1-writer",
+        "append/16-writers",
+        "append/64-writers",
+        "append/500-a-call",
+        "append/many-keys",
+        "append/futures",
+    ],
+    ("append", "postgres"): [
+        "append/postgres-1-writer",
+        "append/postgres-64-writers",
+        "append/postgres-500-a-call",
+        "append/postgres-many-keys",
+        "append/postgres-futures",
+    ],
+    ("append", "kafka"): [
+        "append/kafka-64-writers",
+        "append/kafka-64-verdicts",
+        "append/kafka-futures",
+        "append/kafka-expected-p99",
+    ],
     ("read", "sqlite"): ["read/replicated", "read/half-in-log"],
     ("read", "postgres"): ["read/postgres"],
     ("replicate", "sqlite"): ["replicate/sqlite"],

@@ -20,7 +20,7 @@ import pytest
 from strandline.backends.memory.log import MemoryLog
 from strandline.errors import Unavailable
 from strandline.log import committer as module
-from strandline.log.committer import Committer
+from strandline.log.committer import Committer, unchanged
 from strandline.settings import Settings
 from strandline.testing.log_contract.committing import Gate, until
 from strandline.testing.log_contract.made import PARTITIONS, draft_of
@@ -87,7 +87,7 @@ class Scene:
 
     def submit(self) -> None:
         """Append beside, for a future."""
-        self.others.append(self.committer.submit(draft_of("order|other")))
+        self.others.append(self.committer.submit(draft_of("order|other"), unchanged))
 
     def close(self) -> None:
         self.pool.submit(self.committer.close).result(ANSWER_S)
@@ -158,7 +158,7 @@ def submit(scene: Scene, *, held: bool) -> None:
     if held:
         scene.hold()
     try:
-        scene.committer.submit(draft_of("order|interrupted"))
+        scene.committer.submit(draft_of("order|interrupted"), unchanged)
     finally:
         scene.gate.open.set()
 
@@ -229,7 +229,7 @@ def scene() -> Iterator[Scene]:
 
 
 def submitted(scene: Scene) -> Future[Any]:
-    return scene.committer.submit(draft_of("order|future"))
+    return scene.committer.submit(draft_of("order|future"), unchanged)
 
 
 def test_close_waits_for_a_future_that_comes_while_another_one_is_followed(scene: Scene) -> None:

@@ -6,6 +6,9 @@ fresh UUID, after 100 events; in the cases `…-new-keys`, which run on demand, 
 counts for a fixed time what was acknowledged within it. What a caller hands over (events, identifiers) is made inside
 that time on both sides.
 
+`futures` is one thread that keeps 1,000 appends on their way with `append_future`, to 64 journals in turns, beside our
+own 64 threads that wait. `many-keys` gives 500 events of 500 journals to one call, on both sides.
+
 `kafka-64-writers` is answered by the brokers alone, `kafka-64-verdicts` with the numbers that the events got, as
 everywhere else. `kafka-expected-p99` is how long a lone append with `expected` takes, beside a limit.
 """
@@ -16,8 +19,11 @@ import os
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
+from itertools import cycle
 from statistics import quantiles
 from typing import Any
 from uuid import UUID, uuid4
@@ -30,6 +36,7 @@ WARM_UP_S, COUNT_S = 0.5, 3.0
 QUICK_WARM_UP_S, QUICK_COUNT_S = 0.05, 0.2
 JOURNAL_EVENTS = 100
 KAFKA_WORK = {"writers": 64, "events": 1, "journal_events": JOURNAL_EVENTS}
+IN_FLIGHT = 1000
 EXPECTED_LIMIT_MS = 100.0
 EXPECTED, EXPECTED_WARM_UP, QUICK_EXPECTED = 500, 50, 5
 EXPECTED_PAUSE_MOST_S = 0.02
@@ -137,6 +144,82 @@ def theirs_in_child(
         return {**count_calls(call, writers, events, journal_events, quick), **settings}
 
 
+def futures_in_child(
+    where: dict[str, Any], writers: int, events: int, journal_events: int, quick: bool, numbers: bool = True
+) -> dict[str, Any]:
+    """One thread with many appends on their way, to as many journals as `writers` would write to."""
+    import strandline
+
+    payload = os.urandom(PAYLOAD_BYTES)
+    warm_up_s, count_s = (QUICK_WARM_UP_S, QUICK_COUNT_S) if quick else (WARM_UP_S, COUNT_S)
+    turns = cycle([Journals(events, journal_events) for _ in range(writers)])
+    on_their_way: deque[Future[Any]] = deque()
+    with strandline.connect(**where) as s:
+        append_future = s.journal.append_future
+
+        def acknowledged_within(seconds: float) -> tuple[int, float]:
+            count, from_s = 0, time.perf_counter()
+            while (took_s := time.perf_counter() - from_s) < seconds or not count:
+                order, _ = next(turns).next()
+                placed = [strandline.Event("OrderPlaced", payload) for _ in range(events)]
+                on_their_way.append(append_future(strandline.Key("order", order.hex), placed, numbers=numbers))
+                if len(on_their_way) >= IN_FLIGHT:
+                    on_their_way.popleft().result()
+                    count += 1
+            return count, took_s
+
+        acknowledged_within(warm_up_s)
+        calls, seconds = acknowledged_within(count_s)
+        for last in on_their_way:
+            last.result()
+    return {"calls_per_s": calls / seconds, "calls": calls, "seconds": seconds}
+
+
+def ours_many_in_child(
+    where: dict[str, Any], writers: int, events: int, journal_events: int, quick: bool
+) -> dict[str, Any]:
+    """Through `append_many`: one event each for as many journals as there are events in a call."""
+    import strandline
+
+    payload = os.urandom(PAYLOAD_BYTES)
+    keys = [Journals(1, journal_events) for _ in range(events)]
+    with strandline.connect(**where) as s:
+
+        def call(_: Journals) -> None:
+            answers = s.journal.append_many(
+                [
+                    (strandline.Key("order", key.next()[0].hex), [strandline.Event("OrderPlaced", payload)])
+                    for key in keys
+                ]
+            )
+            for answer in answers:
+                if not isinstance(answer, strandline.Appended):
+                    raise answer
+
+        return count_calls(call, writers, events, journal_events, quick)
+
+
+def theirs_many_in_child(
+    where: dict[str, Any], writers: int, events: int, journal_events: int, quick: bool
+) -> dict[str, Any]:
+    """Through the peer's recorder: as many stored events, each of another aggregate."""
+    from eventsourcing.persistence import StoredEvent
+
+    from strandline.bench import peer
+
+    payload = os.urandom(PAYLOAD_BYTES)
+    keys = [Journals(1, journal_events) for _ in range(events)]
+    with peer.recorder(where["url"], writers) as (recorder, settings):
+
+        def call(_: Journals) -> None:
+            places = [key.next() for key in keys]
+            recorder.insert_events(
+                [StoredEvent(order, version, "order:OrderPlaced", payload) for order, version in places]
+            )
+
+        return {**count_calls(call, writers, events, journal_events, quick), **settings}
+
+
 def expected_in_child(where: dict[str, Any], quick: bool) -> dict[str, Any]:
     """One writer that says for each append where the journal must be; how long each took, in an idle system."""
     import strandline
@@ -176,6 +259,25 @@ def _case(
     )  # fmt: skip
 
 
+def _many_case(name: str, *, target: float, on: str = "sqlite") -> Case:
+    work = {"writers": 1, "events": 500, "journal_events": JOURNAL_EVENTS}
+    return Case(
+        f"append/{name}", "eventsourcing", "events/s", target,
+        partial(_side, "append:ours_many_in_child", on, work), partial(_side, "append:theirs_many_in_child", on, work),
+        on=on, settings={**work, "warm_up_s": WARM_UP_S, "count_s": COUNT_S},
+    )  # fmt: skip
+
+
+def _futures_case(name: str, *, on: str = "sqlite", numbers: bool = True) -> Case:
+    work = {"writers": 64, "events": 1, "journal_events": JOURNAL_EVENTS, "numbers": numbers}
+    return Case(
+        f"append/{name}", "threads", "appends/s", 1.5,
+        partial(_side, "append:futures_in_child", on, work), partial(_side, "append:ours_in_child", on, work),
+        on=on, prepare=_warm_up if on == "kafka" else None,
+        settings={**work, "in_flight": IN_FLIGHT, "warm_up_s": WARM_UP_S, "count_s": COUNT_S},
+    )  # fmt: skip
+
+
 def _warm_up(plan: Plan) -> None:
     """A JVM is slow at first; nobody shall pay for it."""
     if not plan.quick:
@@ -203,14 +305,19 @@ CASES = [
     _case("16-writers", writers=16, target=5.0),
     _case("64-writers", writers=64, target=7.0),
     _case("500-a-call", writers=1, events=500, target=1.5),
+    _many_case("many-keys", target=0.7),
+    _futures_case("futures"),
     _case("1-writer-new-keys", writers=1, target=1.0, new_keys=True),
     _case("16-writers-new-keys", writers=16, target=5.0, new_keys=True),
     _case("64-writers-new-keys", writers=64, target=7.0, new_keys=True),
     _case("postgres-1-writer", writers=1, target=1.3, on="postgres"),
     _case("postgres-64-writers", writers=64, target=15.0, on="postgres"),
     _case("postgres-500-a-call", writers=1, events=500, target=3.0, on="postgres"),
+    _many_case("postgres-many-keys", target=2.0, on="postgres"),
+    _futures_case("postgres-futures", on="postgres"),
     _kafka_case("kafka-64-writers", numbers=False, target=0.6),
     _kafka_case("kafka-64-verdicts", numbers=True, target=0.3),
+    _futures_case("kafka-futures", on="kafka", numbers=False),
     Case(
         "append/kafka-expected-p99", "limit", "ms", 1.0, _expected, EXPECTED_LIMIT_MS, on="kafka", prepare=_warm_up,
         rate=False,

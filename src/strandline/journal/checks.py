@@ -45,6 +45,7 @@ _TAG: Final = f"1 to {TAG_BYTES_MAX} bytes without control characters or white s
 SEQ_NRS: Final = "seq_nr is 1..2^63-1"
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _VARIANT: Final = "89ab"
+IDS_AT_ONCE: Final = 256
 _logger = logging.getLogger("strandline")
 
 # ---------------------------------------------------------------- keys
@@ -158,9 +159,26 @@ def _one_of_many(one: object) -> tuple[object, object, dict[str, Any]]:
 
 
 def new_id() -> str:
-    """A random UUID (version 4) as 32 hexadecimal digits; from the kernel, so that a fork does not repeat it."""
-    digits = os.urandom(16).hex()
+    """A random UUID (version 4) as 32 hexadecimal digits.
+
+    The kernel is asked for many at once: each time other threads get the interpreter.
+    """
+    try:
+        return _ids.pop()
+    except IndexError:
+        digits = os.urandom(16 * IDS_AT_ONCE).hex()
+    ids = [_uuid4(digits[at : at + 32]) for at in range(0, len(digits), 32)]
+    id_ = ids.pop()
+    _ids.extend(ids)
+    return id_
+
+
+def _uuid4(digits: str) -> str:
     return f"{digits[:12]}4{digits[13:16]}{_VARIANT[int(digits[16], 16) & 3]}{digits[17:]}"
+
+
+_ids: Final[list[str]] = []
+os.register_at_fork(after_in_child=_ids.clear)  # so that a child does not repeat its parent's
 
 
 def _listed(events: object, most: int) -> list[Event] | tuple[Event, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
 from uuid import UUID
@@ -34,7 +35,7 @@ from strandline.journal.heads_cache import HeadsCache
 from strandline.journal.judge import Judge
 from strandline.journal.read import PLANS_MAX, Reader, journal_changed
 from strandline.log.api import Draft, InexactLog, Log, Recorded
-from strandline.log.committer import Committer, commits_of, own_error
+from strandline.log.committer import Committer, commits_of, own_error, unchanged
 from strandline.record import encode_header
 from strandline.settings import Settings
 from strandline.store.api import Store
@@ -147,21 +148,10 @@ class Journal:
             self._committed(self._draft(Delete(written, min(to, head.seq_nr), head.life), slice_))
 
     def _sent(self, known: Key, draft: Draft, numbers: bool) -> Future[Appended]:
-        answer: Future[Appended] = Future()
-        answer.set_running_or_notify_cancel()
-
-        def settle(recorded: Future[Recorded]) -> None:
-            try:
-                appended = verdict.appended(known, draft, recorded.result())
-            except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's answer)
-                answer.set_exception(error)
-            else:
-                answer.set_result(appended)
-
-        judge = self._judge
-        sent = self._committer.submit(draft) if judge is None else judge.submit(draft, numbers=numbers)
-        sent.add_done_callback(settle)
-        return answer
+        outcome = partial(verdict.appended, known, draft)
+        if self._judge is None:
+            return self._committer.submit(draft, outcome)
+        return self._judge.submit(draft, outcome, numbers=numbers)
 
     def append_many(self, appends: Iterable[tuple[Any, ...] | list[Any]]) -> list[Appended | StrandlineError]:
         """Record many appends, of any keys, in few commits. Each stands for itself.
@@ -256,7 +246,7 @@ class Journal:
         self._check()
         if self._judge is None:
             return self._log.append(drafts)
-        sent = [self._judge.submit(draft) for draft in drafts]
+        sent = [self._judge.submit(draft, unchanged) for draft in drafts]
         return [answer.result() for answer in sent]
 
     def _draft(self, action: Action, slice_: int) -> Draft:

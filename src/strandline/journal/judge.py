@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from threading import Condition, Lock, RLock
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from strandline.errors import StrandlineError, Unavailable
 from strandline.journal.heads_cache import HeadsCache, Hold, Look
@@ -26,6 +27,8 @@ from strandline.settings import Settings
 from strandline.store.api import Store
 from strandline.store.scans import look_at
 from strandline.values.actions import Mark
+
+T = TypeVar("T")
 
 PATIENCE_LEAST_S: Final = 0.01
 THREADS: Final = 4
@@ -115,6 +118,12 @@ class _Call:
     def is_answered(self) -> bool:
         return self.recorded is not None or self.error is not None
 
+    def told(self) -> Recorded:
+        """What the log has said."""
+        if self.error is not None:
+            raise self.error
+        return cast(Recorded, self.recorded)
+
     def wait(self, deadline: float) -> bool:
         """Wait to be woken; False if that does not come in time. May be called again."""
         row = self.row
@@ -145,6 +154,8 @@ class Judge:
         self._lock = RLock()  # Condition's own way in is Python, and could be interrupted half-way
         self._changed = Condition(self._lock)
         self._pending = 0
+        self._answered: deque[Callable[[], None]] = deque()  # what settles futures that the log has answered
+        self._settling = 0  # threads that do it
 
     def append(self, draft: Draft, *, numbers: bool = True) -> Recorded:
         """Record a draft; returns when it is durable, with its verdict if that is wanted and comes in time."""
@@ -174,32 +185,34 @@ class Judge:
                     one.release()
         return answers
 
-    def submit(self, draft: Draft, *, numbers: bool = True) -> Future[Recorded]:
-        """Record a draft in the background. Drafts of one thread are recorded in the order of its calls."""
+    def submit(self, draft: Draft, outcome: Callable[[Recorded], T], *, numbers: bool = True) -> Future[T]:
+        """Record a draft in the background; the future is told what `outcome` makes of the answer, or raises.
+
+        Drafts of one thread are recorded in the order of its calls.
+        """
         call = self._call(draft, numbers)
-        answer: Future[Recorded] = Future()
-        answer.set_running_or_notify_cancel()
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
 
         def settle() -> None:
             try:
-                answer.set_result(self._judged(draft, call, self._acknowledged(call)))
+                told = outcome(
+                    call.told() if call.seen is None else self._judged(draft, call, self._acknowledged(call))
+                )
             except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's answer)
-                answer.set_exception(error)
+                future.set_exception(error)
+            else:
+                future.set_result(told)
             finally:
                 call.release()
-                with self._lock:
-                    self._pending -= 1
-                    self._changed.notify_all()
 
         def answered(recorded: Recorded | None, error: StrandlineError | None) -> None:
             call.answered(recorded, error)
-            pool.submit(settle)
+            # An acknowledgement that no verdict follows holds up nobody: one thread tells them all.
+            self._settle_soon(settle, THREADS if call.seen is not None else 1)
 
         with self._lock:
             self._pending += 1
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="strandline-verdict")
-            pool = self._pool
         try:
             self._log.send(draft, answered)
         except BaseException:
@@ -207,7 +220,34 @@ class Judge:
             with self._lock:
                 self._pending -= 1
             raise
-        return answer
+        return future
+
+    def _settle_soon(self, settle: Callable[[], None], threads: int) -> None:
+        """Have a thread of our own do it, not the log's: what follows a future may take long, or append and wait."""
+        with self._lock:
+            self._answered.append(settle)
+            if self._settling >= threads:
+                return
+            self._settling += 1
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="strandline-verdict")
+            self._pool.submit(self._settle)
+
+    def _settle(self) -> None:
+        """Settle what was answered, as long as there is something."""
+        while True:
+            with self._lock:
+                if not self._answered:
+                    self._settling -= 1
+                    return
+                settle = self._answered.popleft()
+            with suppress(BaseException):  # of a callback, SystemExit too: the next one is told all the same
+                settle()
+            del settle
+            with self._lock:
+                self._pending -= 1
+                if not self._pending:
+                    self._changed.notify_all()
 
     def close(self) -> None:
         """Wait for the verdicts that are under way. Twice is harmless."""
@@ -264,9 +304,7 @@ class Judge:
                     hint="retry with an append id, or read the head",
                     applied="unknown",
                 )
-        if call.error is not None:
-            raise call.error
-        return cast(Recorded, call.recorded)
+        return call.told()
 
     def _judged(self, draft: Draft, call: _Call, recorded: Recorded) -> Recorded:
         """The same with its verdict, or as it is if none is wanted, or there is none in time."""

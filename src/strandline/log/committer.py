@@ -20,6 +20,7 @@ lock what it owes to others (`_abandon`), and each step can be taken twice.
 from __future__ import annotations
 
 import copy
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from itertools import pairwise
 from threading import Condition, Lock, Thread, current_thread
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 from weakref import WeakMethod
 
 from strandline import forks
@@ -35,8 +36,13 @@ from strandline.errors import StrandlineError, Unavailable, closed, used_after_f
 from strandline.log.api import Draft, Log, Recorded
 from strandline.settings import Settings
 
+T = TypeVar("T")
+
+SLOW_S: Final = 1.0
+"""A commit that takes longer is told to whoever reads the log of the program."""
 GRACE_LEAST_S: Final = 0.1
 GRACE_SHARE: Final = 0.1
+_logger: Final = logging.getLogger(__name__)
 
 
 def grace_s(timeout_s: float) -> float:
@@ -49,7 +55,7 @@ def grace_s(timeout_s: float) -> float:
 
 
 class _Call:
-    """An append on its way. `woken` is released when it is answered."""
+    """An append on its way."""
 
     answer: Recorded | None = None
     error: BaseException | None = None
@@ -57,19 +63,12 @@ class _Call:
     taken = False  # it is in a commit
     answered = False  # the commit has ended, or there will be none
     gone = False  # its caller did not wait for that
-    following: _Call | None = None  # to be woken by this one
+    following: _Waited | None = None  # to be woken by this one
 
-    def __init__(self, draft: Draft, timeout_s: float, future: Future[Recorded] | None = None) -> None:
+    def __init__(self, draft: Draft, timeout_s: float) -> None:
         self.draft = draft
-        self.future = future
         self.timeout_s = timeout_s
         self.deadline = time.monotonic() + timeout_s
-        self.woken = Lock()
-        self.woken.acquire()
-
-    def wake(self) -> None:
-        if self.woken.locked():
-            self.woken.release()
 
     def late(self) -> Unavailable:
         """What it is told when its time is over."""
@@ -80,6 +79,41 @@ class _Call:
             hint="retry with an append id, or read the head" if self.taken else "call again",
             applied="unknown" if self.taken else "no",
         )
+
+
+class _Waited(_Call):
+    """One that a thread waits for. `woken` is released when it is answered."""
+
+    def __init__(self, draft: Draft, timeout_s: float) -> None:
+        super().__init__(draft, timeout_s)
+        self.woken = Lock()
+        self.woken.acquire()
+
+    def wake(self) -> None:
+        if self.woken.locked():
+            self.woken.release()
+
+
+class _Told(_Call, Generic[T]):
+    """One whose future is told what `outcome` makes of the answer."""
+
+    def __init__(self, draft: Draft, timeout_s: float, outcome: Callable[[Recorded], T]) -> None:
+        super().__init__(draft, timeout_s)
+        self.future: Future[T] = Future()
+        self.future.set_running_or_notify_cancel()
+        self.outcome = outcome
+
+    def tell(self) -> None:
+        """Answer the future. Whatever its callbacks raise, SystemExit too, the next one is answered all the same."""
+        with suppress(BaseException):
+            try:
+                if self.answer is None:
+                    raise self.error or RuntimeError("a call was told without an answer")
+                told = self.outcome(self.answer)
+            except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's answer)
+                self.future.set_exception(error)
+            else:
+                self.future.set_result(told)
 
 
 class _Helper:
@@ -131,9 +165,9 @@ class Committer:
         self._done = Condition(self._lock)
         self._queue: deque[_Call] = deque()
         self._committing = False
-        self._waking: _Call | None = None  # the last to be woken of those that were committed
-        self._futures: deque[_Call] = deque()  # all that are not told yet, in the order of their deadlines
-        self._answered: deque[_Call] = deque()  # those of them that can be told
+        self._waking: _Waited | None = None  # the last to be woken of those that were committed
+        self._futures: deque[_Told[Any]] = deque()  # all that are not told yet, in the order of their deadlines
+        self._answered: deque[_Told[Any]] = deque()  # those of them that can be told
         self._closed = False
         self._helper: _Helper | None = None
         self._teller: _Helper | None = None
@@ -141,7 +175,7 @@ class Committer:
     def append(self, draft: Draft, timeout_s: float | None = None) -> Recorded:
         """Record a draft; returns when it is durable, or was refused by the fold (its effect says so)."""
         self._check()
-        call = _Call(draft, self._timeout_s if timeout_s is None else timeout_s)
+        call = _Waited(draft, self._timeout_s if timeout_s is None else timeout_s)
         try:
             self._enqueue(call)
             if not call.woken.acquire(timeout=call.timeout_s):
@@ -162,7 +196,7 @@ class Committer:
         Raises only if none of them was accepted. They go into one commit if they fit (`commits_of`).
         """
         self._check()
-        calls = [_Call(draft, self._timeout_s) for draft in drafts]
+        calls = [_Waited(draft, self._timeout_s) for draft in drafts]
         try:
             self._enqueue(*calls)
             for call in calls:
@@ -178,19 +212,20 @@ class Committer:
             raise
         return [call.answer or call.error or call.late() for call in calls]
 
-    def submit(self, draft: Draft) -> Future[Recorded]:
-        """Record a draft in the background. Futures of one thread are recorded in the order of its calls."""
+    def submit(self, draft: Draft, outcome: Callable[[Recorded], T]) -> Future[T]:
+        """Record a draft in the background; the future is told what `outcome` makes of the answer, or raises.
+
+        Futures of one thread are recorded in the order of its calls.
+        """
         self._check()
-        future: Future[Recorded] = Future()
-        future.set_running_or_notify_cancel()
-        call = _Call(draft, self._timeout_s, future)
+        call = _Told(draft, self._timeout_s, outcome)
         try:
             self._enqueue(call)
         except BaseException:
             if call.queued:  # else it was refused
                 self._abandon(call)
             raise
-        return future
+        return call.future
 
     def close(self) -> None:
         """Refuse new appends and finish those that are queued, as long as their time lasts. Twice is harmless."""
@@ -227,18 +262,22 @@ class Committer:
             if self._helper is None:
                 self._helper = _started("strandline-committer", self._commit_waiting)
             for call in calls:
-                if call.future is not None and self._teller is None:
-                    self._teller = _started("strandline-futures", self._tell_futures)
                 call.queued = True
-                if call.future is not None and self._teller is not None:
-                    if not self._futures:
-                        self._teller.wake()  # it waits for nobody's deadline so far
-                    self._teller.kept = self  # who holds a future need not hold its journal
-                    self._futures.append(call)
+                if isinstance(call, _Told):
+                    self._follow(call)
                 self._queue.append(call)
             self._tell()
 
-    def _expire(self, call: _Call) -> None:
+    def _follow(self, call: _Told[Any]) -> None:
+        """Its future is told in time, whatever comes. The lock is held."""
+        if self._teller is None:
+            self._teller = _started("strandline-futures", self._tell_futures)
+        if not self._futures:
+            self._teller.wake()  # it waits for nobody's deadline so far
+            self._teller.kept = self  # who holds a future need not hold its journal
+        self._futures.append(call)
+
+    def _expire(self, call: _Waited) -> None:
         """Its time is over: withdraw it, or leave a commit that goes on without it."""
         left_s = call.deadline + grace_s(call.timeout_s) - time.monotonic()
         if call.taken and call.woken.acquire(timeout=max(0.0, left_s)):
@@ -291,11 +330,17 @@ class Committer:
         while calls := self._take():
             error: BaseException | None = None
             answers: Sequence[Recorded | None] = [None] * len(calls)
+            began = time.monotonic()
             try:
                 answers = self._log.append([call.draft for call in calls])
             except BaseException as raised:  # noqa: BLE001 - it is for every caller
                 error = raised
             self._answer(calls, answers, error)
+            took_s = time.monotonic() - began
+            if error is not None:
+                _logger.info("a commit of %d appends failed after %.1f s: %s", len(calls), took_s, error)
+            elif took_s > SLOW_S:
+                _logger.warning("a commit of %d appends took %.1f s", len(calls), took_s)
         return None if self._closed and self._is_idle() else -1.0
 
     def _take(self) -> list[_Call]:
@@ -310,7 +355,7 @@ class Committer:
                 call = queue[0]
                 if call.deadline < now:
                     call.error, call.answered = call.late(), True
-                    if call.future is not None:
+                    if isinstance(call, _Told):
                         self._answered.append(call)
                 else:
                     draft = call.draft
@@ -327,16 +372,21 @@ class Committer:
 
     def _answer(self, calls: list[_Call], answers: Sequence[Recorded | None], error: BaseException | None) -> None:
         """All have an answer: let those who wait for one wake each other."""
-        waiting: list[_Call] = []
+        waiting: list[_Waited] = []
         with self._lock:
             for call, answer in zip(calls, answers, strict=True):
                 call.answer = answer
-                call.error = None if error is None else own_error(error)
+                if error is not None:
+                    call.error = own_error(error)
                 call.answered = True
-                if not call.gone:
-                    (waiting if call.future is None else self._answered).append(call)
-            for call, following in pairwise(waiting):
-                call.following = following
+                if call.gone:
+                    continue
+                if isinstance(call, _Waited):
+                    waiting.append(call)
+                elif isinstance(call, _Told):
+                    self._answered.append(call)
+            for one, following in pairwise(waiting):
+                one.following = following
             self._committing = False
             if waiting:
                 self._waking = waiting[-1]
@@ -353,7 +403,7 @@ class Committer:
     def _tell_futures(self) -> float | None:
         """Tell what is known of futures, and those that wait too long that they do; how long the next one may wait."""
         while self._answered:
-            _fulfil(self._answered.popleft())
+            self._answered.popleft().tell()
         with self._lock:
             while self._futures and (self._futures[0].answered or self._futures[0].gone):
                 self._futures.popleft()
@@ -370,7 +420,7 @@ class Committer:
             self._give_up(call)
             call.error = call.late()
             self._tell()
-        _fulfil(call)
+        call.tell()
         return 0.0
 
 
@@ -380,14 +430,9 @@ def _started(name: str, step: Callable[[], float | None]) -> _Helper:
     return helper
 
 
-def _fulfil(call: _Call) -> None:
-    """Answer a future. Whatever its callbacks raise, SystemExit too, the next one is answered all the same."""
-    if call.future is not None:
-        with suppress(BaseException):
-            if call.answer is not None:
-                call.future.set_result(call.answer)
-            else:
-                call.future.set_exception(call.error)
+def unchanged(recorded: Recorded) -> Recorded:
+    """For a future that is told the answer as it is."""
+    return recorded
 
 
 def commits_of(drafts: Sequence[Draft], settings: Settings) -> Iterator[Sequence[Draft]]:

@@ -18,7 +18,7 @@ import pytest
 from strandline.errors import InvalidInput, StrandlineError, Unavailable, Unsupported
 from strandline.fold import EventsAppended, Refused
 from strandline.log.api import Draft, Log, Recorded
-from strandline.log.committer import Committer
+from strandline.log.committer import Committer, unchanged
 from strandline.record import decode_header
 from strandline.settings import Settings
 from strandline.testing.log_contract.made import (
@@ -167,7 +167,7 @@ class CommittingContract:
     def test_a_failed_commit_fails_all_its_members(self, hold: Any, applied: Any) -> None:
         held = hold()
         waiting = [held.submit(draft_of(KEY)) for _ in range(5)]
-        future = held.committer.submit(draft_of(KEY))
+        future = held.committer.submit(draft_of(KEY), unchanged)
         held.gate.error = Unavailable("no luck", code="no_space", hint="try again", applied=applied, path="here")
         held.gate.open.set()
         raised = [waited.exception(DEADLINE_S) for waited in (held.first, *waiting, future)]
@@ -185,7 +185,7 @@ class CommittingContract:
         committer = Committer(log, Settings(group_actions_max=3))
 
         def write(writer: int) -> list[Any]:
-            return [committer.submit(draft_of(f"order|{writer}", number)) for number in range(40)]
+            return [committer.submit(draft_of(f"order|{writer}", number), unchanged) for number in range(40)]
 
         for futures in in_threads(write, 5):
             assert [future.result(DEADLINE_S).effect.first for future in futures] == list(range(1, 41))
@@ -258,7 +258,7 @@ class CommittingContract:
     def test_a_future_is_answered_though_its_committer_is_forgotten(self, opened: Opened) -> None:
         log, before = opened(partitions=PARTITIONS), set(threading.enumerate())
         for number in range(5):
-            future = Committer(log, Settings()).submit(draft_of(KEY, number))
+            future = Committer(log, Settings()).submit(draft_of(KEY, number), unchanged)
             assert future.result(DEADLINE_S).place is not None
         ours = {"strandline-committer", "strandline-futures"}
         until(lambda: not any(thread.name in ours for thread in set(threading.enumerate()) - before))
@@ -266,7 +266,7 @@ class CommittingContract:
     @pytest.mark.req("J42", "J49")
     def test_a_commit_that_hangs_does_not_keep_close(self, hold: Any) -> None:
         held = hold(append_timeout_s=0.1)
-        future = held.committer.submit(draft_of(KEY))
+        future = held.committer.submit(draft_of(KEY), unchanged)
         held.pool.submit(held.committer.close).result(DEADLINE_S / 10)
         assert_late(held.first, "unknown")
         assert_late(future, "no")
@@ -332,7 +332,7 @@ class CommittingContract:
     def test_close_finishes_what_is_queued(self, hold: Any) -> None:
         held = hold()
         waiting = [held.submit(draft_of(KEY)) for _ in range(3)]
-        futures = [held.committer.submit(draft_of(KEY)) for _ in range(3)]
+        futures = [held.committer.submit(draft_of(KEY), unchanged) for _ in range(3)]
         closing = held.pool.submit(held.committer.close)
         until(lambda: held.committer._closed)
         with pytest.raises(InvalidInput) as refused:
