@@ -11,13 +11,17 @@ from uuid import uuid4
 
 import pytest
 
+from strandline.backends import backend_of
+from strandline.backends.api import parts
 from strandline.backends.cassandra.store import CassandraStore
 from strandline.backends.memory.store import MemoryStore
 from strandline.backends.postgres.store import open_store as open_postgres
 from strandline.backends.sqlite.store import open_store as open_sqlite
+from strandline.errors import SchemaMismatch
 from strandline.servers.cassandra import CassandraServer
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
+from strandline.store import view_list
 from strandline.store.api import Store
 from strandline.store.sql_store import SqlStore
 from strandline.store.view_list import views_of
@@ -25,9 +29,9 @@ from strandline.testing.faults import Crash, Faults, crash
 from strandline.testing.last_write_wins import LastWriteWinsStore
 from strandline.testing.store_contract import settings_of
 from strandline.testing.tape import START_US, Tape
-from strandline.urls import urls_of
+from strandline.urls import Url, urls_of
 from tests.store.keyspaces import RELAXED, settings_for, url_of
-from tests.store.made_up import DAY_US, MADE_TOTAL, MADE_UP, OF_DAY
+from tests.store.made_up import DAY_US, MADE_TOTAL, MADE_UP, OF_DAY, TOTAL_OF
 from tests.store.reading import expected as expected_events
 from tests.store.sessions import dies_at, row_by_row
 
@@ -136,6 +140,9 @@ def test_rows_are_written_deleted_and_purged(kind: str, request: pytest.FixtureR
         tape.carry(store, size=4)
         assert shown(store, tape.all_keys()) == wanted(tape)
         assert wanted(tape)[1][KEY] == (1, 7, 7)  # a delete does not take what was counted
+        total, more = store.scan(TOTAL_OF, (KEY, 1), limit=1)
+        assert ([tuple(row[:4]) for row in total], more) == ([(KEY, 1, 7, 7)], False)
+        assert store.scan(TOTAL_OF, (KEY, 2), limit=1) == ([], False)
         (bad,) = [record for record in tape.records[0] if record.offset == _damaged(store)]
         tape.resolve(store, bad.offset, "skip")
         days, totals = shown(store, tape.all_keys())
@@ -260,3 +267,41 @@ class DyingTransaction:
             return found(*values)
 
         return call
+
+
+@pytest.mark.req("J110")
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "cassandra"])
+def test_a_view_of_the_list_has_its_tables_in_a_new_store_and_after_an_upgrade(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_for(segment_size=SIZE) if kind == "cassandra" else Settings(segment_size=SIZE)
+
+    def place(name: str) -> Url:
+        if kind == "cassandra":
+            return url_of(request.getfixturevalue("cassandra"), f"{name}_list")
+        if kind == "postgres":
+            return urls_of(f"{request.getfixturevalue('postgres').url}&schema=s{uuid4().hex}").store
+        return Url("sqlite", tmp_path / f"{name}.db")
+
+    def open_(url: Url) -> Store:
+        if kind == "cassandra":
+            return CassandraStore.open(url, settings, "tape", 1)
+        if kind == "postgres":
+            return open_postgres(url, settings, "tape", 1)
+        assert url.path is not None
+        return open_sqlite(url.path, settings, "tape", 1)
+
+    old, new = place("old"), place("new")
+    open_(old).close()
+    monkeypatch.setattr(view_list, "VIEWS", [*view_list.VIEWS, lambda _: MADE_UP])
+    with pytest.raises(SchemaMismatch) as raised:
+        open_(old)
+    assert raised.value.code == "version"
+    described = backend_of(old).describe(old, parts()["store"], settings)
+    assert set(described.known) - set(described.done) == {"made_up.001_made"}
+    assert backend_of(old).upgrade(old, parts()["store"], settings) == ["made_up.001_made"]
+    for url in (old, new):
+        tape = story()
+        with contextlib.closing(open_(url)) as store:
+            tape.carry(store)
+            assert shown(store, tape.all_keys()) == wanted(tape)

@@ -13,7 +13,7 @@ import pytest
 
 from strandline import Event, SchemaMismatch, Strandline
 from strandline.backends import backend_of
-from strandline.backends.api import PARTS
+from strandline.backends.api import parts
 from strandline.backends.cassandra import Session, upgrade_keyspace
 from strandline.backends.sqlite import schema as of_files
 from strandline.settings import Settings
@@ -116,8 +116,8 @@ def upgrade(place: Pairing) -> list[list[str]]:
     settings = Settings.of(place.settings)
     log, store = urls.log, urls.store
     return [
-        backend_of(log).upgrade(log, PARTS["log"], settings),
-        backend_of(store).upgrade(store, PARTS["store"], settings),
+        backend_of(log).upgrade(log, parts()["log"], settings),
+        backend_of(store).upgrade(store, parts()["store"], settings),
     ]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from strandline.errors import Corrupt, SchemaMismatch
 from strandline.rows import Cut, QuarantineRow
-from strandline.store.tables import METAJOURNAL, POINTER, QUARANTINE, SNAPSHOT, HeadRow, Table
+from strandline.store.tables import METAJOURNAL, POINTER, QUARANTINE, SNAPSHOT, HeadRow, Table, columns_of
 from strandline.store.views import SLICES, kept
 from strandline.values.events import EventRow
 from strandline.values.heads import Head
@@ -91,3 +91,23 @@ def test_the_slice_view_is_in_minutes() -> None:
     assert made["entity_type"] == [(3, "order")]
     assert made["slice_view"][0][2:6] == (at // 60_000_000, at, 1, "order|42")
     assert kept((SLICES,), partitioned=False) == ()
+
+
+@pytest.mark.parametrize(
+    ("columns", "place", "partitioned_by"),
+    [
+        ("tag text, key text, life bigint", ("tag", "key", "life"), 1),
+        ("key text, life bigint, tag text", ("key", "life", "tag"), 1),
+        ("key text, life bigint, tag text", ("key", "life", "tag"), 3),
+        ("tag text, key text, life bigint", ("key", "life", "tag"), 2),
+    ],
+)
+def test_a_table_that_is_looked_up_with_heads_is_partitioned_by_key_and_life(
+    columns: str, place: tuple[str, ...], partitioned_by: int
+) -> None:
+    """Cassandra asks for it by its partition key, and all stores tell whose rows they found by their first columns."""
+    with pytest.raises(ValueError, match="key, life"):
+        Table(
+            "made_up", tuple, columns_of(columns), place=place, partitioned_by=partitioned_by, taken_by="purge",
+            phase="progress", looked_up=True,
+        )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from strandline.errors import Unsupported
 from strandline.log.api import Log
@@ -14,6 +14,7 @@ from strandline.settings import (
 )
 from strandline.sql.api import Database, Part
 from strandline.store.api import Store
+from strandline.store.sql_store import part_of
 from strandline.urls import Url
 from strandline.work.catalog import PART as WORK
 
@@ -23,13 +24,9 @@ if TYPE_CHECKING:
 Clock = Callable[[], int]
 
 
-PARTS: Final = {
-    "log": Part("log", "strandline.log"),
-    "store": Part("store", "strandline.store"),
-    "work": WORK,
-    "projections": OFFSETS,
-}
-"""What a URL may name, by the fields of `urls.Urls`: what `schema show` and `schema upgrade` know."""
+def parts() -> dict[str, Part]:
+    """What a URL may name, by the fields of `urls.Urls`: what `schema show` and `schema upgrade` know."""
+    return {"log": Part("log", "strandline.log"), "store": part_of(), "work": WORK, "projections": OFFSETS}
 
 
 class Backend(Protocol):

@@ -60,13 +60,13 @@ def upgrade(options: Options, yes: Yes = False) -> None:
 def _places(options: Options) -> Iterator[tuple[Part, Url, Backend]]:
     """The parts that a journal has: log and store, and further ones where they were made."""
     from strandline.backends import backend_of
-    from strandline.backends.api import PARTS
+    from strandline.backends.api import parts
     from strandline.urls import urls_of
 
     for kind, url in urls_of(**options.target())._asdict().items():
         if url is None:
             continue
-        part, backend = PARTS[kind], backend_of(url)
+        part, backend = parts()[kind], backend_of(url)
         if kind not in MUST_BE and not _is_there(part, url, backend, Settings.of(options.settings)):
             continue
         yield part, url, backend

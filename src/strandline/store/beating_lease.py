@@ -53,6 +53,11 @@ def wait_until_free(look: Callable[[], LeaseRow], lease_s: float) -> LeaseRow:
     return row
 
 
+def told_taken(name: str, where: object, holder: str, fence: int) -> None:
+    """Tell whoever reads the log of the program that this process has a lease now."""
+    _logger.info("lease %s of %s taken by %s, fence %d", name, where, holder, fence)
+
+
 class BeatingLease:
     """The right to carry. A thread of its own beats; `beat` says whether the fence is still in force."""
 
@@ -103,5 +108,6 @@ class BeatingLease:
             try:
                 if not self._beat(self.fence):
                     self._over.set()
+                    _logger.warning("the lease with fence %d is lost: somebody else has taken it", self.fence)
             except StrandlineError as error:
                 _logger.warning("the lease could not be renewed: %s", error)

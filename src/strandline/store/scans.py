@@ -43,7 +43,7 @@ class Scan(NamedTuple):
     table: Table
     equal: tuple[str, ...]
     order: tuple[str, ...]
-    """Columns whose values are a row's place in the scan."""
+    """Columns whose values are a row's place in the scan. None: `equal` finds one row at most."""
     columns: tuple[str, ...] = ()
     """What rows have of the table, as plain tuples; without, whole rows, read with their digest."""
     between: str | None = None
@@ -62,7 +62,8 @@ class Scan(NamedTuple):
         """The values of its statement."""
         between = () if self.between is None else slices or (0, SLICES - 1)
         start = self.start if after is None else after
-        return (*equal, *between, *start, *(() if self.unbounded else (self.end if to is None else to,)), limit)
+        bound = () if self.unbounded or not self.order else (self.end if to is None else to,)
+        return (*equal, *between, *start, *bound, limit)
 
     @property
     def start(self) -> tuple[Any, ...]:
@@ -104,6 +105,9 @@ def scanned(
             continue
         if scan.between is not None and not lo <= row[at(scan.between)] <= hi:
             continue
+        if not order:
+            found.append(((), row))
+            continue
         beyond = False if scan.unbounded else place[0] < end if scan.descending else place[0] > end
         if not beyond and (_sorted(place) <= _sorted(start) if scan.descending else _sorted(place) > _sorted(start)):
             found.append((_sorted(place), row))
@@ -137,9 +141,9 @@ def grown(
     bytes_max: int | None,
 ) -> Page:
     """A page of a store that can count rows and not bytes; `ask` gives so many rows after a place."""
-    if bytes_max is None:
+    if bytes_max is None or not scan.order:
         rows = ask(after, limit)
-        return Page(rows, len(rows) == limit)
+        return Page(rows, bool(scan.order) and len(rows) == limit)
     page = GrowingPage(limit, bytes_max, bytes_in(scan))
     more = True
     while page.asks and more:

@@ -22,6 +22,7 @@ from strandline.rows import Batch, Pointer
 from strandline.settings import Settings
 from strandline.sql.api import Database, Part, Transaction
 from strandline.store.api import PIPELINE, Amend, CarryMark, Lease, Look, Page, StoreSettings
+from strandline.store.beating_lease import told_taken
 from strandline.store.creation import fixed_in
 from strandline.store.end_state import Change, change_of
 from strandline.store.heads import ended_in, ended_place, ended_row, head_in, head_row, key_place, state_of
@@ -40,8 +41,8 @@ from strandline.store.tables import (
     SnapshotRow,
     Table,
 )
-from strandline.store.view_list import views_of
-from strandline.store.views import Looked, View, kept, mirrored, packages_of
+from strandline.store.view_list import packages, views_of
+from strandline.store.views import Looked, View, kept, mirrored
 from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head, State
 from strandline.values.tuples import make
@@ -56,9 +57,9 @@ _SEQ_NR_AT, _LIFE_AT = _HEAD_AT + METAJOURNAL.at("seq_nr"), _ENDED_AT + ENDED.at
 _KEY_AT: Final = _HEAD_AT + METAJOURNAL.at("key")
 
 
-def part_of(views: Sequence[View]) -> Part:
-    """The part whose steps make the store's tables, and those of these views."""
-    return PART._replace(also=packages_of(views))
+def part_of(views: Sequence[View] | None = None) -> Part:
+    """The part whose steps make the store's tables, and those of these views, or of all."""
+    return PART._replace(also=packages(views))
 
 
 class Leases(Protocol):
@@ -334,7 +335,9 @@ class SqlLeases:
         self._name, self._database, self._leases, self._raise_fence = name, database, leases, raise_fence
 
     def take(self, holder: str) -> Lease:
-        return self._leases.take(self._name, holder, self._raise_fence if self._name == PIPELINE else _nothing)
+        lease = self._leases.take(self._name, holder, self._raise_fence if self._name == PIPELINE else _nothing)
+        told_taken(self._name, self._database.where, holder, lease.fence)
+        return lease
 
     def holder(self) -> tuple[str, int] | None:
         return self._leases.holder(self._name)

@@ -48,6 +48,8 @@ WRITTEN: Final[tuple[Phase, ...]] = ("events", "views", "progress", "heads")
 """Phases of a run of appends, each whole before the next."""
 REMOVED: Final[tuple[tuple[Phase, ...], ...]] = (("views",), ("events", "quarantine", "own"), ("progress",))
 """Phases in the order in which a removal takes their rows; heads go last, by the phases' own rule."""
+LIFE: Final = ("key", "life")
+"""What rows are looked up by that are found with heads."""
 _DIGEST_BITS: Final = 32
 _VERSION_MAX: Final = 255
 """What says that it is of a greater one is damaged."""
@@ -108,6 +110,12 @@ class Table:
     """Whose statements and schema steps make it."""
     versions: tuple[int, ...] = field(default=(1,))
     """Those that can be read."""
+
+    def __post_init__(self) -> None:
+        if self.looked_up and self.place[: self.partitioned_by] != LIFE:
+            raise ValueError(f"{self!r} is looked up with heads: its partition key must be {', '.join(LIFE)}")
+        if self.looked_up and tuple([column.name for column in self.columns[:2]]) != LIFE:
+            raise ValueError(f"{self!r} is looked up with heads: its first columns must be {', '.join(LIFE)}")
 
     def __repr__(self) -> str:
         return f"<table {self.name}>"

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from strandline.store.api import StoreSettings
 from strandline.store.tag_view import tags_view
-from strandline.store.views import REPAIRS, SLICES, View
+from strandline.store.views import REPAIRS, SLICES, View, packages_of
+
+VIEWS: list[Callable[[StoreSettings], View]] = [
+    lambda _: SLICES,
+    lambda settings: tags_view(settings.bucket_size),
+    lambda _: REPAIRS,
+]
+"""Each as creation fixed it; which tables it has does not depend on that."""
 
 
 def views_of(settings: StoreSettings) -> tuple[View, ...]:
-    """The views of a store, as creation fixed them."""
-    return SLICES, tags_view(settings.bucket_size), REPAIRS
+    """The views of a store."""
+    return tuple([view(settings) for view in VIEWS])
+
+
+def packages(views: Sequence[View] | None = None) -> tuple[str, ...]:
+    """Whose steps make the tables of these views, or of all, beside the store's own."""
+    return packages_of(views_of(StoreSettings("", 1, 1)) if views is None else views)

@@ -52,6 +52,7 @@ MADE_TOTAL: Final = Table(
     place=("key", "life"), partitioned_by=2, taken_by="purge", phase="progress", looked_up=True, package=__name__,
 )  # fmt: skip
 OF_DAY: Final = Scan("made_of_day", MADE_DAY, ("day",), ("timestamp", "key", "seq_nr"))
+TOTAL_OF: Final = Scan("made_total_of", MADE_TOTAL, ("key", "life"), ())
 
 
 def _rows(cut: Cut) -> Rows:

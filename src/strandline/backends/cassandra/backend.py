@@ -45,13 +45,13 @@ class CassandraBackend:
     def describe(self, url: Url, part: Part, settings: Settings) -> Description:
         from strandline.backends.cassandra import Session, describe_keyspace
 
-        with closing(Session(url, settings.append_timeout_s)) as session:
+        with closing(Session(url, settings.append_timeout_s, part.also)) as session:
             return describe_keyspace(session)
 
     def upgrade(self, url: Url, part: Part, settings: Settings) -> list[str]:
         from strandline.backends.cassandra import Session, upgrade_keyspace
 
-        with closing(Session(url, settings.append_timeout_s)) as session:
+        with closing(Session(url, settings.append_timeout_s, part.also)) as session:
             return upgrade_keyspace(session)
 
 

@@ -24,7 +24,7 @@ from strandline.fold import segment_of
 from strandline.rows import Batch, Pointer, QuarantineRow
 from strandline.settings import Settings
 from strandline.store.api import PIPELINE, Amend, CarryMark, Look, Page, StoreSettings
-from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_until_free
+from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, told_taken, wait_until_free
 from strandline.store.creation import fixed_in, to_fix
 from strandline.store.heads import state_of
 from strandline.store.pages import GrowingPage
@@ -49,8 +49,8 @@ from strandline.store.scans import (
 from strandline.store.tables import POINTER, QUARANTINE, SNAPSHOT, SnapshotRow, Table
 from strandline.store.tag_scans import IN_BUCKET
 from strandline.store.tag_view import TAG_VIEW
-from strandline.store.view_list import views_of
-from strandline.store.views import MINUTE_US, Looked, Row, Span, View, kept, packages_of
+from strandline.store.view_list import packages, views_of
+from strandline.store.views import MINUTE_US, Looked, Row, Span, View, kept
 from strandline.urls import Url
 from strandline.values.buckets import LENGTHS_US
 from strandline.values.events import EventRow
@@ -107,7 +107,7 @@ class CassandraStore:
         `SchemaMismatch` for another log, other fixed settings, another fold; without a `log_id` nothing is created.
         `Unsupported.cassandra_unsafe` for a cluster that may lose what it acknowledged.
         """
-        session = Session(url, settings.append_timeout_s, packages_of(views or ()))
+        session = Session(url, settings.append_timeout_s, packages(views))
         try:
             create = log_id is not None and settings.schema == "create"
             texts = open_keyspace(session, settings, to_fix(settings, log_id, partitions), create=create)
@@ -570,6 +570,7 @@ class CassandraLeases:
         except BaseException:
             lease.release()
             raise
+        told_taken(self._name, self._session.url, holder, fence)
         store._leases = [(name, held) for name, held in store._leases if not held.over] + [(self._name, lease)]
         return lease
 

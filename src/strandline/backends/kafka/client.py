@@ -7,6 +7,7 @@ and all readers see the same.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Mapping
@@ -183,6 +184,9 @@ def refresh(client: AdminClient | Consumer, topic: str) -> None:
 # ---------------------------------------------------------------- errors
 
 
+_logger: Final = logging.getLogger(__name__)
+
+
 class BrokerReport:
     """What the library last said of its brokers, beside its answers: kept to explain the next one."""
 
@@ -200,12 +204,15 @@ class BrokerReport:
         down = error.code() == KafkaError._ALL_BROKERS_DOWN
         if down and self.down_since is None:
             self.down_since = time.monotonic()
+            _logger.info("%s: no broker can be reached: %s", self.where, self.text or error.str())
         if not (self.text and down):
             self.text, self.code = error.str(), error.code()
 
     def forget(self) -> None:
         """A broker has answered."""
         if self.text:
+            if self.down_since is not None:
+                _logger.info("%s: answers again", self.where)
             self.text, self.code, self.down_since = "", 0, None
 
     @property

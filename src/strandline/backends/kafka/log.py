@@ -11,6 +11,7 @@ gives the answers to appends, and looks now and then whether the topic is still 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -61,6 +62,7 @@ FOLLOWER: Final = {
     "queued.min.messages": 1,  # nothing is fetched ahead of who takes it: brokers would answer for each append
     "fetch.queue.backoff.ms": 1,
 }
+_logger: Final = logging.getLogger(__name__)
 _abandoned: list[object] = []
 """What a forked child was left with. The library's threads are not there, so its objects must never be taken apart."""
 
@@ -379,6 +381,7 @@ class KafkaLog:
 
     def _renew(self) -> None:
         """Go on with another producer after an error that ends one; what it had not sent gets its error."""
+        _logger.warning("topic %s: the producer ended with an error, another one goes on", self._topic)
         old, self._producer = self._producer, Producer(self._produced)
         self._broken = False
         old.purge()

@@ -15,6 +15,7 @@ that commits need not wait in one queue.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -50,6 +51,7 @@ CLOCK_FAR_US: Final = 1_000_000
 READ_ONLY: Final = "25006"
 """So a server answers whose transactions read unless BEGIN says otherwise; a single statement cannot."""
 PACKAGE: Final = "strandline.log"
+_logger: Final = logging.getLogger(__name__)
 
 
 class PostgresLog:
@@ -102,6 +104,7 @@ class PostgresLog:
             except Unavailable as error:
                 if error.code != "serialization" or not left:
                     raise
+                _logger.info("%s: a commit is tried again: %s", self._database.where, error)
                 time.sleep(TRY_AGAIN_S)  # servers that do not wait for locks say so instead
         raise AssertionError("unreachable")
 

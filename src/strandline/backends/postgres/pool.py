@@ -7,6 +7,7 @@ and the server.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
@@ -39,6 +40,8 @@ CONNECTIONS_MAX: Final = 10
 CONNECT_LEAST_S: Final = 2
 KEPT_ALIVE: Final = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 
+_logger: Final = logging.getLogger(__name__)
+
 
 class Pool:
     """Connections of one process. Safe to share between threads; refused after a fork."""
@@ -55,6 +58,7 @@ class Pool:
         self._idle: list[Connection] = []
         self._count = 0
         self._closed = False
+        self._lost = False  # a connection was, and none was made since
 
     def take(self) -> tuple[Connection, bool]:
         """A connection for the caller alone, and whether it was used before."""
@@ -108,9 +112,11 @@ class Pool:
 
     def translated(self, error: psycopg.Error, doing: Doing) -> Exception:
         """Our error for one of the driver's. After a lost connection the idle ones are not trusted either."""
+        outcome = outcome_of(error, self.where, doing, self._secret)
         if lost(error):
             self._close_idle()
-        outcome = outcome_of(error, self.where, doing, self._secret)
+            self._lost = True
+            _logger.info("%s: the connection was lost: %s", self.where, outcome or type(error).__name__)
         return outcome or error
 
     def check(self) -> None:
@@ -136,6 +142,9 @@ class Pool:
             raise self._translated_connect(error) from None
         connection.timeout_s = self._timeout_s
         register(connection)
+        if self._lost:
+            self._lost = False
+            _logger.info("%s: connected again", self.where)
         return connection
 
     def _translated_connect(self, error: psycopg.Error) -> StrandlineError | psycopg.Error:

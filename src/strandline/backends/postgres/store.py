@@ -39,7 +39,7 @@ def open_store(
     pointers = [("set_pointer", tuple(POINTER.stored(Pointer(number)))) for number in range(int(fixed["partitions"]))]
     database = open_database(
         url,
-        part_of(views or ()),
+        part_of(views),
         settings=settings,
         fixed=fixed,
         clock=clock,

@@ -39,7 +39,7 @@ def open_store(
     """
     database = open_database(
         path,
-        part_of(views or ()),
+        part_of(views),
         settings=settings,
         clock=clock,
         vfs=vfs,
