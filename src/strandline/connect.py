@@ -10,12 +10,13 @@ Any log goes with any store: `strandline.urls` says how each is named, `strandli
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self, Unpack
 
 from strandline.backends import backend_of, open_target
 from strandline.clock import now_us
@@ -39,7 +40,7 @@ from strandline.query.by_tag import TagFeed
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.slice_queries import by_slices
 from strandline.query.tags import by_tag, wait_for_strandline
-from strandline.settings import Settings, check_clock
+from strandline.settings import GivenSettings, Settings, check_clock
 from strandline.sql.api import Database
 from strandline.store.api import Store
 from strandline.urls import Url, Urls, sql_url, target_of, urls_of
@@ -48,6 +49,8 @@ from strandline.work.catalog import PART as WORK
 from strandline.work.declaration import WorkDeclaration
 from strandline.work.journal import WorkJournal
 from strandline.work.opening import Opens, WorkJournals
+
+_logger: Final = logging.getLogger(__name__)
 
 
 class Strandline:
@@ -246,6 +249,9 @@ class Strandline:
                 self._work.close()
             self.log.close()
             self.store.close()
+            if not self._closed and self._urls is not None:
+                _logger.info("closed: log %s, store %s", self._urls.log, self._urls.store)
+            self._closed = True
 
     def __repr__(self) -> str:
         return f"<Strandline {self.journal!r}>"
@@ -267,7 +273,7 @@ def connect(
     work: str | None = None,
     projections: str | None = None,
     clock: Callable[[], int] | None = None,
-    **settings: Any,
+    **settings: Unpack[GivenSettings],
 ) -> Strandline:
     """Open a log and its store, or create them: by one URL, or by one each.
 
@@ -303,6 +309,8 @@ def connect(
         opened.pop_all()
     strandline.shared = all(backend.shared for backend in backends)
     strandline.local = any(backend.local for backend in backends)
+    made = "opened" if found is not None else "created"
+    _logger.info("%s: log %s, store %s, %d partitions", made, urls.log, urls.store, opened_log.partitions)
     return strandline
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from strandline.errors import InvalidInput, Unsupported, shown
 
@@ -83,6 +83,42 @@ class Settings:
     def of(cls, given: Mapping[str, Any]) -> Settings:
         """Settings from names and values; `InvalidInput.setting` for the first that is unknown or out of range."""
         return cls(**checked_settings(cls, given))
+
+
+class GivenSettings(TypedDict, total=False):
+    """The same as they are given to `connect`, for type checkers; a test compares both. Seconds may be a timedelta."""
+
+    partitions: int | None
+    segment_size: int | None
+    append_ids_kept: int | None
+    bucket_size: Literal["minute", "hour", "day"] | None
+    schema: Literal["create", "check"]
+    group_actions_max: int
+    group_bytes_max: int
+    read_page: int
+    tail_buffer_bytes: int
+    consumers_max: int
+    heads_cache: bool
+    heads_cache_wait_s: float | timedelta
+    heads_cache_keys_max: int
+    heads_cache_idle_s: float | timedelta
+    batch_actions_max: int
+    batch_bytes_max: int
+    tag_batch_rows_max: int
+    tag_batch_bytes_max: int
+    tag_flush_interval_s: float | timedelta
+    accept_power_loss: bool
+    append_timeout_s: float | timedelta
+    append_queue_max: int
+    lease_s: float | timedelta
+    log_retention_s: float | timedelta
+    mark_idle_s: float | timedelta
+    shutdown_grace_s: float | timedelta
+    wal_bytes_max: int
+    event_bytes_max: int
+    append_events_max: int
+    append_bytes_max: int
+    metadata_bytes_max: int
 
 
 def checked_settings(kind: Any, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,14 +8,16 @@ import re
 from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline import aio
+from strandline.connect import connect
 from strandline.errors import InvalidInput
-from strandline.settings import MIB, Settings, cores, parse_setting
+from strandline.settings import MIB, GivenSettings, Settings, cores, parse_setting
 
 ROOT = Path(__file__).parents[2]
 KIB, GIB = 2**10, 2**30
@@ -288,3 +290,35 @@ def test_text_of_the_wrong_kind_is_refused(name: str, text: str) -> None:
 
 def test_cores() -> None:
     assert 1 <= cores() <= (os.cpu_count() or 1)
+
+
+def told_to_checkers(name: str, kind: Any) -> Any:
+    """What a type checker is to accept for a setting of this type."""
+    if name in CHOICES:
+        default, allowed = CHOICES[name]
+        return Literal[allowed] if default is not None else Literal[allowed] | None
+    return float | timedelta if kind is float else kind
+
+
+@pytest.mark.req("J112")
+def test_type_checkers_are_told_the_same_settings() -> None:
+    known = {name: told_to_checkers(name, kind) for name, kind in get_type_hints(Settings).items()}
+    assert get_type_hints(GivenSettings) == known
+    assert not GivenSettings.__required_keys__
+
+
+def test_type_checkers_refuse_what_is_refused() -> None:
+    """mypy, which reads these tests, complains of each `ignore` that nothing needs."""
+    for refused in (
+        lambda: connect("memory:", partition=4),  # type: ignore[call-arg]
+        lambda: connect("memory:", partitions="4"),  # type: ignore[arg-type]
+        lambda: connect("memory:", append_timeout_s="2"),  # type: ignore[arg-type]
+        lambda: connect("memory:", bucket_size="week"),  # type: ignore[arg-type]
+        lambda: connect("memory:", heads_cache="on"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidInput) as raised:
+            refused()
+        assert raised.value.code == "setting"
+    aio.connect("memory:", partition=4)  # type: ignore[call-arg]
+    aio.connect("memory:", partitions="4")  # type: ignore[arg-type]
+    connect("memory:", append_timeout_s=timedelta(seconds=2), partitions=4, schema="create").close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import orjson
 
@@ -21,6 +21,7 @@ from strandline.pipeline.progress import PartitionProgress, Progress
 from strandline.pipeline.supervisor import supervise
 from strandline.pipeline.target import Target
 from strandline.pipeline.task import Result
+from strandline.settings import GivenSettings
 from strandline.store.api import Lease
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def run(
     stop: threading.Event | None = None,
     spark: SparkSession | None = None,
     master: str | None = None,
-    **settings: Any,
+    **settings: Unpack[GivenSettings],
 ) -> Summary:
     """Carry until stopped, or with `once` up to now. `LeaseHeld` if another pipeline serves this store.
 
