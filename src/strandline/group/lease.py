@@ -81,6 +81,7 @@ class StreamLease:
         self._beaten = boot_clock()
         self._lost = ""
         self._beat()
+        _logger.info("lease of stream %s taken by %s, fence %d", stream, holder, self.fence)
         self._thread = Thread(target=self._live, name="strandline-stream-lease", daemon=True)
         self._thread.start()
 
@@ -139,6 +140,7 @@ class StreamLease:
                 self._beat()
             except SeqNrConflict:
                 self._lost = "somebody else took it over"
+                _logger.warning("the lease of stream %s is lost: %s", self.stream, self._lost)
                 return
             except StrandlineError as error:
                 _logger.warning("the lease of stream %s could not be renewed: %s", self.stream, error)

@@ -271,6 +271,7 @@ class Host:
             store = self._s.open_offsets(projection.settings.offset_store).store
         runner = RangeRunner(projection, claim, store, slices, self._s.pointer_watch, run.may_start, self._wake.set)
         run.runners[claim.row.lo] = runner
+        _logger.info("%s %s taken by %s, fence %d", projection.name, claim.row.range, self.name, claim.row.fence)
         _ask(runner, requests)  # before it begins: it may be stuck without them
         runner.start()
 
