@@ -49,7 +49,9 @@ def test_the_program_for_asyncio(tmp_path: Path) -> None:
     _, program = blocks("python")
     done = run([sys.executable, "-c", program], tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r"^20\d\d-.* Placed {'total': 12}$", done.stdout)
+    event, mail = done.stdout.splitlines()
+    assert re.search(r"^20\d\d-.* Placed {'total': 12}$", event)
+    assert mail == "a mail to ann"
 
 
 def test_make_has_the_targets_that_are_shown() -> None:

@@ -1,0 +1,222 @@
+"""How a call of the plain API becomes one to await: by a future, in a thread, or as a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial, wraps
+from threading import Condition, Thread
+from types import TracebackType
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+
+AHEAD: Final = 1000
+"""So many events a stream reads ahead of its reader."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+E = TypeVar("E")
+
+
+class Stream(Generic[E]):
+    """An iterator of the plain API, read by a thread of its own while this is iterated; closed at its end or by hand.
+
+    Left before its end it is to be closed: `async with` does that.
+    """
+
+    def __init__(self, open_: Callable[[], Iterator[E]]) -> None:
+        self._open = open_
+        self._plain: Iterator[E] | None = None
+        self._came: deque[E] = deque()
+        self._error: BaseException | None = None
+        self._over = self._closed = False
+        self._room = Condition()
+        self._waiting: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def resume_offset(self) -> Any:
+        """As the plain query has it: after what was read, which may be ahead of what was handed out here.
+
+        An event's own `offset` says exactly where to go on behind it.
+        """
+        return getattr(self._plain, "resume_offset", None)
+
+    def __aiter__(self) -> AsyncIterator[E]:
+        return self
+
+    async def __anext__(self) -> E:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            Thread(target=self._read, name="strandline-stream", daemon=True).start()
+        while not self._came:
+            if self._over:
+                if self._error is not None:
+                    error, self._error = self._error, None
+                    raise error
+                raise StopAsyncIteration
+            self._waiting = self._loop.create_future()
+            # Between the look above and here the thread may have brought something, and found nobody to wake.
+            if not self._came and not self._over:
+                await self._waiting
+            self._waiting = None
+        event = self._came.popleft()
+        if len(self._came) == AHEAD // 2:
+            with self._room:
+                self._room.notify()
+        return event
+
+    async def aclose(self) -> None:
+        """End it; a thread that waits for events ends too. Twice is harmless."""
+        self._closed = True
+        with self._room:
+            self._room.notify()
+        close = getattr(self._plain, "close", None)
+        if close is not None:
+            with suppress(ValueError):  # a generator that its thread is in: that sees `_closed` with its next event
+                close()
+        self._came.clear()
+        self._over = True
+        self._wake()
+
+    def _read(self) -> None:
+        """The thread: reads until there is no more, or nobody wants it any more."""
+        try:
+            self._plain = self._open()
+            if self._closed:  # before `aclose` could see what to close
+                return
+            for event in self._plain:
+                if self._closed:
+                    return
+                self._came.append(event)
+                if self._waiting is not None:
+                    self._call(self._wake)
+                if len(self._came) >= AHEAD:
+                    with self._room:
+                        self._room.wait_for(lambda: self._closed or len(self._came) < AHEAD)
+        except BaseException as error:  # noqa: BLE001 (whatever it is, it is the reader's answer)
+            self._error = error
+        finally:
+            close = getattr(self._plain, "close", None)
+            if close is not None:
+                close()
+            self._over = True
+            self._call(self._wake)
+
+    def _call(self, wake: Callable[[], None]) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(wake)
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class Awaited:
+    """An object of the plain API, and the threads that its calls run in."""
+
+    def __init__(self, plain_: Any, threads: ThreadPoolExecutor) -> None:
+        self._plain, self._threads = plain_, threads
+
+    def __repr__(self) -> str:
+        return f"<aio {self._plain!r}>"
+
+
+def called(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """A call that runs in one of the threads."""
+
+    @wraps(call)
+    async def awaited(self: Any, /, *given: P.args, **named: P.kwargs) -> R:
+        asked = partial(call, self._plain, *given, **named)
+        try:
+            answer = asyncio.get_running_loop().run_in_executor(self._threads, asked)
+        except RuntimeError:  # closed: the plain call says so in its own words
+            return await asyncio.to_thread(asked)
+        return await answer
+
+    return awaited
+
+
+def waited(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """A call that waits for something: in a thread of its own, so that those who wait keep nobody else waiting."""
+
+    @wraps(call)
+    async def awaited(self: Any, /, *given: P.args, **named: P.kwargs) -> R:
+        return await in_a_thread(partial(call, self._plain, *given, **named))
+
+    return awaited
+
+
+def run_of(call: Callable[[Any], None]) -> Callable[[Any], Coroutine[Any, Any, None]]:
+    """A call that runs until it is told to stop: cancelled, it stops, and is waited for."""
+
+    @wraps(call)
+    async def awaited(self: Any, /) -> None:
+        plain_ = await self._started()
+        running = in_a_thread(partial(call, plain_))
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            plain_.stop()
+            await running
+            raise
+
+    return awaited
+
+
+def in_a_thread(call: Callable[[], R]) -> asyncio.Future[R]:
+    """What a call gives that runs in a thread of its own."""
+    answer: Future[R] = Future()
+    answer.set_running_or_notify_cancel()  # what is under way cannot be cancelled
+
+    def answered() -> None:
+        try:
+            given = call()
+        except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's answer)
+            answer.set_exception(error)
+        else:
+            answer.set_result(given)
+
+    waiting = asyncio.wrap_future(answer)
+    Thread(target=answered, name="strandline-wait", daemon=True).start()
+    return waiting
+
+
+def sent(call: Callable[Concatenate[Any, P], Future[R]]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """A call that gives a future and does not wait."""
+
+    @wraps(call)
+    async def awaited(self: Any, /, *given: P.args, **named: P.kwargs) -> R:
+        return await asyncio.wrap_future(call(self._plain, *given, **named))
+
+    return awaited
+
+
+def streamed(call: Callable[Concatenate[Any, P], Iterator[E]]) -> Callable[Concatenate[Any, P], Stream[E]]:
+    """A call that gives an iterator; what is wrong with its arguments is told with the first event."""
+
+    @wraps(call)
+    def opened(self: Any, /, *given: P.args, **named: P.kwargs) -> Stream[E]:
+        return Stream(partial(call, self._plain, *given, **named))
+
+    return opened
+
+
+def plain_handler(handler: Callable[[Any], Any], given: Callable[[Any], Any] = lambda one: one) -> Callable[[Any], Any]:
+    """A handler that a thread can call: a coroutine function runs in the loop that runs now, while the thread waits."""
+    if not inspect.iscoroutinefunction(handler):
+        return handler
+    loop = asyncio.get_running_loop()
+    return lambda one: asyncio.run_coroutine_threadsafe(handler(given(one)), loop).result()
