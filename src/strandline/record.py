@@ -52,6 +52,10 @@ _PLAIN: Final = re.compile(
     re.DOTALL,
 ).fullmatch
 
+_PLAIN_BODY: Final = b'{"v":1,"kind":"append","key":"%b","events":%b,"id":"%b","digest":"%b"}'
+_quoted: Final = re.compile(rb'["\\\x00-\x1f]').search
+"""What JSON writes in another way."""
+
 
 class Record(NamedTuple):
     """A record as it stands in the log. life, first and last: what a log that folds wrote beside it (`numbering`)."""
@@ -96,6 +100,11 @@ class BadValue(Exception):
 
 def encode_header(action: Action) -> bytes:
     """The header of an action, checksum included."""
+    if type(action) is Append and action[3:] == (False, action[4], None, None, KEEP_EXPIRY, None):
+        key = action[0].encode()
+        if not _quoted(key):  # most appends; the same bytes in a third of the time
+            events = _events_said(action[1]) if len(action[1]) == 1 else orjson.dumps(action[1])
+            return sealed(_PLAIN_BODY % (key, events, action[2].encode(), action[4].encode()))
     return sealed(orjson.dumps(_fields(action)))
 
 
@@ -319,6 +328,10 @@ def _number(value: Any, least: int) -> int | None:
 
 def encode_value(contents: Sequence[tuple[int, bytes, bytes | None]]) -> bytes:
     """The value of an append."""
+    if len(contents) == 1 and contents[0][2] is None:  # most appends
+        form, payload, _ = contents[0]
+        length = len(payload) | LENGTH_TOP if form == JSON else len(payload)
+        return _ONE_EVENT.pack(RECORD_VERSION, 1, 0, length) + payload
     lengths: list[int] = []
     parts: list[bytes] = []
     for form, payload, metadata in contents:
@@ -398,6 +411,11 @@ def content_digest(events: Sequence[EventHeader], headers: dict[str, str] | None
     digest = blake2b(said, digest_size=16)
     digest.update(value)
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def _events_said(events: tuple[EventHeader, ...]) -> bytes:
+    return orjson.dumps(events)
 
 
 @lru_cache(maxsize=4096)

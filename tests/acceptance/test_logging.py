@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -15,6 +17,7 @@ import strandline
 from strandline import Event
 from strandline.errors import Unavailable
 from strandline.log import committer
+from strandline.log.api import Draft, Recorded
 from strandline.servers.postgres import PostgresServer
 from strandline.store.beating_lease import BeatingLease
 
@@ -53,14 +56,14 @@ def test_no_password_is_told(postgres: PostgresServer, caplog: pytest.LogCapture
     with strandline.connect(url.replace("@", f":{SECRET}@", 1)) as s:
         s.journal.append(KEY, [Event("Placed", SECRET)])
         interrupt(url)
-        while not any("connected again" in line for line in told(caplog)):
-            try:
+        for _ in range(100):
+            with suppress(Unavailable):
                 s.journal.append(KEY, [Event("Placed", SECRET)])
-            except Unavailable:
-                time.sleep(0.01)
+                break
     assert len(told(caplog)) >= 3
     assert SECRET not in caplog.text
-    assert any("the connection was lost" in line for line in told(caplog))
+    assert any("a connection was lost" in line for line in told(caplog))
+    assert any("connected again" in line for line in told(caplog))
 
 
 def interrupt(url: str) -> None:
@@ -79,7 +82,12 @@ def test_a_slow_commit_and_one_that_fails_are_told(
         plain = s.log.append
         s.journal.append(KEY, [Event("Placed")])
         assert told(caplog) == []
-        monkeypatch.setattr(s.log, "append", lambda drafts: (time.sleep(0.03), plain(drafts))[1])
+
+        def slow(drafts: Sequence[Draft]) -> list[Recorded]:
+            time.sleep(0.03)
+            return plain(drafts)
+
+        monkeypatch.setattr(s.log, "append", slow)
         s.journal.append(KEY, [Event("Paid")])
 
         def failing(drafts: object) -> None:
@@ -89,9 +97,9 @@ def test_a_slow_commit_and_one_that_fails_are_told(
         with pytest.raises(Unavailable):
             s.journal.append(KEY, [Event("Sent")])
         monkeypatch.undo()
-    (slow,) = told(caplog, logging.WARNING)
-    assert slow.startswith("a commit of 1 appends took 0.")
-    assert [line for line in told(caplog) if line != slow] == [
+    (took,) = told(caplog, logging.WARNING)
+    assert took.startswith("a commit of 1 appends took 0.")
+    assert [line for line in told(caplog) if line != took] == [
         "a commit of 1 appends failed after 0.0 s: the disk is gone"
     ]
 

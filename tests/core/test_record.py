@@ -572,3 +572,15 @@ def test_only_a_mark_of_ours_asks_for_a_time() -> None:
     assert at_least_of(encode_header(append)) == 0
     newer = encode_header(Mark("order|1", "m", 7)).replace(b'"v":1', b'"v":2')
     assert at_least_of(newer) == 0
+
+
+@given(APPENDS)
+@example(Append('order|"42\\', (("Placed", ()),), "0" * 32, False, "f" * 32))
+@example(Append("order|42", (('Pla"ced', ()), ("Paid", ("t",))), "0" * 32, False, "f" * 32))
+@example(Append("order|😀", (("Placed", ("t",)),), "0" * 32, False, "f" * 32))
+def test_a_plain_append_is_written_as_any_other(action: Append) -> None:
+    """The quick way and the long one give the same bytes."""
+    plain = action._replace(id_given=False, first=None, expected=None, expire_after_us=KEEP_EXPIRY, headers=None)
+    long = {"v": 1, "kind": "append", "key": plain.key, "events": plain.events, "id": plain.append_id}
+    body = orjson.dumps({**long, "digest": plain.digest})
+    assert encode_header(plain) == b'{"crc":"%08x",%s' % (zlib.crc32(body), body[1:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Callable
 from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
@@ -309,13 +310,14 @@ def test_type_checkers_are_told_the_same_settings() -> None:
 
 def test_type_checkers_refuse_what_is_refused() -> None:
     """mypy, which reads these tests, complains of each `ignore` that nothing needs."""
-    for refused in (
+    refusals: list[Callable[[], object]] = [
         lambda: connect("memory:", partition=4),  # type: ignore[call-arg]
         lambda: connect("memory:", partitions="4"),  # type: ignore[arg-type]
         lambda: connect("memory:", append_timeout_s="2"),  # type: ignore[arg-type]
         lambda: connect("memory:", bucket_size="week"),  # type: ignore[arg-type]
         lambda: connect("memory:", heads_cache="on"),  # type: ignore[arg-type]
-    ):
+    ]
+    for refused in refusals:
         with pytest.raises(InvalidInput) as raised:
             refused()
         assert raised.value.code == "setting"

@@ -21,7 +21,7 @@ WORLDS = ("memory", "sqlite", "postgresql")
 Test = Callable[[aio.Strandline], Awaitable[None]]
 
 
-def run(backend: str, folder: Path, test: Test, **settings: int) -> None:
+def run(backend: str, folder: Path, test: Test, **settings: Any) -> None:
     async def connected() -> None:
         async with aio.connect(url_of(backend, folder), **settings) as s:
             await asyncio.wait_for(test(s), 60)

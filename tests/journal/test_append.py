@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
-from uuid import UUID, uuid4, uuid5
+from uuid import RFC_4122, UUID, uuid4, uuid5
 
 import pytest
 
@@ -38,7 +38,7 @@ from strandline.backends.postgres.log import PostgresLog
 from strandline.backends.sqlite import database
 from strandline.backends.sqlite.log import SqliteLog
 from strandline.connect import Strandline
-from strandline.journal import verdict
+from strandline.journal import checks, verdict
 from strandline.journal.checks import append_draft
 from strandline.log.api import Draft, Log, Recorded
 from strandline.settings import Settings
@@ -696,3 +696,23 @@ def test_any_text_is_an_append_id(backend: str, tmp_path: Path) -> None:
         written = "6F9619FF-8B86-D011-B42D-00C04FC964FF"
         assert not s.journal.append(KEY, [Event("Paid")], append_id=written).duplicate
         assert s.journal.append(KEY, [Event("Paid")], append_id=UUID(written)).duplicate
+
+
+def test_ids_that_are_made_are_uuids_and_a_forked_child_has_its_own() -> None:
+    made = [checks.new_id() for _ in range(3 * checks.IDS_AT_ONCE)]
+    assert len(set(made)) == len(made)
+    assert all((UUID(id_).version, UUID(id_).variant, UUID(id_).hex) == (4, RFC_4122, id_) for id_ in made)
+    with ThreadPoolExecutor(8) as pool:
+        many = [id_ for some in pool.map(lambda _: [checks.new_id() for _ in range(1000)], range(16)) for id_ in some]
+    assert len(set(many)) == 16_000
+    ends, begins = os.pipe()
+    if not (child := os.fork()):
+        os.write(begins, "".join(checks.new_id() for _ in range(checks.IDS_AT_ONCE)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    told = os.read(ends, 10**6).decode()
+    os.close(ends)
+    os.close(begins)
+    childs = {told[at : at + 32] for at in range(0, len(told), 32)}
+    assert len(childs) == checks.IDS_AT_ONCE
+    assert not childs & {checks.new_id() for _ in range(2 * checks.IDS_AT_ONCE)}

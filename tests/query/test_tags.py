@@ -234,7 +234,7 @@ def test_bucket_size(url: str) -> None:
     assert caught.value.name == "SchemaMismatch.setting"
     assert (caught.value.setting, caught.value.stored, caught.value.given) == ("bucket_size", "hour", "day")
     with pytest.raises(InvalidInput):
-        strandline.connect(url, bucket_size="Hour")
+        strandline.connect(url, bucket_size="Hour")  # type: ignore[arg-type]
     with strandline.connect(url, bucket_size="hour") as s:
         assert shown(s.by_tag("x")) == [("order|1", 1)]
 

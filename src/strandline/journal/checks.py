@@ -44,7 +44,9 @@ TAGS_ADVISED: Final = 10
 _TAG: Final = f"1 to {TAG_BYTES_MAX} bytes without control characters or white space at its ends"
 SEQ_NRS: Final = "seq_nr is 1..2^63-1"
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_VARIANT: Final = "89ab"
+# What the bits of a UUID that say its version and its variant make of a random byte.
+_VERSION: Final = bytes(byte & 0x0F | 0x40 for byte in range(256))
+_VARIANT: Final = bytes(byte & 0x3F | 0x80 for byte in range(256))
 IDS_AT_ONCE: Final = 256
 _logger = logging.getLogger("strandline")
 
@@ -166,15 +168,13 @@ def new_id() -> str:
     try:
         return _ids.pop()
     except IndexError:
-        digits = os.urandom(16 * IDS_AT_ONCE).hex()
-    ids = [_uuid4(digits[at : at + 32]) for at in range(0, len(digits), 32)]
-    id_ = ids.pop()
-    _ids.extend(ids)
+        numbers = bytearray(os.urandom(16 * IDS_AT_ONCE))
+    numbers[6::16] = numbers[6::16].translate(_VERSION)
+    numbers[8::16] = numbers[8::16].translate(_VARIANT)
+    digits = numbers.hex()
+    id_, *more = [digits[at : at + 32] for at in range(0, len(digits), 32)]
+    _ids.extend(more)
     return id_
-
-
-def _uuid4(digits: str) -> str:
-    return f"{digits[:12]}4{digits[13:16]}{_VARIANT[int(digits[16], 16) & 3]}{digits[17:]}"
 
 
 _ids: Final[list[str]] = []

@@ -21,6 +21,7 @@ from strandline.errors import StrandlineError, Unavailable
 from strandline.journal.heads_cache import HeadsCache, Hold, Look
 from strandline.journal.tail import Tail
 from strandline.journal.verdict import is_plain
+from strandline.log.answer_future import AnswerFuture
 from strandline.log.api import Draft, InexactLog, Recorded
 from strandline.log.cursor import PAGE_BYTES, Cursor
 from strandline.settings import Settings
@@ -191,8 +192,7 @@ class Judge:
         Drafts of one thread are recorded in the order of its calls.
         """
         call = self._call(draft, numbers)
-        future: Future[T] = Future()
-        future.set_running_or_notify_cancel()
+        future: Future[T] = AnswerFuture()
 
         def settle() -> None:
             try:

@@ -33,6 +33,7 @@ from weakref import WeakMethod
 
 from strandline import forks
 from strandline.errors import StrandlineError, Unavailable, closed, used_after_fork
+from strandline.log.answer_future import AnswerFuture
 from strandline.log.api import Draft, Log, Recorded
 from strandline.settings import Settings
 
@@ -42,6 +43,7 @@ SLOW_S: Final = 1.0
 """A commit that takes longer is told to whoever reads the log of the program."""
 GRACE_LEAST_S: Final = 0.1
 GRACE_SHARE: Final = 0.1
+LOOK_S: Final = 0.005
 _logger: Final = logging.getLogger(__name__)
 
 
@@ -99,21 +101,23 @@ class _Told(_Call, Generic[T]):
 
     def __init__(self, draft: Draft, timeout_s: float, outcome: Callable[[Recorded], T]) -> None:
         super().__init__(draft, timeout_s)
-        self.future: Future[T] = Future()
-        self.future.set_running_or_notify_cancel()
+        self.future: Future[T] = AnswerFuture()
         self.outcome = outcome
 
     def tell(self) -> None:
         """Answer the future. Whatever its callbacks raise, SystemExit too, the next one is answered all the same."""
-        with suppress(BaseException):
-            try:
-                if self.answer is None:
-                    raise self.error or RuntimeError("a call was told without an answer")
-                told = self.outcome(self.answer)
-            except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's answer)
+        try:
+            if self.answer is None:
+                raise self.error or RuntimeError("a call was told without an answer")
+            told = self.outcome(self.answer)
+        except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's answer)
+            with suppress(BaseException):
                 self.future.set_exception(error)
-            else:
-                self.future.set_result(told)
+            return
+        try:  # noqa: SIM105 (as below)
+            self.future.set_result(told)
+        except BaseException:  # noqa: BLE001, S110 (of a callback; quicker than `suppress`)
+            pass
 
 
 class _Helper:
@@ -196,15 +200,14 @@ class Committer:
         Raises only if none of them was accepted. They go into one commit if they fit (`commits_of`).
         """
         self._check()
-        calls = [_Waited(draft, self._timeout_s) for draft in drafts]
+        last = _Waited(drafts[-1], self._timeout_s)  # when it is answered, so are all that were queued before it
+        calls: list[_Call] = [*[_Call(draft, self._timeout_s) for draft in drafts[:-1]], last]
         try:
             self._enqueue(*calls)
-            for call in calls:
-                if not call.woken.acquire(timeout=max(0.0, call.deadline - time.monotonic())):
-                    with suppress(Unavailable):  # `late` says it below, too
-                        self._expire(call)
-                with self._lock:
-                    self._pass_on(call)
+            if not last.woken.acquire(timeout=last.timeout_s):
+                self._expire_all(calls, last)
+            with self._lock:
+                self._pass_on(last)
         except BaseException:
             for call in calls:
                 if call.queued:
@@ -287,6 +290,17 @@ class Committer:
         if not call.answered:
             raise call.late()
 
+    def _expire_all(self, calls: Sequence[_Call], last: _Waited) -> None:
+        """The same for calls that came together; the first of them may be in a commit, and the last one in none."""
+        with suppress(Unavailable):  # each is told so by what becomes of it
+            self._expire(last)
+        until = last.deadline + grace_s(last.timeout_s)
+        while any(call.taken and not call.answered for call in calls) and time.monotonic() < until:
+            time.sleep(LOOK_S)
+        with self._lock:
+            for call in calls:
+                self._give_up(call)
+
     def _give_up(self, call: _Call) -> None:
         """Nobody waits for it any more. The lock is held."""
         if not call.answered:
@@ -298,7 +312,7 @@ class Committer:
         """The caller goes away, wherever it was: nobody else may wait for it."""
         with self._lock:
             self._give_up(call)
-            if not call.taken and call in self._futures:
+            if isinstance(call, _Told) and not call.taken and call in self._futures:
                 self._futures.remove(call)
             self._pass_on(call)
 

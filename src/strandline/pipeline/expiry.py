@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from typing import Unpack
+from typing import Any
 
 from strandline.connect import Strandline
 from strandline.fold import LifePurged
@@ -16,7 +16,6 @@ from strandline.log.api import Draft
 from strandline.log.cursor import Cursor
 from strandline.pipeline.target import Target
 from strandline.record import encode_header
-from strandline.settings import GivenSettings
 from strandline.store.scans import expired_keys
 from strandline.values.actions import Mark, Purge
 from strandline.values.keys import Key
@@ -30,7 +29,7 @@ def purge_expired(
     log: str | None = None,
     store: str | None = None,
     dry_run: bool = False,
-    **settings: Unpack[GivenSettings],
+    **settings: Any,
 ) -> list[Key]:
     """Purge expired keys; which ones. With `dry_run` they are only listed."""
     with Target(url, log, store, {"schema": "check", **settings}).connect() as s:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -21,7 +21,6 @@ from strandline.pipeline.progress import PartitionProgress, Progress
 from strandline.pipeline.supervisor import supervise
 from strandline.pipeline.target import Target
 from strandline.pipeline.task import Result
-from strandline.settings import GivenSettings
 from strandline.store.api import Lease
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def run(
     stop: threading.Event | None = None,
     spark: SparkSession | None = None,
     master: str | None = None,
-    **settings: Unpack[GivenSettings],
+    **settings: Any,
 ) -> Summary:
     """Carry until stopped, or with `once` up to now. `LeaseHeld` if another pipeline serves this store.
 

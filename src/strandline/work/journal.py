@@ -94,6 +94,7 @@ class WorkJournal:
 
     def add(
         self,
+        /,
         key: Mapping[str, Any],
         data: Mapping[str, Any],
         *,

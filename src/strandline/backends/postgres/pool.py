@@ -81,6 +81,7 @@ class Pool:
                     return connection, True
                 connection.close()
                 self._count -= 1
+                self._note_lost("the server closed it")
             self._count += 1
         try:
             return self.connect(), False
@@ -115,9 +116,12 @@ class Pool:
         outcome = outcome_of(error, self.where, doing, self._secret)
         if lost(error):
             self._close_idle()
-            self._lost = True
-            _logger.info("%s: the connection was lost: %s", self.where, outcome or type(error).__name__)
+            self._note_lost(outcome or type(error).__name__)
         return outcome or error
+
+    def _note_lost(self, why: object) -> None:
+        self._lost = True
+        _logger.info("%s: a connection was lost: %s", self.where, why)
 
     def check(self) -> None:
         """Refuse a call after `close`, or in a forked child."""

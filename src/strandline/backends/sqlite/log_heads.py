@@ -235,7 +235,7 @@ def rows(on: On, name: str, bindings: Any = ()) -> list[Any]:
     return on.execute(sql(name), bindings).fetchall()
 
 
-def insert(cursor: apsw.Cursor, name: str, given: Sequence[tuple[Any, ...]], most: int) -> None:
+def insert(cursor: apsw.Cursor, name: str, given: Sequence[Sequence[Any]], most: int) -> None:
     """Insert rows, at most so many with one statement."""
     if len(given) == 1:
         cursor.execute(sql(name), given[0])

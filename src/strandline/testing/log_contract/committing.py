@@ -241,7 +241,10 @@ class CommittingContract:
         committer = Committer(gate, Settings(append_timeout_s=0.1))
         gate.open.clear()
         with ThreadPoolExecutor() as pool:
-            submit = committer.submit if future else lambda draft: pool.submit(committer.append, draft)
+
+            def submit(draft: Draft) -> Any:
+                return committer.submit(draft, unchanged) if future else pool.submit(committer.append, draft)
+
             first = submit(draft_of(KEY, "under way"))
             gate.entered.acquire(timeout=DEADLINE_S)
             second = submit(draft_of(KEY, "queued"))
