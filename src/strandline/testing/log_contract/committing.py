@@ -195,7 +195,7 @@ class CommittingContract:
     def test_a_full_queue_refuses(self, hold: Any) -> None:
         held = hold(append_queue_max=3)
         waiting = [held.submit(draft_of(KEY)) for _ in range(3)]
-        for call in (held.committer.append, held.committer.submit):
+        for call in (held.committer.append, lambda draft: held.committer.submit(draft, unchanged)):
             with pytest.raises(Unavailable) as refused:
                 call(draft_of(KEY, "too many"))
             assert (refused.value.code, refused.value.applied) == ("overloaded", "no")
