@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, Literal
+from uuid import UUID
 
 from strandline.errors import CycleFound, InvalidInput, shown
 from strandline.group import checks as checking
@@ -82,14 +83,15 @@ class Group:
 
     def __init__(
         self,
-        id: str,  # noqa: A002 (the specification's name)
+        id: str | UUID,  # noqa: A002 (the specification's name)
         *,
         deadline_s: float | None = None,
         on_conflict: OnConflict | None = None,
         pre_hook: Hook | StartHandler | str | None = None,
         post_hook: Hook | str | None = None,
     ) -> None:
-        self.id = id
+        """`id` tells it from all others: `event.derived_id()` in a projection, `claim.append_id` in a worker."""
+        self.id = str(id) if isinstance(id, UUID) else id
         self.deadline_s, self.on_conflict = deadline_s, on_conflict
         self.pre_hook = Hook(pre_hook) if isinstance(pre_hook, str) else pre_hook
         self.post_hook = Hook(post_hook) if isinstance(post_hook, str) else post_hook
