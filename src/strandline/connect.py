@@ -20,8 +20,9 @@ from typing import Any, Final, Self, Unpack
 
 from strandline.backends import backend_of, open_target
 from strandline.clock import now_us
-from strandline.errors import SchemaMismatch, Unsupported, closed, counted, invalid
+from strandline.errors import NotFound, SchemaMismatch, Unsupported, closed, counted, invalid
 from strandline.fold import Rules
+from strandline.group import mail
 from strandline.group.definition import Group
 from strandline.group.groups import Groups, Target, check_named
 from strandline.group.listing import StreamStatus, streams_of
@@ -139,6 +140,7 @@ class Strandline:
             named=named or {},
             settings=checked,
             open_target=opened,
+            boxes=self._box,
             clock=self._clock,
             bytes_max=(self.settings.event_bytes_max, self.settings.append_bytes_max),
             carried=self,
@@ -149,6 +151,18 @@ class Strandline:
     def streams(self) -> list[StreamStatus]:
         """How the streams of event groups stand, those of which the pipeline has carried something."""
         return streams_of(self.journal, lambda group: load(self.journal, group))
+
+    def _box(self, name: str) -> WorkJournal:
+        """A work journal that takes messages of event groups."""
+        journal = self.work(name)
+        if (journal.columns.key, journal.columns.data) != (mail.KEY, mail.DATA):
+            raise NotFound(
+                f"work journal {name} takes no messages of groups: it has other columns",
+                code="work_journal",
+                hint=f"declare one with key={mail.KEY}, data={mail.DATA}",
+                journal=name,
+            )
+        return journal
 
     @property
     def projections(self) -> Projections:

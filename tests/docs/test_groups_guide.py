@@ -20,8 +20,8 @@ def blocks(language: str) -> list[str]:
 
 @pytest.mark.req("G70", "G86")
 def test_the_programs_and_the_commands_after_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = blocks("python")
-    for program, times in ((first, 2), (second, 1)):
+    first, second, third = blocks("python")
+    for program, times in ((first, 2), (second, 1), (third, 1)):
         for _ in range(times):
             done = run([sys.executable, "-c", program], tmp_path)
             assert (done.returncode, done.stderr) == (0, "")

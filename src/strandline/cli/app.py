@@ -21,6 +21,7 @@ from strandline.cli import (
     demo,
     doctor,
     group,
+    group_code,
     look,
     pipeline,
     projections,
@@ -114,7 +115,9 @@ def app() -> typer.Typer:
     grouping = _group("Event groups: statements on databases that succeed, or are undone, as a whole.")
     _add(grouping, "Run", group.submit, group.run, group.explain)
     _add(grouping, "Look", group.list_, group.show, group.history, group.playback)
-    _add(grouping, "Look after", group.cancel, group.resolve, group.rebuild)
+    _add(grouping, "Look after", group.cancel, group.resolve, group.answer, group.ack, group.rebuild)
+    _add(grouping, "Code versions", group_code.load_code, group_code.handlers)
+    _add(grouping, "Code versions", group_code.pack, common=False)
     top.add_typer(grouping, name="group", rich_help_panel="Act")
     _add(top, "Act", projections.project)
     projecting = _group("Projections: how far they are; pause, rescale, reset them; look after what failed.")

@@ -18,6 +18,7 @@ from strandline.cli.output import emit, note, printable, say
 from strandline.cli.work import mapping_of
 from strandline.clock import time_text
 from strandline.errors import InvalidInput
+from strandline.values.payloads import parse_json
 
 if TYPE_CHECKING:
     from strandline.group.definition import Group
@@ -38,7 +39,7 @@ ENDS_IT = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def _groups(
+def opened(
     options: Options, stream: str | None, target: list[str] | None, handlers: str | None, *, create: bool = False
 ) -> Iterator[Groups]:
     said = dict(options.group)
@@ -78,7 +79,7 @@ def submit(
     Example: strandline group submit bonus.json --url sqlite:orders --target shop=sqlite:shop.db
     """
     group = _read(file)
-    with _groups(options, stream, target, handlers, create=True) as groups:
+    with opened(options, stream, target, handlers, create=True) as groups:
         handle = groups.submit(group)
         if options.json:
             emit({"group": handle.id, "stream": groups.stream, "hash": group.hash})
@@ -99,7 +100,7 @@ def run(
 
     Example: strandline group run --url sqlite:orders --target shop=sqlite:shop.db --handlers shop:HANDLERS
     """
-    with _groups(options, stream, target, handlers) as groups:
+    with opened(options, stream, target, handlers) as groups:
         processor = groups.processor()
         note(f"running stream {groups.stream}")
         before = [(number, signal.signal(number, lambda *_: processor.stop())) for number in ENDS_IT]
@@ -125,7 +126,7 @@ def explain(
     Example: strandline group explain bonus.json --url sqlite:orders --target shop=sqlite:shop.db --svg bonus.svg
     """
     group = _read(file)
-    with _groups(options, stream, target, handlers) as groups:
+    with opened(options, stream, target, handlers) as groups:
         explained = groups.explain(group)
     if svg is not None:
         Path(svg).write_text(explained.svg(), encoding="utf-8")
@@ -141,7 +142,7 @@ def show(options: Options, id: IdArgument) -> None:  # noqa: A002 (the specifica
 
     Example: strandline group show bonus-42 --url sqlite:orders
     """
-    with _groups(options, None, None, None) as groups:
+    with opened(options, None, None, None) as groups:
         outcome = groups.get(id)
     if options.json:
         emit(outcome)
@@ -163,7 +164,7 @@ def list_(
     Example: strandline group list --state rollback_failed --url sqlite:orders
     """
     most = whole_number(limit, "--limit", code="limit_range", allowed="1..1000")
-    with _groups(options, stream, None, None) as groups:
+    with opened(options, stream, None, None) as groups:
         found = groups.list(state, after, most)
     for one in found.groups:
         if options.json:
@@ -181,7 +182,7 @@ def history(options: Options, id: IdArgument) -> None:  # noqa: A002 (the specif
 
     Example: strandline group history bonus-42 --url sqlite:orders --json
     """
-    with _groups(options, None, None, None) as groups:
+    with opened(options, None, None, None) as groups:
         events = groups.history(id)
     for n, (type_, payload, timestamp) in enumerate(events, 1):
         if options.json:
@@ -196,7 +197,7 @@ def playback(options: Options, id: IdArgument) -> None:  # noqa: A002 (the speci
 
     Example: strandline group playback bonus-42 --url sqlite:orders
     """
-    with _groups(options, None, None, None) as groups:
+    with opened(options, None, None, None) as groups:
         played = groups.playback(id)
     if options.json:
         emit({"group": played.id, "steps": played.steps, "equal": played.equal, "difference": played.difference})
@@ -218,7 +219,7 @@ def rebuild(
 
     Example: strandline group rebuild shop sqlite:copy.db --url sqlite:orders
     """
-    with _groups(options, stream, None, None) as groups:
+    with opened(options, stream, None, None) as groups:
         found = groups.rebuild(name, into, dry_run=dry_run)
     for line in found.shown:
         emit({"step": line}) if options.json else say(printable(line))
@@ -233,7 +234,7 @@ def cancel(options: Options, id: IdArgument) -> None:  # noqa: A002 (the specifi
 
     Example: strandline group cancel bonus-42 --url sqlite:orders
     """
-    with _groups(options, None, None, None) as groups:
+    with opened(options, None, None, None) as groups:
         outcome = groups.cancel(id)
     if options.json:
         emit({"group": outcome.id, "state": outcome.state})
@@ -255,12 +256,53 @@ def resolve(
 
     if how not in HOW:
         raise unknown("HOW", how, HOW, code="how")
-    with _groups(options, None, None, None) as groups:
+    with opened(options, None, None, None) as groups:
         groups.resolve(id, step, how)
     if options.json:
         emit({"group": id, "step": step, "how": how})
     else:
         say(f"{id}: {step} will be resolved by {how}")
+
+
+MessageArgument = Annotated[str, typer.Argument(metavar="MESSAGE_ID", help="As it is in the message.")]
+
+
+def answer(
+    options: Options,
+    message_id: MessageArgument,
+    results: Annotated[str | None, typer.Argument(metavar="RESULTS", help="A JSON object: results by name.")] = None,
+    refuse: Annotated[str | None, typer.Option("--refuse", metavar="REASON", help="There are none, and why.")] = None,
+) -> None:
+    """Answer a question that a group asked through a work journal.
+
+    Example: strandline group answer bonus-42/9d0c… '{"value": 5}' --url sqlite:orders
+    """
+    from strandline.group.core.encoding import decoded
+    from strandline.group.core.parts import Refused
+
+    if (results is None) == (refuse is None):
+        raise InvalidInput("RESULTS or --refuse: give one of them", code="option", hint="e.g. '{\"value\": 5}'")
+    given = Refused(refuse or "") if results is None else decoded(parse_json(results, "RESULTS"))
+    with opened(options, None, None, None) as groups:
+        groups.answer(message_id, given)
+    _said(options, message_id, "answered")
+
+
+def ack(options: Options, message_id: MessageArgument) -> None:
+    """Say that a message which came through a work journal has arrived.
+
+    Example: strandline group ack bonus-42/9d0c… --url sqlite:orders
+    """
+    with opened(options, None, None, None) as groups:
+        groups.ack(message_id)
+    _said(options, message_id, "acknowledged")
+
+
+def _said(options: Options, message_id: str, what: str) -> None:
+    if options.json:
+        emit({"message_id": message_id, "what": what})
+    else:
+        say(printable(f"{message_id}: {what}"))
 
 
 def _show(outcome: Outcome) -> None:
@@ -270,6 +312,8 @@ def _show(outcome: Outcome) -> None:
     say(printable(f"{outcome.id}: {outcome.state}{why} {outcome.detail}".rstrip()))
     if outcome.holder is not None:
         say(printable(f"stream {outcome.stream} is run by {outcome.holder}"))
+    if outcome.waits_for is not None:
+        say(printable(f"waits for {outcome.waits_for}"))
     for name, step in outcome.steps.items():
         at = time_text(step.ended, digits=3) if step.ended else "-"
         more = "  " + ": ".join(filter(None, (step.reason, step.detail))) if step.reason or step.detail else ""

@@ -8,7 +8,6 @@ from strandline.errors import InvalidInput
 LATER = frozenset(
     "backup verify token serve prove".split()
     + [f"pipeline {name}" for name in ("rebuild", "reconcile", "archive", "sweep")]
-    + [f"group {name}" for name in ("answer", "ack", "pack", "load-code", "handlers")]
     + ["schema repartition"]
 )
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, Final, Literal, NamedTuple
+
+import orjson
 
 from strandline.errors import (
     GroupIdTaken,
@@ -25,23 +27,28 @@ from strandline.errors import (
     SeqNrConflict,
     StrandlineError,
     Unavailable,
+    Unsupported,
     invalid,
     shown,
 )
 from strandline.group import lease as leases
+from strandline.group.asking import written_answer
 from strandline.group.core.names import NAMES, Problem, is_id, is_name, refusal
+from strandline.group.core.parts import Produced, Refused
 from strandline.group.definition import Group
 from strandline.group.explain import Explanation, explained
-from strandline.group.handlers import Callee, Handlers, check_not_inside
-from strandline.group.history import ENDS, Entry, History, defined
+from strandline.group.handlers import Callee, Handlers, answer_of, check_not_inside
+from strandline.group.history import ENDS, PAGE_BYTES, Entry, History, defined
 from strandline.group.listing import Carried, GroupList, Lister
+from strandline.group.mail import WORK, Box, Boxes, Code, bundle_of, check_digest, group_of
 from strandline.group.names import group_key, inbox_key, stream_key
-from strandline.group.plan import GroupPlan, planned
+from strandline.group.plan import GroupPlan, handler_names, planned
 from strandline.group.playback import Played, verified
 from strandline.group.points import reached
 from strandline.group.processor import Processor
 from strandline.group.rebuilding import Rebuilt, redone
 from strandline.group.record import event_of, load
+from strandline.group.serving import CodeWatch, Server
 from strandline.group.settings import GroupSettings
 from strandline.group.statements.api import Dialect, Table
 from strandline.group.target import Limits, Owner
@@ -55,6 +62,7 @@ SCHEMA_S: Final = 1.0
 """How long a table's schema is taken for what it was."""
 HOW: Final = ("retry", "force", "accept_current")
 PAGE_BYTES_LEAST: Final = 2**20
+VERSION_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +110,8 @@ class Outcome:
     """Who runs its stream."""
     hung: tuple[str, ...] = ()
     """Handlers that were asked and have not returned in time."""
+    waits_for: str | None = None
+    """What must be there before it runs."""
 
 
 class Handle(NamedTuple):
@@ -129,6 +139,7 @@ class Groups:
         named: Mapping[str, Callable[..., Group]],
         settings: GroupSettings,
         open_target: Callable[[str, Target], OpenedTarget],
+        boxes: Boxes,
         clock: Callable[[], int],
         bytes_max: tuple[int, int],
         carried: Carried,
@@ -147,6 +158,7 @@ class Groups:
         self._lister = Lister(journal, stream, self.load, carried, clock)
         self._given = {name: Target(one) if isinstance(one, str) else one for name, one in targets.items()}
         self._open_target = open_target
+        self._open_box, self._boxes = boxes, dict[str, Box]()
         self._lock = Lock()
         self._targets: dict[str, OpenedTarget] = {}
         self._owners: dict[str, Owner] = {}
@@ -206,6 +218,50 @@ class Groups:
             targets, self._targets, self._owners = list(self._targets.values()), {}, {}
         for target in targets:
             target.close()
+
+    # ------------------------------------------------------------ handlers
+
+    def box(self, name: str) -> Box:
+        """The work journal that takes messages; `NotFound.work_journal` if there is none, or one with other columns."""
+        with self._lock:
+            if name not in self._boxes:
+                self._boxes[name] = self._open_box(name)
+            return self._boxes[name]
+
+    def has_box(self, name: str) -> bool:
+        try:
+            self.box(name)
+        except NotFound:
+            return False
+        return True
+
+    def _no_handler(self, name: str) -> str | None:
+        """Why there is no handler of this name: it is in the registry, or a work journal's, or (later) a bundle's."""
+        if name in self.handlers or (isinstance(name, str) and bundle_of(name) is not None):
+            return None
+        if not isinstance(name, str) or not name.startswith(WORK):
+            return f"known are: {', '.join(sorted(self.handlers)) or 'none'}"
+        try:
+            self.box(name.removeprefix(WORK))
+        except (NotFound, InvalidInput, Unsupported) as error:
+            return f"{error.message}; {error.hint}"
+        return None
+
+    def load_code(self, name: str, version: str, sha256: str) -> None:
+        """Let groups that come after this into the stream use another version of a bundle's code.
+
+        Groups before it keep theirs, whenever they run. `strandline group handlers FILE` serves the file of a digest.
+        """
+        if not is_name(name):
+            raise invalid("option", "name", "no name of a bundle", allowed=NAMES, got=name)
+        if not isinstance(version, str) or not 1 <= len(version) <= VERSION_MAX or not version.isprintable():
+            raise invalid("option", "version", "no version", allowed=f"1 to {VERSION_MAX} characters", got=version)
+        told = {"name": name, "version": version, "sha256": check_digest(sha256)}
+        self.journal.append_reserved(stream_key(self.stream), [Event("LoadCode", told)]).result()
+
+    def code_watch(self, sha256: str) -> CodeWatch:
+        """Tells when no group of this stream is on a version of code any more."""
+        return CodeWatch(self.journal, self.stream, self.load, sha256)
 
     # ------------------------------------------------------------ submit
 
@@ -281,7 +337,7 @@ class Groups:
                 dialects[name] = self.target(name).dialect
         if taken:
             raise refusal(taken, group.id)
-        return planned(group, dialects, self._tables, self.handlers, self.settings.steps_max)
+        return planned(group, dialects, self._tables, self._no_handler, self.settings.steps_max)
 
     def plan_of(self, history: History) -> GroupPlan:
         """The plan of a group that was submitted, on the tables of that time."""
@@ -324,7 +380,31 @@ class Groups:
         holder = None if history.state in ENDS else leases.said(self.journal, history.stream).holder
         calls = self.calls
         hung = tuple(sorted(calls.hung[one] for one in history.questions if one in calls.hung)) if calls else ()
-        return outcome_of(history, holder=holder, hung=hung)
+        return replace(outcome_of(history, holder=holder, hung=hung), waits_for=self._waits_for(history))
+
+    def _waits_for(self, history: History) -> str | None:
+        """The code that a group needs and nobody serves yet."""
+        if history.state in ENDS or history.stream != self.stream:
+            return None
+        names = [name for name, _ in handler_names(Group.of(history.definition)) if name not in self.handlers]
+        used = {bundle for name in names if (bundle := bundle_of(name)) is not None}
+        code = history.code if history.started or not used else self._code_at(history.id)
+        for bundle in sorted(used & code.keys()):
+            if not self.has_box(code[bundle].box):
+                version, sha256 = code[bundle]
+                return f"{bundle} {version}: `strandline group handlers FILE`, the file of sha256 {sha256}"
+        return None
+
+    def _code_at(self, id_: str) -> dict[str, Code]:
+        """The versions in force at a group's place in the stream."""
+        said = leases.said(self.journal, self.stream)
+        code = dict(said.code)
+        for event in self.journal.read(stream_key(self.stream), from_=said.done_to + 1):
+            if event.type == "LoadCode":
+                code[event.payload["name"]] = Code(event.payload["version"], event.payload["sha256"])
+            elif event.payload["group"] == id_:
+                break
+        return code
 
     def history(self, id: str) -> Sequence[tuple[str, Mapping[str, Any], int]]:  # noqa: A002 (the specification's name)
         """Everything that is recorded of a group: type, payload and timestamp (µs) of each event."""
@@ -440,6 +520,44 @@ class Groups:
                 state=state,
             )
         self._tell(history.stream, "Resolve", {"group": id, "step": step, "how": how})
+
+    def answer(self, message_id: str, results: Mapping[str, Any] | Produced | Refused) -> None:
+        """Answer a question that a group asked through a work journal: results by name, or that there are none.
+
+        One that comes too late, or second, is recorded and changes nothing. `NotFound.message` if nobody asked.
+        """
+        history = self._asked_in(message_id, self._load_of(message_id), hooks=False)
+        answer = answer_of(results)
+        made = written_answer(answer)
+        if answer.results is None and not isinstance(results, Refused):
+            raise invalid("payload_type", "results", answer.reason, allowed="results by name, or Refused", got=results)
+        size = len(orjson.dumps(made))
+        if size > PAGE_BYTES:
+            raise invalid("data_too_large", "results", f"{size:,} bytes", allowed=f"at most {PAGE_BYTES:,}", got=size)
+        self._tell(history.stream, "Answer", {"group": history.id, "message_id": message_id, "answer": made})
+
+    def ack(self, message_id: str) -> None:
+        """Say that a message which came through a work journal has arrived. `NotFound.message` if nobody sent it."""
+        history = self._asked_in(message_id, self._load_of(message_id), hooks=True)
+        self._tell(history.stream, "Ack", {"group": history.id, "message_id": message_id})
+
+    def _load_of(self, message_id: object) -> History | None:
+        group = group_of(message_id)
+        return self.load(group) if is_id(group) else None
+
+    def _asked_in(self, message_id: object, history: History | None, *, hooks: bool) -> History:
+        if history is None or (message_id not in history.questions and not (hooks and message_id in history.hooks)):
+            raise NotFound(
+                f"there is no message {message_id!r:.300}", code="message", hint="give the message_id of the message"
+            )
+        return history
+
+    def answering(self, handlers: Callee | Mapping[str, Callee]) -> Callable[[Any], None]:
+        """A handler for a `Worker`: it calls one of these with each message of a work journal, and answers.
+
+        Worker(s, {"prices": groups.answering(price)}).run()        serves `work:prices`
+        """
+        return Server(self, handlers)
 
     def _tell(self, stream: str, type_: str, payload: Mapping[str, Any]) -> None:
         self.journal.append_reserved(inbox_key(stream), [Event(type_, dict(payload))]).result()

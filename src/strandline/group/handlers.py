@@ -76,16 +76,22 @@ class Handlers:
                 continue
             with self._lock:
                 self._idle -= 1
-            with _inside(self._stream):
-                answer.set_result(_answered(callee, message)._replace(at=time.monotonic()))
+            with inside(self._stream):
+                answer.set_result(called(callee, message)._replace(at=time.monotonic()))
             self.hung.pop(getattr(message, "message_id", ""), None)
 
 
-def _answered(callee: Callee, message: Any) -> Answer:
+def called(callee: Callee, message: Any) -> Answer:
+    """What a handler answers; one that raises has answered, too."""
     try:
         given = callee(message)
     except Exception as error:  # noqa: BLE001 (a handler of the user's)
         return Answer(None, f"{type(error).__name__}: {text_of(error)}"[:1000])
+    return answer_of(given)
+
+
+def answer_of(given: Any) -> Answer:
+    """What a handler gave, as an answer."""
     if isinstance(given, Refused):
         return Answer(None, given.reason, given.retryable)
     results = given.results if isinstance(given, Produced) else given
@@ -108,7 +114,8 @@ def in_time(answer: Future[Answer], until: float) -> Answer:
 
 
 @contextmanager
-def _inside(stream: str) -> Iterator[None]:
+def inside(stream: str) -> Iterator[None]:
+    """Around the call of a handler of this stream."""
     _here.stream = stream
     try:
         yield

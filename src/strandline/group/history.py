@@ -22,6 +22,7 @@ from strandline.errors import Corrupt
 from strandline.group.core.encoding import decoded, encoded
 from strandline.group.core.parts import IDENTITY, Data
 from strandline.group.core.perform import StepState, identity
+from strandline.group.mail import Code
 from strandline.group.target import Done, Image, Rows
 
 PAGE_BYTES: Final = 512 * 1024
@@ -55,7 +56,13 @@ class Question:
 
     step: str
     recipe: str
-    asked: int = 0
+    timeout_s: float = 0.0
+    box: str | None = None
+    """The work journal that it went to; None: a handler of the processor's own process."""
+    at: int = 0
+    """When it came into the log, by the log's clock; 0: it did not yet."""
+    sent: bool = False
+    acked: bool = False
     answered: bool = False
     answer: Payload | None = None
 
@@ -88,7 +95,11 @@ class History:
     fence: int = 0
     place: int = 0
     started: int = 0
+    ran_us: int = 0
+    """How long it had been running when it was taken over last, by the log's clock."""
     ended: int = 0
+    code: dict[str, Code] = field(default_factory=dict)
+    """The versions of the bundles that it uses."""
     decided: str | None = None
     failed_step: str | None = None
     reason: str | None = None
@@ -105,6 +116,7 @@ class History:
     pages: list[str] = field(default_factory=list)
     rows: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
     """Of pages whose result is still to come."""
+    _started_in_log: int = 0
 
     def step(self, name: str) -> StepState:
         return self.steps.setdefault(name, StepState())
@@ -136,6 +148,18 @@ class History:
                 seq_nr=entry.n,
             ) from None
         self.last = entry.n
+        if timestamp:
+            self.logged([entry], timestamp)
+
+    def logged(self, entries: Iterable[Entry], timestamp: int) -> None:
+        """These are in the log, since then."""
+        for entry in entries:
+            if entry.type == "Started":
+                self._started_in_log = timestamp
+            elif entry.type == "Taken" and self._started_in_log:
+                self.ran_us = timestamp - self._started_in_log
+            elif entry.type == "Asked" and not self.questions[entry.payload["message_id"]].at:
+                self.questions[entry.payload["message_id"]].at = timestamp
 
 
 # ---------------------------------------------------------------- what each event means
@@ -160,6 +184,7 @@ def _page(history: History, payload: Payload, at: int) -> None:
 def _started(history: History, payload: Payload, at: int) -> None:
     history.state, history.fence, history.place = "running", payload["fence"], payload["place"]
     history.started = payload["at"]
+    history.code = {name: Code(*code) for name, code in payload.get("code", {}).items()}
 
 
 def _taken(history: History, payload: Payload, at: int) -> None:
@@ -200,10 +225,20 @@ def _result(history: History, payload: Payload, at: int) -> None:
 
 
 def _asked(history: History, payload: Payload, at: int) -> None:
-    question = history.questions.setdefault(payload["message_id"], Question(payload["step"], payload["recipe"]))
-    question.asked += 1
+    known = history.questions.get(payload["message_id"])
+    if known is None or known.answered:  # it is asked anew
+        question = Question(payload["step"], payload["recipe"], payload["timeout_s"], payload.get("box"))
+        history.questions[payload["message_id"]] = question
     step = history.step(payload["step"])
     step.started = step.started or at
+
+
+def _sent(history: History, payload: Payload, at: int) -> None:
+    history.questions[payload["message_id"]].sent = True
+
+
+def _acked(history: History, payload: Payload, at: int) -> None:
+    history.questions[payload["message_id"]].acked = True
 
 
 def _answered(history: History, payload: Payload, at: int) -> None:
@@ -283,7 +318,8 @@ def _cancelled(history: History, payload: Payload, at: int) -> None:
 
 _APPLY: Final[dict[str, Callable[[History, Payload, int], None]]] = {
     "Defined": _defined, "Page": _page, "Started": _started, "Taken": _taken, "Image": _image, "Intent": _intent,
-    "Result": _result, "Asked": _asked, "Answered": _answered, "RecipeDone": _recipe_done, "Checked": _checked,
+    "Result": _result, "Asked": _asked, "Sent": _sent, "Acked": _acked, "Answered": _answered,
+    "RecipeDone": _recipe_done, "Checked": _checked,
     "HookQueued": _hook_queued, "HookDone": _hook_done, "Cancelled": _cancelled, "Decided": _decided,
     "UndoIntent": _undo_intent, "UndoResult": _undo_result, "Resolved": _resolved, "Ended": _ended,
 }  # fmt: skip

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from strandline.errors import LeaseLost, SeqNrConflict, StrandlineError
 from strandline.group.handlers import boot_clock
+from strandline.group.mail import Code
 from strandline.group.names import lease_key
 from strandline.journal.journal import Journal
 from strandline.values.events import Event
@@ -44,6 +45,8 @@ class Said:
     since: int = 0
     horizon: int = 0
     """No timestamp above it was given to a target."""
+    code: Mapping[str, Code] = field(default_factory=dict)
+    """By bundle, the version in force at `done_to`."""
 
 
 def said(journal: Journal, stream: str) -> Said:
@@ -52,7 +55,7 @@ def said(journal: Journal, stream: str) -> Said:
         told = event.payload
         return Said(
             told["fence"], told["holder"], told["done_to"], tuple(told["open"]), event.seq_nr, told["since"],
-            told.get("horizon", 0),
+            told.get("horizon", 0), {name: Code(*code) for name, code in told.get("code", {}).items()},
         )  # fmt: skip
     return Said()
 
@@ -64,7 +67,7 @@ class Progress:
     done_to: int = 0
     open: tuple[str, ...] = ()
     horizon: int = 0
-    more: Mapping[str, Any] = field(default_factory=dict)
+    code: Mapping[str, Code] = field(default_factory=dict)
 
 
 class StreamLease:
@@ -73,14 +76,14 @@ class StreamLease:
     def __init__(self, journal: Journal, stream: str, lease_s: float, before: Said, holder: str, now: int) -> None:
         """Taken over from `before`, whose beat is still; `SeqNrConflict` if somebody else was quicker."""
         self.stream, self.fence, self.holder = stream, before.fence + 1, holder
-        self.progress = Progress(before.done_to, before.open, before.horizon)
+        self.progress = Progress(before.done_to, before.open, before.horizon, before.code)
         self._journal, self._lease_s, self._since = journal, lease_s, now
         self._seq_nr = before.seq_nr
         self._lock = Lock()
         self._over = Signal()
         self._beaten = boot_clock()
         self._lost = ""
-        self._beat()
+        self._beat(first=True)
         _logger.info("lease of stream %s taken by %s, fence %d", stream, holder, self.fence)
         self._thread = Thread(target=self._live, name="strandline-stream-lease", daemon=True)
         self._thread.start()
@@ -100,7 +103,10 @@ class StreamLease:
     def beat(self) -> None:
         """Say now how far it came."""
         self.check()
-        self._beat()
+        try:
+            self._beat()
+        except SeqNrConflict:
+            raise self._gone(self._lost or "somebody else took it over") from None
 
     def release(self) -> None:
         """Give it back. Twice is harmless."""
@@ -121,18 +127,27 @@ class StreamLease:
             fence=self.fence,
         )
 
-    def _beat(self, **more: Any) -> None:
+    def _beat(self, *, first: bool = False, **more: Any) -> None:
         with self._lock:
-            told = {
-                "fence": self.fence, "holder": self.holder, "done_to": self.progress.done_to,
-                "open": list(self.progress.open), "since": self._since, "horizon": self.progress.horizon, **more,
-            }  # fmt: skip
-            began = boot_clock()
-            answer = self._journal.append_reserved(lease_key(self.stream), [Event("Held", told)], expected=self._seq_nr)
-            self._seq_nr = answer.result().last or self._seq_nr + 1
-            self._beaten = began
+            try:
+                self._append(more)
+            except SeqNrConflict:  # of a beat whose answer was lost, perhaps
+                if first or not self._found_own():
+                    raise
+                self._append(more)
         if self._seq_nr % DELETE_EVERY == 0:
             self._journal.delete_reserved(lease_key(self.stream), to=self._seq_nr - 1)
+
+    def _append(self, more: Mapping[str, Any]) -> None:
+        told = {
+            "fence": self.fence, "holder": self.holder, "done_to": self.progress.done_to,
+            "open": list(self.progress.open), "since": self._since, "horizon": self.progress.horizon,
+            "code": {name: list(code) for name, code in self.progress.code.items()}, **more,
+        }  # fmt: skip
+        began = boot_clock()
+        answer = self._journal.append_reserved(lease_key(self.stream), [Event("Held", told)], expected=self._seq_nr)
+        self._seq_nr = answer.result().last or self._seq_nr + 1
+        self._beaten = began
 
     def _live(self) -> None:
         while not self._over.wait(self._lease_s / 5):
@@ -144,15 +159,10 @@ class StreamLease:
                 return
             except StrandlineError as error:
                 _logger.warning("the lease of stream %s could not be renewed: %s", self.stream, error)
-                if not self._found_own():
-                    return
 
     def _found_own(self) -> bool:
-        """After a beat of which nobody knows whether it was written."""
-        try:
-            found = said(self._journal, self.stream)
-        except StrandlineError:
-            return True
+        """Whether the last beat is one of this holder's, of which nobody knew whether it was written."""
+        found = said(self._journal, self.stream)
         if found.fence != self.fence:
             self._lost = f"{found.holder} took it over"
             return False

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
+from strandline.errors import shown
 from strandline.group.checks import Check, is_true, row_absent, row_exists
 from strandline.group.core.binding import Offer, Source, resolve
 from strandline.group.core.expression import compiled
@@ -33,6 +34,8 @@ Undoing = Literal["nothing", "automatic", "step", "handler", "never"]
 
 Tables = Callable[[str, Iterable[str]], Mapping[str, Table]]
 """The schema of tables of a target, by the names that statements use."""
+NoHandler = Callable[[str], str | None]
+"""Why there is no handler of a name; None if there is one."""
 
 
 @dataclass(slots=True)
@@ -95,19 +98,19 @@ class GroupPlan(NamedTuple):
 
 
 def planned(
-    group: Group, dialects: Mapping[str, Dialect], tables: Tables, handlers: Iterable[str] | None = None,
+    group: Group, dialects: Mapping[str, Dialect], tables: Tables, no_handler: NoHandler | None = None,
     steps_max: int = 10_000,
 ) -> GroupPlan:  # fmt: skip
-    """The plan of a group; one `InvalidGroup` says all that is wrong with it. `handlers`: names that are known."""
-    return _Planner(group, dialects, tables, handlers, steps_max).plan()
+    """The plan of a group; one `InvalidGroup` says all that is wrong with it."""
+    return _Planner(group, dialects, tables, no_handler, steps_max).plan()
 
 
 class _Planner:
     def __init__(
-        self, group: Group, dialects: Mapping[str, Dialect], tables: Tables, handlers: Iterable[str] | None, most: int
+        self, group: Group, dialects: Mapping[str, Dialect], tables: Tables, no_handler: NoHandler | None, most: int
     ) -> None:
         self._group, self._dialects, self._tables = group, dialects, tables
-        self._handlers = None if handlers is None else frozenset(handlers)
+        self._no_handler = no_handler
         self._problems = group.problems(most)
         self._steps: dict[str, Planned] = {}
         self._rollback: dict[str, Planned] = {}
@@ -331,12 +334,11 @@ class _Planner:
             other.recipes = (*other.recipes, Recipe(IDENTITY))
 
     def _check_handlers(self) -> None:
-        if self._handlers is None:
+        if self._no_handler is None:
             return
         for name, step in handler_names(self._group):
-            if name not in self._handlers:
-                known = ", ".join(sorted(self._handlers)) or "none"
-                self._problems.append(Problem("unknown_handler", step, f"{name!r}; known are: {known}"))
+            if (why := self._no_handler(name)) is not None:
+                self._problems.append(Problem("unknown_handler", step, f"{shown(name)!r}; {why}"))
 
     # ------------------------------------------------------------ rows
 

@@ -8,8 +8,8 @@ from typing import Final
 POINTS: Final = (
     "group.defined", "group.submitted", "group.taken", "group.started", "step.before", "step.done", "step.recorded",
     "intent.recorded", "step.written",
-    "asked.recorded", "answered", "hook.queued", "hook.sent", "decided", "void.done", "undo.before", "undo.done",
-    "rollback.step", "undo.recorded", "ended", "stream.deleted", "inbox.copied",
+    "asked.recorded", "message.sent", "answered", "hook.queued", "hook.sent", "decided", "void.done", "undo.before",
+    "undo.done", "rollback.step", "undo.recorded", "ended", "stream.deleted", "inbox.copied",
 )  # fmt: skip
 
 told: Callable[[str], None] | None = None

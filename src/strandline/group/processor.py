@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Condition, Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from strandline.errors import InvalidGroup, StrandlineError, Unavailable
 from strandline.group import lease as leases
-from strandline.group.execution import OpenTarget, Shared
+from strandline.group.asking import OpenTarget, Paused, Shared
 from strandline.group.handlers import Handlers
-from strandline.group.history import ENDS, Entry, History, result, unpacked
+from strandline.group.history import ENDS, History
+from strandline.group.inbox import Inbox, Message
+from strandline.group.mail import WORK, Code, Mail, bundle_of
 from strandline.group.names import inbox_key, stream_key
 from strandline.group.plan import GroupPlan, handler_names
 from strandline.group.points import reached
@@ -39,12 +41,22 @@ if TYPE_CHECKING:
     from strandline.group.groups import Groups
 
 LOOK_AHEAD: Final = 1000
+ASKING_MAX: Final = 1000
 TICK_S: Final = 0.5
 FORGET_S: Final = 600.0
 FORGET_GROUPS: Final = 1000
 FOLLOW_S: Final = 0.1
 WAIT_LEAST_S: Final = 0.1
 _logger: Final = logging.getLogger("strandline.group")
+
+
+class _Place(NamedTuple):
+    """An entry of the stream that is a group's."""
+
+    n: int
+    id: str
+    code: Mapping[str, Code]
+    """The versions that are in force there."""
 
 
 @dataclass(slots=True)
@@ -54,8 +66,9 @@ class _Open:
     id: str
     place: int
     history: History
-    execution: Execution | None
-    resumed: bool = False
+    execution: Execution
+    code: Mapping[str, Code]
+    """The versions of the bundles that it uses."""
     running: bool = False
     parked: bool = False
     """It waits for an operator."""
@@ -95,7 +108,7 @@ class Processor:
             return
         self.waits_for, self.lease = None, lease
         steps = ThreadPoolExecutor(settings.parallel_steps, thread_name_prefix="strandline-step")
-        runners = ThreadPoolExecutor(settings.parallel_groups, thread_name_prefix="strandline-group")
+        runners = ThreadPoolExecutor(LOOK_AHEAD, thread_name_prefix="strandline-group")
         turn = _Turn(self, lease, steps, runners)
         try:
             turn.begin()
@@ -127,20 +140,30 @@ class _Turn:
         self._groups.calls = handlers
         clock = self._groups.clock
         times = Times(lease, clock)
-        self._shared = Shared(self._settings, self._targets, handlers, lease, clock, steps, times, self._wake)
+        mail = Mail(self._journal, self._groups.stream, self._groups.box, self._over_soon)
+        self._asking = ThreadPoolExecutor(ASKING_MAX, thread_name_prefix="strandline-asking")
+        self._shared = Shared(
+            self._settings, self._targets, handlers, mail, lease, clock, steps, self._asking, self._waits, times,
+            self._wake,
+        )  # fmt: skip
+        self._waiting: Counter[str] = Counter()
+        """Groups that wait for answers by mail: they are in nobody's way but on their rows."""
+        self._ending = False
         self._open: dict[str, _Open] = {}
         self._rows = RowQueues()
         self._ready: deque[_Open] = deque()
         self._running = 0
+        self._unserved: list[_Open] = []
+        """Groups whose code nobody serves yet."""
+        self._looked = 0.0
         self._read_to = lease.progress.done_to
+        self._code = dict(lease.progress.code)
+        """By bundle, the version in force where the stream was read to."""
+        self._loads: dict[int, tuple[str, Code]] = {}
+        """Places above done_to that load one."""
         self._over: set[int] = set()
         """Places above done_to whose groups are over."""
-        head = self._journal.head(inbox_key(self._groups.stream))
-        self._inbox_to = 0 if head is None else head.delete_to
-        self._heard: set[int] = set()
-        """Messages above that which were heard."""
-        self._unheard = False
-        """There are messages for groups that are not admitted yet."""
+        self._inbox = Inbox(self._journal, self._groups.stream)
         self._woken = True
         self._news = True
         """Something came into stream or inbox."""
@@ -158,7 +181,7 @@ class _Turn:
         """Fence the one before, and take its groups over."""
         for name, target in self._groups.open_targets().items():
             self._until_there(lambda name=name, target=target: self._fence(name, target))  # type: ignore[misc]
-        listed = [(0, id_) for id_ in self._lease.progress.open]
+        listed = [_Place(0, id_, {}) for id_ in self._lease.progress.open]
         self._take([*listed, *self._entries(LOOK_AHEAD)])
         self._follower.start()
 
@@ -180,22 +203,22 @@ class _Turn:
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, 5.0)
 
-    def _take(self, entries: list[tuple[int, str]]) -> None:
+    def _take(self, entries: list[_Place]) -> None:
         """Take groups over that the one before may have begun: what barrier rows know goes into their histories."""
-        found: dict[str, tuple[int, Record]] = {}
-        ids = list(dict.fromkeys(id_ for _, id_ in entries))
+        found: dict[str, tuple[_Place, Record]] = {}
+        ids = list(dict.fromkeys(place.id for place in entries))
         loaded = dict(zip(ids, self._loading.map(self._groups.load, ids), strict=True))
-        for place, id_ in entries:
-            history = loaded[id_] if id_ not in found else None
+        for place in entries:
+            history = loaded[place.id] if place.id not in found else None
             if history is None or history.stream != self._groups.stream or history.over:
-                self._pass(place)
+                self._pass(place.n)
                 continue
-            found[id_] = (place, Record(self._journal, history, self._lease, self._settings.history_keep_s))
+            found[place.id] = (place, Record(self._journal, history, self._lease, self._settings.history_keep_s))
         barriers = self._barriers(record.history for _, record in found.values())
-        written: list[tuple[int, Record]] = []
+        written: list[tuple[_Place, Record]] = []
         for id_, (place, record) in found.items():
             if record.history.state not in ENDS:
-                _restore(record, barriers.get(id_, []), self._groups.clock())
+                record.restore(barriers.get(id_, []), self._groups.clock())
                 record.add("Taken", {"fence": self._lease.fence, "at": self._groups.clock()})
             written.append((place, record))
         self._flush(record for _, record in written)
@@ -230,27 +253,39 @@ class _Turn:
                 return
             with self._changed:
                 self._woken = False
-                news, self._news = self._news, False
-            if news:
-                self._hear()
-                self._more = True
-            if self._more:
-                self._admit_new()
-            self._start()
-            self._tick()
-            self._forget()
-            if until_idle and self._idle():
-                return
+            try:
+                self._look()
+                self._start()
+                self._tick()
+                self._forget()
+                if until_idle and self._idle():
+                    return
+            except Unavailable as error:  # the log: as long as the lease is held, it may come back
+                if not error.retryable:
+                    raise
+                _logger.warning("stream %s: %s", self._groups.stream, error)
+                self._news = True
             with self._changed:
                 if not self._processor._ended and not self._woken and not self._processor._stopping:
                     self._changed.wait(TICK_S)
 
+    def _look(self) -> None:
+        """Take in what came into stream and inbox."""
+        news, self._news = self._news, False
+        if news:
+            self._inbox.hear(self._act_on)
+            self._more = True
+        if self._more:
+            self._admit_new()
+        self._look_for_code()
+
     def end(self) -> None:
-        """Let what runs come to its end."""
-        self._following = False
+        """Let what runs come to its end, or to where it waits for an answer of another process."""
+        self._following, self._ending = False, True
         if self._follower.ident is not None:
             self._follower.join()
         self._loading.shutdown()
+        self._asking.shutdown(wait=False)
         for one in list(self._open.values()):
             if not one.running:
                 continue
@@ -261,6 +296,9 @@ class _Turn:
             self._tick(now=True)
         except StrandlineError as error:
             _logger.info("stream %s: %s", self._groups.stream, error)
+
+    def _over_soon(self) -> bool:
+        return self._ending or self._processor._stopping
 
     def _wake(self) -> None:
         with self._changed:
@@ -286,12 +324,19 @@ class _Turn:
                 _logger.warning("stream %s cannot be followed: %s", self._groups.stream, error)
                 time.sleep(TICK_S)
 
-    def _entries(self, limit: int) -> list[tuple[int, str]]:
-        found = []
-        if limit > 0:
-            for event in self._journal.read(stream_key(self._groups.stream), from_=self._read_to + 1, limit=limit):
-                found.append((event.seq_nr, event.payload["group"]))
-                self._read_to = event.seq_nr
+    def _entries(self, limit: int) -> list[_Place]:
+        """The groups of the next entries. Those that load code are in force for all behind them."""
+        found, before = [], self._read_to
+        for event in self._journal.read(stream_key(self._groups.stream), from_=before + 1, limit=limit):
+            self._read_to = event.seq_nr
+            if event.type == "LoadCode":
+                code = Code(event.payload["version"], event.payload["sha256"])
+                self._loads[event.seq_nr] = (event.payload["name"], code)
+                self._code = {**self._code, event.payload["name"]: code}
+                self._pass(event.seq_nr)
+            else:
+                found.append(_Place(event.seq_nr, event.payload["group"], self._code))
+        self._more = self._read_to - before >= limit
         return found
 
     def _admit_new(self) -> None:
@@ -300,30 +345,35 @@ class _Turn:
         room = min(LOOK_AHEAD - len(self._open), ahead)
         if room <= 0:
             return
-        entries = self._entries(room)
-        self._more = len(entries) == room
-
-        new = [id_ for _, id_ in entries if id_ not in self._open]
-        loaded = dict(zip(new, self._loading.map(self._groups.load, new), strict=True))
-        for place, id_ in entries:
-            if id_ in self._open:
-                self._pass(place)
+        before = self._read_to, self._code
+        try:
+            entries = self._entries(room)
+            new = [place.id for place in entries if place.id not in self._open]
+            loaded = dict(zip(new, self._loading.map(self._groups.load, new), strict=True))
+        except Unavailable:
+            self._read_to, self._code = before  # they are read again
+            raise
+        for place in entries:
+            if place.id in self._open:
+                self._pass(place.n)
                 continue
-            history = loaded[id_]
+            history = loaded[place.id]
             if history is None or history.stream != self._groups.stream or history.state != "queued":
-                self._pass(place)
+                self._pass(place.n)
                 continue
             self._admit(place, Record(self._journal, history, self._lease, self._settings.history_keep_s))
-        if self._unheard and entries:
-            self._hear()
+        if self._inbox.waiting and entries:
+            self._inbox.hear(self._act_on)
 
-    def _admit(self, place: int, record: Record, *, resumed: bool = False) -> None:
+    def _admit(self, place: _Place, record: Record, *, resumed: bool = False) -> None:
         """A group joins the queues of what it holds."""
         history = record.history
         plan = self._groups.plan_of(history)
         self._check_has(plan)
         execution = Execution(self._shared, record, plan, resumed=resumed)
-        one = self._open[history.id] = _Open(history.id, place, history, execution, resumed)
+        used = {bundle_of(name) for name, _ in handler_names(plan.group) if name not in self._groups.handlers}
+        code = history.code if history.started else {name: one for name, one in place.code.items() if name in used}
+        one = self._open[history.id] = _Open(history.id, place.n, history, execution, code)
         if history.state in ENDS:
             execution.send_hooks()
         elif self._rows.admit(history.id, self._places(plan.holds())):
@@ -332,11 +382,12 @@ class _Turn:
     def _check_has(self, plan: GroupPlan) -> None:
         """A group that names what is not here is not begun: it would end for good, where another processor could."""
         every = (*plan.steps.values(), *plan.rollback.values())
-        for what, option, needed, here in (
+        here = {name for name, _ in handler_names(plan.group) if not name.startswith(WORK) and bundle_of(name) is None}
+        for what, option, needed, known in (
             ("target", "--target NAME=URL", {one.target for one in every if one.target}, self._targets.keys()),
-            ("handler", "--handlers MODULE:NAME", dict(handler_names(plan.group)).keys(), self._groups.handlers.keys()),
+            ("handler", "--handlers MODULE:NAME", here, self._groups.handlers.keys()),
         ):
-            if missing := ", ".join(sorted(needed - here)):
+            if missing := ", ".join(sorted(needed - known)):
                 raise InvalidGroup(
                     f"group {plan.group.id} needs the {what} {missing}, which this processor does not have",
                     code=f"unknown_{what}",
@@ -350,11 +401,42 @@ class _Turn:
             yield one._replace(place=(self._targets[one.place[0]].owner.identity, *one.place[1:]))
 
     def _start(self) -> None:
-        while self._ready and self._running < self._settings.parallel_groups:
-            one = self._ready.popleft()
+        while self._ready and self._busy() < self._settings.parallel_groups:
+            one = self._ready[0]
+            missing = self._missing(one)
+            self._ready.popleft()
+            if missing is not None:
+                self._unserved.append(one)
+                continue
             one.running, one.parked = True, False
             self._running += 1
             self._runners.submit(self._run, one)
+
+    def _busy(self) -> int:
+        """How many groups run and do not just wait for an answer by mail; with one at a time, that counts, too."""
+        with self._changed:
+            return self._running - (len(self._waiting) if self._settings.parallel_groups > 1 else 0)
+
+    def _waits(self, id_: str, more: int) -> None:
+        with self._changed:
+            self._waiting[id_] += more
+            if not self._waiting[id_]:
+                del self._waiting[id_]
+            self._woken = True
+            self._changed.notify_all()
+
+    def _missing(self, one: _Open) -> Code | None:
+        """A version of code that a group needs and nobody serves yet; one that was cancelled needs none."""
+        if one.execution.failure is not None:
+            return None
+        return next((code for code in one.code.values() if not self._groups.has_box(code.box)), None)
+
+    def _look_for_code(self) -> None:
+        """Now and then: groups whose code may be served by now."""
+        if self._unserved and time.monotonic() - self._looked >= TICK_S:
+            self._looked = time.monotonic()
+            self._ready.extend(self._unserved)
+            self._unserved = []
 
     def _run(self, one: _Open) -> None:
         error: BaseException | None = None
@@ -368,14 +450,13 @@ class _Turn:
 
     def _run_group(self, one: _Open) -> None:
         execution = one.execution
-        if execution is None:
-            raise TypeError(one)
         if not one.history.started:
-            now = self._groups.clock()
-            execution.record.add("Started", {"fence": self._lease.fence, "place": one.place, "at": now})
+            started: dict[str, Any] = {"fence": self._lease.fence, "place": one.place, "at": self._groups.clock()}
+            if one.code:
+                started["code"] = {name: list(code) for name, code in one.code.items()}
+            execution.record.add("Started", started)
             reached("group.started")
-            if (changed := self._groups.changed_table(execution.plan)) is not None:
-                execution.fail(None, "schema_changed", f"{changed} is not what it was when the group was submitted")
+            execution.check_tables(self._groups.changed_table)
         execution.run()
 
     def _settle(self) -> None:
@@ -387,19 +468,19 @@ class _Turn:
                 one, error = self._processor._ended.popleft()
             one.running = False
             self._running -= 1
+            if isinstance(error, Paused):
+                one.execution.record.flush()
+                continue
             if error is not None:
                 raise error
-            execution = one.execution
-            if execution is None:
-                raise TypeError(one)
             if one.history.state in ENDS:
                 free = self._rows.release(one.id)
             else:
                 one.parked = True
-                free = self._rows.release(one.id, self._places(execution.still_held()))
+                free = self._rows.release(one.id, self._places(one.execution.still_held()))
             self._ready.extend(sorted((self._open[str(id_)] for id_ in free), key=lambda other: other.place))
             self._woken = True
-            self._news = self._news or self._unheard  # a message may have waited for this one
+            self._news = self._news or self._inbox.waiting  # a message may have waited for this one
 
     # ------------------------------------------------------------ how far it came
 
@@ -410,7 +491,7 @@ class _Turn:
     def _tick(self, *, now: bool = False) -> None:
         """Now and then: hooks that hang, groups that are over, and how far that is."""
         for one in list(self._open.values()):
-            if one.history.state in ENDS and one.execution is not None and not one.running:
+            if one.history.state in ENDS and not one.running:
                 one.execution.give_up_hooks()
                 if one.history.over:
                     one.execution.record.flush()
@@ -428,6 +509,9 @@ class _Turn:
         if now or time.monotonic() - self._ticked >= TICK_S or done_to - progress.done_to >= LOOK_AHEAD // 2:
             self._ticked = time.monotonic()
             self._over = {place for place in self._over if place > done_to}
+            for place in sorted(place for place in self._loads if place <= done_to):
+                name, code = self._loads.pop(place)
+                progress.code = {**progress.code, name: code}
             progress.done_to, progress.open = done_to, listed
             self._lease.beat()
             self._journal.delete_reserved(stream_key(self._groups.stream), to=done_to)
@@ -452,56 +536,46 @@ class _Turn:
         self._forget_at = time.monotonic() + (TICK_S if full else FORGET_S)
 
     def _idle(self) -> bool:
+        """Whether nothing is left to do: what is open waits for an operator, for code, or for rows of such a one."""
         if self._processor._ended or self._ready:
             return False
         if any(one.running or one.history.state in ENDS for one in self._open.values()):
-            return False  # what neither runs nor is ready waits for one that waits for an operator
+            return False
         head = self._journal.head(stream_key(self._groups.stream))
-        if (head is not None and head.seq_nr > self._read_to) or self._messages():
+        if (head is not None and head.seq_nr > self._read_to) or self._inbox.messages():
             self._news = self._woken = True
             return False
         return True
 
     # ------------------------------------------------------------ inbox
 
-    def _messages(self) -> list[tuple[int, Mapping[str, Any]]]:
-        read = self._journal.read(inbox_key(self._groups.stream), from_=self._inbox_to + 1)
-        return [(event.seq_nr, {"type": event.type, **event.payload}) for event in read]
+    def _act_on(self, message: Message) -> bool:
+        """Whether a message has acted, or has nothing to act on.
 
-    def _hear(self) -> None:
-        """Take cancels and resolves from the inbox: into the history, then they act, then they are deleted.
-
-        One for a group that is not admitted yet waits, as does a resolve until its group has come to rest; neither
-        holds back any of the others.
+        One for a group that is not admitted yet waits, as does a resolve until its group has come to rest.
         """
-        self._unheard = False
-        for seq_nr, message in self._messages():
-            one = self._open.get(message["group"])
-            if seq_nr in self._heard:
-                continue
-            if one is None and not self._ended_or_unknown(message["group"]):
-                self._unheard = True
-                continue
-            if one is not None and one.execution is not None and not self._tell(one, one.execution, message):
-                self._unheard = True
-                continue
-            self._heard.add(seq_nr)
-        heard = self._inbox_to
-        while heard + 1 in self._heard:
-            heard += 1
-            self._heard.discard(heard)
-        if heard > self._inbox_to:
-            reached("inbox.copied")
-            self._inbox_to = heard
-            self._journal.delete_reserved(inbox_key(self._groups.stream), to=heard)
+        if message["type"] == "Tick":
+            return True
+        one = self._open.get(message["group"])
+        if one is not None:
+            return self._tell(one, one.execution, message)
+        history = self._groups.load(message["group"])
+        if history is None or history.state in ENDS or history.stream != self._groups.stream:
+            return True
+        head = self._journal.head(stream_key(self._groups.stream))
+        if head is not None and head.seq_nr > self._read_to:
+            return False
+        if message["type"] == "Cancel" and not history.cancelled:  # who submits it again finds it cancelled
+            record = Record(self._journal, history, self._lease, self._settings.history_keep_s)
+            record.add("Cancelled", {"at": self._groups.clock()})
+            record.flush()
+        return True
 
-    def _ended_or_unknown(self, id_: str) -> bool:
-        history = self._groups.load(id_)
-        return history is None or history.state in ENDS or history.stream != self._groups.stream
-
-    def _tell(self, one: _Open, execution: Execution, message: Mapping[str, Any]) -> bool:
+    def _tell(self, one: _Open, execution: Execution, message: Message) -> bool:
         """Let a message act. False if it has to wait: its group still runs, or runs again after another resolve."""
-        if message["type"] == "Cancel":
+        if message["type"] in ("Answer", "Ack"):
+            execution.hear(message)
+        elif message["type"] == "Cancel":
             with execution.record.lock:
                 if one.history.decided is None and not one.history.cancelled:
                     execution.record.add("Cancelled", {"at": self._groups.clock()})
@@ -515,24 +589,3 @@ class _Turn:
                 one.parked = False
                 self._ready.append(one)
         return True
-
-
-def _restore(record: Record, barriers: list[Barrier], now: int) -> None:
-    """Bring into a history what only barrier rows know: events that travelled with them, and that steps were done."""
-    history = record.history
-    mine = [
-        barrier for barrier in barriers if barrier.id.definition == history.hash and barrier.id.life == history.life
-    ]
-    events: list[Entry] = []
-    for barrier in mine:
-        if barrier.done is not None:
-            events += unpacked(barrier.done.events)
-    record.copied(events)
-    for barrier in mine:
-        step = history.step(barrier.id.step)
-        if barrier.op == "do" and barrier.done is not None and step.data is None and not barrier.void:
-            record.add_all(result(barrier.id.step, barrier.done, now))
-    for barrier in mine:
-        undo = history.undo.get(barrier.id.step)
-        if barrier.op == "undo" and history.decided == "rollback" and (undo is None or undo.state != "undone"):
-            record.add("UndoResult", {"step": barrier.id.step, "at": now, "state": "undone"})

@@ -15,8 +15,9 @@ from typing import Final, Protocol
 from uuid import uuid4
 
 from strandline.errors import SeqNrConflict, Unavailable
-from strandline.group.history import ENDS, Entry, History, Payload, folded, packed
+from strandline.group.history import ENDS, Entry, History, Payload, folded, packed, result, unpacked
 from strandline.group.names import group_key
+from strandline.group.target import Barrier
 from strandline.journal.journal import Journal
 from strandline.values.answers import KEEP
 from strandline.values.events import Event
@@ -86,6 +87,19 @@ class Record:
                     self.history.apply(entry)
                     self._pending.append(entry)
 
+    def restore(self, barriers: Iterable[Barrier], now: int) -> None:
+        """Bring in what only barrier rows know: events that travelled with them, and that steps were done or undone."""
+        history = self.history
+        mine = [one for one in barriers if (one.id.definition, one.id.life) == (history.hash, history.life)]
+        self.copied(entry for one in mine if one.done is not None for entry in unpacked(one.done.events))
+        for one in mine:
+            if one.op == "do" and one.done is not None and history.step(one.id.step).data is None:
+                self.add_all(result(one.id.step, one.done, now))
+        for one in mine:
+            undo = history.undo.get(one.id.step)
+            if one.op == "undo" and history.decided == "rollback" and (undo is None or undo.state != "undone"):
+                self.add("UndoResult", {"step": one.id.step, "at": now, "state": "undone"})
+
     def flush(self) -> None:
         """Write everything into the log, in one append if it is not long; returns when it is durable.
 
@@ -97,13 +111,14 @@ class Record:
                     entries = _first_of(self._pending)
                     if not entries:
                         return
-                self._write(entries)
+                timestamp = self._write(entries)
                 with self.lock:
+                    self.history.logged(entries, timestamp)
                     self._logged = entries[-1].n
                     self._carried = max(self._carried, self._logged)
                     del self._pending[: len(entries)]
 
-    def _write(self, entries: list[Entry]) -> None:
+    def _write(self, entries: list[Entry]) -> int:
         append_id, wait_s = uuid4(), WAIT_LEAST_S
         ended = any(entry.type == "Ended" for entry in entries)
         keep = timedelta(seconds=self._keep_s) if ended and self._keep_s is not None else KEEP
@@ -111,10 +126,10 @@ class Record:
         while True:
             self._lease.check()
             try:
-                self._journal.append_reserved(
+                answer = self._journal.append_reserved(
                     group_key(self.history.id), events, expected=self._logged, append_id=append_id, expire_after=keep
                 ).result()
-                return
+                return answer.timestamp or 0
             except SeqNrConflict:
                 self._lease.look()
                 raise

@@ -17,12 +17,13 @@ from typing import Any, Final, TypeVar, cast
 
 from strandline.errors import Unavailable
 from strandline.group import cell_steps
+from strandline.group.asking import WAIT_LEAST_S, WAIT_MOST_S, OpenTarget, Shared
 from strandline.group.core.encoding import encoded
 from strandline.group.core.parts import SUCCESS, Data, Handler, Undo
 from strandline.group.core.perform import StepFailed, perform
 from strandline.group.core.runner import Runner
 from strandline.group.core.schedule import Schedule
-from strandline.group.execution import WAIT_LEAST_S, WAIT_MOST_S, Forward, OpenTarget, Shared
+from strandline.group.execution import Forward
 from strandline.group.plan import GroupPlan, Planned
 from strandline.group.points import reached
 from strandline.group.record import Record
@@ -49,6 +50,8 @@ class Execution(Forward):
             resuming = self.history.decided
         if resuming is None:
             self.forward()
+        elif resuming == "rollback":
+            self._start_handler()  # its undo may ask for it
         if self.history.decided is None:
             self._decide()
         if self.history.decided == "commit":
@@ -240,14 +243,18 @@ class Execution(Forward):
             return UNDONE
         if state.data is not None and state.success is not False:
             return UNDONE
-        state.reason = None
-        try:
-            perform(job, state, self.history.steps, self, lambda: None)
-        except StepFailed as failed:
-            state.success, state.data = None, None
-            return NotUndone(f"{name}: {failed}")
-        reached("rollback.step")
-        return UNDONE
+        until = time.monotonic() + self.shared.settings.undo_wait_s
+        while True:
+            state.reason = None
+            try:
+                perform(job, state, self.history.steps, self, lambda: None)
+            except StepFailed as failed:
+                state.success, state.data = None, None
+                if not failed.away or time.monotonic() >= until:
+                    return NotUndone(f"{name}: {failed}")
+            else:
+                reached("rollback.step")
+                return UNDONE
 
     def _finished(self, name: str) -> bool:
         """Whether a step came so far that its data is there."""
@@ -297,12 +304,21 @@ class Execution(Forward):
         self.record.flush()
 
     def still_held(self) -> Iterable[Held]:
-        """What a group that waits for an operator keeps: the rows in images of steps that are not undone."""
+        """What a group that waits for an operator keeps: the rows in images of steps that are not undone, and those of
+        rollback steps that are still to run."""
+        failed = self.plan.group.steps.get(self.history.failed_step or "")
+        to_run = set(failed.execute_on_failure if failed is not None else ())
         for name, one in self.plan.steps.items():
             undo = self.history.undo.get(name)
             if one.plan is None or undo is None or undo.state == "undone":
                 continue
+            if isinstance(one.step.undo, str):
+                to_run.add(one.step.undo)
             yield from self._rows_of(one) or one.holds
+        for name in to_run:
+            undo = self.history.undo.get(name)
+            if undo is None or undo.state != "undone":
+                yield from self.plan.rollback[name].holds
 
     def _rows_of(self, one: Planned) -> list[Held]:
         images = self.history.images.get(one.name, {})

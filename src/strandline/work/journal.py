@@ -38,7 +38,7 @@ from strandline.sql.api import Database, Transaction
 from strandline.work import catalog, rules
 from strandline.work.catalog import Known
 from strandline.work.dates import US, date_us
-from strandline.work.declaration import COLUMNS_OF_THE_SYSTEM, Codec, WorkSettings, from_base64, reserved
+from strandline.work.declaration import COLUMNS_OF_THE_SYSTEM, Codec, Columns, WorkSettings, from_base64, reserved
 from strandline.work.entries import PROCESSING, WAITING, Added, Counts, DeadLetter, Draft, Entry, Row, Table
 from strandline.work.rules import Moment
 from strandline.work.tables import Ended, Look, Tables
@@ -549,6 +549,11 @@ class WorkJournal:
     def journal_id(self) -> str:
         """What tells this journal from all others."""
         return self._known.journal_id
+
+    @property
+    def columns(self) -> Columns:
+        """Those that adds have here."""
+        return self._codec.columns
 
     @property
     def _codec(self) -> Codec:

@@ -133,3 +133,21 @@ class Told(NamedTuple):
     """Of a post-hook."""
     end: str | None = None
     """Of a group's post-hook: how it ended."""
+
+
+class Start(NamedTuple):
+    """Asks the process of a bundle to start a handler, for one group alone."""
+
+    group: str
+    name: str
+    factory: str
+    props: Mapping[str, Any]
+    message_id: str
+
+
+class Stop(NamedTuple):
+    """Tells it that the group has ended."""
+
+    group: str
+    name: str
+    message_id: str

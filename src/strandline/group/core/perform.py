@@ -25,10 +25,10 @@ VALUE: Final = "value"
 class StepFailed(Exception):
     """A step has failed, for one of the reasons of the specification."""
 
-    def __init__(self, reason: str, detail: str = "", *, unknown: bool = False) -> None:
-        """`unknown`: its statement may have been executed all the same."""
+    def __init__(self, reason: str, detail: str = "", *, unknown: bool = False, away: bool = False) -> None:
+        """`unknown`: its statement may have been executed all the same; `away`: its target did not answer."""
         super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason, self.detail, self.unknown = reason, detail, unknown
+        self.reason, self.detail, self.unknown, self.away = reason, detail, unknown, away
 
 
 class Job(Protocol):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
 from threading import Condition
+from typing import Protocol
 
 from strandline.group.core.schedule import Schedule
 
@@ -18,11 +18,17 @@ Perform = Callable[[str], bool]
 """Do a step; whether it succeeded. An exception ends the run: the group is left as it is."""
 
 
+class Pool(Protocol):
+    """Threads for steps."""
+
+    def submit(self, do: Callable[[str], None], step: str, /) -> object: ...
+
+
 class Runner:
     """One group's run. `run` returns when nothing runs any more and nothing can start."""
 
     def __init__(
-        self, schedule: Schedule, perform: Perform, pool: Executor | None, *, stop_on_failure: bool = True
+        self, schedule: Schedule, perform: Perform, pool: Pool | None, *, stop_on_failure: bool = True
     ) -> None:
         """`stop_on_failure`: whether nothing more starts once a step has failed, or only nothing behind it."""
         self.schedule = schedule

@@ -1,0 +1,143 @@
+"""Handlers in other processes: messages to them are entries of work journals, their answers come into a stream's inbox.
+
+    processor ──▶ work journal `prices` ──▶ worker ──▶ groups.answer ──▶ inbox of the stream ──▶ processor
+
+A handler is named `work:<journal>`, or `<bundle>/<handler>`: that is code of a version, which a process of its own
+serves (`strandline group handlers`) through the work journal of its digest. Here nothing of it is loaded. A message has
+the same id at every delivery, which is the entry's key: while one waits, a second is the same entry.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from strandline.errors import InvalidInput, Unavailable
+from strandline.group.core.encoding import decoded, encoded
+from strandline.group.core.names import is_name
+from strandline.group.core.parts import Data, Produce, Start, Stop, Told, Undo
+from strandline.group.names import inbox_key
+from strandline.journal.journal import Journal
+from strandline.values.events import Event
+
+WORK: Final = "work:"
+KEY: Final = {"message_id": "text"}
+DATA: Final = {"message": "json"}
+"""The columns of a work journal that takes messages."""
+WAIT_LEAST_S, WAIT_MOST_S = 0.1, 5.0
+Message = Produce | Undo | Told | Start | Stop
+_KINDS: Final[dict[str, type[Any]]] = {"produce": Produce, "undo": Undo, "told": Told, "start": Start, "stop": Stop}
+_NAMES: Final = {kind: name for name, kind in _KINDS.items()}
+
+
+class Box(Protocol):
+    """A work journal with these columns, open."""
+
+    def add(self, key: Mapping[str, Any], data: Mapping[str, Any]) -> object:
+        """Add an entry, or merge it with the one of its key that waits. Durable when this returns."""
+
+
+Boxes = Callable[[str], Box]
+"""By name; `NotFound.work_journal` if there is none, or one with other columns."""
+
+
+class Code(NamedTuple):
+    """A version of a bundle."""
+
+    version: str
+    sha256: str
+
+    @property
+    def box(self) -> str:
+        """The work journal through which it is served."""
+        return box_of(self.sha256)
+
+
+def box_of(sha256: str) -> str:
+    return f"code_{sha256[:32]}"
+
+
+def bundle_of(handler: str) -> str | None:
+    """The bundle of a path `bundle/handler`; None for any other name."""
+    bundle, slash, name = handler.partition("/")
+    return bundle if slash and is_name(bundle) and is_name(name) else None
+
+
+# ---------------------------------------------------------------- messages
+
+
+def written(message: Message, handler: str, start: Start | None = None, *, ack: bool = False) -> dict[str, Any]:
+    """A message as JSON. `start`: how its handler is started, where a group starts it; `ack`: of a hook."""
+    made: dict[str, Any] = {"kind": _NAMES[type(message)], "handler": handler, "ack": ack}
+    made |= {name: encoded(value) for name, value in message._asdict().items()}
+    return made if start is None else {**made, "start": written(start, handler)}
+
+
+def read(made: Mapping[str, Any]) -> Message:
+    """The message of an entry's data, `claim.entry.data["message"]`."""
+    kind = _KINDS[made["kind"]]
+    given = {name: decoded(made[name]) for name in kind._fields if name in made}
+    if given.get("data") is not None:
+        columns, rows, affected = given["data"]
+        given["data"] = Data(tuple(columns), tuple(map(tuple, rows)), affected)
+    message: Message = kind(**given)
+    return message
+
+
+# ---------------------------------------------------------------- the post
+
+
+class Mail:
+    """The post of one processor: into work journals, and the inbox of its stream."""
+
+    def __init__(self, journal: Journal, stream: str, boxes: Boxes, stopping: Callable[[], bool]) -> None:
+        self._journal, self._stream, self._boxes = journal, stream, boxes
+        self.stopping = stopping
+        """Whether nobody is to wait any more: who resumes waits on."""
+
+    def post(self, box: str, message_id: str, made: Mapping[str, Any], until: float) -> None:
+        """Put a message into a work journal; while its database is away again and again, `until` (monotonic)."""
+        wait_s = WAIT_LEAST_S
+        while True:
+            try:
+                self._boxes(box).add({"message_id": message_id}, {"message": dict(made)})
+            except Unavailable as error:
+                if not error.retryable or self.stopping() or time.monotonic() + wait_s > until:
+                    raise
+            else:
+                return
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, WAIT_MOST_S)
+
+    def left_s(self, message_id: str, deadline: int, *, patient: bool) -> float | None:
+        """How long to wait for an answer; None if none that was given up to the deadline is to come any more.
+
+        The log's clock decides: something is written behind whatever came up to now, and if that is past the deadline,
+        all that came in time can be read. What was read and deleted before is in its group's history. Not `patient`: a
+        clock that stands still (another writer's was ahead) is not waited for.
+        """
+        now = self._journal.append_reserved(inbox_key(self._stream), [Event("Tick", {})]).result().timestamp
+        if patient and (now is None or now <= deadline):
+            return 1.0 if now is None else max((deadline - now) / 1e6, 0.001)
+        for event in self._journal.read(inbox_key(self._stream)):
+            if event.type == "Answer" and event.payload["message_id"] == message_id and event.timestamp <= deadline:
+                return WAIT_LEAST_S
+        return None
+
+
+def group_of(message_id: object) -> str:
+    """Whose message; "" for what is no id of a message."""
+    return message_id.partition("/")[0] if isinstance(message_id, str) else ""
+
+
+def check_digest(sha256: object) -> str:
+    """A digest, as 64 digits."""
+    if not isinstance(sha256, str) or len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
+        raise InvalidInput(
+            f"sha256: {sha256!r:.100} is no digest; allowed 64 hexadecimal digits, in lower case",
+            code="option",
+            hint="`strandline group pack` prints it, as does `sha256sum FILE`",
+            field="sha256",
+        )
+    return sha256

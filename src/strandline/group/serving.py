@@ -1,0 +1,161 @@
+"""The other side of a work journal: a process that calls handlers with messages of groups, and answers.
+
+    Worker(s, {"prices": groups.answering(price)}).run()      serves `work:prices`
+    strandline group handlers shop-2.zip                      serves `shop/…`, the version of that file alone
+
+A message may come again (its process died before the answer was in the inbox, its claim lapsed): it has the same
+`message_id` then, and the first answer counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import Any, Final, Protocol
+
+from strandline.errors import InvalidInput, NotFound
+from strandline.group import lease as leases
+from strandline.group.core.parts import Produced, Refused, Start, Stop, Told
+from strandline.group.handlers import Answer, Callee, called, inside
+from strandline.group.history import History
+from strandline.group.mail import Message, read
+from strandline.group.names import stream_key
+from strandline.journal.journal import Journal
+
+_log: Final = logging.getLogger("strandline.group")
+
+
+class Answers(Protocol):
+    """What a server needs of `Groups`."""
+
+    stream: str
+
+    def answer(self, message_id: str, results: Mapping[str, Any] | Produced | Refused) -> None: ...
+
+    def ack(self, message_id: str) -> None: ...
+
+
+class Claim(Protocol):
+    """A claimed entry of a work journal."""
+
+    @property
+    def entry(self) -> Any: ...
+
+    def fail(self, text: str = "") -> None: ...
+
+
+class Server:
+    """What a `Worker` calls for each entry. One handler for all messages, or handlers by name."""
+
+    def __init__(self, groups: Answers, handlers: Callee | Mapping[str, Callee]) -> None:
+        self._groups, self._handlers = groups, handlers
+        self._started: dict[tuple[str, str], Any] = {}
+        """Handlers that groups started, by group and name."""
+        self._lock = Lock()
+
+    def __call__(self, claim: Claim) -> None:
+        made = claim.entry.data["message"]
+        message = read(made)
+        with inside(self._groups.stream):
+            answer = called(lambda message: self._called(made, message), message)
+        try:
+            if isinstance(message, Told):
+                self._told(claim, message, answer, ack=made["ack"])
+            elif answer.results is None and answer.retryable:
+                claim.fail(answer.reason)
+            elif not isinstance(message, Stop):
+                self._answer(message, answer)
+        except NotFound as error:  # its history is gone
+            _log.info("message %s: %s", message.message_id, error)
+
+    def _told(self, claim: Claim, message: Told, answer: Answer, *, ack: bool) -> None:
+        if answer.results is None:
+            _log.warning("hook %s of group %s: %s", message.step, message.group, answer.reason)
+        if ack:
+            claim.fail(answer.reason) if answer.results is None else self._groups.ack(message.message_id)
+
+    def _answer(self, message: Message, answer: Answer) -> None:
+        try:
+            self._groups.answer(
+                message.message_id, Refused(answer.reason) if answer.results is None else Produced(answer.results)
+            )
+        except InvalidInput as error:
+            self._groups.answer(message.message_id, Refused(error.message))
+
+    # ------------------------------------------------------------ handlers
+
+    def _called(self, made: Mapping[str, Any], message: Message) -> Any:
+        if not isinstance(self._handlers, Mapping):
+            return self._handlers(message)
+        if isinstance(message, Start):
+            self._start(message)
+            return None
+        if isinstance(message, Stop):
+            with self._lock:
+                started = self._started.pop((message.group, message.name), None)
+            stop = getattr(started, "stop", None)
+            return stop() if stop is not None else None
+        if "start" in made:
+            return self._start(_start_of(made["start"]))(message)
+        return self._named(made["handler"])(message)
+
+    def _start(self, start: Start) -> Callee:
+        """The handler that a group started; once more, if this process did not live then."""
+        with self._lock:
+            known = self._started.get((start.group, start.name))
+            if known is None:
+                known = self._started[start.group, start.name] = self._named(start.factory)(start.props)
+        callee: Callee = known
+        return callee
+
+    def _named(self, path: str) -> Callee:
+        handlers = self._handlers
+        name = path.rpartition("/")[2]
+        if not isinstance(handlers, Mapping) or name not in handlers:
+            known = ", ".join(sorted(handlers)) if isinstance(handlers, Mapping) else ""
+            raise NotFound(
+                f"there is no handler {name!r} in it; known are: {known or 'none'}",
+                code="handler",
+                hint="load a version that has it",
+            )
+        return handlers[name]
+
+
+def _start_of(made: Mapping[str, Any]) -> Start:
+    start = read(made)
+    if not isinstance(start, Start):
+        raise TypeError(start)
+    return start
+
+
+class CodeWatch:
+    """Whether a stream is done with a version of code: another one is in force, and no open group is on this one."""
+
+    def __init__(self, journal: Journal, stream: str, load: Callable[[str], History | None], sha256: str) -> None:
+        self._journal, self._stream, self._load, self._sha256 = journal, stream, load, sha256
+        self._in_force: dict[str, str] = {}
+        self._read_to = -1
+        self._seen = False
+        self._ended_at = 0
+        """Where in the stream another version took its place."""
+
+    def over(self) -> bool:
+        said = leases.said(self._journal, self._stream)
+        if said.done_to > self._read_to:
+            self._see(said.done_to, {name: code.sha256 for name, code in said.code.items()})
+        for event in self._journal.read(stream_key(self._stream), from_=self._read_to + 1):
+            if event.type == "LoadCode":
+                self._see(event.seq_nr, {**self._in_force, event.payload["name"]: event.payload["sha256"]})
+            self._read_to = event.seq_nr
+        if not self._seen or self._sha256 in self._in_force.values() or said.done_to < self._ended_at:
+            return False
+        listed = (self._load(id_) for id_ in said.open)
+        pinned = (code.sha256 for history in listed if history is not None for code in history.code.values())
+        return self._sha256 not in pinned
+
+    def _see(self, place: int, in_force: dict[str, str]) -> None:
+        if self._sha256 in self._in_force.values() and self._sha256 not in in_force.values():
+            self._ended_at = place
+        self._in_force, self._read_to = in_force, place
+        self._seen = self._seen or self._sha256 in in_force.values()

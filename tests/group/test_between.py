@@ -1,0 +1,340 @@
+"""Schedules that lie between statements: a write whose answer is lost, a log or target away in the wrong moment,
+rows that are still needed, clocks that differ."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+import strandline
+from strandline.errors import LeaseLost, Unavailable
+from strandline.group import lease as leases
+from strandline.group import mail
+from strandline.group.checks import ask
+from strandline.group.core.parts import Handler, Recipe, StartHandler
+from strandline.group.definition import Group
+from strandline.group.groups import Groups
+from strandline.group.lease import said, take
+from strandline.testing import points
+from strandline.work.declaration import WorkDeclaration
+from tests.group.worlds import ACCOUNTS, Running, SqliteShop, World, update
+
+HOUR_US = 3_600_000_000
+
+
+class _Crash(Exception):
+    pass
+
+
+def crash() -> None:
+    raise _Crash
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(SqliteShop(tmp_path / "shop.db"), f"sqlite:{tmp_path / 'j'}")
+    yield made
+    points.clear()
+    made.close()
+
+
+def run_until_idle(groups: Groups) -> None:
+    """It comes to its end, and that within some seconds."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            groups.processor().run_until_idle()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive(), "it goes on and on"
+    if errors:
+        raise errors[0]
+
+
+def away(applied: Any = "no") -> Unavailable:
+    return Unavailable("away for a moment", code="away", hint="wait", applied=applied)
+
+
+# ---------------------------------------------------------------- the lease, and the log
+
+
+@pytest.mark.req("G74", "G75")
+def test_a_beat_whose_answer_is_lost_is_no_lost_lease(world: World) -> None:
+    journal = world.s.journal
+    lease = take(journal, "default", 30, lambda: 1, lambda _: True)
+    assert lease is not None
+    real = journal.append_reserved
+
+    def lost(*args: Any, **more: Any) -> Any:
+        real(*args, **more).result()
+        journal.append_reserved = real  # type: ignore[method-assign]
+        raise away("unknown")
+
+    journal.append_reserved = lost  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        lease.beat()
+    lease.beat()
+    lease.check()
+    other = leases.StreamLease(journal, "default", 30, said(journal, "default"), "other", 1)
+    with pytest.raises(LeaseLost):
+        lease.beat()
+    other.release()
+    lease.release()
+    assert said(journal, "default").fence == other.fence
+
+
+@pytest.mark.req("G72", "S48")
+@pytest.mark.parametrize("call", ["read", "head", "delete_reserved"])
+def test_a_log_that_is_away_for_a_moment_ends_no_processor(
+    world: World, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    groups = world.plain
+    left, real = [0], getattr(groups.journal, call)
+
+    def moody(*args: Any, **more: Any) -> Any:
+        if left[0] > 0:
+            left[0] -= 1
+            raise away()
+        return real(*args, **more)
+
+    monkeypatch.setattr(groups.journal, call, moody)
+    with Running(groups) as running:
+        for n in range(2):
+            g = Group(f"g{n}")
+            update(g, "x", 1, 1)
+            groups.submit(g)
+            left[0] = 2 if call == "read" else 1
+            until = time.monotonic() + 20
+            while left[0] > 0 and time.monotonic() < until and running.error is None and call != "head":
+                time.sleep(0.01)
+        left[0] = 0
+        for n in range(2):
+            assert groups.wait(f"g{n}").state == "committed"
+    assert world.accounts()[0][2] == 102
+
+
+@pytest.mark.req("G85", "G72", "S48")
+@pytest.mark.parametrize("times", [2, 1000])
+def test_a_target_that_is_away_when_a_group_starts_ends_no_processor(world: World, times: int) -> None:
+    groups = world.groups(retries=2)
+    for id_ in ("one", "two"):
+        g = Group(id_)
+        update(g, "x", 1, 1)
+        groups.submit(g)
+    target: Any = groups.target("shop")
+    real, left = target.tables, [times]
+
+    def moody(names: Any) -> Any:
+        if left[0] > 0:
+            left[0] -= 1
+            raise away()
+        return real(names)
+
+    time.sleep(1.1)  # what is known of tables is good for a second
+    target.tables = moody
+    run_until_idle(groups)
+    if times == 2:
+        assert [groups.get(id_).state for id_ in ("one", "two")] == ["committed", "committed"]
+    else:
+        assert groups.get("one").state == "aborted"
+        assert groups.get("one").reason == "statement"
+
+
+# ---------------------------------------------------------------- who waits for whom
+
+
+@pytest.mark.req("G47", "G61")
+def test_nothing_is_left_to_do_where_all_waits_for_an_operator(world: World) -> None:
+    """One whose undo failed, and one behind it on its rows."""
+    world.handlers["meddle"] = lambda message: world.shop.execute("UPDATE account SET amount = 7 WHERE id = 1") and {}
+    stuck, behind = Group("stuck"), Group("behind")
+    update(stuck, "x", 1, 1)
+    stuck.empty("e", depends_on=["x"], recipes=[Recipe("r", handler="meddle")], success="1 = 2")
+    update(behind, "x", 1, 1)
+    for g in (stuck, behind):
+        world.plain.submit(g)
+    run_until_idle(world.plain)
+    assert [world.plain.get(id_).state for id_ in ("stuck", "behind")] == ["rollback_failed", "queued"]
+    world.plain.resolve("stuck", "x", "accept_current")
+    run_until_idle(world.plain)
+    assert [world.plain.get(id_).state for id_ in ("stuck", "behind")] == ["rolled_back", "committed"]
+
+
+@pytest.mark.req("G61", "G41", "RG7")
+def test_rows_of_a_rollback_step_that_is_still_to_run_stay_held(world: World) -> None:
+    answers = [False, True]
+    world.handlers["mood"] = lambda message: {"value": answers.pop(0) if len(answers) > 1 else answers[0]}
+    stuck, behind = Group("stuck"), Group("behind")
+    stuck.update(
+        "mark", "UPDATE account SET name = 'marked ' || amount WHERE id = 3", target="shop", is_rollback=True,
+        checks=[ask("mood")],
+    )  # fmt: skip
+    stuck.update("late", "UPDATE account SET name = 'late' WHERE id = 2", target="shop", is_rollback=True)
+    stuck.empty("e", success="1 = 2", execute_on_failure=["mark", "late"])
+    behind.update("x", "UPDATE account SET name = 'behind' WHERE id = 2", target="shop")
+    for g in (stuck, behind):
+        world.plain.submit(g)
+    run_until_idle(world.plain)
+    assert [world.plain.get(id_).state for id_ in ("stuck", "behind")] == ["rollback_failed", "queued"]
+    world.plain.resolve("stuck", "mark", "accept_current")
+    run_until_idle(world.plain)
+    assert [world.plain.get(id_).state for id_ in ("stuck", "behind")] == ["rolled_back", "committed"]
+    assert world.accounts()[1][1] == "behind"  # in the order of the stream
+
+
+@pytest.mark.req("G46", "G59")
+def test_a_group_that_was_defined_and_never_came_into_the_stream_is_cancelled(world: World) -> None:
+    groups = world.plain
+    g = Group("g")
+    update(g, "x", 1, 1)
+    points.at("group.defined", crash)
+    with pytest.raises(_Crash):
+        groups.submit(g)
+    points.clear()
+    groups.cancel("g")
+    run_until_idle(groups)
+    groups.submit(g)
+    run_until_idle(groups)
+    assert (groups.get("g").state, groups.get("g").reason) == ("aborted", "cancelled")
+    assert world.accounts() == ACCOUNTS
+
+
+# ---------------------------------------------------------------- resumed
+
+
+@pytest.mark.req("G69", "G44", "G72")
+def test_a_handler_that_a_group_started_undoes_after_a_crash(world: World) -> None:
+    undone: list[Any] = []
+
+    class Clerk:
+        def __init__(self, props: Any) -> None:
+            self.n = props["n"]
+
+        def __call__(self, message: Any) -> None:
+            undone.append((self.n, message.step))
+
+    world.handlers["clerk"] = Clerk
+    g = Group("g", pre_hook=StartHandler("mine", "clerk", {"n": 7}))
+    update(g, "x", 1, 1, undo=Handler("mine"))
+    g.empty("e", depends_on=["x"], success="1 = 2")
+    world.plain.submit(g)
+    points.at("undo.before", crash)
+    with pytest.raises(_Crash):
+        world.plain.processor().run_until_idle()
+    points.clear()
+    run_until_idle(world.plain)
+    assert world.plain.get("g").state == "rolled_back"
+    assert undone == [(7, "x")]
+
+
+@pytest.mark.req("G46", "G72", "RG8")
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_deadline_is_told_by_the_log_not_by_the_clock_of_who_resumes(world: World, hours: int) -> None:
+    box = world.s.work(WorkDeclaration("prices", key=mail.KEY, data=mail.DATA))
+    g = Group("g", deadline_s=600)
+    g.empty("a", recipes=[Recipe("r", handler="work:prices", timeout_s=3000)])
+    with Running(world.plain):
+        world.plain.submit(g)
+        while box.counts().due == 0:
+            time.sleep(0.01)
+    (claim,) = box.cursor("w").claim(1).claims
+    with strandline.connect(world.journal_url) as s:
+        groups = s.groups(targets={"shop": world.shop.url})
+        groups.clock = lambda: time.time_ns() // 1000 + hours * HOUR_US
+        with Running(groups):
+            time.sleep(0.5)
+            assert groups.get("g").state == "running"
+            groups.answer(claim.entry.data["message"]["message_id"], {"value": 1})
+            assert groups.wait("g").state == "committed"
+
+
+# ---------------------------------------------------------------- in nobody's way
+
+
+@pytest.mark.req("RG8", "G24", "G63")
+def test_groups_that_wait_for_answers_hold_back_only_their_rows(world: World) -> None:
+    """Two wait, with four steps each, where two groups may run, with two steps; then another process answers."""
+    box = world.s.work(WorkDeclaration("prices", key=mail.KEY, data=mail.DATA))
+    groups = world.groups(parallel_groups=2, parallel_steps=2)
+    for row in (1, 2):
+        slow = Group(f"slow{row}")
+        update(slow, "x", row, 1)
+        for n in range(4):
+            slow.empty(f"e{n}", depends_on=["x"], recipes=[Recipe("r", handler="work:prices", timeout_s=60)])
+        groups.submit(slow)
+    other, behind = Group("other"), Group("behind")
+    for n in range(4):
+        other.query(f"q{n}", "SELECT amount FROM account WHERE id = 3", target="shop")
+    other.update("x", "UPDATE account SET name = 'other' WHERE id = 3", target="shop")
+    update(behind, "x", 1, 1)
+    with Running(groups):
+        for g in (other, behind):
+            groups.submit(g)
+        assert groups.wait("other", 10).state == "committed"
+        assert groups.get("behind").state == "queued"
+        while box.counts().due < 8:
+            time.sleep(0.01)
+        for claim in box.cursor("w").claim(100).claims:
+            groups.answer(claim.entry.data["message"]["message_id"], {"value": 1})
+        for id_ in ("slow1", "slow2", "behind"):
+            assert groups.wait(id_).state == "committed"
+
+
+@pytest.mark.req("G47", "G44")
+def test_a_target_that_is_away_is_waited_for_by_rollback_steps_too(world: World) -> None:
+    groups = world.groups(retries=0)
+    g = Group("g")
+    update(g, "x", 1, 1, undo="back")
+    g.update("back", "UPDATE account SET amount = 100 WHERE id = 1", target="shop", is_rollback=True)
+    g.empty("e", depends_on=["x"], success="1 = 2")
+    target: Any = groups.target("shop")
+    real, left = target.run, [3]
+
+    def moody(owner: Any, work: Any) -> Any:
+        if work.id.step == "back" and left[0]:
+            left[0] -= 1
+            raise away()
+        return real(owner, work)
+
+    target.run = moody
+    groups.submit(g)
+    run_until_idle(groups)
+    assert (groups.get("g").state, left) == ("rolled_back", [0])
+    assert world.accounts() == ACCOUNTS
+
+
+@pytest.mark.req("G24", "G72")
+def test_a_database_of_work_journals_that_is_away_loses_no_group(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = world.plain
+    sha256 = "1" * 64
+    groups.load_code("shop", "1", sha256)
+    box = world.s.work(WorkDeclaration(mail.box_of(sha256), key=mail.KEY, data=mail.DATA))
+    g = Group("g")
+    g.empty("a", recipes=[Recipe("r", handler="shop/value", timeout_s=20)])
+    groups.submit(g)
+    real, left = groups._open_box, [2]
+
+    def moody(name: str) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise away()
+        return real(name)
+
+    monkeypatch.setattr(groups, "_open_box", moody)
+    with Running(groups):
+        while box.counts().due == 0:
+            time.sleep(0.01)
+        (claim,) = box.cursor("w").claim(1).claims
+        groups.answer(claim.entry.data["message"]["message_id"], {"value": 1})
+        assert groups.wait("g").state == "committed"
+    assert left == [0]
