@@ -9,7 +9,6 @@ in time it stops with `MissingEvent.slice_hole`.
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -21,11 +20,10 @@ from strandline.query.known_keys import KnownKey, KnownKeys
 from strandline.query.look_back import candidate
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.query_row import QueryRow, place_of
-from strandline.query.rich_offset import RichOffset, Shown
+from strandline.query.rich_offset import RichOffset
 from strandline.query.settings import SliceSettings
-from strandline.query.sliced_event import SlicedEvent
+from strandline.query.sliced_event import Before, EarlierEvent, SlicedEvent, offset_at
 from strandline.query.slices import Slices, missing_event
-from strandline.values.events import NO_DIGEST, timestamp_in
 
 NO_END: Final = 2**63 - 1
 ACCEPTED: Final = (Verdict.ACCEPTED, Verdict.UNSEEN)
@@ -59,17 +57,15 @@ class SliceFeed(Feed[SlicedEvent]):
         self._keys = KnownKeys(self._settings.keys_in_memory_max, always)
         self._line: Place = end_of(start.timestamp - 1)
         """Where the query has read to: up to there a key that is not known was shown, or lies before the start."""
-        self._passed: tuple[int, Shown] = (start.timestamp, start.shown)
-        """The time of the last row that lies behind the consumer, and what was shown or passed over at that time."""
+        self._passed: tuple[int, Before] = (start.timestamp, start)
+        """The time of the last row that lies behind the consumer, and all rows of that time that do."""
         self.strandline_violations = 0
         """Events that were not there when everything up to the strandline should have been."""
 
     @property
     def resume_offset(self) -> RichOffset:
         """Behind the last event that was handed out or filtered."""
-        if self._last is not None:
-            return self._last.offset
-        return RichOffset(self._start.entity_type, self._start.history, *self._passed)
+        return self._last.offset if self._last is not None else offset_at(*self._passed)
 
     def _verdict(self, row: QueryRow, last: Last | None, way: Way, *, strandline: bool) -> Verdict:
         """What the table says of a row; with a look at the store where it needs one."""
@@ -80,8 +76,11 @@ class SliceFeed(Feed[SlicedEvent]):
             verdict = judge(candidate(row), last, way=way, line=line, strandline=strandline, looked=looked)
         return verdict
 
-    def _taken(self, row: QueryRow, at: tuple[int, Shown]) -> SlicedEvent | None:
-        """Take note of an event that is due; None if it is gone, or the filter does not let it pass."""
+    def _taken(self, row: QueryRow, before: Before | None) -> SlicedEvent | None:
+        """Take note of an event that is due; None if it is gone, or the filter does not let it pass.
+
+        `before`: the rows of its time before it; None if it lies before the place of the query.
+        """
         whole = row if row.body is not None else self._ask(lambda: self._slices.whole(row))
         if whole is None:
             return None
@@ -89,7 +88,11 @@ class SliceFeed(Feed[SlicedEvent]):
         if known is None or known.life.number != row.life:
             self._keys[row.key] = known = KnownKey(self._slices.life_of(row.key, row.life), 0)
         known.number, known.timestamp = row.seq_nr, row.timestamp
-        event = SlicedEvent(known.life, whole.cells, (self._start, *at))
+        event: SlicedEvent
+        if before is None:
+            event = EarlierEvent(known.life, whole, offset_at(*self._passed))
+        else:
+            event = SlicedEvent(known.life, whole, before)
         return event if self._chosen is None or self._chosen.passes(event) else None
 
     def _last_of(self, key: str) -> Last | None:
@@ -135,41 +138,39 @@ class StrandlineSliceFeed(SliceFeed):
             yield from self._judged(rows)
 
     def _judged(self, rows: Sequence[Any]) -> Iterator[list[SlicedEvent]]:
-        start, chosen, get = self._start, self._chosen, self._keys.get
-        at, shown_there = self._passed
+        start, chosen, keys = self._start, self._chosen, self._keys
+        find = keys.used_last()
+        at, passed = self._passed
         due: list[SlicedEvent] = []
-        before: Sequence[Any] | None = None
         for row in rows:
-            timestamp, seq_nr, key, life, prev, body, digest = row
-            passed = (at, shown_there)
-            shown_there = (shown_there if timestamp == at else None, key, life, seq_nr)
-            at = timestamp
-            known = get(key)
-            if known is None and prev == 0:
-                self._keys[key] = known = KnownKey(self._slices.life_of(key, life), 0)
+            timestamp, seq_nr, key, life, prev, body, _ = row
+            before = passed if timestamp == at else start
+            known = find(key)
+            if known is None and (known := keys.get(key)) is None and prev == 0:
+                keys[key] = known = KnownKey(self._slices.life_of(key, life), 0)
+                find = keys.used_last()
             if known is not None and prev <= known.number < seq_nr and known.life.number == life and body is not None:
                 # Most rows. `_taken` in place: the call would take as long as the rest.
                 known.number, known.timestamp = seq_nr, timestamp
-                try:
-                    same = timestamp_in(body)[0] == timestamp
-                except struct.error:
-                    same = False
-                cells = (seq_nr, prev, body, digest if same else NO_DIGEST)
-                event = SlicedEvent(known.life, cells, (start, timestamp, shown_there))
+                passed = event = SlicedEvent(known.life, row, before)
                 if chosen is None or chosen.passes(event):
                     due.append(event)
             else:
-                if before is not None:
-                    self._line = place_of(before)
                 yield due
-                self._passed, self._last = passed, None
-                due = self._due(QueryRow._make(row), passed, (at, shown_there))
-            before = row
+                self._pass(at, passed)
+                due = self._due(QueryRow._make(row), before)
+                find, passed = keys.used_last(), (before, row)
+            at = timestamp
         yield due
-        if before is not None:
-            self._line, self._passed, self._last = place_of(before), (at, shown_there), None
+        self._pass(at, passed)
 
-    def _due(self, row: QueryRow, before: tuple[int, Shown], at: tuple[int, Shown]) -> list[SlicedEvent]:
+    def _pass(self, at: int, passed: Before) -> None:
+        """All up to here lies behind the consumer."""
+        self._passed, self._last = (at, passed), None
+        if not isinstance(passed, RichOffset):
+            self._line = place_of(passed[1] if isinstance(passed, tuple) else passed._row)
+
+    def _due(self, row: QueryRow, before: Before) -> list[SlicedEvent]:
         """What is to be handed out now that this row has come."""
         last = self._last_of(row.key)
         verdict = self._verdict(row, last, Way.ORDERED, strandline=True)
@@ -182,6 +183,5 @@ class StrandlineSliceFeed(SliceFeed):
                     "events of %s stood in the store behind the place where they belong: first %d, last %d",
                     shown(row.key), rows[0].seq_nr, rows[-2].seq_nr,
                 )  # fmt: skip
-        # What looking back found lies before this place, and moves nothing.
-        taken = [self._taken(each, at if each.seq_nr == row.seq_nr else before) for each in rows]
+        taken = [self._taken(each, before if each.seq_nr == row.seq_nr else None) for each in rows]
         return [event for event in taken if event is not None]

@@ -23,7 +23,7 @@ from typing import Any
 from strandline.query.acceptance import Verdict, Way, end_of
 from strandline.query.by_slices import ACCEPTED, SliceFeed
 from strandline.query.query_row import QueryRow, place_of
-from strandline.query.rich_offset import RichOffset, Shown
+from strandline.query.rich_offset import RichOffset
 from strandline.query.settings import OFF
 from strandline.query.sliced_event import SlicedEvent
 
@@ -109,11 +109,10 @@ class SearchingSliceFeed(SliceFeed):
         if verdict is Verdict.REJECTED:
             rows = self._looked_back(row, last)
         for each in rows:
-            at: tuple[int, Shown] = self._passed
-            if each.timestamp >= at[0]:
-                shown_there = at[1] if each.timestamp == at[0] else None
-                at = (each.timestamp, (shown_there, each.key, each.life, each.seq_nr))
-            event = self._taken(each, at)
-            self._passed = at
+            at, passed = self._passed
+            before = None if each.timestamp < at else passed if each.timestamp == at else self._start
+            event = self._taken(each, before)
+            if before is not None:
+                self._passed = each.timestamp, (before, each)
             if event is not None:
                 yield [event]

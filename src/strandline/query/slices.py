@@ -96,7 +96,7 @@ class SliceReader:
 
     def __init__(self, slices: Slices, page_size: int, scan: Scan) -> None:
         self._slices, self._scan = slices, scan
-        self._share = max(1, page_size // len(slices.partitions))
+        self._share = max(1, 2 * page_size // len(slices.partitions)) if len(slices.partitions) > 1 else page_size
         self._after: Place | None = None
         self._parts: list[_Part] = []
 
