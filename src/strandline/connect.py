@@ -253,7 +253,7 @@ class Strandline:
 
     def close(self) -> None:
         """Finish what is queued and let go of log and store. Twice is harmless."""
-        self._closed = True
+        first, self._closed = not self._closed, True
         try:
             for groups in self._groups:
                 groups.close()
@@ -263,9 +263,8 @@ class Strandline:
                 self._work.close()
             self.log.close()
             self.store.close()
-            if not self._closed and self._urls is not None:
+            if first and self._urls is not None:
                 _logger.info("closed: log %s, store %s", self._urls.log, self._urls.store)
-            self._closed = True
 
     def __repr__(self) -> str:
         return f"<Strandline {self.journal!r}>"

@@ -223,7 +223,7 @@ def test_a_host_runs_projections_until_it_is_cancelled(
 @pytest.mark.parametrize(
     ("plain", "to_await", "left_out"),
     [
-        (strandline.WorkJournal, aio.WorkJournal, {"claim", "beat", "settle", "close"}),
+        (strandline.WorkJournal, aio.WorkJournal, {"claim", "beat", "settle", "close", "now_us", "columns_of"}),
         (Claim, aio.Claim, {"lose", "over"}),
         (
             strandline.Groups,
@@ -233,7 +233,7 @@ def test_a_host_runs_projections_until_it_is_cancelled(
         (Projections, aio.Projections, set()),
         (strandline.Worker, aio.Worker, set()),
         (strandline.Host, aio.Host, set()),
-        (strandline.Strandline, aio.Strandline, {"open_offsets"}),
+        (strandline.Strandline, aio.Strandline, {"open_offsets", "check"}),
     ],
 )
 def test_every_call_is_there(plain: type, to_await: type, left_out: set[str]) -> None:

@@ -270,7 +270,7 @@ class DyingTransaction:
 
 
 @pytest.mark.req("J110")
-@pytest.mark.parametrize("kind", ["sqlite", "postgres", "cassandra"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", pytest.param("cassandra", marks=pytest.mark.soak)])
 def test_a_view_of_the_list_has_its_tables_in_a_new_store_and_after_an_upgrade(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -246,6 +246,8 @@ class Groups(Awaited):
     playback = called(PlainGroups.playback)
     cancel = called(PlainGroups.cancel)
     resolve = called(PlainGroups.resolve)
+    list = called(PlainGroups.list)
+    rebuild = waited(PlainGroups.rebuild)
     close = called(PlainGroups.close)
     _submit = called(PlainGroups.submit)
 
@@ -266,6 +268,8 @@ class Projections(Awaited):
 
     list = called(PlainProjections.list)
     status = called(PlainProjections.status)
+    statuses = called(PlainProjections.statuses)
+    section = called(PlainProjections.section)
     pause = waited(PlainProjections.pause)
     resume = called(PlainProjections.resume)
     rescale = waited(PlainProjections.rescale)
@@ -309,6 +313,7 @@ class Strandline(Awaited):
 
     strandline = called(PlainStrandline.strandline)
     status = called(PlainStrandline.status)
+    streams = called(PlainStrandline.streams)
     wait_for_strandline = waited(PlainStrandline.wait_for_strandline)
     _work = called(PlainStrandline.work)
 
