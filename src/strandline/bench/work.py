@@ -283,7 +283,7 @@ def bare_sqlite_in_child(folder: str, entries: int, limit: int) -> dict[str, Any
             ((1, 1, n, n, n.to_bytes(16, "big"), b'{"number":1234}', 1, 20, 1, 1, 1, 0, 0, data) for n in numbers),
         )
         cursor.executemany(sql("insert_order"), ((1, 1, 0, 20, 1, n, 0, len(data)) for n in numbers))
-    done: list[tuple[int, int]] = []
+    done: list[tuple[int, int, int]] = []
     count = 0
     began = time.perf_counter()
     while count < entries or done:
@@ -291,9 +291,9 @@ def bare_sqlite_in_child(folder: str, entries: int, limit: int) -> dict[str, Any
         ended = cursor.executemany(sql("end"), done).fetchall()
         cursor.executemany(sql("end_entry"), ended).fetchall()
         rows: list[Any] = cursor.execute(sql("choose"), (1, 0, 200, 1, limit)).fetchall()
-        done = [(row[1], entries + count + place) for place, row in enumerate(rows)]
+        done = [(row[1], entries + count + place, 1) for place, row in enumerate(rows)]
         cursor.executemany(sql("remove_order"), [(1, 0, 20, 1, row[1]) for row in rows])
-        cursor.executemany(sql("start"), [(1, 1, id_, "P", fence, "w", 1, 1, 1, 1, 0, 0, 3) for id_, fence in done])
+        cursor.executemany(sql("start"), [(1, 1, id_, "P", fence, "w", 1, 1, 1, 1, 0, 0, 3) for id_, fence, _ in done])
         cursor.execute("COMMIT")
         count += len(rows)
     return {"drained_per_s": entries / (time.perf_counter() - began)}

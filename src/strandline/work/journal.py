@@ -41,7 +41,7 @@ from strandline.work.dates import US, date_us
 from strandline.work.declaration import COLUMNS_OF_THE_SYSTEM, Codec, Columns, WorkSettings, from_base64, reserved
 from strandline.work.entries import PROCESSING, WAITING, Added, Counts, DeadLetter, Draft, Entry, Row, Table
 from strandline.work.rules import Moment
-from strandline.work.tables import Ended, Look, Tables
+from strandline.work.tables import Ended, Held, Look, Tables
 from strandline.work.upkeep import Upkeep
 from strandline.work.waking import Waking
 
@@ -188,12 +188,12 @@ class WorkJournal:
 
     def done_many(self, claims: Sequence[Claim], *, tx: object = None) -> list[Literal["done", "lost"]]:
         """End claims: `done` or `lost` for each. With `tx`, one that is lost is `LeaseLost`, and none is ended."""
-        pairs = [(claim.entry.id, claim.fence) for claim in claims]
-        if not pairs:
+        held = [claim.held for claim in claims]
+        if not held:
             return []
 
         def work(inner: Transaction) -> set[int]:
-            done = self._end(inner, pairs, joined=tx is not None)
+            done = self._end(inner, held, joined=tx is not None)
             lost = [claim for claim in claims if claim.entry.id not in done]
             if tx is not None and lost:
                 raise _lost([claim.entry.id for claim in lost])
@@ -204,9 +204,9 @@ class WorkJournal:
             claim.over(done=claim.entry.id in done)
         return ["done" if claim.entry.id in done else "lost" for claim in claims]
 
-    def _end(self, tx: Transaction, pairs: Sequence[tuple[int, int]], *, joined: bool) -> set[int]:
+    def _end(self, tx: Transaction, held: Sequence[Held], *, joined: bool) -> set[int]:
         look = self._look(tx)
-        done, wake = self._tables.end(tx, look, self.settings, pairs)
+        done, wake = self._tables.end(tx, look, self.settings, held)
         return self._woken(tx, wake, done, joined=joined)
 
     def claim(self, cursor: Cursor, limit: int, done: Sequence[Claim], *, slow: bool = True) -> Batch:
@@ -216,7 +216,7 @@ class WorkJournal:
         self._check()
         self._waking.about_to_look()
         given = [claim for claim in done if not claim.ended]
-        pairs = [(claim.entry.id, claim.fence) for claim in given]
+        held = [claim.held for claim in given]
         dead: list[Row] = []
 
         def work(tx: Transaction) -> tuple[set[int], _Taken]:
@@ -224,8 +224,8 @@ class WorkJournal:
             look = self._look(tx, to_claim=True)
             self._waking.saw(look.now)
             ended: set[int] = set()
-            if pairs:
-                ended, wake = self._tables.end(tx, look, self.settings, pairs)
+            if held:
+                ended, wake = self._tables.end(tx, look, self.settings, held)
                 self._woken(tx, wake, None, joined=False)
             return ended, self._take(tx, look, cursor, limit if slow else -limit, dead)
 
@@ -707,6 +707,11 @@ class Claim:
     def fence(self) -> int:
         """The number of this claim; later ones of the entry have larger ones."""
         return self.row.fence
+
+    @property
+    def held(self) -> Held:
+        """What ends it."""
+        return Held(self.entry.id, self.row.fence, self.row.slot)
 
     @property
     def append_id(self) -> str:

@@ -81,6 +81,14 @@ class Look(NamedTuple):
         return Moment(self.now, self.lease_now)
 
 
+class Held(NamedTuple):
+    """A claim, as who has it knows it: the entry may have been moved to another table since."""
+
+    id: int
+    fence: int
+    slot: int
+
+
 class Ended(NamedTuple):
     """A claim that ended otherwise than by done: what is to become of its entry (`rules`), and why."""
 
@@ -334,21 +342,20 @@ class Tables:
     # ------------------------------------------------------------ the end of a claim
 
     def end(
-        self, tx: Transaction, look: Look, settings: WorkSettings, pairs: Sequence[tuple[int, int]]
+        self, tx: Transaction, look: Look, settings: WorkSettings, held: Sequence[Held]
     ) -> tuple[set[int], int | None]:
-        """Done: entries by id and fence. Which of them this call has ended, and when what waited behind them is due."""
+        """Done: which of these claims this call has ended, and when what waited behind them is due."""
         ended: dict[int, Key] = {}
-        left = sorted(pairs)
+        left = sorted(held)
         for _ in range(_TRIES):
             gone = tx.many(self.named("end"), left)
             if tx.dialect == "sqlite":
                 gone = tx.many(self.named("end_entry"), gone)
             ended |= {id_: (hash_, key) for id_, hash_, key in gone}
-            left = [pair for pair in left if pair[0] not in ended]
+            left = [claim for claim in left if claim.id not in ended]
             if not left:
                 break
-            again = self._end_late(tx, left, ended)
-            left = [pair for pair in left if pair in again]
+            left = self._end_late(tx, left, ended)
             if not left:
                 break
         wake = None
@@ -356,16 +363,15 @@ class Tables:
             wake = self._put_in(tx, look, ended.values())
         return set(ended), wake
 
-    def _end_late(
-        self, tx: Transaction, pairs: Sequence[tuple[int, int]], ended: dict[int, Key]
-    ) -> set[tuple[int, int]]:
-        """Done after the lease was over, if nobody took the entry since. What was moved is to be tried again."""
-        rows = self._steady(tx, lambda: self.rows(tx, [id_ for id_, _ in pairs]), None)
-        mine = [row for row in rows if (row.id, row.fence) in set(pairs)]
+    def _end_late(self, tx: Transaction, held: Sequence[Held], ended: dict[int, Key]) -> list[Held]:
+        """Done after the lease was over, if nobody took the entry since. What was moved is to be tried where it is."""
+        fences = {claim.id: claim.fence for claim in held}
+        rows = self._steady(tx, lambda: self.rows(tx, fences), None)
+        mine = [row for row in rows if row.fence == fences[row.id]]
         late = [row for row in mine if row.status == LAPSED]
         self._remove(tx, late)
         ended |= {row.id: (row.hash, row.key) for row in late}
-        return {(row.id, row.fence) for row in mine if row.status == PROCESSING}
+        return sorted(Held(row.id, row.fence, row.slot) for row in mine if row.status == PROCESSING)
 
     def _put_in(self, tx: Transaction, look: Look, keys: Iterable[Key]) -> int | None:
         """Put what waited behind entries of these keys into the order; when the first of it is due."""
