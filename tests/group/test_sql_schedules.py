@@ -54,7 +54,7 @@ def between(stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str, act: Calla
     )
 
 
-POINTS = ["fence", "step_barriers", "image", "change", "add_barrier"]
+POINTS = ["gate", "image", "change", "add_barrier"]
 
 
 @pytest.mark.req("G71", "G72", "RG3", "RG4")

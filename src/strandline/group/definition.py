@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -176,16 +177,16 @@ class Group:
         return cls.of(made)
 
     @classmethod
-    def of(cls, made: Any) -> Group:
-        """A group from JSON values."""
+    def of(cls, made: Any, *, checked: bool = False) -> Group:
+        """A group from JSON values; `checked`: they are a group's that was found right."""
         from strandline.group.reading import read
 
-        return read(cls, made)
+        return read(cls, made, checked=checked)
 
     @property
     def hash(self) -> str:
         """Of the definition: what tells two groups of one id apart."""
-        return hashlib.sha256(encode_json(self.made(), "group")).hexdigest()
+        return hash_of(self.made())
 
     # ------------------------------------------------------------ problems
 
@@ -253,6 +254,11 @@ class Group:
         return Problem("unknown_step", step, f"{step!r} needs {shown(named)!r}; steps are: {known}")
 
 
+def hash_of(made: Mapping[str, Any]) -> str:
+    """Of a definition as JSON values."""
+    return hashlib.sha256(encode_json(made, "group")).hexdigest()
+
+
 def _cycle(names: list[str]) -> CycleFound:
     way = " → ".join(names)
     problem = Problem("cycle", names[0], way)
@@ -312,12 +318,17 @@ _OPTIONS: Final = frozenset(one.name for one in fields(Step)) - _FIXED
 # ---------------------------------------------------------------- to JSON
 
 
+@cache
+def _defaults(kind: type[Any]) -> list[tuple[Any, Any]]:
+    """The fields of a dataclass, and what each has if nothing is given."""
+    return [(one, one.default_factory() if one.default_factory is not MISSING else one.default) for one in fields(kind)]
+
+
 def _made(part: Any) -> dict[str, Any]:
     """A dataclass of a definition as JSON, without what has its default."""
     made: dict[str, Any] = {}
-    for one in fields(part):
+    for one, default in _defaults(type(part)):
         value = getattr(part, one.name)
-        default = one.default_factory() if one.default_factory is not MISSING else one.default
         if value == default:
             continue
         if one.name in ("values", "props"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import orjson
 
@@ -249,14 +249,16 @@ class Forward(Asking):
 
     def _write(self, one: Planned, values: Mapping[str, Any], retries: int | None) -> Done:
         opened = self.shared.targets[one.target or ""]
-        target = opened.target
-        if isinstance(target, CellTarget):
+        if opened.target.dialect == "cassandra":
 
             def tried(call: Callable[[], T | Failed]) -> T:
                 return self._tried(call, retries)
 
             work, ahead_s = self.work(one, values, b""), self.shared.settings.clock_ahead_max_s
-            return cell_steps.write(target, work, self.record, self.shared.times, tried, ahead_s)
+            return cell_steps.write(
+                cast(CellTarget, opened.target), work, self.record, self.shared.times, tried, ahead_s
+            )
+        target = cast(SqlTarget, opened.target)  # to ask for its methods takes long
         self.attempted.add(one.name)
 
         def run() -> Done | Failed:

@@ -35,7 +35,7 @@ from strandline.group import lease as leases
 from strandline.group.asking import written_answer
 from strandline.group.core.names import NAMES, Problem, is_id, is_name, refusal
 from strandline.group.core.parts import Produced, Refused
-from strandline.group.definition import Group
+from strandline.group.definition import Group, hash_of
 from strandline.group.explain import Explanation, explained
 from strandline.group.handlers import Callee, Handlers, answer_of, check_not_inside
 from strandline.group.history import ENDS, PAGE_BYTES, Entry, History, defined
@@ -60,6 +60,8 @@ from strandline.values.keys import key_partition
 
 SCHEMA_S: Final = 1.0
 """How long a table's schema is taken for what it was."""
+LOOK_S: Final = 0.01
+"""Between two looks of `wait`, at least."""
 HOW: Final = ("retry", "force", "accept_current")
 PAGE_BYTES_LEAST: Final = 2**20
 VERSION_MAX: Final = 64
@@ -278,8 +280,9 @@ class Groups:
             target: {name: table.to_json() for name, table in found.items()} for target, found in plan.tables.items()
         }
         definition = made.made()
+        hash_ = hash_of(definition)
         dialects = {name: self.target(name).dialect for name in plan.tables}
-        events = defined(definition, made.hash, self.stream, tables, dialects)
+        events = defined(definition, hash_, self.stream, tables, dialects)
         first = [event_of(Entry(n, type_, payload)) for n, (type_, payload) in enumerate(events, 1)]
         try:
             self.journal.append_reserved(group_key(made.id), first, expected=0).result()
@@ -287,14 +290,14 @@ class Groups:
             known = self.load(made.id)
             if known is None:
                 raise
-            if known.hash != made.hash:
+            if known.hash != hash_:
                 raise GroupIdTaken(
                     f"group {made.id} is another one: its definition has hash {known.hash[:16]}…, this one "
-                    f"{made.hash[:16]}…; it is {known.state}",
+                    f"{hash_[:16]}…; it is {known.state}",
                     hint="give another id, or the same definition",
                     group=made.id,
                     stored=known.hash,
-                    given=made.hash,
+                    given=hash_,
                     state=known.state,
                 ) from None
             if known.stream != self.stream or known.state != "queued":
@@ -346,7 +349,7 @@ class Groups:
             for target, tables in history.tables.items()
         }
         dialects: dict[str, Dialect] = dict(history.dialects)
-        group = Group.of(history.definition)
+        group = Group.of(history.definition, checked=True)
 
         def tables(target: str, names: Iterable[str]) -> dict[str, Table]:
             known = stored.get(target, {})
@@ -357,6 +360,7 @@ class Groups:
     def _check_queue(self) -> None:
         looked, behind = self._backlog
         if time.monotonic() - looked > 1.0:
+            self._backlog = (time.monotonic(), behind)  # other threads take it for what it was
             head = self.journal.head(stream_key(self.stream))
             behind = (0 if head is None else head.seq_nr) - leases.said(self.journal, self.stream).done_to
             self._backlog = (time.monotonic(), behind)
@@ -430,7 +434,10 @@ class Groups:
         check_not_inside(self.stream)
         until = time.monotonic() + timeout_s
         partition = key_partition(group_key(id), self.log.partitions)
+        looked = 0.0
         while True:
+            time.sleep(max(0.0, looked + LOOK_S - time.monotonic()))  # others write into its partition all the time
+            looked = time.monotonic()
             newest = self.log.newest()[partition]
             history = self._known(id)
             if history.state in ENDS:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple
 
 from strandline.errors import InvalidInput, text_of
@@ -19,6 +19,7 @@ from strandline.group.core.names import is_name
 from strandline.group.core.parts import Produced, Refused
 
 THREADS: Final = 32
+IDLE_S: Final = 5.0
 Callee = Callable[[Any], Any]
 _here = threading.local()
 
@@ -40,9 +41,9 @@ class Handlers:
     def __init__(self, registry: Mapping[str, Callee], stream: str) -> None:
         self.registry = dict(registry)
         self._stream = stream
-        self._calls: SimpleQueue[tuple[Callee, Any, Future[Answer]]] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._threads = self._idle = 0
+        self._calls: deque[tuple[Callee, Any, Future[Answer]]] = deque()
+        self._changed = threading.Condition()
+        self._threads = self._busy = 0
         self.hung: dict[str, str] = {}
         """Message ids of calls that did not return in time, and whom they went to."""
 
@@ -54,31 +55,27 @@ class Handlers:
             known = ", ".join(sorted(self.registry)) or "none"
             answer.set_result(Answer(None, f"there is no handler {name!r}; known are: {known}"))
             return answer
-        self._calls.put((callee, message, answer))
-        with self._lock:
-            if self._idle < self._calls.qsize() and self._threads < THREADS:
+        with self._changed:
+            self._calls.append((callee, message, answer))
+            if len(self._calls) > self._threads - self._busy and self._threads < THREADS:
                 self._threads += 1
                 threading.Thread(target=self._serve, name="strandline-handler", daemon=True).start()
+            self._changed.notify()
         return answer
 
     def _serve(self) -> None:
         while True:
-            with self._lock:
-                self._idle += 1
-            try:
-                callee, message, answer = self._calls.get(timeout=5)
-            except Empty:
-                with self._lock:
-                    self._idle -= 1
-                    if self._calls.empty():
-                        self._threads -= 1
-                        return
-                continue
-            with self._lock:
-                self._idle -= 1
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._calls, timeout=IDLE_S):
+                    self._threads -= 1
+                    return
+                callee, message, answer = self._calls.popleft()
+                self._busy += 1
             with inside(self._stream):
                 answer.set_result(called(callee, message)._replace(at=time.monotonic()))
             self.hung.pop(getattr(message, "message_id", ""), None)
+            with self._changed:
+                self._busy -= 1
 
 
 def called(callee: Callee, message: Any) -> Answer:

@@ -101,7 +101,10 @@ def planned(
     group: Group, dialects: Mapping[str, Dialect], tables: Tables, no_handler: NoHandler | None = None,
     steps_max: int = 10_000,
 ) -> GroupPlan:  # fmt: skip
-    """The plan of a group; one `InvalidGroup` says all that is wrong with it."""
+    """The plan of a group; one `InvalidGroup` says all that is wrong with it.
+
+    `no_handler` says what is wrong with a handler's name; None where the group was found right before.
+    """
     return _Planner(group, dialects, tables, no_handler, steps_max).plan()
 
 
@@ -111,7 +114,7 @@ class _Planner:
     ) -> None:
         self._group, self._dialects, self._tables = group, dialects, tables
         self._no_handler = no_handler
-        self._problems = group.problems(most)
+        self._problems = [] if no_handler is None else group.problems(most)
         self._steps: dict[str, Planned] = {}
         self._rollback: dict[str, Planned] = {}
         self._used: dict[str, dict[str, Table]] = {}

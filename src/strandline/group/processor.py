@@ -275,7 +275,7 @@ class _Turn:
         if news:
             self._inbox.hear(self._act_on)
             self._more = True
-        if self._more:
+        if self._more and len(self._ready) < self._settings.parallel_groups:  # else what came can wait
             self._admit_new()
         self._look_for_code()
 

@@ -199,8 +199,7 @@ class SqlSteps:
 
     def _run(self, changes: Changes, owner: Owner, work: Work) -> Done:
         changes.ahead(self._calls(owner, work))
-        self._check_fence(changes, owner, work.fence)
-        rows = self._barriers(changes, owner, work.id)
+        rows = self._gate(changes, owner, work.id, work.fence)
         if "undo" in rows or ("do" in rows and rows["do"].void):
             raise self._lost(work.fence, [(rows["do"].fence,)], f"step {work.id.step} is undone already")
         if "do" in rows:
@@ -211,7 +210,7 @@ class SqlSteps:
 
     def _calls(self, owner: Owner, work: Work) -> list[Call]:
         """What a step asks for; its change, too, where it is one of known rows: others may turn out to be too many."""
-        made = [Call("own", ("fence", (owner.row,))), Call("own", ("step_barriers", (owner.row, *work.id)))]
+        made = [Call("own", ("gate", (owner.row, *work.id)))]
         plan = work.plan
         if work.each is not None or not all(rows.key for rows in plan.rows if rows.writes):
             return made
@@ -298,8 +297,7 @@ class SqlSteps:
 
     def void(self, owner: Owner, step: StepId, fence: int, events: bytes = b"") -> bool:
         def voided(changes: Changes) -> bool:
-            self._check_fence(changes, owner, fence)
-            rows = self._barriers(changes, owner, step)
+            rows = self._gate(changes, owner, step, fence)
             if "do" not in rows:
                 self._add_barrier(changes, owner, step, "do", fence, None, events)
                 return True
@@ -311,8 +309,7 @@ class SqlSteps:
         self, owner: Owner, work: Work, on_conflict: OnConflict, *, force: bool = False, accept: bool = False
     ) -> Undone | NotUndone:
         def undone(changes: Changes) -> Undone | NotUndone:
-            self._check_fence(changes, owner, work.fence)
-            rows = self._barriers(changes, owner, work.id)
+            rows = self._gate(changes, owner, work.id, work.fence)
             if "do" not in rows:
                 self._add_barrier(changes, owner, work.id, "do", work.fence, None, work.events)
                 return Undone(ran=False)
@@ -451,9 +448,12 @@ class SqlSteps:
         if not found or found[0][0] != fence:
             raise self._lost(fence, found)
 
-    def _barriers(self, changes: Changes, owner: Owner, step: StepId) -> dict[str, Barrier]:
-        found = changes.own("step_barriers", (owner.row, *step))
-        return {row[0]: _barrier(step, row) for row in found}
+    def _gate(self, changes: Changes, owner: Owner, step: StepId, fence: int) -> dict[str, Barrier]:
+        """The barrier rows of a step, by what was done; `LeaseLost` if the fence is another one."""
+        found = changes.own("gate", (owner.row, *step))
+        if not found or found[0][0] != fence:
+            raise self._lost(fence, found)
+        return {row[0]: _barrier(step, row) for _, *row in found if row[0] is not None}
 
     def _add_barrier(
         self, changes: Changes, owner: Owner, step: StepId, op: str, fence: int, done: Done | None, events: bytes
@@ -479,7 +479,7 @@ def _together(one: Rows, other: Rows, limits: Limits) -> Rows:
     return other._replace(rows=rows)
 
 
-def _barrier(step: StepId, row: Row) -> Barrier:
+def _barrier(step: StepId, row: Sequence[Any]) -> Barrier:
     op, fence, void, affected, outcome, events = row
     done = None
     if op == "do" and not void:

@@ -74,14 +74,17 @@ def answers(connection: Connection, asked: Sequence[Bound]) -> list[Answer]:
     """Execute statements in order; after one that fails the others are left out. Errors are in the answers."""
     found: list[PGresult] = []
     group: list[_Sent] = []
+    room = AT_ONCE_BYTES
     for sent in [_sent(connection, one) for one in asked]:
-        if sum(one.size for one in (*group, sent)) > AT_ONCE_BYTES:
+        size = sent.size
+        if size > room:
             found += _small(connection, group)
-            group = []
-        if sent.size > AT_ONCE_BYTES:
+            group, room = [], AT_ONCE_BYTES
+        if size > AT_ONCE_BYTES:
             found += _large(connection, sent)
         else:
             group.append(sent)
+            room -= size
         if found and found[-1].status not in _DONE:
             break
     else:

@@ -1,0 +1,35 @@
+"""The threads that call handlers."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from threading import Barrier
+from typing import Any
+
+import pytest
+
+from strandline.group.handlers import Handlers
+
+
+class SlowlyTaken(deque[Any]):
+    """Who takes a call out is held up there."""
+
+    def popleft(self) -> Any:
+        found = super().popleft()
+        time.sleep(0.02)
+        return found
+
+
+@pytest.mark.req("G26")
+def test_no_call_waits_behind_another_while_a_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second call comes while the only thread takes the first: it has a thread of its own, though that one hangs."""
+    monkeypatch.setattr("strandline.group.handlers.deque", SlowlyTaken)
+    handlers = Handlers({"meet": lambda together: {"n": together.wait()}}, "default")
+    handlers.call("meet", Barrier(1)).result(10)
+    time.sleep(0.05)
+    together = Barrier(2, timeout=2)
+    answers = [handlers.call("meet", together)]
+    time.sleep(0.005)
+    answers.append(handlers.call("meet", together))
+    assert sorted((answer.result(10).results or {})["n"] for answer in answers) == [0, 1]
