@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from functools import cache
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -318,10 +317,16 @@ _OPTIONS: Final = frozenset(one.name for one in fields(Step)) - _FIXED
 # ---------------------------------------------------------------- to JSON
 
 
-@cache
-def _defaults(kind: type[Any]) -> list[tuple[Any, Any]]:
+_DEFAULTS: Final[dict[Any, list[tuple[Any, Any]]]] = {}
+
+
+def _defaults(kind: Any) -> list[tuple[Any, Any]]:
     """The fields of a dataclass, and what each has if nothing is given."""
-    return [(one, one.default_factory() if one.default_factory is not MISSING else one.default) for one in fields(kind)]
+    if kind not in _DEFAULTS:
+        _DEFAULTS[kind] = [
+            (one, one.default_factory() if one.default_factory is not MISSING else one.default) for one in fields(kind)
+        ]
+    return _DEFAULTS[kind]
 
 
 def _made(part: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from strandline.group.history import PAGE_BYTES, History, result
 from strandline.group.plan import PRE, GroupPlan, Planned
 from strandline.group.points import reached
 from strandline.group.record import Record
-from strandline.group.target import CellTarget, Done, Failed, Limits, StepId, Work
+from strandline.group.target import CellTarget, Done, Failed, Limits, SqlTarget, StepId, Work
 
 T = TypeVar("T")
 FINAL: Final = "never"
