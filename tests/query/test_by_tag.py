@@ -132,7 +132,7 @@ def test_planted_hole() -> None:
     assert error.held_offset == offset_of(rows[4])
     assert error.searched == (2, 2)
     assert str(error) == (
-        "tag 'blue': 2 of k|A (life 1) is missing; reconcile, then resume after " + str(offset_of(rows[0]))
+        "tag 'blue': 2 of k|A (life 1) is missing; rebuild, then resume after " + str(offset_of(rows[0]))
     )
     assert 10 <= view.play.time_s < 11
     # Resumed there it finds the same hole; mended, it gives all that came after it.

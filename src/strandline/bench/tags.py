@@ -177,7 +177,7 @@ def rows_in_child(where: dict[str, Any], rows: int) -> dict[str, Any]:
     import strandline
     from strandline.rows import life_of
     from strandline.store.sql_store import SqlStore
-    from strandline.store.tables import POINTER
+    from strandline.testing import carry
     from strandline.values.events import bodies
     from strandline.values.tag_rows import row_digest
 
@@ -200,9 +200,8 @@ def rows_in_child(where: dict[str, Any], rows: int) -> dict[str, Any]:
                 made.append((*place, row_digest(*place, number), *cells))
             with store._database.write() as tx:
                 tx.many("put_tag_view", made)
-        with store._database.write() as tx:
-            moved = [pointer._replace(offset=0, timestamp=start + rows) for pointer in store.pointers()]
-            tx.each("set_pointer", [POINTER.stored(pointer) for pointer in moved])
+        s.log.append([_mark(partition) for partition in range(s.log.partitions)])
+        carry(s)
     return {"start": start}
 
 

@@ -18,7 +18,8 @@ places, for a while; then the query stops. It never passes a hole over.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from strandline.errors import Corrupt, MissingEvent, shown
@@ -101,7 +102,12 @@ class TagFeed(Feed[TaggedEvent]):
 
     def _taken(self, known: KnownKey | None, row: Any) -> TaggedEvent | None:
         """Take note of a row that is due; its event, unless the row only fills the place of one."""
-        _, _, timestamp, key, life, number, _, _, _, seq_nr, _, body, _ = row
+        life = self._noted(known, row)
+        return TaggedEvent(self._source.of, life, row) if row[11] else None
+
+    def _noted(self, known: KnownKey | None, row: Any) -> Life:
+        """Take note of a row that is due."""
+        _, _, timestamp, key, life, number, _, _, _, seq_nr, _, _, _ = row
         if known is None or known.life.number != life:
             known = KnownKey(Life(key, life), number, timestamp, seq_nr, first=number)
             self._keys[key] = known
@@ -110,7 +116,7 @@ class TagFeed(Feed[TaggedEvent]):
                 known.delivered = True
                 known.first = min(known.first, number)
             known.number, known.timestamp, known.seq_nr = number, timestamp, seq_nr
-        return TaggedEvent(self._source.of, known.life, row) if body else None
+        return known.life
 
     def _last_known(self, known: KnownKey | None) -> TagOffset | None:
         if known is None or known.place is None:
@@ -152,7 +158,7 @@ class TagFeed(Feed[TaggedEvent]):
 class StrandlineTagFeed(TagFeed):
     """A query that is bounded by the strandline."""
 
-    def _pages(self) -> Iterator[Sequence[TaggedEvent]]:
+    def _pages(self) -> Iterator[Iterable[TaggedEvent]]:
         source, settings = self._source, self._settings
         refresh_s = settings.refresh_interval_s
         pages = self._bounded(
@@ -170,19 +176,23 @@ class StrandlineTagFeed(TagFeed):
             if broken is not None:
                 raise broken
 
-    def _judged(self, rows: Sequence[Any]) -> Iterator[list[TaggedEvent]]:
-        keys, first, of = self._keys, self._first, self._source.of
+    def _judged(self, rows: Sequence[Any]) -> Iterator[Iterable[TaggedEvent]]:
+        keys, first = self._keys, self._first
         met_before = self._met_before(rows) if keys.forgot else set()
-        due: list[TaggedEvent] = []
+        due: list[Any] = []
+        lives: list[Life] = []
+        young = keys.young
         for row in rows:
-            key, life, number = row[3:6]
-            known = keys.get(key)
+            _, _, timestamp, key, life, number, _, _, _, seq_nr, _, body, _ = row
+            known = young.get(key)
             if known is not None and number == known.number + 1 and known.life.number == life and known.delivered:
                 # Most rows. `_taken` in place: the call would take as long as the rest.
-                known.number, known.timestamp, known.seq_nr = number, row[2], row[9]
-                if row[11]:
-                    due.append(TaggedEvent(of, known.life, row))
+                known.number, known.timestamp, known.seq_nr = number, timestamp, seq_nr
+                if body:
+                    due.append(row)
+                    lives.append(known.life)
                 continue
+            known = keys.get(key)
             if known is not None and life == known.life.number and number == known.number + 1:
                 pass
             elif known is not None and life <= known.life.number:
@@ -193,24 +203,30 @@ class StrandlineTagFeed(TagFeed):
                     continue
                 if number < known.first:
                     raise self._out_of_order(known, row)
-                yield due
-                due = []
+                yield self._events_of(lives, due)
+                due, lives = [], []
                 if not (yield from self._filled(known.number + 1, row)):
                     continue
                 known = keys.get(key)
             elif number != 1 and not self._is_first(known, row, met_before):
-                yield due
-                due = []
+                yield self._events_of(lives, due)
+                due, lives = [], []
                 wanted = 1 if known is not None else self._least_due(row, first)
                 if not (yield from self._filled(wanted, row)):
                     continue
                 known = keys.get(key)
-            event = self._taken(known, row)
-            if event is not None:
-                due.append(event)
-        yield due
+            noted = self._noted(known, row)
+            young = keys.young
+            if body:
+                due.append(row)
+                lives.append(noted)
+        yield self._events_of(lives, due)
         if rows:
             self._pass(rows[-1])
+
+    def _events_of(self, lives: Sequence[Life], rows: Sequence[Any]) -> Iterator[TaggedEvent]:
+        """Events of rows, each made when it is asked for: few live at a time, which the garbage collector likes."""
+        return map(TaggedEvent, repeat(self._source.of), lives, rows)
 
     def _is_first(self, known: KnownKey | None, row: Any, met_before: set[Place]) -> bool:
         """Whether the row before this one of a new key need not have come."""

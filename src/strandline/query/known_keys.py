@@ -44,6 +44,11 @@ class KnownKeys(Recent[KnownKey]):
             return found or super().get(key)
         return found
 
+    @property
+    def young(self) -> dict[str, KnownKey]:
+        """Those that were used lately, until the next one is set. A key that is not there may be known all the same."""
+        return self._young
+
     def __setitem__(self, key: str, known: KnownKey) -> None:
         if self._always and key in self._always:
             self._always[key] = known

@@ -42,14 +42,14 @@ class StoredTags:
 
     # ------------------------------------------------------------ rows in order
 
-    def page(self, after: Place, to: int, limit: int) -> FeedPage:
-        """Rows after a place, up to a timestamp, in order of their places."""
+    def page(self, after: Place, to: int, limit: int, bytes_max: int = PAGE_BYTES) -> FeedPage:
+        """Rows after a place, up to a timestamp, in order of their places; of large ones about so many bytes."""
         if self._partitioned:
-            return self._page_by_buckets(after, to, limit)
-        page = self._store.scan(BY_TIME, (self.of.tag,), after=after, to=to, limit=limit, bytes_max=PAGE_BYTES)
+            return self._page_by_buckets(after, to, limit, bytes_max)
+        page = self._store.scan(BY_TIME, (self.of.tag,), after=after, to=to, limit=limit, bytes_max=bytes_max)
         return FeedPage(page.rows, page.more)
 
-    def _page_by_buckets(self, after: Place, to: int, limit: int) -> FeedPage:
+    def _page_by_buckets(self, after: Place, to: int, limit: int, bytes_max: int) -> FeedPage:
         """The same, bucket by bucket, of those that exist."""
         rows: list[Any] = []
         bucket, last = after[0] // self.bucket_us - 1, to // self.bucket_us
@@ -57,7 +57,7 @@ class StoredTags:
             following = self._buckets_after(bucket, last, limit)
             for bucket in following:
                 page = self._store.scan(
-                    IN_BUCKET, (self.of.tag, bucket), after=after, to=to, limit=limit - len(rows), bytes_max=PAGE_BYTES
+                    IN_BUCKET, (self.of.tag, bucket), after=after, to=to, limit=limit - len(rows), bytes_max=bytes_max
                 )
                 rows += page.rows
                 if page.more or len(rows) >= limit:

@@ -55,6 +55,9 @@ class Scan(NamedTuple):
     light: bool = False
     """Whether SQL leaves large bodies out, so that a page is bounded without its rows being counted: None stands for
     them, and whoever wants one asks for its event."""
+    large_apart: bool = False
+    """SQL: the statement takes one more value, a size, and leaves out what is larger: so a page of small rows needs no
+    second look."""
 
     def values(
         self, equal: Sequence[Any], slices: tuple[int, int] | None, after: Sequence[Any] | None, to: Any, limit: int

@@ -26,7 +26,7 @@ from strandline.store.beating_lease import told_taken
 from strandline.store.creation import fixed_in
 from strandline.store.end_state import Change, change_of
 from strandline.store.heads import ended_in, ended_place, ended_row, head_in, head_row, key_place, state_of
-from strandline.store.pages import BODY, bytes_of, large_bytes, up_to
+from strandline.store.pages import ANY_BYTES, BODY, LARGE_BYTES, bytes_of, large_bytes, up_to
 from strandline.store.refusals import check_fence, check_pointer, life_ended, other_event
 from strandline.store.reports import report_in, report_text
 from strandline.store.scans import ALL_EVENTS, Scan, grown
@@ -177,11 +177,20 @@ class SqlStore:
         slices: tuple[int, int] | None = None,
         bytes_max: int | None = None,
     ) -> Page:
+        if scan.large_apart and bytes_max is not None:
+            values = (*scan.values(equal, slices, after, to, limit), LARGE_BYTES)
+            rows = self._database.rows(_named(scan.table, scan.name), values, often=True)
+            blob = scan.columns.index("body")
+            if None not in map(itemgetter(blob), rows):
+                return Page(rows, len(rows) == limit)
+
         def ask(after: Sequence[Any] | None, limit: int) -> list[Any]:
             if scan is ALL_EVENTS and self._database.dialect == "sqlite":
                 return self._all_events(scan, equal, slices, after, to, limit)
             values = scan.values(equal, slices, after, to, limit)
-            rows = self._database.rows(_named(scan.table, scan.name), values, often=scan.light)
+            if scan.large_apart:
+                values = (*values, ANY_BYTES)
+            rows = self._database.rows(_named(scan.table, scan.name), values, often=scan.light or scan.large_apart)
             if scan.columns:
                 return rows
             if scan.table is JOURNAL:  # a third of the time of EventRow._make, which asks each row for its length

@@ -13,7 +13,7 @@ from strandline.values.tag_rows import Place, TagRow
 
 _ROW: Final = tuple(column.name for column in TAG_VIEW.columns)
 _PLACE: Final = ("timestamp", "key", "seq_nr")
-BY_TIME: Final = Scan("tag_by_time", TAG_VIEW, ("tag",), _PLACE, _ROW)
+BY_TIME: Final = Scan("tag_by_time", TAG_VIEW, ("tag",), _PLACE, _ROW, large_apart=True)
 """Rows of a tag by their places; only stores that need no partition key have it."""
 BY_NUMBER: Final = Scan("tag_by_number", TAG_VIEW, ("key", "life", "tag"), ("tag_seq_nr",), _ROW)
 """Rows of a key by their numbers; so is this."""

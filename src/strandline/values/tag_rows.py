@@ -12,7 +12,7 @@ damaged body costs its payload alone.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -22,6 +22,7 @@ from strandline.values.events import Cells
 
 ROW_VERSION: Final = 1
 _VERSION_AT: Final = 32
+_VERSION: Final = ROW_VERSION << _VERSION_AT
 _packed = struct.Struct("<7q").pack
 _NOT_KEPT_SO = (TypeError, AttributeError, UnicodeEncodeError, struct.error)  # a damaged file may give any type
 
@@ -92,7 +93,7 @@ class TagBucket(NamedTuple):
     bucket: int
 
 
-def sealed(
+def _checksums(
     tags: Sequence[str],
     buckets: Sequence[int],
     timestamps: Sequence[int],
@@ -102,12 +103,14 @@ def sealed(
     previous_timestamps: Sequence[int],
     previous_seq_nrs: Sequence[int],
     seq_nrs: Sequence[int],
-) -> list[int]:
-    """The digests of rows, from columns."""
-    seeds = map(crc32, map(str.encode, keys), map(_seed, tags))
+) -> Iterator[int]:
+    """What the digests of rows say beside their version, from columns."""
     packed = map(_packed, buckets, timestamps, lives, numbers, previous_timestamps, previous_seq_nrs, seq_nrs)
-    version = ROW_VERSION << _VERSION_AT
-    return [version | digest for digest in map(crc32, packed, seeds)]
+    if tags.count(tags[0]) < len(tags):
+        return map(crc32, packed, map(crc32, map(str.encode, keys), map(_seed, tags)))
+    seed = _seed(tags[0])  # most pages are of one tag, and many of few keys
+    seeds = {key: crc32(key.encode(), seed) for key in set(keys)}
+    return map(crc32, packed, map(seeds.__getitem__, keys))
 
 
 @lru_cache(maxsize=4096)
@@ -129,12 +132,12 @@ def first_broken(rows: Sequence[Any]) -> int | None:
         return None
     try:
         tags, buckets, timestamps, keys, lives, numbers, at, behind, digests, seq_nrs, _, _, _ = zip(*rows, strict=True)
-        made = sealed(tags, buckets, timestamps, keys, lives, numbers, at, behind, seq_nrs)
+        made = _checksums(tags, buckets, timestamps, keys, lives, numbers, at, behind, seq_nrs)
+        if list(made) == list(map(_VERSION.__xor__, digests)):
+            return None
     except _NOT_KEPT_SO:
-        return next((at for at, row in enumerate(rows) if _is_broken(row)), None)
-    if made == list(digests):
-        return None
-    return next(at for at, row in enumerate(rows) if made[at] != _known_version(row))
+        pass
+    return next((at for at, row in enumerate(rows) if _is_broken(row)), None)
 
 
 def resealed(row: TagRow) -> TagRow:

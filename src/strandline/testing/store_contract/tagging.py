@@ -162,6 +162,24 @@ class TaggingContract(MadeStore):
         later = query(store, "red", first_time_bucket=bucket_text(second.timestamp // HOUR, "hour"))
         assert [row.tag_seq_nr for row in shown(later)] == [2, 3]
 
+    @pytest.mark.req("T76", "T77")
+    def test_pages_of_large_events_are_small(self, store: Store) -> None:
+        """Bytes bound a page: large events come few at a time, and all of them come."""
+        tape = Tape()
+        for size in (10, 40_000, 10, 60_000, 40_000, 10):
+            tape.append(KEY, ["x" * size], tags=("red",))
+        tape.mark()
+        tape.carry(store)
+        source = StoredTags(store, PointerWatch(store), "red", "h", now_us)
+        page = source.page((-1, "", 0), 2**62, 500, bytes_max=50_000)
+        assert [len(row[11]) > 1000 for row in page.rows] in (
+            [False, True],
+            [False, True, False],
+            [False, True, False, True],
+        )
+        assert page.more
+        assert [len(event.payload) for event in query(store, "red")] == [10, 40_000, 10, 60_000, 40_000, 10]
+
     @pytest.mark.req("T39")
     def test_delete_stays(self, store: Store) -> None:
         """5 tagged and carried, deleted to 3: by tag 5; the next event has number 6. In one batch it is the same."""
