@@ -248,6 +248,9 @@ class Groups(Awaited):
     resolve = called(PlainGroups.resolve)
     list = called(PlainGroups.list)
     rebuild = waited(PlainGroups.rebuild)
+    answer = called(PlainGroups.answer)
+    ack = called(PlainGroups.ack)
+    load_code = called(PlainGroups.load_code)
     close = called(PlainGroups.close)
     _submit = called(PlainGroups.submit)
 
