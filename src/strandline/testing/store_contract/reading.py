@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from strandline.clock import now_us
 from strandline.errors import InvalidInput
 from strandline.rows import Batch, Pointer
 from strandline.store.api import Store
 from strandline.store.pages import LARGE_BYTES
 from strandline.store.scans import (
+    SLICE_PLACES,
+    SLICE_ROWS,
     entity_types_of,
     events_of,
     expired_keys,
@@ -308,6 +311,44 @@ class ReadingContract(MadeStore):
                 after = (rows[-1].timestamp, rows[-1].seq_nr) if rows else after
                 more = more and bool(rows)
             assert found == [row for row in whole.rows if lo <= row.slice <= hi]
+
+    @pytest.mark.req("P12", "P11", "P24")
+    def test_events_by_their_places_with_and_without_bodies(self, store: Store) -> None:
+        tape = Tape()
+        for number in range(8):
+            tape.append(f"order|{number}", [b"small", b"too", bytes(20_000)])
+        tape.append("user|1", ["another type"])
+        tape.delete("order|2", 2)
+        tape.purge("order|3")
+        tape.carry(store)
+        whole = events_of(store, 0, after=(0, 0), to=SEQ_NR_MAX, limit=100, entity_type="order").rows
+        assert len(whole) == 8 * 3 - 2 - 3
+        for lo, hi in ((0, 1023), (0, 511), (whole[4].slice, whole[4].slice)):
+            expected = [row for row in whole if lo <= row.slice <= hi]
+            for limit in (1, 4, 100):
+                for scan in (SLICE_ROWS, SLICE_PLACES):
+                    found: list[Any] = []
+                    after, more = (0, 0, ""), True
+                    while more:
+                        rows, more = store.scan(
+                            scan, ("order", 0), after=after, to=whole[-2].timestamp, limit=limit, slices=(lo, hi),
+                            bytes_max=50_000,
+                        )  # fmt: skip
+                        found += rows
+                        after, more = (tuple(rows[-1][:3]), more) if rows else (after, False)
+                    seen = [row for row in expected if row.timestamp <= whole[-2].timestamp]
+                    assert [tuple(row[:5]) for row in found] == [
+                        (row.timestamp, row.seq_nr, row.key, row.life, row.prev_seq_nr) for row in seen
+                    ]
+                    for read, row in zip(found, seen, strict=True) if scan is SLICE_ROWS else ():
+                        assert read[5] == row.body or (read[5] is None and len(row.body) > LARGE_BYTES)
+                        assert read[6] == row.digest
+
+    @pytest.mark.req("P23")
+    def test_a_store_has_a_clock(self, store: Store) -> None:
+        first = store.now_us()
+        assert abs(first - now_us()) < 60_000_000
+        assert store.now_us() >= first
 
     def test_closed(self, store: Store) -> None:
         store.lease().take("somebody")
