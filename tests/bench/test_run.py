@@ -69,8 +69,10 @@ LINES = {
     ("groups", "postgres"): ["groups/bare", "groups/disjoint"],
     ("slices", "sqlite"): ["slices/sqlite"],
     ("slices", "postgres"): ["slices/postgres"],
-    ("project", "sqlite"): ["project/sqlite"],
+    ("project", "sqlite"): ["project/sqlite", "project/latency-p50", "project/feed-p50", "project/memory"],
     ("project", "postgres"): ["project/postgres", "project/at-least-once"],
+    ("rebuild", "sqlite"): ["rebuild/sqlite"],
+    ("rebuild", "postgres"): ["rebuild/postgres"],
     ("tags", "sqlite"): [
         "tags/live-p50",
         "tags/live-p99",
@@ -97,7 +99,8 @@ def _names(output: str) -> list[str]:
 def _marked(*names: str, soak: bool = False) -> list[object]:
     on_spark = ("replicate", "replay", "freshness", "tags")
     marks = {name: [pytest.mark.spark, *[pytest.mark.soak] * soak] for name in on_spark}
-    marks["tags"] = [pytest.mark.spark, pytest.mark.soak]  # it starts Spark four times
+    for name in ("tags", "project", "rebuild"):  # they start Spark several times
+        marks[name] = [pytest.mark.spark, pytest.mark.soak]
     return [pytest.param(name, marks=marks.get(name, [])) for name in names]
 
 
@@ -137,11 +140,16 @@ def test_a_benchmark_runs_and_ends_with_its_lines(
     _runs(name, "sqlite", tmp_path, capsys)
 
 
+def test_some_cases_of_one_that_starts_spark_run_without_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("project", quick=True, cases=["sqlite", "feed-p50", "memory"])
+    assert _names(capsys.readouterr().out) == ["project/sqlite", "project/feed-p50", "project/memory"]
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "name",
     [
-        *_marked("append", "read", "replicate", "replay", "tags", soak=True),
+        *_marked("append", "read", "replicate", "replay", "tags", "rebuild", soak=True),
         *(pytest.param(name, marks=pytest.mark.soak) for name in ("work", "slices", "project")),
     ],
 )

@@ -3,28 +3,36 @@
 Ours gets lists of 500: one transaction has their effects and offsets, each event still once. Beside eventsourcing,
 doing for each event what its projection runner does: the view's row and the tracking record in one transaction, on
 notifications that are selected in pages. `at-least-once` is a handler that only counts, without a transaction around
-it, beside ours exactly once.
+it, beside ours exactly once. `latency-p50` and `feed-p50` are from an append's acknowledgement to its handler's return,
+writer and host in one process, with a pipeline beside them or with the live feed, beside a limit. `memory` is the peak
+of a host that projects a million events of 100,000 keys.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
+from statistics import median
 from typing import Any
 from uuid import uuid4
 
 from strandline.bench import fresh, tags
 from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Sample
-from strandline.bench.child import in_child
+from strandline.bench.child import Child, in_child
 from strandline.sql.statements import statement
 
 EVENTS, QUICK_EVENTS, KEYS = 10_000, 1000, 2000
 LIST = 500
 WAIT_S = 600.0
+LATENCY_MS, FEED_MS, MEMORY_MB = 500.0, 20.0, 300.0
+SAMPLES, WARM_UP, QUICK_SAMPLES, QUICK_WARM_UP = 34, 10, 3, 1
+PAUSE_LEAST_S, PAUSE_MOST_S = 0.05, 0.4
+MANY_EVENTS, MANY_KEYS, QUICK_MANY = 1_000_000, 100_000, 5000
 
 
 def _sql(name: str, url: str) -> str:
@@ -107,6 +115,83 @@ def runner_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
     return {"events_per_s": count / seconds, **settings}
 
 
+def latency_in_child(url: str, feed: bool, samples: int, warm_up: int) -> dict[str, Any]:
+    """Append now and then; how long until the handler has returned, after the append has."""
+    import strandline
+
+    returned: dict[str, float] = {}
+    came = threading.Event()
+
+    def handle(tx: Any, event: Any) -> None:
+        returned[str(event.key)] = time.perf_counter()
+        came.set()
+
+    payload, random_, times = os.urandom(PAYLOAD_BYTES), random.Random(samples), []
+    with strandline.connect(url) as s, ExitStack() as running:
+        if not feed:
+            pipeline = running.enter_context(Child("freshness:pipeline_in_child", url=url))
+        host = strandline.Host(s, [strandline.Projection("seen", strandline.BySlices("order"), handle, feed=feed)])
+        thread = threading.Thread(target=host.run)
+        thread.start()
+        running.callback(thread.join)
+        running.callback(host.stop)
+        for number in range(warm_up + samples):
+            key = strandline.Key("order", f"{random_.getrandbits(64):x}")
+            s.journal.append(key, [strandline.Event("OrderPlaced", payload)])
+            from_s = time.perf_counter()
+            while str(key) not in returned:
+                came.clear()
+                if time.perf_counter() - from_s > WAIT_S:
+                    raise RuntimeError(f"not handled after {WAIT_S} s")
+                came.wait(0.1)
+            if number >= warm_up:
+                times.append(max(0.0, returned[str(key)] - from_s) * 1000)
+            time.sleep(random_.uniform(PAUSE_LEAST_S, PAUSE_MOST_S))
+        if not feed:
+            pipeline.stop()
+            pipeline.answer()
+    return {"p50_ms": median(times), "most_ms": max(times), "samples_ms": times}
+
+
+def _latency(feed: bool, plan: Plan) -> Sample:
+    effort = (QUICK_SAMPLES, QUICK_WARM_UP) if plan.quick else (SAMPLES, WARM_UP)
+    url = f"sqlite:{plan.folder}/ours"
+    answer = in_child("project:latency_in_child", url=url, feed=feed, samples=effort[0], warm_up=effort[1])
+    return Sample(answer["p50_ms"], answer)
+
+
+def fill_many_in_child(where: dict[str, Any], events: int, keys: int) -> dict[str, Any]:
+    """A log with so many events, ten a call, all of it carried and below the strandline."""
+    import strandline
+    from strandline.bench.fill import fill_in_child
+    from strandline.pipeline import marks
+    from strandline.testing import carry
+
+    fill_in_child(where, keys, events // 10, 10)
+    with strandline.connect(**where) as s:
+        carry(s)
+        marks.write(s.log, marks.behind(s.store.pointers()))
+        carry(s)
+    return {}
+
+
+def prepare_many(on: str, plan: Plan) -> None:
+    """Many events, for all rounds."""
+    where = tags.where_of(on, plan)
+    (plan.shared / "where.json").write_text(json.dumps(where), encoding="utf-8")
+    in_child("project:fill_many_in_child", where=where, events=many(plan), keys=min(MANY_KEYS, many(plan) // 10))
+
+
+def many(plan: Plan) -> int:
+    return QUICK_MANY if plan.quick else MANY_EVENTS
+
+
+def _memory(plan: Plan) -> Sample:
+    where = json.loads((plan.shared / "where.json").read_bytes())
+    answer = in_child("project:project_in_child", where=where, events=many(plan), delivery="exactly_once")
+    return Sample(answer["peak_rss_mb"], answer)
+
+
 def _events(plan: Plan) -> int:
     return QUICK_EVENTS if plan.quick else EVENTS
 
@@ -140,4 +225,16 @@ CASES = [
     _case("sqlite", "sqlite", "eventsourcing", 5.0, "exactly_once", partial(_peer, "sqlite")),
     _case("postgres", "postgres", "eventsourcing", 20.0, "exactly_once", partial(_peer, "postgres")),
     _case("at-least-once", "postgres", "exactly-once", 1.0, "at_least_once", partial(_ours, "exactly_once")),
-]
+    Case(
+        "project/latency-p50", "limit", "ms", 1.0, partial(_latency, False), LATENCY_MS, rate=False,
+        settings={"samples_a_round": SAMPLES, "pause_s": [PAUSE_LEAST_S, PAUSE_MOST_S], "pipeline": "local[2]"},
+    ),
+    Case(
+        "project/feed-p50", "limit", "ms", 1.0, partial(_latency, True), FEED_MS, rate=False,
+        settings={"samples_a_round": SAMPLES, "pause_s": [PAUSE_LEAST_S, PAUSE_MOST_S], "pipeline": "none"},
+    ),
+    Case(
+        "project/memory", "limit", "MB", 1.0, _memory, MEMORY_MB, rate=False, rounds=1,
+        prepare=partial(prepare_many, "sqlite"), settings={"events": MANY_EVENTS, "keys": MANY_KEYS, "list": LIST},
+    ),
+]  # fmt: skip

@@ -22,9 +22,12 @@ from strandline.bench.machine import machine, versions
 from strandline.bench.servers import Running, running
 from strandline.errors import InvalidInput, Unavailable
 
-NAMES = ("append", "read", "replicate", "replay", "freshness", "memory", "tags", "slices", "project", "work", "groups")
+NAMES = (
+    "append", "read", "replicate", "replay", "freshness", "memory", "tags", "slices", "project", "rebuild", "work",
+    "groups",
+)  # fmt: skip
 NEEDED = ("eventsourcing", "psutil")
-ON_SPARK = ("replicate", "replay", "freshness", "memory", "tags")
+ON_SPARK = ("replicate", "replay", "freshness", "memory", "tags", "project", "rebuild")
 BACKENDS = ("sqlite", "postgres", "kafka", "kafka-postgres", "kafka-cassandra", "cassandra")
 
 

@@ -15,7 +15,7 @@ def bench(
         str,
         typer.Argument(
             metavar="NAME",
-            help="append, read, replicate, replay, freshness, memory, tags, slices, project, work, groups.",
+            help="append, read, replicate, replay, freshness, memory, tags, slices, project, rebuild, work, groups.",
         ),
     ],
     on: Annotated[

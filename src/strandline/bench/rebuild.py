@@ -1,0 +1,144 @@
+"""rebuild: events per second of a projection that is built anew by Spark, beside a plain host that goes one by one.
+
+Both count the events of each key in a table, exactly once. Spark has two cores and lists of 1,000; its session is there
+before the clock starts. The plain host is one process with one range, its events one by one, a hundred a transaction:
+of these it is shown fewer, as its pace does not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from strandline.bench.cases import Case, Plan, Sample
+from strandline.bench.child import in_child
+from strandline.bench.project import MANY_EVENTS, MANY_KEYS, many, prepare_many
+from strandline.sql.statements import statement
+
+MASTER = "local[2]"
+LIST, RANGES = 1000, 4
+ONE_BY_ONE, QUICK_ONE_BY_ONE = 30_000, 1000
+WAIT_S = 900.0
+
+
+class Counts:
+    """Counts the events of each key, in a table of its own. It travels to tasks."""
+
+    def __init__(self, url: str) -> None:
+        dialect = "sqlite" if url.startswith("sqlite") else "postgres"
+        self.create, self.sum = (
+            statement("strandline.bench", f"{name}_{dialect}") for name in ("create_count", "sum_counts")
+        )
+        self._count = statement("strandline.bench", f"count_event_{dialect}")
+
+    def handle(self, tx: Any, what: Any) -> None:
+        if isinstance(what, list):
+            tx.executemany(self._count, [(str(event.key),) for event in what])
+        else:
+            tx.execute(self._count, (str(what.key),))
+
+
+def _total(s: Any, counts: Counts) -> int:
+    with s.open_offsets().store.closed_after() as store, store.database.write() as tx:
+        tx.raw.execute(counts.create)
+        ((total,),) = list(tx.raw.execute(counts.sum))
+    return int(total or 0)
+
+
+def rebuild_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
+    """A new generation of a projection that has done all of it already."""
+    import strandline
+    from strandline.pipeline import rebuild, session
+
+    counts, name, source = Counts(where["url"]), f"counts-{uuid4().hex[:8]}", strandline.BySlices("order")
+    with strandline.connect(**where) as s:
+        before = _total(s, counts)
+        host = strandline.Host(s, [strandline.Projection(name, source, counts, start="now")])
+        thread = threading.Thread(target=host.run)
+        thread.start()
+        host.ready.wait(WAIT_S)
+        host.stop()
+        thread.join()
+        spark = session.start(MASTER, short=True)
+        try:
+            spark.sparkContext.parallelize(range(2), 2).map(str).collect()
+            built = strandline.Projection(
+                name, source, counts, generation=2, group_size=LIST, page_size=LIST, isolation=_isolation(where)
+            )
+            from_s = time.perf_counter()
+            rebuild(**where, projection=built, ranges=RANGES, spark=spark)
+            seconds = time.perf_counter() - from_s
+        finally:
+            session.end()
+        counted = _total(s, counts) - before
+    if counted != events:
+        raise RuntimeError(f"{counted} events were counted, not {events}")
+    return {"events_per_s": events / seconds}
+
+
+def _isolation(where: dict[str, Any]) -> str:
+    """Each range has rows of its own."""
+    return "serializable" if where["url"].startswith("sqlite") else "read_committed"
+
+
+def one_by_one_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
+    """A plain host, from the beginning, until so many are done."""
+    import strandline
+
+    counts, seen, done = Counts(where["url"]), [0], threading.Event()
+
+    def handle(tx: Any, event: Any) -> None:
+        counts.handle(tx, event)
+        seen[0] += 1
+        if seen[0] >= events:
+            done.set()
+
+    with strandline.connect(**where) as s:
+        _total(s, counts)
+        projection = strandline.Projection(
+            f"counts-{uuid4().hex[:8]}",
+            strandline.BySlices("order"),
+            handle,
+            page_size=LIST,
+            isolation=_isolation(where),
+        )
+        host = strandline.Host(s, [projection])
+        thread = threading.Thread(target=host.run)
+        from_s = time.perf_counter()
+        thread.start()
+        if not done.wait(WAIT_S):
+            raise RuntimeError(f"{seen[0]} events were handled, not {events}")
+        seconds = time.perf_counter() - from_s
+        host.stop()
+        thread.join()
+    return {"events_per_s": events / seconds}
+
+
+def _ours(plan: Plan) -> Sample:
+    where = json.loads((plan.shared / "where.json").read_bytes())
+    answer = in_child("rebuild:rebuild_in_child", where=where, events=many(plan))
+    return Sample(answer["events_per_s"], answer)
+
+
+def _theirs(plan: Plan) -> Sample:
+    where = json.loads((plan.shared / "where.json").read_bytes())
+    events = QUICK_ONE_BY_ONE if plan.quick else ONE_BY_ONE
+    answer = in_child("rebuild:one_by_one_in_child", where=where, events=events)
+    return Sample(answer["events_per_s"], answer)
+
+
+def _case(on: str, target: float) -> Case:
+    return Case(
+        f"rebuild/{on}", "one-by-one", "events/s", target, _ours, _theirs, on=on, prepare=partial(prepare_many, on),
+        settings={
+            "events": MANY_EVENTS, "keys": MANY_KEYS, "list": LIST, "ranges": RANGES, "master": MASTER,
+            "one_by_one": ONE_BY_ONE,
+        },
+    )  # fmt: skip
+
+
+CASES = [_case("postgres", 4.0), _case("sqlite", 1.0)]
