@@ -21,6 +21,7 @@ from strandline.demo.sampling import Sampler
 from strandline.demo.shipping import Shipping
 from strandline.demo.stage import Stage
 from strandline.demo.tag_reader import TagReader
+from strandline.demo.totals import PROCESSES, RANGES, TotalsAct
 from strandline.errors import Unavailable
 from strandline.pipeline.target import Target
 from strandline.testing.shop.checker import Finding, Report, ShownEvent, check
@@ -84,6 +85,7 @@ class Story:
         self.strandline_before = 0
         self.tagged: TagReader | None = None
         self.shipping: Shipping | None = None
+        self.totals: TotalsAct | None = None
 
     def play(self) -> Proof:
         """All acts."""
@@ -117,6 +119,9 @@ class Story:
         self.stage.say(f"a live query, `strandline by-tag {TAG} --live`, follows the orders of a region from now on")
         self.shipping = Shipping(self.s, self.children, self.plan.work_file)
         self.stage.say("a projection adds a piece of work for every order shipped; a shipper carries the parcels out")
+        if self.plan.target.url is not None:  # offsets of projections are in SQL
+            self.totals = TotalsAct(self.s, self.plan.target, self.children)
+            self.stage.say("`strandline project` counts parcels and shipped orders, exactly once, in one process")
         self.until("the pipeline to catch up", self.kept_up, ACT_S_MAX)
         behind_s = self.sampler.last.strandline_s
         self.stage.say(f"the pipeline has caught up; the strandline is {behind_s:.1f} s behind the newest event")
@@ -131,6 +136,7 @@ class Story:
         self.stage.say(f"kill -9: writer {victim}, {under_way}; the others go on", style="bold red")
         self.writers[victim].kill()
         self.pause(self.plan.down_s)
+        self._spread_totals()
         self.writers[victim] = self._start_writer(victim)
         before = len(self._ledger(victim))
         self.until("the writer", lambda: len(self._ledger(victim)) > before + 1, START_S_MAX)
@@ -150,6 +156,10 @@ class Story:
         self.stage.say("kill -9: the pipeline, Spark and all; the writers do not notice", style="bold red")
         self._running().kill()
         self.pipeline = None
+        if self.totals is not None:
+            self.sampler.mark("a projection's process killed", bad=True)
+            self.stage.say("kill -9: one of the four processes of the projection, too", style="bold red")
+            self.totals.kill()
         self.pause(self.plan.down_s)
         self.look("the pipeline is dead")
         self._start_pipeline("pipeline back")
@@ -192,7 +202,8 @@ class Story:
             ledgers, entries, stopped, stored, check(entries, self._reader()), stored_keys(self.plan.target),
             set(rows), lag, self.s.status(parts=False).quarantined,
         )  # fmt: skip
-        return replace(proof, others=(*proof.others, *self._prove_tag(), *self._prove_shipping(rows)))
+        wrong = (*self._prove_tag(), *self._prove_shipping(rows), *self._prove_totals(rows))
+        return replace(proof, others=(*proof.others, *wrong))
 
     def _prove_tag(self) -> list[Finding]:
         if self.tagged is None:
@@ -209,6 +220,25 @@ class Story:
         if not wrong:
             self.stage.say(f"{self.shipping.count:,} parcels have left, one for each order that was shipped")
         return wrong
+
+    def _prove_totals(self, rows: Mapping[str, Sequence[ShownEvent]]) -> list[Finding]:
+        if self.totals is None:
+            return []
+        wrong = self.totals.end(rows)
+        if not wrong:
+            parcels, shipped = (sum(column) for column in zip(*self.totals.sums().values(), strict=True))
+            self.stage.say(
+                f"the projection counted {parcels:,} parcels and {shipped:,} shipped orders: as a plain fold over the "
+                "journals"
+            )
+        return wrong
+
+    def _spread_totals(self) -> None:
+        """One process becomes four, while it runs."""
+        if self.totals is not None:
+            self.until("the projection", lambda: self.totals is not None and self.totals.is_running, START_S_MAX)
+            self.totals.spread()
+            self.stage.say(f"the projection is cut into {RANGES} ranges, and {PROCESSES} processes share them")
 
     # ------------------------------------------------------------ what acts are made of
 

@@ -1,0 +1,2 @@
+-- All that was counted.
+SELECT key, parcels, shipped FROM shop_totals;
