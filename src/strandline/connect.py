@@ -167,7 +167,8 @@ class Strandline:
     @property
     def projections(self) -> Projections:
         """What operators do with projections whose offsets are where they are unless a projection names another place:
-        list status pause resume set_offset reset skip rename drop rescale unpark dead_letters redeliver discard."""
+        list status pause resume set_offset reset skip rename drop rescale switch parked unpark dead_letters redeliver
+        discard."""
         return Projections(self.store, lambda: self.open_offsets(None, create=False), self._behind_log_s)
 
     def _behind_log_s(self) -> tuple[float, bool]:

@@ -113,6 +113,7 @@ class InvalidInput(StrandlineError):
         setting url_scheme url_parameter url_incomplete url_port secret_in_argv option schema
         wait_in_handler step_state
         projection_name projection_taken projection_changed handler handler_transaction generation_serving
+        deleted_events
         """.split()
     )
 

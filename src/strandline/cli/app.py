@@ -125,6 +125,7 @@ def app() -> typer.Typer:
     _add(projecting, "Look after", projections.pause, projections.resume, projections.rescale, projections.set_offset)
     _add(projecting, "Look after", projections.reset, projections.rename, projections.drop, projections.skip)
     _add(projecting, "Look after", projections.unpark, projections.redeliver, projections.discard)
+    _add(projecting, "Look after", projections.switch)
     top.add_typer(projecting, name="projections", rich_help_panel="Act")
     _add(top, "Query", by_tag.by_tag, by_slices.by_slices)
     _add(top, "Look after", look.keys)

@@ -7,7 +7,7 @@ from strandline.errors import InvalidInput
 
 LATER = frozenset(
     "backup verify token serve prove".split()
-    + [f"pipeline {name}" for name in ("rebuild", "reconcile", "archive", "sweep")]
+    + [f"pipeline {name}" for name in ("reconcile", "archive", "sweep")]
     + ["schema repartition"]
 )
 

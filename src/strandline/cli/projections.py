@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event as Signal
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +22,7 @@ from strandline.cli.output import emit, note, printable, say
 from strandline.cli.record import Yes
 from strandline.clock import seconds_text, time_text
 from strandline.errors import invalid
+from strandline.values.ranges import ranges as check_ranges
 
 if TYPE_CHECKING:
     from strandline.projection.definition import Projection
@@ -33,6 +35,12 @@ KILLED = 128
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The projection.")]
 KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="A key, as TYPE|ID.")]
 NumberArgument = Annotated[str, typer.Argument(metavar="N", help="The number of the event.")]
+MasterOption = Annotated[
+    str | None, typer.Option("--master", metavar="URL", help="Spark's master; else the cores of this machine.")
+]
+GenerationOption = Annotated[
+    str | None, typer.Option("--generation", metavar="N", help="A generation; else the one that serves.")
+]
 LifeOption = Annotated[str, typer.Option("--life", metavar="N", help="The key's life, if it is not the first.")]
 
 
@@ -40,10 +48,13 @@ def project(
     options: Options,
     what: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="A Projection, or a list of them.")],
     instances: Annotated[str, typer.Option("--instances", metavar="N", help="So many processes.")] = "1",
+    spark: Annotated[bool, typer.Option("--spark", help="On Spark: this process hands ranges to its tasks.")] = False,
+    master: MasterOption = None,
 ) -> int:
     """Run projections until SIGTERM or Ctrl-C.
 
-    Any number of processes, on any number of machines, share the ranges of a projection evenly.
+    Any number of processes, on any number of machines, share the ranges of a projection evenly; some of them may run
+    theirs on Spark.
 
     Example: strandline project shop.projections:totals --instances 4 --url sqlite:orders
     """
@@ -51,6 +62,8 @@ def project(
     if not 1 <= count <= INSTANCES_MAX:
         raise invalid("option", "--instances", "out of range", allowed=f"1..{INSTANCES_MAX}", got=instances)
     found = _projections(what)
+    if spark or master is not None:
+        return _on_spark(options, found, master)
     if count > 1:
         grace_s = max(one.settings.shutdown_grace_s for one in found)
         return _in_processes(count, grace_s)
@@ -67,6 +80,79 @@ def project(
             for number, handler in before:
                 signal.signal(number, handler)
     return 0
+
+
+def _on_spark(options: Options, found: Sequence[Projection], master: str | None) -> int:
+    options.connect().close()  # what is wrong with log or store is told before Spark is started
+    from strandline.pipeline.projecting import project as project_on_spark
+
+    if not options.json:
+        note(f"starting Spark for {', '.join(one.name for one in found)} …")
+    stop = Signal()
+    with _stopped_by_signal(stop):
+        project_on_spark(**options.target(), projections=found, stop=stop, master=master, **options.settings)
+    return 0
+
+
+@contextmanager
+def _stopped_by_signal(stop: Signal) -> Iterator[None]:
+    """SIGTERM ends a run in order: what is in hand is finished, ranges are given back."""
+    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def rebuild_projection(
+    options: Options, what: str, ranges: str | None, *, allow_deleted: bool, master: str | None
+) -> None:
+    """`pipeline rebuild MODULE:NAME`."""
+    found = _projections(what)
+    if len(found) != 1:
+        raise invalid("option", "MODULE:NAME", "several", allowed="one Projection", got=what)
+    count = None if ranges is None else whole_number(ranges, "--ranges", code="slice_range", allowed="1..1024")
+    if count is not None:
+        check_ranges(count)
+    options.connect().close()
+    from strandline.pipeline.projecting import rebuild as rebuild_on_spark
+
+    if not options.json:
+        note("starting Spark …")
+    stop = Signal()
+    with _stopped_by_signal(stop):
+        done = rebuild_on_spark(
+            **options.target(), projection=found[0], ranges=count, allow_deleted=allow_deleted, stop=stop,
+            master=master, **options.settings,
+        )  # fmt: skip
+    if options.json:
+        emit(done)
+        return
+    say(f"{done.projection}: generation {done.generation} is {done.state}")
+    if done.state == "ready":
+        note(f"run hosts of it, then `strandline projections switch {done.projection} {done.generation}`")
+
+
+def switch(
+    options: Options,
+    name: NameArgument,
+    generation: Annotated[str, typer.Argument(metavar="GENERATION", help="The one that is to serve.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Even if it has parked keys or dead letters that the other has not.")
+    ] = False,
+) -> None:
+    """Let a generation that was rebuilt take the place of the serving one.
+
+    That one is stopped, and this one goes on exactly where it is. Hosts of the new generation do it.
+
+    Example: strandline projections switch totals 2 --url sqlite:orders
+    """
+    number = whole_number(generation, "GENERATION", code="setting", allowed="1..2^31")
+    with options.connect() as s:
+        done = s.projections.switch(name, number, force=force)
+    _said(
+        options, name, f"generation {number} serves" if done else f"generation {number} serves once its hosts are done"
+    )
 
 
 def _projections(text: str) -> Sequence[Projection]:
@@ -113,6 +199,8 @@ def _in_processes(count: int, grace_s: float) -> int:
             while not stopped.wait(0.2):
                 for number, one in enumerate(running):
                     if one.code is not None and one.code < KILLED:
+                        if not one.code:  # another generation serves: nothing is left to do
+                            return 0
                         raise one.failure("ended")
                     if one.code is not None:
                         note(f"instance {number} was killed, and is started again")
@@ -146,13 +234,13 @@ def list_(options: Options) -> None:
         note("none")
 
 
-def status(options: Options, name: NameArgument) -> None:
+def status(options: Options, name: NameArgument, generation: GenerationOption = None) -> None:
     """Show how far a projection is, who runs it, what is wrong.
 
     Example: strandline projections status totals --url sqlite:orders
     """
     with options.connect() as s:
-        found = s.projections.status(name)
+        found = s.projections.status(name, generation=_generation(generation))
     if options.json:
         emit(found)
         return
@@ -161,7 +249,8 @@ def status(options: Options, name: NameArgument) -> None:
 
 def _show(found: ProjectionStatus) -> None:
     lag = "up to date" if not found.behind_store_s else f"{seconds_text(found.behind_store_s)} behind the store"
-    say(f"{found.name}: {found.state}, {lag}; the store is {seconds_text(found.behind_log_s)} behind the log")
+    log = f"the store is {seconds_text(found.behind_log_s)} behind the log"
+    say(f"{found.name}: generation {found.generation}, {found.state}, {lag}; {log}")
     for one in found.ranges:
         said = [f"{one.lo}-{one.hi}", one.state, time_text(one.position, digits=3) if one.position else "at the start"]
         said += [one.owner] if one.owner else []
@@ -248,14 +337,15 @@ def rename(
     _said(options, name, f"is {new} now")
 
 
-def drop(options: Options, name: NameArgument, yes: Yes = False) -> None:
-    """Forget a projection: its offsets and dead letters.
+def drop(options: Options, name: NameArgument, generation: GenerationOption = None, yes: Yes = False) -> None:
+    """Forget a projection, or one generation of it: offsets and dead letters.
 
     Example: strandline projections drop totals --url sqlite:orders
     """
-    confirm(f"{name} is forgotten", yes=yes)
+    number = _generation(generation)
+    confirm(f"{name} is forgotten" if number is None else f"generation {number} of {name} is forgotten", yes=yes)
     with options.connect() as s:
-        s.projections.drop(name)
+        s.projections.drop(name, generation=number)
     _said(options, name, "dropped")
 
 
@@ -332,6 +422,10 @@ def discard(options: Options, name: NameArgument, key: KeyArgument, n: NumberArg
     with options.connect() as s:
         s.projections.discard(name, whose, number, life=lived)
     _said(options, name, f"the dead letter {whose} {number} is gone")
+
+
+def _generation(text: str | None) -> int | None:
+    return None if text is None else whole_number(text, "--generation", code="setting", allowed="1..2^31")
 
 
 def _letter(key: str, n: str, life: str) -> tuple[Any, int, int]:

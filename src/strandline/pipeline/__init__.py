@@ -6,6 +6,8 @@
     purge_expired   purge keys whose expiry has passed
     quarantine      damaged and foreign records
     resolve         skip one of them, or read it again
+    project         run projections, on the offsets that plain hosts use
+    rebuild         build a new generation of a projection beside the one that serves
 
 They work on what was recorded and make no journal: a place without one is `SchemaMismatch.no_schema`. Importing this
 package imports no PySpark: what needs it is loaded when it is used, and `Unsupported.not_installed` says how to get it.
@@ -22,14 +24,17 @@ if TYPE_CHECKING:
     from strandline.pipeline.events import replay
     from strandline.pipeline.expiry import purge_expired
     from strandline.pipeline.operator import quarantine, resolve
+    from strandline.pipeline.projecting import project, rebuild
     from strandline.pipeline.rebuild_tag import rebuild_tag
     from strandline.pipeline.replicate import run
 
-__all__ = ["purge_expired", "quarantine", "rebuild_tag", "replay", "resolve", "run"]
+__all__ = ["project", "purge_expired", "quarantine", "rebuild", "rebuild_tag", "replay", "resolve", "run"]
 
 _HOMES = {
+    "project": "projecting",
     "purge_expired": "expiry",
     "quarantine": "operator",
+    "rebuild": "projecting",
     "rebuild_tag": "rebuild_tag",
     "replay": "events",
     "resolve": "operator",

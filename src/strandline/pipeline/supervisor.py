@@ -130,11 +130,11 @@ def supervise(
 
     Without a `spark` session one is started on `master`, this machine by default, and ended.
     """
-    _check_shared(s, spark.sparkContext.master if spark else master)
+    check_shared(s, spark.sparkContext.master if spark else master)
     lease = job.take_lease(f"{socket.gethostname()} pid {os.getpid()}")
     stop = stop or threading.Event()
     try:
-        with suppress(jvm.Stopped), _interrupted_in_order(stop), _session(spark, master, stop) as running:
+        with suppress(jvm.Stopped), interrupted_in_order(stop), open_session(spark, master, stop) as running:
             supervisor = Supervisor(s, target, running, lease, job, progress, stop)
             supervisor.run_once() if once else supervisor.run()
     except BaseException:
@@ -145,7 +145,7 @@ def supervise(
 
 
 @contextmanager
-def _interrupted_in_order(stop: threading.Event) -> Iterator[None]:
+def interrupted_in_order(stop: threading.Event) -> Iterator[None]:
     """Let Ctrl-C set `stop`, and be raised when all is over; one that comes for the third time is raised at once.
 
     In the middle of a call to the JVM it would leave half an answer behind, which the next call takes for its own.
@@ -173,7 +173,7 @@ def _interrupted_in_order(stop: threading.Event) -> Iterator[None]:
 
 
 @contextmanager
-def _session(given: SparkSession | None, master: str | None, stop: threading.Event) -> Iterator[SparkSession]:
+def open_session(given: SparkSession | None, master: str | None, stop: threading.Event) -> Iterator[SparkSession]:
     """The caller's session, one that runs already, or one of our own, which ends with us."""
     if given is not None:
         session.check(given)
@@ -188,7 +188,7 @@ def _session(given: SparkSession | None, master: str | None, stop: threading.Eve
             session.end()
 
 
-def _check_shared(s: Strandline, master: str | None) -> None:
+def check_shared(s: Strandline, master: str | None) -> None:
     if not s.shared:
         raise Unsupported(
             "the pipeline runs in other processes, and a memory log or store is seen by one process alone",
@@ -287,7 +287,7 @@ class Supervisor:
         except Exception as failed:
             if not isinstance(failed, (OSError, *session.spark_errors())):
                 raise
-            return self._broke(_of_spark(failed), broken, patient=ends is None)
+            return self._broke(of_spark(failed), broken, patient=ends is None)
         while query.isActive and not self.stop.is_set() and not self._ending.is_set():
             self._ending.wait(LOOK_S)
         ended_itself = not query.isActive
@@ -299,7 +299,7 @@ class Supervisor:
         error = query.exception() if ended_itself else None
         if error is None:
             return 0
-        why = self._broken_by or _of_spark(error)
+        why = self._broken_by or of_spark(error)
         return self._broke(why, broken if self.batches == before else 0, patient=ends is None)
 
     def _start(self, folder: str, ends: Sequence[int] | None) -> StreamingQuery:
@@ -340,7 +340,7 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - Spark's own errors are pages long, and it chokes on them
             if self._ending.is_set() or self.stop.is_set():
                 return
-            self._broken_by = _of_spark(error)
+            self._broken_by = of_spark(error)
             raise self._broken_by from None
         try:
             for result in results:
@@ -404,7 +404,7 @@ def _ended(error: Exception) -> Exception:
     )
 
 
-def _of_spark(error: Exception) -> Exception:
+def of_spark(error: Exception) -> Exception:
     """What broke a query, in our words: an error that crossed Spark, no space, or Spark's own."""
     text = text_of(error)
     if os.strerror(errno.ENOSPC) in text:

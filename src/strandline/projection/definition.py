@@ -57,16 +57,16 @@ class ByTag:
 
 
 class Handler(Protocol):
-    """What users write: `handle` alone, as a function, is enough."""
+    """What users write: `handle` alone, as a function, is enough.
 
-    def handle(self, *what: Any) -> None:
-        """`handle(tx, event)`, or with lists `handle(tx, events)`; at least once the same without `tx`."""
+    handle(tx, event)          or with lists handle(tx, events); at least once the same without `tx`
+    start(context)             if it is there: called once per claim, before the first event
+    stop(context)              called afterwards, also after a failure
+    on_switch(tx, old, new)    called as this generation takes another's place, in the transaction that makes it so
+    """
 
-    def start(self, context: Any) -> None:
-        """Called once per claim, before the first event."""
-
-    def stop(self, context: Any) -> None:
-        """Called afterwards, also after a failure."""
+    @property
+    def handle(self) -> Callable[..., Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ class Context:
     lo: int
     hi: int
     rebuilding: bool = False
+    """True until the generation serves: hold outside effects back."""
 
 
 class Projection:
@@ -104,6 +105,9 @@ class Projection:
                 'use BySlices(…, filter={"tags": …}): rows of a tag come from the pipeline',
             )
             raise invalid("setting", "use_strandline", "false with a tag", allowed=allowed, got=False, hint=hint)
+        if self.settings.feed and (isinstance(source, ByTag) or not self.settings.use_strandline):
+            allowed, hint = "false with ByTag, or without the strandline", "a feed knows no numbers of a tag"
+            raise invalid("setting", "feed", "not for this source", allowed=allowed, got=True, hint=hint)
         self.handler = handler
         self.handle = _handle_of(handler)
 
@@ -122,6 +126,10 @@ class Projection:
     def stopped(self, context: Context) -> None:
         """Call the handler's `stop`, if it has one."""
         _call(self.handler, "stop", context)
+
+    def switched(self, tx: Any, old: int, new: int) -> None:
+        """Call the handler's `on_switch`, if it has one."""
+        _call(self.handler, "on_switch", tx, old, new)
 
     def __repr__(self) -> str:
         return f"<Projection {self.name} of {self.source.text}>"
@@ -146,7 +154,7 @@ def _handle_of(handler: object) -> Callable[..., Any]:
     return handle
 
 
-def _call(handler: object, name: str, context: Context) -> None:
+def _call(handler: object, name: str, *what: Any) -> None:
     hook = getattr(handler, name, None)
     if callable(hook):
-        hook(context)
+        hook(*what)

@@ -2,7 +2,8 @@
 
 Every second a host looks at its projections: it says that it lives, takes its even share of the ranges, gives back what
 is more than that or was paused, cuts ranges anew where that was asked for, hands requests to the ranges that they are
-for, and frees a range whose handler does not return. Each range that it owns has a thread (`range_runner`).
+for, frees a range whose handler does not return, and lets a generation take another's place (`generations`). Each range
+that it owns has a thread (`range_runner`).
 """
 
 from __future__ import annotations
@@ -18,14 +19,30 @@ from typing import Final, NamedTuple, Protocol
 import orjson
 
 from strandline.errors import NotFound, StrandlineError, Unavailable, invalid
+from strandline.log.api import Log
 from strandline.projection.alive import Alive, host_name
 from strandline.projection.definition import ByTag, Projection
+from strandline.projection.generations import BoundedSlices, Living, switch_if_done
+from strandline.projection.handler_tx import HandlerTransaction
 from strandline.projection.layout import RangeRow, cut_anew, line_of, share
-from strandline.projection.offset_store import Claim, OffsetStore, ProjectionRow, Request, check_history
+from strandline.projection.live_feed import LiveFeed
+from strandline.projection.offset_store import (
+    BUILDING,
+    READY,
+    RETIRED,
+    SERVING,
+    SWITCHING,
+    Claim,
+    OffsetStore,
+    ProjectionRow,
+    Request,
+    check_history,
+)
 from strandline.projection.range_runner import RangeRunner
-from strandline.projection.recovery import restart_delay_s
+from strandline.projection.recovery import Failure, restart_delay_s
 from strandline.projection.sources import opened_source
 from strandline.query.pointer_watch import PointerWatch
+from strandline.query.slices import Slices
 from strandline.sql.api import Transaction
 from strandline.store.api import Store
 
@@ -48,6 +65,9 @@ class Journalled(Protocol):
     @property
     def store(self) -> Store: ...
 
+    @property
+    def log(self) -> Log: ...
+
     pointer_watch: PointerWatch
 
     def check(self) -> None:
@@ -59,16 +79,53 @@ class Journalled(Protocol):
     def strandline(self) -> int: ...
 
 
-class _Run:
+class Runner(Protocol):
+    """A range that a host owns, being run somewhere."""
+
+    projection: Projection
+    claim: Claim
+    ended: Signal
+    handling_since: float | None
+    """When the handler was called that runs now (monotonic)."""
+
+    @property
+    def offset_store(self) -> OffsetStore: ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None:
+        """Give the range back after the event or list in hand."""
+
+    def ask(self, request: Request) -> None:
+        """Carry a request out, once."""
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait until it has ended; whether it has."""
+
+    def abandon(self) -> None:
+        """Its handler does not return: nothing that it does later counts."""
+
+
+class Run:
     """A projection on this host."""
 
     def __init__(self, projection: Projection, offsets: Offsets, alive: Alive, row: ProjectionRow) -> None:
         self.projection, self.offsets, self.alive, self.row = projection, offsets, alive, row
-        self.runners: dict[int, RangeRunner] = {}
+        self.runners: dict[int, Runner] = {}
         self.beat_at = 0.0
         self.retry_at = 0.0
         """When a range that failed may start again (monotonic)."""
         self.forgot_at = time.monotonic()
+        self.goal: list[int] | None = None
+        """Of a build: what the serving generation had done when this host first looked."""
+
+    @property
+    def store(self) -> OffsetStore:
+        return self.offsets.store
+
+    def living(self, tx: Transaction, row: ProjectionRow) -> set[str]:
+        """The hosts of a generation that live."""
+        return self.alive.living(self.store.hosts(tx, row.id), self.store.database.now_us(), self.lease_s)
 
     @property
     def lease_s(self) -> float:
@@ -79,8 +136,16 @@ class _Run:
         return self.offsets.store.database.dialect == "sqlite" or time.monotonic() - self.beat_at < self.lease_s * 2 / 3
 
 
+class _Waiting(NamedTuple):
+    """A projection whose generation is not begun yet: another one serves."""
+
+    projection: Projection
+    offsets: Offsets
+    alive: Alive
+
+
 class Host:
-    """Runs projections until it is stopped.
+    """Runs projections until it is stopped, or none of its generations is wanted any more.
 
     host = Host(s, [projection])
     host.run()         # in a thread of the caller's; returns after host.stop(), from any thread
@@ -100,7 +165,10 @@ class Host:
         self._s, self._projections = s, list(projections)
         self.name = host_name()
         self._stop, self._wake = Signal(), Signal()
-        self._runs: list[_Run] = []
+        self._runs: list[Run] = []
+        self._waiting: list[_Waiting] = []
+        fed = [one.settings.keys_in_memory_max for one in projections if one.settings.feed]
+        self._feed = LiveFeed(s.log, s.store, s.pointer_watch, min(fed)) if fed else None
         self.ready = Signal()
         """Set once it has looked at all its projections."""
 
@@ -124,29 +192,56 @@ class Host:
                 if url not in opened:
                     offsets = self._s.open_offsets(url)
                     opened[url] = offsets, offsets.alive(self.name)
-                self._runs.append(self._begin(projection, *opened[url]))
+                self._waiting.append(_Waiting(projection, *opened[url]))
             while not self._stop.is_set():
                 self._s.check()
-                for run in self._runs:
-                    try:
-                        self._look(run)
-                    except Unavailable as error:
-                        _logger.warning("%s: %s", run.projection.name, error)
+                self._look_around()
                 self.ready.set()
+                if not self._runs and not self._waiting:
+                    break
                 self._wake.wait(self._next_look_s())
                 self._wake.clear()
         finally:
-            self._end()
+            self._end(self._runs)
+            if self._feed is not None:
+                self._feed.close()
             for offsets, alive in opened.values():
                 alive.close()
                 offsets.store.close()
+
+    def _look_around(self) -> None:
+        """Begin what can be begun, and look at all that runs."""
+        for waiting in list(self._waiting):
+            begun = self._begin(*waiting)
+            if begun is not None:
+                self._runs.append(begun)
+                self._waiting.remove(waiting)
+            elif self._is_over(waiting.projection, waiting.offsets.store):
+                self._waiting.remove(waiting)
+        for run in list(self._runs):
+            try:
+                self._look(run)
+            except Unavailable as error:
+                _logger.warning("%s: %s", run.projection.name, error)
+            except NotFound as gone:
+                if not self._is_over(run.projection, run.store):
+                    raise gone from None
+                self._leave(run)
+
+    def _is_over(self, projection: Projection, store: OffsetStore) -> bool:
+        """Whether a later generation serves."""
+        return any(
+            row.state == SERVING and row.generation > projection.generation
+            for row in store.generations(projection.name)
+        )
 
     def _next_look_s(self) -> float:
         """Until requests are looked at again, or a range that failed may start again."""
         waits = [run.retry_at - time.monotonic() for run in self._runs]
         return min([LOOK_S, *(max(0.005, wait) for wait in waits if wait > -LOOK_S)])
 
-    def _begin(self, projection: Projection, offsets: Offsets, alive: Alive) -> _Run:
+    def _begin(self, projection: Projection, offsets: Offsets, alive: Alive) -> Run | None:
+        """Begin to run a projection, made if there is none of its name; None while its generation is not begun."""
         settings, source = projection.settings, projection.source
         if settings.isolation == "read_committed" and offsets.store.database.dialect == "sqlite":
             allowed = "serializable on SQLite, which has no other"
@@ -155,24 +250,33 @@ class Host:
         if start == -1:
             start = self._s.strandline() if settings.use_strandline else self._s.store.now_us()
         history = self._s.store.settings.history_id
-        row = offsets.store.ensure(
-            projection.name,
-            projection.generation,
-            source.text,
-            start=int(start),
-            partitions=1 if isinstance(source, ByTag) else self._s.store.settings.partitions,
-            history_id=history,
-        )
+        try:
+            row = offsets.store.ensure(
+                projection.name,
+                projection.generation,
+                source.text,
+                start=int(start),
+                partitions=1 if isinstance(source, ByTag) else self._s.store.settings.partitions,
+                history_id=history,
+            )
+        except NotFound:
+            return None
         check_history(row, history)
-        run = _Run(projection, offsets, alive, row)
+        run = Run(projection, offsets, alive, row)
         self._beat(run)
         return run
 
-    def _end(self) -> None:
-        runners = [(run, runner) for run in self._runs for runner in run.runners.values()]
+    def _leave(self, run: Run) -> None:
+        """Its generation is over: another one serves."""
+        _logger.info("%s: generation %d is over", run.projection.name, run.projection.generation)
+        self._end([run])
+        self._runs.remove(run)
+
+    def _end(self, runs: Sequence[Run]) -> None:
+        runners = [(run, runner) for run in runs for runner in run.runners.values()]
         for _, runner in runners:
             runner.stop()
-        grace_s = max([run.projection.settings.shutdown_grace_s for run in self._runs], default=0.0)
+        grace_s = max([run.projection.settings.shutdown_grace_s for run in runs], default=0.0)
         deadline = time.monotonic() + grace_s
         for run, runner in runners:
             if not runner.join(max(0.0, deadline - time.monotonic())):
@@ -181,13 +285,13 @@ class Host:
                     self._abandon(run, runner, "the host was stopped")
             else:
                 self._let_go(run, runner)
-        for run in self._runs:
+        for run in runs:
             with suppress(StrandlineError), run.offsets.store.database.write() as tx:
                 tx.execute("leave", (run.row.id, self.name))
 
     # ------------------------------------------------------------ every second
 
-    def _look(self, run: _Run) -> None:
+    def _look(self, run: Run) -> None:
         store, id_ = run.offsets.store, run.row.id
         if time.monotonic() - run.beat_at > run.lease_s / 3:
             self._beat(run)
@@ -203,10 +307,15 @@ class Host:
                 f"{run.projection.name} is called {row.name} now", code="projection", hint=f"run it as {row.name}"
             )
         run.row = row
+        if row.state == RETIRED:
+            self._leave(run)
+            return
         owned = {found.lo: found.fence for found in rows if found.owner == self.name}
         for lo, runner in run.runners.items():
             if owned.get(lo) != runner.claim.row.fence:
                 runner.stop()  # it went to somebody else; what it has in hand is refused
+            elif _role(runner.claim.projection) != _role(row):
+                runner.stop()  # it reads up to elsewhere now
         if row.paused or row.wanted is not None:
             for runner in run.runners.values():
                 runner.stop()
@@ -219,15 +328,53 @@ class Host:
         for claim in self._share(run, row, rows, hosts):
             self._start(run, claim, waiting)
         self._forget(run, row, rows)
+        if row.state == BUILDING:
+            self._look_whether_ready(run, row, rows)
+        elif row.state == SWITCHING:
+            self._switch(run, row)
 
-    def _beat(self, run: _Run) -> None:
+    def _look_whether_ready(self, run: Run, row: ProjectionRow, rows: Sequence[RangeRow]) -> None:
+        """A build is ready once each range has come to where the serving generation was in its slices."""
+        store = run.store
+        if run.goal is None:
+            with store.database.read() as tx:
+                run.goal = store.done(tx, store.serving(tx, row.name))
+            return  # what was seen of this one is older
+        goal = run.goal
+        if all(found.position >= min(goal[found.lo : found.hi + 1]) for found in rows):
+            with store.database.write() as tx:
+                now = store.locked(tx, row.id)
+                if now.state == BUILDING and now.epoch == row.epoch:
+                    store.change(tx, now._replace(state=READY))
+
+    def _switch(self, run: Run, row: ProjectionRow) -> None:
+        """Let it serve, once it has done exactly what the other one has. What `on_switch` raises is tried again."""
+
+        def on_switch(tx: Transaction, old: int, new: int) -> None:
+            run.projection.switched(HandlerTransaction(tx), old, new)
+
+        try:
+            with run.store.database.write() as tx:
+                done = switch_if_done(run.store, tx, row, run.living, on_switch)
+        except StrandlineError:
+            raise
+        except Exception as error:  # the user's own
+            _logger.exception("%s: on_switch failed", row.name)
+            with run.store.database.write() as tx:
+                why = Failure.of(error)
+                tx.execute("refuse_all", (row.id, "switch", f"on_switch failed: {why.type}: {why.message}"))
+            return
+        if done:
+            self._wake.set()
+
+    def _beat(self, run: Run) -> None:
         database = run.offsets.store.database
         before = time.monotonic()
         with database.write() as tx:
             tx.execute("beat", (run.row.id, self.name, database.now_us()))
         run.beat_at = before
 
-    def _share(self, run: _Run, row: ProjectionRow, rows: Sequence[RangeRow], hosts: dict[str, int]) -> Sequence[Claim]:
+    def _share(self, run: Run, row: ProjectionRow, rows: Sequence[RangeRow], hosts: dict[str, int]) -> Sequence[Claim]:
         """Take and give back, so that all hosts that live have their share; what was taken."""
         store = run.offsets.store
         wanted = self._wanted(run, rows, hosts)
@@ -251,7 +398,7 @@ class Host:
         return claims
 
     def _wanted(
-        self, run: _Run, rows: Sequence[RangeRow], hosts: dict[str, int]
+        self, run: Run, rows: Sequence[RangeRow], hosts: dict[str, int]
     ) -> tuple[list[RangeRow], list[RangeRow]]:
         now = run.offsets.store.database.now_us()
         waits = [found.retry_at - now for found in rows if found.retry_at > now]
@@ -260,29 +407,33 @@ class Host:
         mine = [found._replace(owner=None) if self._lost(run, found) else found for found in rows]
         return share(mine, run.alive.living(hosts, now, run.lease_s), self.name, now)
 
-    def _lost(self, run: _Run, row: RangeRow) -> bool:
+    def _lost(self, run: Run, row: RangeRow) -> bool:
         return row.owner == self.name and row.lo not in run.runners
 
-    def _start(self, run: _Run, claim: Claim, requests: Sequence[Request]) -> None:
-        projection = run.projection
-        slices = opened_source(self._s.store, projection.source, claim.row.range)
-        store = run.offsets.store
-        if store.database.dialect == "sqlite":  # one that is stuck in a handler must not hold up the others
-            store = self._s.open_offsets(projection.settings.offset_store).store
-        runner = RangeRunner(projection, claim, store, slices, self._s.pointer_watch, run.may_start, self._wake.set)
+    def _start(self, run: Run, claim: Claim, requests: Sequence[Request]) -> None:
+        runner = self._runner(run, claim)
         run.runners[claim.row.lo] = runner
-        _logger.info("%s %s taken by %s, fence %d", projection.name, claim.row.range, self.name, claim.row.fence)
+        _logger.info("%s %s taken by %s, fence %d", run.projection.name, claim.row.range, self.name, claim.row.fence)
         _ask(runner, requests)  # before it begins: it may be stuck without them
         runner.start()
 
-    def _cut(self, run: _Run, hosts: dict[str, int]) -> None:
+    def _runner(self, run: Run, claim: Claim) -> Runner:
+        """What runs a range: here a thread."""
+        projection, store = run.projection, run.store
+        if store.database.dialect == "sqlite":  # one that is stuck in a handler must not hold up the others
+            store = self._s.open_offsets(projection.settings.offset_store).store
+        slices = slices_of(self._s.store, projection, claim, store, run.living)
+        feed = self._feed if projection.settings.feed and claim.projection.state == SERVING else None
+        return RangeRunner(projection, claim, store, slices, self._s.pointer_watch, run.may_start, self._wake.set, feed)
+
+    def _cut(self, run: Run, hosts: dict[str, int]) -> None:
         if not run.runners:
             store = run.offsets.store
             living = run.alive.living(hosts, store.database.now_us(), run.lease_s)
             with store.database.write() as tx:
                 rescale_if_free(store, tx, run.row.id, living - {self.name})
 
-    def _watch_handlers(self, run: _Run) -> None:
+    def _watch_handlers(self, run: Run) -> None:
         """Free ranges whose handler does not return."""
         limit_s = run.projection.settings.handler_timeout_s
         for lo, runner in list(run.runners.items()):
@@ -291,21 +442,18 @@ class Host:
                 _logger.error(
                     "%s %s: a handler took more than %g s", run.projection.name, runner.claim.row.range, limit_s
                 )
-                self._abandon(run, runner, f"the handler took more than {limit_s:g} s")
+                self._abandon(run, runner, too_long(limit_s))
                 del run.runners[lo]
 
-    def _let_go(self, run: _Run, runner: RangeRunner) -> None:
+    def _let_go(self, run: Run, runner: Runner) -> None:
         if runner.offset_store is not run.offsets.store:
             runner.offset_store.close()
 
-    def _abandon(self, run: _Run, runner: RangeRunner, why: str) -> None:
+    def _abandon(self, run: Run, runner: Runner, why: str) -> None:
         runner.abandon()
-        text = orjson.dumps({"error": "HandlerTimeout", "message": why}).decode()
-        delay_s = restart_delay_s(runner.projection.settings, runner.claim.row.restarts, random.random())
-        store = run.offsets.store
-        store.take_away(runner.claim, text, store.database.now_us() + round(delay_s * 1_000_000))
+        take_away(run.store, runner.projection, runner.claim, why)
 
-    def _forget(self, run: _Run, row: ProjectionRow, rows: Sequence[RangeRow]) -> None:
+    def _forget(self, run: Run, row: ProjectionRow, rows: Sequence[RangeRow]) -> None:
         """The deletion run: one host of a projection does it, the owner of its first range."""
         settings = run.projection.settings
         if time.monotonic() - run.forgot_at < settings.delete_interval_s or rows[0].owner != self.name:
@@ -316,7 +464,31 @@ class Host:
             run.offsets.store.forget(row, line)
 
 
-def _ask(runner: RangeRunner, requests: Sequence[Request]) -> None:
+def too_long(limit_s: float) -> str:
+    return f"the handler took more than {limit_s:g} s"
+
+
+def take_away(store: OffsetStore, projection: Projection, claim: Claim, why: str) -> None:
+    """Free a range whose handler does not return."""
+    text = orjson.dumps({"error": "HandlerTimeout", "message": why}).decode()
+    delay_s = restart_delay_s(projection.settings, claim.row.restarts, random.random())
+    store.take_away(claim, text, store.database.now_us() + round(delay_s * 1_000_000))
+
+
+def slices_of(s: Store, projection: Projection, claim: Claim, store: OffsetStore, living: Living) -> Slices:
+    """What a range reads: all below the strandline, or also below what the serving generation has done."""
+    source, range_ = projection.source, claim.row.range
+    if claim.projection.state == SERVING or isinstance(source, ByTag):
+        return opened_source(s, source, range_)
+    return BoundedSlices(s, source.entity_type, range_, store, projection.name, living)
+
+
+def _role(row: ProjectionRow) -> str:
+    """What makes a difference to a range that runs."""
+    return READY if row.state == BUILDING else row.state
+
+
+def _ask(runner: Runner, requests: Sequence[Request]) -> None:
     for request in requests:
         if request.slice in runner.claim.row.range:
             runner.ask(request)

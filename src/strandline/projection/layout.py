@@ -63,13 +63,19 @@ class Cut(NamedTuple):
     slices: dict[int, int]
 
 
-def cut_anew(rows: Iterable[RangeRow], slice_rows: Mapping[int, int], n: int) -> Cut:
-    """Ranges for a rescale. A new one starts at the least position of its slices; what the others have done already is
-    known by their slice rows, and dropped."""
+def done_of(rows: Iterable[RangeRow], slice_rows: Mapping[int, int]) -> list[int]:
+    """The position of each slice: the greater of its own and its range's."""
     done = [-1] * SLICES
     for row in rows:
         for slice_ in range(row.lo, row.hi + 1):
             done[slice_] = max(row.position, slice_rows.get(slice_, -1))
+    return done
+
+
+def cut_anew(rows: Iterable[RangeRow], slice_rows: Mapping[int, int], n: int) -> Cut:
+    """Ranges for a rescale. A new one starts at the least position of its slices; what the others have done already is
+    known by their slice rows, and dropped."""
+    done = done_of(rows, slice_rows)
     positions = {new: min(done[new.lo : new.hi + 1]) for new in ranges(n)}
     further = {
         slice_: done[slice_] for new, least in positions.items() for slice_ in range(new.lo, new.hi + 1)

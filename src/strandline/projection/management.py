@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import uuid4
 
 import orjson
 
@@ -14,9 +15,19 @@ from strandline.errors import InvalidInput, LeaseHeld, NotFound, SchemaMismatch,
 from strandline.journal.checks import known_key
 from strandline.journal.status import Section
 from strandline.projection.definition import projection_name
+from strandline.projection.generations import check_switch
 from strandline.projection.host import Offsets, rescale_if_free
 from strandline.projection.layout import RangeRow
-from strandline.projection.offset_store import ALL, DeadLetter, OffsetStore, ProjectionRow, Request, unknown_projection
+from strandline.projection.offset_store import (
+    ALL,
+    SERVING,
+    SWITCHING,
+    DeadLetter,
+    OffsetStore,
+    ProjectionRow,
+    Request,
+    unknown_projection,
+)
 from strandline.projection.sources import tag_of
 from strandline.projection.tag_events import TagEvents
 from strandline.query.slices import Slices
@@ -207,6 +218,28 @@ class Projections:
                 if time.monotonic() >= deadline:
                     return False
                 time.sleep(POLL_S)
+
+    def switch(self, name: str, generation: int, *, force: bool = False, timeout_s: float = 10.0) -> bool:
+        """Let a generation that was rebuilt take the place of the serving one, exactly where that one is.
+
+        The serving one is stopped first. True if it is done when this returns, else its hosts end it. `Conflict.switch`
+        while it is building, or, without `force`, if it has parked keys or dead letters that the other has not.
+        """
+        with self._offsets(name) as offsets:
+            store = offsets.store
+            row = store.find(projection_name(name), generation)
+            with store.database.write() as tx:
+                old = check_switch(store, tx, row, force=force)
+                store.change(tx, old._replace(paused=1))
+                if store.locked(tx, row.id).state != SWITCHING:
+                    store.change(tx, store.locked(tx, row.id)._replace(state=SWITCHING))
+                    tx.execute("ask", (uuid4().hex, row.id, store.database.now_us(), "switch", -1, "", 0, generation))
+            deadline = time.monotonic() + timeout_s
+            while store.find(name, generation).state != SERVING:
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(POLL_S)
+            return True
 
     def _set(self, offsets: Offsets, name: str, generation: int | None, **changes: Any) -> ProjectionRow:
         row = offsets.store.find(projection_name(name), generation)

@@ -6,21 +6,25 @@ and proves its fence with its last statement. `tx` is always the transaction of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from strandline.errors import InvalidInput, LeaseLost, NotFound, SchemaMismatch
-from strandline.projection.layout import Cut, RangeRow
+import orjson
+
+from strandline.errors import InvalidInput, LeaseLost, NotFound, SchemaMismatch, Unavailable, invalid
+from strandline.projection.layout import Cut, RangeRow, done_of
 from strandline.projection.offsets import KeyRow, KeyRows
 from strandline.sql.api import Database, Part, Transaction
 from strandline.values.keys import SLICES, slice_of
 from strandline.values.ranges import Range, ranges
 
 PART: Final = Part("projection", "strandline.projection")
-SERVING: Final = "serving"
+BUILDING, READY, SWITCHING, SERVING, RETIRED = "building", "ready", "switching", "serving", "retired"
+"""The states of a generation: ready has come to what the serving one has done, switching takes its place."""
 ALL: Final = Range(0, SLICES - 1)
+SERIALIZATION_TRIES: Final = 20
 
 
 class ProjectionRow(NamedTuple):
@@ -90,16 +94,27 @@ class OffsetStore:
     def close(self) -> None:
         self.database.close()
 
+    @contextmanager
+    def closed_after(self) -> Iterator[OffsetStore]:
+        """For one use."""
+        try:
+            yield self
+        finally:
+            self.close()
+
     # ------------------------------------------------------------ projections
 
     def all(self) -> list[ProjectionRow]:
         """All generations of all projections."""
         return [ProjectionRow(*row) for row in self.database.rows("projections")]
 
+    def generations(self, name: str) -> list[ProjectionRow]:
+        """The generations of a name."""
+        return [ProjectionRow(*row) for row in self.database.rows("named", (name,))]
+
     def find(self, name: str, generation: int | None = None) -> ProjectionRow:
         """A generation, or the one that serves; `NotFound.projection`."""
-        rows = [ProjectionRow(*row) for row in self.database.rows("named", (name,))]
-        for row in rows:
+        for row in self.generations(name):
             if row.generation == generation or (generation is None and row.state == SERVING):
                 return row
         raise unknown_projection(name, generation)
@@ -111,24 +126,66 @@ class OffsetStore:
 
         `InvalidInput.projection_changed` if it has another source.
         """
-        with self.database.write() as tx:
+        made = (uuid4().hex, name, generation, SERVING, 1, source, start, start, 0, None, 0, history_id)
+
+        def ensured(tx: Transaction) -> ProjectionRow:
             if any(row[2] != generation for row in tx.rows("named", (name,))):
                 self._known(tx, name, generation)
-            made = (uuid4().hex, name, generation, SERVING, 1, source, start, start, 0, None, 0, history_id)
-            tx.execute("add_projection", made)
-            (found,) = (row for row in tx.rows("named", (name,)) if row[2] == generation)
-            row = self.locked(tx, found[0])
-            if row.source != source:
-                raise InvalidInput(
-                    f"{name}: its source is {row.source}; given {source}",
-                    code="projection_changed",
-                    hint="give another name or generation; to see all events again, reset it under its old source",
-                    field="source",
-                )
-            if not tx.rows("ranges", (row.id, row.epoch)):
-                for lo, hi in ranges(partitions):
-                    tx.execute("add_range", (row.id, row.epoch, lo, hi, 0, start))
+            return self._made(tx, made, partitions)
+
+        return self._alone(ensured)  # of two first ones, one serves
+
+    def begin_generation(
+        self, name: str, generation: int, source: str, *, start: int, count: int, history_id: str
+    ) -> ProjectionRow:
+        """Begin a generation beside the one that serves, cut into `count` ranges; one that was begun goes on.
+
+        `InvalidInput.generation_serving` if it serves, or a later one does; `NotFound.projection` if none does.
+        """
+        made = (uuid4().hex, name, generation, BUILDING, 1, source, start, start, 0, None, 0, history_id)
+
+        def begun(tx: Transaction) -> ProjectionRow:
+            serving = self.serving(tx, name)
+            if generation <= serving.generation:
+                allowed = f"a generation above {serving.generation}, which serves"
+                raise invalid("generation_serving", "generation", "not a new one", allowed=allowed, got=generation)
+            if orjson.loads(serving.source)[:2] != orjson.loads(source)[:2]:
+                raise _changed(serving, source)
+            return self._made(tx, made, count)
+
+        return self._alone(begun)
+
+    def _alone(self, change: Callable[[Transaction], ProjectionRow]) -> ProjectionRow:
+        """As if nobody else changed anything meanwhile."""
+        for _ in range(SERIALIZATION_TRIES):
+            try:
+                with self.database.write(isolation="serializable") as tx:
+                    return change(tx)
+            except Unavailable as error:
+                if error.code != "serialization":
+                    raise
+                refused = error
+        raise refused
+
+    def _made(self, tx: Transaction, made: tuple[Any, ...], count: int) -> ProjectionRow:
+        """Write a row if its generation has none, with so many ranges; what is there then."""
+        _, name, generation, _, _, source, start, *_ = made
+        tx.execute("add_projection", made)
+        (found,) = (row for row in tx.rows("named", (name,)) if row[2] == generation)
+        row = self.locked(tx, found[0])
+        if row.source != source:
+            raise _changed(row, source)
+        if not tx.rows("ranges", (row.id, row.epoch)):
+            for lo, hi in ranges(count):
+                tx.execute("add_range", (row.id, row.epoch, lo, hi, 0, start))
         return row
+
+    def serving(self, tx: Transaction, name: str) -> ProjectionRow:
+        """The generation that serves; `NotFound.projection`."""
+        for row in tx.rows("named", (name,)):
+            if row[3] == SERVING:
+                return ProjectionRow(*row)
+        raise unknown_projection(name, None)
 
     def _known(self, tx: Transaction, name: str, generation: int) -> None:
         """A generation beside others is begun by a rebuild, not by a host."""
@@ -220,6 +277,10 @@ class OffsetStore:
             tx.execute("add_range", (row.id, row.epoch, lo, hi, new.fence, position))
         return new
 
+    def done(self, tx: Transaction, row: ProjectionRow) -> list[int]:
+        """The position of each slice."""
+        return done_of(self.ranges(tx, row), self.slice_rows(tx, row))
+
     # ------------------------------------------------------------ offsets
 
     def slice_rows(self, tx: Transaction, row: ProjectionRow, range_: Range = ALL) -> dict[int, int]:
@@ -243,6 +304,11 @@ class OffsetStore:
         tx.many("save_keys", list(rows), id_, epoch)
         if not tx.execute("save_range", (id_, epoch, lo, fence, claim.row.saves, position, counts)):
             raise lease_lost(claim)
+
+    def keys_above(self, tx: Transaction, row: ProjectionRow, done: Sequence[int], range_: Range = ALL) -> list[KeyRow]:
+        """The rows of keys that are further than their slice: the rest of a time, and what a feed brought."""
+        found = (KeyRow(*each) for each in tx.rows("keys_above", (row.id, row.epoch, *range_, min(done))))
+        return [each for each in found if each.timestamp > done[each.slice]]
 
     def forget(self, row: ProjectionRow, line: int) -> int:
         """Raise the line, then remove the key rows at or below it, slice by slice; those of old epochs too."""
@@ -303,6 +369,15 @@ class OffsetStore:
                 hint="see `strandline projections dead-letters`",
             )
         return DeadLetter(*rows[0])
+
+
+def _changed(row: ProjectionRow, source: str) -> InvalidInput:
+    return InvalidInput(
+        f"{row.name}: its source is {row.source}; given {source}",
+        code="projection_changed",
+        hint="give another name or generation; to see all events again, reset it under its old source",
+        field="source",
+    )
 
 
 def check_history(row: ProjectionRow, history_id: str) -> None:

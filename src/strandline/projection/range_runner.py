@@ -4,6 +4,9 @@
       ▲                                                 │ a handler fails, a commit is unknown
       └──────────── read again from the position ◀──────┘
 
+With a live feed, events come straight from the log, too, once the range has caught up: they pass the same judgement,
+and move key rows, never the position.
+
 Whatever goes wrong, the range forgets what is not saved and reads on from its position: key rows tell what is done. So
 there is one way on after a failure, a lost answer and a restart.
 """
@@ -25,9 +28,11 @@ import orjson
 
 from strandline.errors import LeaseLost, MissingEvent, NotFound, StrandlineError, Unavailable, shown
 from strandline.projection.definition import Context, Projection
+from strandline.projection.generations import BoundedSlices, covers
 from strandline.projection.handed import HandedEvent
 from strandline.projection.handler_tx import HandlerTransaction, is_serialization
-from strandline.projection.offset_store import Claim, OffsetStore, Request
+from strandline.projection.live_feed import FedRange, LiveFeed
+from strandline.projection.offset_store import SERVING, SWITCHING, Claim, OffsetStore, Request
 from strandline.projection.offsets import KeyRow, RangeOffsets
 from strandline.projection.recovery import CAREFUL_AFTER_CLAIMS, Decision, Failure, Step, decide, restart_delay_s
 from strandline.query.acceptance import Place, Verdict, Way, end_of
@@ -37,11 +42,14 @@ from strandline.query.query_row import QueryRow
 from strandline.query.settings import OFF
 from strandline.query.slices import Slices, missing_event
 from strandline.sql.api import Transaction
+from strandline.store.scans import look_at
 from strandline.values.events import Life
-from strandline.values.heads import SEQ_NR_MAX
+from strandline.values.heads import SEQ_NR_MAX, Ended
+from strandline.values.keys import key_partition
 
 SERIALIZATION_TRIES: Final = 10
 IDLE_SAVE_S: Final = 10.0
+STOPPED, LOST, FAILED = "stopped", "lost", "failed"
 _logger = logging.getLogger("strandline")
 
 
@@ -52,6 +60,13 @@ class Accepted(NamedTuple):
     event: HandedEvent | None
     parked: int | None = None
     """Of a key that was parked: the time of the event that waits behind this one."""
+    alone: bool = False
+    """Whether it came out of the order of the query, by the live feed: that it is next says nothing of other keys."""
+
+    @property
+    def before(self) -> int:
+        """The position that may be saved without it."""
+        return -1 if self.alone else self.row.timestamp - 1
 
     @property
     def key_row(self) -> KeyRow:
@@ -103,11 +118,18 @@ class RangeRunner:
         watch: PointerWatch,
         may_start: Callable[[], bool],
         ended: Callable[[], None],
+        feed: LiveFeed | None = None,
+        *,
+        once: bool = False,
     ) -> None:
+        """With `once` it ends when it has come to the bound, and keeps its claim."""
         self.projection, self.claim = projection, claim
         self._settings = projection.settings
         self._store, self._slices, self._watch = store, slices, watch
         self._may_start, self._tell_ended = may_start, ended
+        self._once, self._levelled = once, False
+        self.outcome = FAILED
+        """How it ended: stopped, lost or failed."""
         self._stop, self._wake = Signal(), Signal()
         self._asked: deque[Request] = deque()
         self._asked_ids: set[str] = set()
@@ -116,6 +138,7 @@ class RangeRunner:
         self._hand: list[Accepted] = []
         self._hand_since = 0.0
         self._careful = False
+        self._fed = None if feed is None else FedRange(feed, slices, self._wake.set)
         self._saved_at = time.monotonic()
         self._back_track_at: float | None = None
         """Without the strandline: when what lies shortly behind is read again; None: before anything else."""
@@ -152,6 +175,16 @@ class RangeRunner:
         self.stop()
 
     @property
+    def reached(self) -> int:
+        """The time up to which it has read."""
+        return self._read_to[0]
+
+    @property
+    def levelled(self) -> bool:
+        """Whether it has done all that the generation has whose place it takes."""
+        return self._levelled
+
+    @property
     def offset_store(self) -> OffsetStore:
         return self._store
 
@@ -163,7 +196,8 @@ class RangeRunner:
 
     def _run(self) -> None:
         range_ = self.claim.row.range
-        context = Context(self.projection.name, self.projection.generation, range_.lo, range_.hi)
+        rebuilding = self.claim.projection.state != SERVING
+        context = Context(self.projection.name, self.projection.generation, range_.lo, range_.hi, rebuilding)
         try:
             self.projection.started(context)
             try:
@@ -171,14 +205,19 @@ class RangeRunner:
             finally:
                 self.projection.stopped(context)
         except _Stopped:
-            self._give_back()
+            self.outcome = STOPPED
+            if not self._once:
+                self._give_back()
         except LeaseLost:
+            self.outcome = LOST
             _logger.info("%s %s: lost", self.projection.name, range_)
         except RangeFailed as failed:
             self._fail(failed)
         except Exception as error:  # noqa: BLE001 (a range that fails must say so, whatever it was)
             self._fail(RangeFailed(None, error))
         finally:
+            if self._fed is not None:
+                self._fed.leave()
             self.ended.set()
             self._tell_ended()
 
@@ -208,10 +247,16 @@ class RangeRunner:
                 self._carry_out()
                 if self._careful:
                     self._carefully()
-                if not self._round():
+                read = self._round()
+                if not self._take_fed() and not read and not self._level():
+                    if self._once and not self._asked:
+                        self._finish()
+                        raise _Stopped
                     self._pause()
             except _ReadAgain:
                 self._hand.clear()
+                if self._fed is not None:
+                    self._fed.undone()
                 self._offsets.undone()
                 self._read_to = end_of(self._offsets.position)
 
@@ -259,6 +304,8 @@ class RangeRunner:
             return True
         if end_of(bound) <= self._read_to:
             self._settle(self._read_to[0], newest)
+            if self._fed is not None:
+                self._fed.caught_up(self._read_to[0])
             return False
         rows = self._slices.rows(self._read_to, bound, self._settings.page_size)
         while page := list(islice(rows, self._settings.page_size)):
@@ -315,31 +362,57 @@ class RangeRunner:
 
     def _judge_page(self, page: Sequence[QueryRow], limit: int, way: Way = Way.ORDERED) -> None:
         """Judge rows, and hand over whenever so many are in hand."""
-        unknown = self._offsets.unknown(row.key for row in page)
-        if unknown:
-            self._offsets.learn(unknown, self._store.key_rows(self.claim.projection, unknown))
+        self._learn(page)
         for row in page:
-            asked = candidate(row)
-            strandline = self._settings.use_strandline
-            verdict = self._offsets.judge(asked, row.key, way=way, strandline=strandline)
-            if verdict is Verdict.LOOK:
-                looked = self._slices.look(row)
-                verdict = self._offsets.judge(asked, row.key, way=way, strandline=strandline, looked=looked)
-            if verdict in (Verdict.ACCEPTED, Verdict.UNSEEN):
-                if verdict is Verdict.UNSEEN and (known := self._offsets.row(row.key)) is not None:
-                    self.counts["unseen"] += row.prev_seq_nr - known.seq_nr
+            verdict = self._judged(row, way)
+            if verdict is Verdict.ACCEPTED:
                 self._accept(row)
             elif verdict is Verdict.REJECTED:
                 self._deliver(row.timestamp - 1)
                 self._fill_hole(row)
-            else:
-                self.counts[verdict.value] += 1
             if way is Way.ORDERED:
                 self._read_to = self._slices.place_of(row)
             if len(self._hand) >= limit:
                 self._deliver(row.timestamp - 1)
 
-    def _accept(self, row: QueryRow) -> None:
+    def _take_fed(self) -> bool:
+        """Hand over what came by the feed; whether anything did. What is rejected the store will bring."""
+        fed = self._fed
+        if fed is None or not (page := fed.take(max(1, self._hand_max - len(self._hand)))):
+            return False
+        self._learn(page)
+        for row in page:
+            verdict = self._judged(row, Way.FEED)
+            if verdict is Verdict.ACCEPTED:
+                self._accept(row, alone=True)
+            elif verdict is Verdict.REJECTED:
+                self.counts["left_out"] += 1
+                fed.left_out()
+        if not self._settings.grouped or len(self._hand) >= self._hand_max:
+            self._deliver(self._offsets.position)
+        return True
+
+    def _learn(self, page: Sequence[QueryRow]) -> None:
+        unknown = self._offsets.unknown(row.key for row in page)
+        if unknown:
+            self._offsets.learn(unknown, self._store.key_rows(self.claim.projection, unknown))
+
+    def _judged(self, row: QueryRow, way: Way) -> Verdict:
+        """Accepted, rejected, or what else is counted: then nothing is to be done."""
+        asked, strandline = candidate(row), self._settings.use_strandline
+        verdict = self._offsets.judge(asked, row.key, way=way, strandline=strandline)
+        if verdict is Verdict.LOOK:
+            looked = self._slices.look(row)
+            verdict = self._offsets.judge(asked, row.key, way=way, strandline=strandline, looked=looked)
+        if verdict is Verdict.UNSEEN:
+            if (known := self._offsets.row(row.key)) is not None:
+                self.counts["unseen"] += row.prev_seq_nr - known.seq_nr
+            return Verdict.ACCEPTED
+        if verdict not in (Verdict.ACCEPTED, Verdict.REJECTED):
+            self.counts[verdict.value] += 1
+        return verdict
+
+    def _accept(self, row: QueryRow, *, alone: bool = False) -> None:
         whole = row if row.body is not None else self._slices.whole(row)
         if whole is None:  # deleted since it was read
             self.counts["gone"] += 1
@@ -350,12 +423,12 @@ class RangeRunner:
         if not self._hand:
             self._hand_since = time.monotonic()
         passes = bool(row.body) and (chosen is None or chosen.passes(event))  # a filler of a tag view has no body
-        accepted = Accepted(row, event if passes else None)
+        accepted = Accepted(row, event if passes else None, alone=alone)
         self._hand.append(accepted)
         self._offsets.done(accepted.key_row)
 
-    def _fill_hole(self, row: QueryRow) -> None:
-        """Look back by key for what should come before a row."""
+    def _fill_hole(self, row: QueryRow, *, alone: bool = False) -> None:
+        """Look back by key for what should come before a row; `alone`: as for `_accept`."""
         known = self._offsets.row(row.key)
         last = None if known is None else known.last
         deadline = time.monotonic() + self._settings.gap_timeout_s
@@ -367,7 +440,7 @@ class RangeRunner:
                 error = missing_event(row.key, found.missing, None)
                 if self._settings.on_failure != "park":
                     raise RangeFailed(row, error)
-                self._set_aside(row, Step.PARK, 1, error)
+                self._set_aside(row, Step.PARK, 1, error, -1 if alone else row.timestamp - 1)
                 raise _ReadAgain
             if self._stop.wait(min(self._settings.refresh_interval_s, self._settings.gap_timeout_s)):
                 raise _Stopped
@@ -376,7 +449,71 @@ class RangeRunner:
             _logger.error("%s: %s was looked back for", self.projection.name, shown(row.key))
         self.counts["unseen"] += found.unseen
         for each in found.rows:
-            self._accept(each)
+            self._accept(each, alone=alone)
+
+    # ------------------------------------------------------------ taking another generation's place
+
+    def _level(self) -> bool:
+        """Switching: hand over exactly what the serving generation has done; whether there was anything to do."""
+        slices = self._slices
+        if self._levelled or self.claim.projection.state != SWITCHING or not isinstance(slices, BoundedSlices):
+            return False
+        goal = slices.goal()
+        if goal is None:
+            return False
+        position, range_ = self._offsets.position, slices.range
+        rows = slices.rows(end_of(position), max(goal.done[range_.lo : range_.hi + 1]), self._settings.page_size)
+        while page := list(islice(rows, self._settings.page_size)):
+            self._hand_over_alone([row for row in page if row.timestamp <= goal.done[row.slice]])
+            if self._stop.is_set():
+                return True
+        if [theirs for theirs in goal.keys if not self._level_key(theirs)]:
+            return False  # the pipeline has not carried all of it yet
+        further = range(range_.lo, range_.hi + 1)
+        self._save_rows([KeyRow(each, "", 0, 0, goal.done[each]) for each in further if goal.done[each] > position])
+        self._load()
+        self._levelled = True
+        self._tell_ended()  # the host looks whether all is done
+        return True
+
+    def _hand_over_alone(self, page: Sequence[QueryRow]) -> None:
+        self._learn(page)
+        for row in page:
+            verdict = self._judged(row, Way.ORDERED)
+            if verdict is Verdict.ACCEPTED:
+                self._accept(row, alone=True)
+            elif verdict is Verdict.REJECTED:
+                self._deliver(self._offsets.position)
+                self._fill_hole(row, alone=True)
+            if len(self._hand) >= self._hand_max:
+                self._deliver(self._offsets.position)
+        self._deliver(self._offsets.position)
+
+    def _level_key(self, theirs: KeyRow) -> bool:
+        """Hand over a key's events up to one; False if it is not in the store yet."""
+        store, key = self._slices.store, theirs.key
+        mine = self._kept(key)
+        if covers(mine, theirs):
+            return True
+        _, state = look_at(store, key, key_partition(key, store.settings.partitions))
+        if state is None or (state.life, SEQ_NR_MAX if isinstance(state, Ended) else state.seq_nr) < theirs.last[:2]:
+            return False
+        first = mine.seq_nr + 1 if mine is not None and mine.life == theirs.life else 1
+        rows = list(self._slices.of_key(key, theirs.life, first, theirs.seq_nr))
+        if rows:
+            self._offsets.forget(key)
+            self._learn(rows[-1:])
+            known = self._offsets.row(key)
+            found = self._slices.look_back(rows[-1], None if known is None else known.last, self._offsets.line(key))
+            if found.missing is not None:
+                raise RangeFailed(rows[-1], missing_event(key, found.missing, None))
+            for each in found.rows:
+                self._accept(each, alone=True)
+            self._deliver(self._offsets.position)
+        if not covers(self._kept(key), theirs):  # what was deleted since is nobody's any more
+            self._save_rows([theirs._replace(parked=None)])
+            self._offsets.forget(key)
+        return True
 
     # ------------------------------------------------------------ handing over
 
@@ -396,6 +533,8 @@ class RangeRunner:
             self._deliver_exactly_once(hand, position)
         else:
             self._deliver_at_least_once(hand, position)
+        if self._fed is not None:
+            self._fed.settled()
 
     def _deliver_exactly_once(self, hand: Sequence[Accepted], position: int) -> None:
         try:
@@ -403,7 +542,7 @@ class RangeRunner:
         except _HandlerFailed as failed:
             before, event = hand[: failed.index], hand[failed.index]
             if before:  # once more without it; if one of these fails now, it is the one
-                self._deliver_exactly_once(before, event.row.timestamp - 1)
+                self._deliver_exactly_once(before, max(event.before, self._offsets.position))
             self._recover(event, failed.error)
             raise _ReadAgain from None
 
@@ -411,14 +550,14 @@ class RangeRunner:
         since, start = time.monotonic(), 0
         for index, each in enumerate(hand):
             if self._stop.is_set() or time.monotonic() - since > self._settings.save_within_s:
-                self._save(hand[start:index], each.row.timestamp - 1)
+                self._save(hand[start:index], each.before)
                 if self._stop.is_set():
                     raise _Stopped
                 since, start = time.monotonic(), index
             try:
                 self._handle(None, [each])
             except _HandlerFailed as failed:
-                self._save(hand[start:index], each.row.timestamp - 1)
+                self._save(hand[start:index], each.before)
                 self._recover(each, failed.error)
                 raise _ReadAgain from None
         self._save(hand[start:], position)
@@ -438,7 +577,7 @@ class RangeRunner:
                 self._delay(decision)
         for each in hand:
             try:
-                self._attempt([each], each.row.timestamp - 1)
+                self._attempt([each], each.before)
             except _HandlerFailed as failed:
                 self._give_up(each, attempts + 1, failed.error)
         raise _ReadAgain
@@ -572,7 +711,7 @@ class RangeRunner:
                 return
             self._delay(decision)
             try:
-                self._attempt([event], event.row.timestamp - 1)
+                self._attempt([event], event.before)
                 return
             except _HandlerFailed as failed:
                 attempts, error = attempts + 1, failed.error
@@ -596,10 +735,13 @@ class RangeRunner:
         step = decide(self._settings, max(attempts, self._settings.retries + 1), parked).step
         if step is Step.FAIL:
             raise RangeFailed(event.row, error)
-        self._set_aside(event.row, step, attempts, error)
+        self._set_aside(event.row, step, attempts, error, event.before)
 
-    def _set_aside(self, row: QueryRow, step: Step, attempts: int, error: BaseException) -> None:
-        """Skip an event or park its key: a dead letter, in the transaction that saves the offset."""
+    def _set_aside(self, row: QueryRow, step: Step, attempts: int, error: BaseException, before: int) -> None:
+        """Skip an event or park its key: a dead letter, in the transaction that saves the offset.
+
+        `before` is the position that may be saved: all up to there is done, whatever becomes of the event.
+        """
         self._offsets.undone()
         known = self._offsets.row(row.key)
         kept = KeyRow(row.slice, row.key, row.life, row.seq_nr, row.timestamp)
@@ -608,7 +750,7 @@ class RangeRunner:
             kept = kept._replace(seq_nr=done, parked=row.timestamp)
         reason = "parked" if step is Step.PARK else "skipped"
         self.counts[reason] += 1
-        position = max(self._offsets.position, row.timestamp - 1)
+        position = max(self._offsets.position, before)
         failure, now = Failure.of(error), self._store.database.now_us()
         letter = (
             self.claim.projection.id, row.key, row.life, row.seq_nr, row.slice, row.timestamp, attempts, now, now,
@@ -642,7 +784,7 @@ class RangeRunner:
                     told = orjson.dumps([each.row.key, each.row.life, each.row.seq_nr, attempts]).decode()
                     tx.execute("try_event", (*self.claim.place, told))
                 try:
-                    self._attempt([each], each.row.timestamp - 1)
+                    self._attempt([each], each.before)
                 except _HandlerFailed as failed:
                     self._careful = False
                     self._recover(each, failed.error)
@@ -689,7 +831,7 @@ class RangeRunner:
             )  # fmt: skip
             row = next(waiting, None)
             if row is None:  # all of it was deleted since
-                self._save_rows([kept._replace(parked=None)], "asked_done", (request.id,))
+                self._save_rows([kept._replace(parked=None)], request.id)
                 return
             while row is not None:
                 behind = next(waiting, None)
@@ -714,7 +856,7 @@ class RangeRunner:
                 attempts += 1
                 decision = decide(self._settings, attempts, 0)
                 if decision.step is not Step.RETRY:
-                    self._set_aside(each.row, Step.PARK, attempts, failed.error)
+                    self._set_aside(each.row, Step.PARK, attempts, failed.error, self._offsets.position)
                     return False
                 if self._stop.wait(decision.delay_s):
                     raise _Stopped from None
@@ -781,9 +923,10 @@ class RangeRunner:
         with self._store.database.read() as tx:
             return self._store.key_row(tx, self.claim.projection, key)
 
-    def _save_rows(self, rows: Sequence[KeyRow], also: str, values: Sequence[Any]) -> None:
+    def _save_rows(self, rows: Sequence[KeyRow], request: str | None = None) -> None:
         with self._store.database.write() as tx:
-            tx.execute(also, values)
+            if request is not None:
+                tx.execute("asked_done", (request,))
             self._store.save(tx, self.claim, rows, self._offsets.position, self._counted(()))
         self._done((), self._offsets.position)
 

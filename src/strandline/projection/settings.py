@@ -50,6 +50,8 @@ class ProjectionSettings:
     isolation: str = one_of("serializable", "serializable", "read_committed")
     start: str | int = "beginning"
     offset_store: str | None = None
+    feed: bool = False
+    """Whether events also come straight from the log, before the pipeline has carried them."""
     generation: int = within(1, 1, 2**31)
     grouped: bool = field(default=False, init=False)
     """Whether the handler gets lists."""

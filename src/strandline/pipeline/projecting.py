@@ -1,0 +1,482 @@
+"""Projections on Spark: the driver is the host, tasks run its ranges.
+
+    driver   claims, renews and releases ranges, in the offset store that plain hosts use, too
+      │ a round: one job, a task for each range whose bound has moved or that was asked for something
+      ▼
+    task     runs its range up to the bound, for ROUND_S at most, under the driver's fence
+
+Progress is in the offset store alone: Spark remembers none, so a projection moves from one kind of host to the other at
+any time. A task that dies leaves a claim that made no save, as a plain process does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from threading import Event as Signal
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import orjson
+
+from strandline.connect import Strandline
+from strandline.errors import InvalidInput, StrandlineError, Unsupported, invalid
+from strandline.pipeline import jvm, session
+from strandline.pipeline.supervisor import (
+    BACK_OFF_S,
+    BROKEN_QUERIES_MAX,
+    check_shared,
+    interrupted_in_order,
+    of_spark,
+    open_session,
+)
+from strandline.pipeline.target import Target
+from strandline.projection.definition import BySlices, Projection
+from strandline.projection.host import Host, Offsets, Run, Runner, slices_of, take_away, too_long
+from strandline.projection.layout import RangeRow
+from strandline.projection.offset_store import BUILDING, SWITCHING, Claim, OffsetStore, ProjectionRow, Request
+from strandline.projection.range_runner import FAILED, LOST, STOPPED, RangeRunner
+from strandline.sql.api import Transaction
+from strandline.store.api import Store
+from strandline.store.scans import keys_of
+from strandline.values.heads import Head
+from strandline.values.keys import key_partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROUND_S: Final = 2.0
+"""So long a task runs at most: then the driver looks at what is wanted now."""
+WATCH_S: Final = 0.2
+FAILURES_MAX: Final = 3
+"""So often in a row a range of a build may fail before it is given up."""
+KEYS_AT_ONCE: Final = 1000
+_logger = logging.getLogger("strandline")
+
+
+def project(
+    url: str | None = None,
+    projections: Sequence[Projection] = (),
+    *,
+    log: str | None = None,
+    store: str | None = None,
+    once: bool = False,
+    stop: threading.Event | None = None,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    **settings: Any,
+) -> None:
+    """Run projections on Spark until `stop` is set, or with `once` up to what is in the store now.
+
+    Plain hosts may run the same ones before, after and meanwhile. Without a `spark` session one is started on `master`,
+    this machine by default, and ended. Handlers travel to the tasks: they are functions or objects of modules that the
+    executors can import, too, or of the program itself.
+    """
+    target = Target(url, log, store, {"schema": "check", **settings})
+    with target.connect() as s, suppress(jvm.Stopped), _host(s, target, projections, stop, spark, master) as host:
+        goal = s.store.pointers()
+        if once:
+            host.until, host.gives_up = lambda: host.has_done(goal), True
+        host.run()
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What a rebuild came to."""
+
+    projection: str
+    generation: int
+    state: str
+    """ready: it has come to what the serving generation has done; building if it was stopped before."""
+
+
+def rebuild(
+    url: str | None = None,
+    projection: Projection | None = None,
+    *,
+    log: str | None = None,
+    store: str | None = None,
+    ranges: int | None = None,
+    allow_deleted: bool = False,
+    stop: threading.Event | None = None,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    **settings: Any,
+) -> Rebuilt:
+    """Build a generation of a projection beside the one that serves, up to what that one has done, and never past it.
+
+    Its number is the projection's `generation`, higher than the serving one's. Killed, it goes on when it is called
+    again; hosts of this generation take it on from there, and `s.projections.switch` lets it serve. It is cut into
+    `ranges`, by default as many as there are partitions. What was deleted cannot be handed over: where any was,
+    `allow_deleted` must say that this is known.
+    """
+    if not isinstance(projection, Projection):
+        raise invalid("setting", "projection", "cannot be rebuilt", allowed="a Projection", got=projection)
+    target = Target(url, log, store, {"schema": "check", **settings})
+    with target.connect() as s:
+        if begin(s, projection, ranges, allow_deleted=allow_deleted).state == BUILDING:
+            with suppress(jvm.Stopped), _host(s, target, [projection], stop, spark, master) as host:
+                host.until, host.gives_up = lambda: host.state_of(projection) != BUILDING, True
+                host.run()
+        with s.open_offsets(projection.settings.offset_store, create=False).store.closed_after() as offsets:
+            state = offsets.find(projection.name, projection.generation).state
+    return Rebuilt(projection.name, projection.generation, state)
+
+
+def begin(s: Strandline, projection: Projection, ranges: int | None, *, allow_deleted: bool) -> ProjectionRow:
+    """Begin a generation; one that was begun goes on."""
+    settings, source = projection.settings, projection.source
+    if not isinstance(source, BySlices) or not settings.use_strandline:
+        allowed = "a Projection of events by slices, with the strandline"
+        raise invalid("setting", "projection", "cannot be rebuilt", allowed=allowed, got=projection)
+    start = {"beginning": 0, "now": s.strandline()}.get(str(settings.start), settings.start)
+    with s.open_offsets(settings.offset_store, create=False).store.closed_after() as offsets:
+        offsets.find(projection.name)
+        if not allow_deleted:
+            _check_deleted(s.store, source.entity_type)
+        return offsets.begin_generation(
+            projection.name, projection.generation, source.text, start=int(start),
+            count=ranges or s.store.settings.partitions, history_id=s.store.settings.history_id,
+        )  # fmt: skip
+
+
+def _check_deleted(store: Store, entity_type: str) -> None:
+    """`InvalidInput.deleted_events` if events of this type were deleted or purged, as far as heads tell."""
+    count, after = 0, None
+    while keys := keys_of(store, entity_type, after=after, limit=KEYS_AT_ONCE):
+        by_partition: dict[int, list[str]] = {}
+        for key in keys:
+            by_partition.setdefault(key_partition(key, store.settings.partitions), []).append(key)
+        for partition, some in by_partition.items():
+            heads = store.look(partition, some).states.values()
+            count += sum(isinstance(head, Head) and (head.delete_to > 0 or head.life > 1) for head in heads)
+        after = keys[-1]
+    if count:
+        raise InvalidInput(
+            f"{entity_type}: events of {count} keys were deleted, and are not in a rebuild",
+            code="deleted_events",
+            hint="if the handler can do without them, rebuild with allow_deleted",
+            field="projection",
+            keys=count,
+        )
+
+
+@contextmanager
+def _host(
+    s: Strandline,
+    target: Target,
+    projections: Sequence[Projection],
+    stop: threading.Event | None,
+    spark: SparkSession | None,
+    master: str | None,
+) -> Iterator[SparkHost]:
+    """A host in this process, and its session."""
+    where = spark.sparkContext.master if spark else master
+    check_shared(s, where)
+    stop = stop or threading.Event()
+    with interrupted_in_order(stop), open_session(spark, master, stop) as running:
+        place = jvm.temporary_folder()
+        referred = target.by_reference(place)
+        session.send_files(running, referred.files)
+        yield SparkHost(s, projections, referred, running, stop)
+
+
+class Work(NamedTuple):
+    """What a task is to do: which projection, which range, and for how long it may."""
+
+    number: int
+    claim: Claim
+    requests: tuple[Request, ...]
+    for_s: float
+    lease_s: float
+
+
+class Done(NamedTuple):
+    """What came of it."""
+
+    outcome: str
+    row: RangeRow
+    reached: int
+    levelled: bool
+
+
+class SparkRange:
+    """A range that the driver owns. Tasks run it, round after round."""
+
+    def __init__(self, run: Run, claim: Claim, due: Callable[[], None]) -> None:
+        self.projection, self.claim = run.projection, claim
+        self.ended, self.stopping = Signal(), False
+        self.handling_since: float | None = None  # tasks watch their handlers themselves
+        self.asked: dict[str, Request] = {}
+        self._done: set[str] = set()
+        self.reached, self.levelled = -1, False
+        self._store, self._due = run.store, due
+
+    @property
+    def offset_store(self) -> OffsetStore:
+        return self._store
+
+    def start(self) -> None:
+        self._due()
+
+    def stop(self) -> None:
+        self.stopping = True
+        self._due()
+
+    def ask(self, request: Request) -> None:
+        if request.id not in self._done:
+            self.asked[request.id] = request
+            self._due()
+
+    def join(self, timeout_s: float) -> bool:
+        return self.ended.wait(timeout_s)
+
+    def abandon(self) -> None:
+        self.ended.set()
+
+    def take(self, done: Done, asked: Sequence[Request]) -> None:
+        """What a task came to. One that lost its range, or failed, has given it back."""
+        self.claim = self.claim._replace(row=done.row)
+        self.reached, self.levelled = done.reached, done.levelled
+        self._done.update(request.id for request in asked)
+        self.asked = {id_: request for id_, request in self.asked.items() if id_ not in self._done}
+        if done.outcome != STOPPED:
+            self.ended.set()
+
+
+class SparkHost(Host):
+    """The driver's side."""
+
+    def __init__(
+        self, s: Strandline, projections: Sequence[Projection], target: Target, spark: SparkSession, stop: Signal
+    ) -> None:
+        super().__init__(s, projections)
+        from pyspark.cloudpickle import dumps
+
+        self._stop = stop
+        self._strandline, self._target, self._spark = s, target, spark
+        self._payload = dumps(list(projections))
+        self._due, self._over = Signal(), Signal()
+        self._fatal: Exception | None = None
+        self.until: Callable[[], bool] | None = None
+        """When it ends by itself."""
+        self._failed: Counter[tuple[str, int]] = Counter()
+        self.gives_up = False
+        """Whether a range that fails again and again ends it."""
+
+    def run(self) -> None:
+        rounds = threading.Thread(target=self._rounds, name="strandline-rounds", daemon=True)
+        rounds.start()
+        try:
+            super().run()
+        finally:
+            self._over.set()
+            self._due.set()
+            rounds.join(ROUND_S)
+            if rounds.is_alive():  # a task that does not come back
+                self._spark.sparkContext.cancelJobGroup(self.name)
+                rounds.join(ROUND_S)
+        if self._fatal is not None:
+            raise self._fatal
+
+    # ------------------------------------------------------------ as a host
+
+    def _begin(self, projection: Projection, offsets: Offsets, alive: Any) -> Run | None:
+        master = self._spark.sparkContext.master
+        if offsets.store.database.dialect == "sqlite" and not session.is_local(master):
+            raise Unsupported(
+                f"{projection.name}: its offsets are in a file of this machine; tasks on {master} cannot share it",
+                code="not_shared",
+                hint='give offset_store a postgresql: URL, or use a local master, such as "local[2]"',
+            )
+        return super()._begin(projection, offsets, alive)
+
+    def _look_around(self) -> None:
+        super()._look_around()
+        if self.until is not None and not self._waiting and self.until():
+            self.stop()
+        if self.gives_up:
+            self._check_failures()
+
+    def _runner(self, run: Run, claim: Claim) -> Runner:
+        return SparkRange(run, claim, self._due.set)
+
+    def _let_go(self, run: Run, runner: Runner) -> None:
+        pass
+
+    def _rows(self, run: Run) -> list[RangeRow]:
+        with run.store.look(run.row.id) as (tx, row):
+            return run.store.ranges(tx, row)
+
+    def has_done(self, pointers: Sequence[Any]) -> bool:
+        """Whether all ranges have come to where these pointers are."""
+        for run in self._runs:
+            for row in self._rows(run):
+                slices = slices_of(self._s.store, run.projection, Claim(run.row, row), run.store, run.living)
+                if row.position < slices.bound(pointers):
+                    return False
+        return True
+
+    def state_of(self, projection: Projection) -> str:
+        """The state of a generation that runs here."""
+        return next(run.row.state for run in self._runs if run.projection is projection)
+
+    def _check_failures(self) -> None:
+        for run in self._runs:
+            for row in self._rows(run):
+                if row.failed is not None and self._failed[run.row.id, row.lo] >= FAILURES_MAX:
+                    said = orjson.loads(row.failed)
+                    where = f" at {said['key']} {said['seq_nr']}" if "key" in said else ""
+                    raise InvalidInput(
+                        f"{run.projection.name}: the handler failed{where}: {said['error']}: {said['message']}",
+                        code="handler",
+                        hint="mend the handler and rebuild again: it goes on there; or let it skip or park what fails",
+                        field="handler",
+                    )
+
+    # ------------------------------------------------------------ rounds
+
+    def _rounds(self) -> None:
+        self._spark.sparkContext.setJobGroup(self.name, "projections", interruptOnCancel=True)
+        broken = 0
+        while not self._over.is_set():
+            self._due.clear()
+            try:
+                due = self._ready_ranges()
+                if not due:
+                    self._due.wait(self._refresh_s())
+                    continue
+                self._round(due)
+                broken = 0
+            except Exception as error:  # noqa: BLE001 (ours wait, others end the run: the host's thread says so)
+                if isinstance(error, StrandlineError) and error.retryable:
+                    _logger.warning("projections on Spark wait: %s", error)
+                elif (broken := broken + 1) >= BROKEN_QUERIES_MAX:
+                    self._fatal = error
+                    self.stop()
+                    return
+                self._over.wait(BACK_OFF_S * 2**broken)
+
+    def _refresh_s(self) -> float:
+        return min([run.projection.settings.refresh_interval_s for run in self._runs], default=0.05)
+
+    def _ready_ranges(self) -> list[tuple[Run, SparkRange]]:
+        """The ranges that have something to do, those first that waited longest; what is to stop is given back."""
+        due: list[tuple[Run, SparkRange]] = []
+        for run in list(self._runs):
+            pointers = self._s.pointer_watch.within(run.projection.settings.refresh_interval_s)
+            for runner in list(run.runners.values()):
+                if not isinstance(runner, SparkRange) or runner.ended.is_set():
+                    continue
+                if runner.stopping:
+                    run.store.release(runner.claim)
+                    runner.ended.set()
+                    self._wake.set()
+                elif runner.asked or self._has_work(run, runner, pointers):
+                    due.append((run, runner))
+        due.sort(key=lambda each: each[1].reached)
+        context = self._spark.sparkContext
+        return due[: context.defaultParallelism] if session.is_local(context.master) else due
+
+    def _has_work(self, run: Run, runner: SparkRange, pointers: Sequence[Any]) -> bool:
+        claim = runner.claim
+        if claim.projection.state == SWITCHING and not runner.levelled:
+            return True
+        slices = slices_of(self._s.store, run.projection, claim, run.store, run.living)
+        return slices.bound(pointers) > max(runner.reached, claim.row.position)
+
+    def _round(self, due: Sequence[tuple[Run, SparkRange]]) -> None:
+        """One job: a task for each of these."""
+        works = []
+        for run, runner in due:
+            left_s = run.beat_at + run.lease_s * 2 / 3 - time.monotonic()
+            if run.store.database.dialect == "sqlite":  # a host lives by its lock
+                left_s = run.projection.settings.handler_timeout_s + ROUND_S
+            number = self._projections.index(run.projection)
+            requests = tuple(runner.asked.values())
+            works.append(Work(number, runner.claim, requests, min(ROUND_S, max(0.1, left_s * 0.8)), left_s))
+        task = partial(run_range, self._target, sys.path, self._payload)
+        try:
+            results = self._spark.sparkContext.parallelize(works, len(works)).map(task).collect()
+        except Exception as error:  # noqa: BLE001 - Spark's own errors are pages long
+            for _, runner in due:  # a claim that ended without a save: it is made anew, and counted
+                runner.ended.set()
+            self._wake.set()
+            if self._over.is_set() or self._stop.is_set():
+                return
+            raise of_spark(error) from None
+        for (run, runner), work, done in zip(due, works, results, strict=True):
+            runner.take(Done(*done), work.requests)
+            if done[0] == FAILED:
+                self._failed[run.row.id, runner.claim.row.lo] += 1
+            elif done[0] == STOPPED:
+                del self._failed[run.row.id, runner.claim.row.lo]
+            if done[0] != STOPPED or (done[3] and not runner.stopping):
+                self._wake.set()
+
+
+# ---------------------------------------------------------------- on an executor
+
+_OPEN: dict[tuple[int, str, str | None], tuple[Strandline, Offsets]] = {}
+
+
+def run_range(target: Target, path: Sequence[str], payload: bytes, work: Work) -> Done:
+    """Run a range up to its bound, or for a while."""
+    from pyspark.cloudpickle import loads
+
+    sys.path.extend(each for each in path if each not in sys.path)  # where the driver found its handlers
+    projection = loads(payload)[work.number]
+    s = target.open()
+    offsets = _offsets(target, s, projection.settings.offset_store)
+    try:
+        return _run(s, offsets, projection, work)
+    except StrandlineError:
+        target.drop()
+        raise
+
+
+def _offsets(target: Target, s: Strandline, url: str | None) -> Offsets:
+    """The offset store, opened once in a process for each connection."""
+    place = (os.getpid(), target.to_json(), url)
+    opened = _OPEN.get(place)
+    if opened is None or opened[0] is not s:
+        if opened is not None:
+            opened[1].store.close()
+        opened = _OPEN[place] = s, s.open_offsets(url, create=False)
+    return opened[1]
+
+
+def _run(s: Strandline, offsets: Offsets, projection: Projection, work: Work) -> Done:
+    store, started = offsets.store, time.monotonic()
+    settings = projection.settings
+
+    def living(tx: Transaction, row: ProjectionRow) -> set[str]:
+        return offsets.alive(None).living(store.hosts(tx, row.id), store.database.now_us(), settings.lease_s)
+
+    slices = slices_of(s.store, projection, work.claim, store, living)
+    runner = RangeRunner(
+        projection, work.claim, store, slices, s.pointer_watch,
+        lambda: time.monotonic() - started < work.lease_s, lambda: None, once=True,
+    )  # fmt: skip
+    for request in work.requests:
+        runner.ask(request)
+    runner.start()
+    while not runner.ended.wait(WATCH_S if settings.handler_timeout_s > 1 else WATCH_S / 10):
+        now, since = time.monotonic(), runner.handling_since
+        if now - started > work.for_s:
+            runner.stop()
+        if since is not None and now - since > settings.handler_timeout_s:
+            runner.abandon()
+            _OPEN.clear()  # its connection is the handler's now
+            fresh = s.open_offsets(settings.offset_store, create=False).store
+            take_away(fresh, projection, runner.claim, too_long(settings.handler_timeout_s))
+            fresh.close()
+            return Done(LOST, runner.claim.row, runner.reached, levelled=False)
+    return Done(runner.outcome, runner.claim.row, runner.reached, runner.levelled)

@@ -1,0 +1,172 @@
+"""Projections on Spark: the same projections on the same offsets as in plain hosts, and rebuilds at bulk speed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.journal.worlds import url_of
+from tests.projection.handlers import Writes
+from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, check_exactly_once, everything, running, until
+from tests.query.filling import carry_all, put
+
+import strandline
+from strandline import InvalidInput, Key, Unsupported
+from strandline.connect import Strandline
+from strandline.pipeline import project, rebuild
+from strandline.projection import host
+from strandline.projection.definition import Projection
+
+KEYS = [Key("order", str(number)) for number in range(12)]
+
+
+@pytest.fixture(autouse=True)
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "LOOK_S", 0.1)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return url_of(request.param, tmp_path)
+
+
+@pytest.fixture
+def s(url: str) -> Iterator[Strandline]:
+    with strandline.connect(url, partitions=3) as opened:
+        yield opened
+
+
+@pytest.fixture
+def table(s: Strandline) -> Iterator[Table]:
+    made = Table(s)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def new(s: Strandline) -> Iterator[Table]:
+    made = Table(s)
+    yield made
+    made.close()
+
+
+def totals(table: Table, generation: int = 1, **settings: Any) -> Projection:
+    how = {key: settings.pop(key) for key in ("dies", "fails") if key in settings}
+    handler = Writes(table.name, table.dialect, **how)
+    return Projection("totals", ORDERS, handler, generation=generation, **{**QUICK, **settings})
+
+
+def fill(s: Strandline, rounds: int = 2) -> None:
+    for _ in range(rounds):
+        for key in KEYS:
+            put(s, key)
+    carry_all(s)
+
+
+def contents(table: Table) -> list[Any]:
+    with table._offsets.store.database.read() as tx:
+        raw: Any = tx.raw
+        return sorted(tuple(row) for row in raw.execute(f"select key, life, seq_nr, by_whom from {table.name}"))
+
+
+@pytest.mark.req("P90", "P86")
+def test_a_projection_moves_between_plain_hosts_and_spark(url: str, s: Strandline, table: Table, spark: Any) -> None:
+    fill(s)
+    project(url, [totals(table)], once=True, spark=spark)
+    assert len(table.rows()) == 24
+    fill(s)
+    with running(s, totals(table)):
+        until(lambda: caught_up(s))
+    fill(s)
+    stop = threading.Event()
+    on_spark = threading.Thread(target=project, args=(url, [totals(table)]), kwargs={"stop": stop, "spark": spark})
+    on_spark.start()  # and both at once, each with its share
+    try:
+        until(lambda: len(table.rows()) == 72, 30)
+        with running(s, totals(table)):
+            until(lambda: len({found.owner for found in s.projections.status("totals").ranges if found.owner}) == 2, 30)
+            assert s.projections.rescale("totals", 5, timeout_s=20)
+            fill(s, 1)
+            until(lambda: caught_up(s), 30)
+    finally:
+        stop.set()
+        on_spark.join(30)
+    assert not on_spark.is_alive()
+    assert [found.state for found in s.projections.status("totals").ranges] == ["waiting"] * 5
+    check_exactly_once(s, table)
+
+
+@pytest.mark.req("P84", "P85", "P87", "P88", "P90", "RR8")
+def test_a_rebuild_beside_a_host_that_goes_on_ends_equal(
+    url: str, s: Strandline, table: Table, new: Table, spark: Any
+) -> None:
+    fill(s)
+    built = totals(new, 2, group_size=7)
+    writing = threading.Event()
+
+    def write() -> None:
+        while not writing.wait(0.05):
+            fill(s, 1)
+
+    with running(s, totals(table)):
+        until(lambda: caught_up(s))
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            done = rebuild(url, built, ranges=4, spark=spark)
+        finally:
+            writing.set()
+            writer.join()
+        assert (done.generation, done.state) == (2, "ready")
+        assert set(new.rows()) <= set(table.rows())  # never past it
+        assert rebuild(url, built, spark=spark) == done  # nothing is left to do
+        with running(s, built):  # a plain host takes it on from there
+            until(lambda: caught_up(s))
+            assert s.projections.switch("totals", 2)
+            assert contents(new) == contents(table)
+            fill(s, 1)
+            until(lambda: caught_up(s))
+    check_exactly_once(s, new)
+
+
+@pytest.mark.req("P86", "P66", "RR8")
+def test_a_build_whose_workers_are_killed_goes_on_there(
+    url: str, s: Strandline, table: Table, new: Table, spark: Any, tmp_path: Path
+) -> None:
+    fill(s, 3)
+    with running(s, totals(table)):
+        until(lambda: caught_up(s))
+    dies = tmp_path / "dies"
+    dies.write_text(f"{KEYS[5]} 2*3")  # three workers die there, the fourth does not
+    done = rebuild(url, totals(new, 2, save_after=5, dies=dies), ranges=2, spark=spark)
+    assert done.state == "ready"
+    assert dies.read_text().endswith("*0")
+    check_exactly_once(s, new)
+
+
+@pytest.mark.req("P58", "P60", "P89")
+def test_a_build_whose_handler_fails_says_where(url: str, s: Strandline, table: Table, new: Table, spark: Any) -> None:
+    fill(s, 1)
+    with running(s, totals(table)):
+        until(lambda: caught_up(s))
+    with pytest.raises(InvalidInput, match=f"{KEYS[3]} 1: ValueError".replace("|", r"\|")) as refused:
+        rebuild(url, totals(new, 2, fails=f"{KEYS[3]} 1", retries=0), spark=spark)
+    assert refused.value.code == "handler"
+    done = rebuild(url, totals(new, 2, fails=f"{KEYS[3]} 1", retries=0, on_failure="skip"), spark=spark)
+    assert done.state == "ready"
+    assert len(new.rows()) == len(everything(s)) - 1
+    assert [letter.key for letter in s.projections.dead_letters("totals", generation=2)] == [str(KEYS[3])]
+
+
+@pytest.mark.req("P90", "J88")
+def test_offsets_in_a_file_need_a_local_master(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path}/orders"
+    strandline.connect(url).close()
+    with pytest.raises(Unsupported) as refused:
+        project(url, [Projection("totals", ORDERS, print)], master="spark://elsewhere:7077")
+    assert refused.value.code == "not_shared"
+    with pytest.raises(InvalidInput):
+        rebuild(url, None)
