@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from strandline.group.core.parts import Handler, Recipe, StartHandler
 from strandline.group.definition import Group
 from strandline.group.groups import Groups
 from strandline.group.lease import said, take
+from strandline.group.record import Record
 from strandline.testing import points
 from strandline.work.declaration import WorkDeclaration
 from tests.group.worlds import ACCOUNTS, Running, SqliteShop, World, update
@@ -338,3 +339,35 @@ def test_a_database_of_work_journals_that_is_away_loses_no_group(world: World, m
         groups.answer(claim.entry.data["message"]["message_id"], {"value": 1})
         assert groups.wait("g").state == "committed"
     assert left == [0]
+
+
+@pytest.mark.req("G46")
+def test_a_cancel_that_is_recorded_counts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last step ends in the moment in which the cancel is in the log."""
+    inside, go = Event(), Event()
+
+    def slow(message: Any) -> None:
+        inside.set()
+        go.wait(20)
+
+    world.handlers["slow"] = slow
+    groups = world.plain
+    g = Group("g")
+    update(g, "x", 1, 1, recipes=[Recipe("r", handler="slow")])
+    real = Record.flush
+
+    def flush(record: Record) -> None:
+        cancelled = record.history.cancelled and not go.is_set()
+        real(record)
+        if cancelled:
+            go.set()
+            time.sleep(0.3)
+
+    monkeypatch.setattr(Record, "flush", flush)
+    with Running(groups):
+        groups.submit(g)
+        assert inside.wait(20)
+        groups.cancel("g")
+        outcome = groups.wait("g")
+    assert (outcome.state, outcome.reason) == ("rolled_back", "cancelled")
+    assert world.accounts() == ACCOUNTS

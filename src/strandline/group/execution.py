@@ -96,9 +96,22 @@ class Forward(Asking):
             if self._final and step is None:
                 return False
             self.failure = (step, reason, detail)
-        if self._runner is not None:
-            self._runner.stop()
+        self._stop()
         return True
+
+    def cancel(self) -> None:
+        """Somebody wants it undone: it fails at once, and that is durable when this returns."""
+        with self.record.lock:
+            if self.history.decided is None and not self.history.cancelled:
+                self.record.add("Cancelled", {"at": self.shared.clock()})
+                if self.failure is None and not self._final:
+                    self.failure = (None, "cancelled", "")
+        self._stop()
+        self.record.flush()
+
+    def _stop(self) -> None:
+        if self.failure is not None and self._runner is not None:
+            self._runner.stop()
 
     def _past_deadline(self) -> None:
         self.fail(None, "deadline", f"not done within {self._seconds:g} s")

@@ -576,11 +576,7 @@ class _Turn:
         if message["type"] in ("Answer", "Ack"):
             execution.hear(message)
         elif message["type"] == "Cancel":
-            with execution.record.lock:
-                if one.history.decided is None and not one.history.cancelled:
-                    execution.record.add("Cancelled", {"at": self._groups.clock()})
-            execution.record.flush()
-            execution.fail(None, "cancelled", "")
+            execution.cancel()
         elif message["type"] == "Resolve" and one.history.state not in ENDS:
             if not one.parked:
                 return False
