@@ -28,8 +28,12 @@ ON_SPARK_OR_LONG = (
 )
 WITH_IDS = tuple(f"work {verb}" for verb in "heartbeat done fail release requeue acknowledge drop run".split())
 """Their examples name what was handed out before; tests/work/test_cli.py calls them."""
-OF_GROUPS = tuple(f"group {verb}" for verb in "submit run explain show history playback cancel resolve".split())
-"""Their examples need a database of the user's; tests/group/test_cli.py calls them."""
+GROUP = (
+    "submit run explain list show history playback cancel resolve answer ack rebuild pack load-code handlers"
+).split()
+"""Each call of `s.groups`."""
+OF_GROUPS = tuple(f"group {verb}" for verb in GROUP if verb != "list")
+"""Their examples need a database of the user's, or code; tests/group/test_cli.py and test_code.py call them."""
 MAILS = 'name = "mails"\n[key]\norder = "int"\n[data]\nto = "text"\n'
 
 
@@ -40,7 +44,6 @@ WORK = (
 """Each call of `s.work` (a cursor's and a claim's too)."""
 
 
-GROUP = "submit run explain show history playback cancel resolve".split()
 PROJECTIONS = (
     "list status parked dead-letters pause resume rescale set-offset reset rename drop skip unpark redeliver discard"
 ).split()
@@ -122,7 +125,7 @@ def test_help(name: str) -> None:
     options = {option for parameter in commands()[name].params for option in parameter.opts}
     if name == "pipeline prepare":
         assert options == {"--json"}
-    elif name not in ("bench", "demo", "servers"):
+    elif name not in ("bench", "demo", "servers", "group pack"):
         assert {"--url", "--log", "--store", "--config", "--set", "--json"} <= options
     assert {part for part in example_of(name) if part.startswith("--")} <= options
 

@@ -159,7 +159,9 @@ def list_(
     after: Annotated[str | None, typer.Option("--after", metavar="PLACE", help="Go on where a list ended.")] = None,
     limit: Annotated[str, typer.Option("--limit", metavar="N", help="At most so many, 1..1000.")] = "100",
 ) -> None:
-    """List the groups of a stream. With --state open: those that have not ended, exactly.
+    """List the groups of a stream.
+
+    With --state open: those that have not ended, exactly.
 
     Example: strandline group list --state rollback_failed --url sqlite:orders
     """

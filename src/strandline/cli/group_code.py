@@ -63,9 +63,9 @@ def load_code(
     sha256: Annotated[str, typer.Argument(metavar="SHA256", help="The digest of its file.")],
     stream: StreamOption = None,
 ) -> None:
-    """Let groups that are submitted from now on use this version of a bundle.
+    """Let groups from here on use this version of a bundle.
 
-    Groups before keep theirs. The version must be served: `strandline group handlers FILE`; until it is, they wait.
+    Those that were submitted before keep theirs. The version must be served: `strandline group handlers FILE`; until it is, they wait.
 
     Example: strandline group load-code shop 2 9f86d0…0a08 --url sqlite:orders
     """
@@ -84,9 +84,9 @@ def handlers(
     sha256: Annotated[str | None, typer.Option("--sha256", metavar="HEX", help="Refuse any other file.")] = None,
     concurrency: Annotated[str, typer.Option("--concurrency", metavar="N", help="So many at a time, 1..1000.")] = "1",
 ) -> None:
-    """Serve the handlers of one version of a bundle: this runs its code, here.
+    """Serve the handlers of one version of a bundle.
 
-    Ends at SIGTERM or Ctrl-C, or once the stream has another version and no open group is on this one.
+    This runs its code, here. Ends at SIGTERM or Ctrl-C, or once the stream has another version and no open group is on this one.
 
     Example: strandline group handlers shop-2.zip --url sqlite:orders
     """
