@@ -65,7 +65,7 @@ def load_code(
 ) -> None:
     """Let groups from here on use this version of a bundle.
 
-    Those that were submitted before keep theirs. The version must be served: `strandline group handlers FILE`; until it is, they wait.
+    Those that were submitted before keep theirs. They wait until it is served: `strandline group handlers FILE`.
 
     Example: strandline group load-code shop 2 9f86d0…0a08 --url sqlite:orders
     """
@@ -86,7 +86,7 @@ def handlers(
 ) -> None:
     """Serve the handlers of one version of a bundle.
 
-    This runs its code, here. Ends at SIGTERM or Ctrl-C, or once the stream has another version and no open group is on this one.
+    This runs its code, here. Ends at SIGTERM, or once the stream has another version and no open group is on it.
 
     Example: strandline group handlers shop-2.zip --url sqlite:orders
     """
