@@ -15,7 +15,10 @@ from strandline.errors import InvalidGroup
 from strandline.group.statements import parse, plan
 from strandline.group.target import Cells, CellTarget, Failed, Limits, NotUndone, StepId, Undone, Work, Wrote
 from strandline.servers.cassandra import CassandraServer
+from tests.lanes import needs_servers
 from tests.store.keyspaces import url_of
+
+pytestmark = needs_servers
 
 TABLES = [
     """CREATE TABLE seat (hall text, row int, price int static, guest text, paid boolean, tags set<text>,

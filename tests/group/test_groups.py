@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -1007,3 +1008,21 @@ def test_a_step_of_unknown_outcome_says_so(world: World) -> None:
     assert [payload["unknown"] for type_, payload, _ in groups.history("lost") if type_ == "Result"] == [True]
     assert groups.get("lost").state == "rolled_back"
     assert world.accounts() == ACCOUNTS
+
+
+@pytest.mark.req("G83")
+def test_the_drawing_has_a_step_beside_what_is_added_to_it_and_no_edge_that_others_imply(world: World) -> None:
+    g = Group("drawn")
+    update(g, "a", 1, 1)
+    update(g, "b", 2, 1, depends_on=["a"])
+    update(g, "c", 3, 1, depends_on=["a", "b"])
+    g.update("d", "UPDATE account SET amount = 0 WHERE amount > 5", target="shop", depends_on=["a"])
+    svg = world.plain.explain(g).svg()
+    places = {
+        name: int(x) for x, name in re.findall(r'<rect x="(\d+)".*?<text[^>]*>([^<]*)</text>', svg)
+    }  # fmt: skip
+    assert places["a"] < places["b"] < places["c"] < places["d"]
+    for name in "abcd":
+        assert places[f"{name}/before"] < places[name] == places[f"{name}/undo"]
+    assert len(re.findall(r'<path d="M\d+ \d+C', svg)) == 3 + 2 * 4
+    assert svg.count('stroke-dasharray="4 3"') == 1, "c and d: only because of the rows"

@@ -19,7 +19,10 @@ from strandline.group.definition import Group
 from strandline.group.groups import Target
 from strandline.servers.cassandra import CassandraServer
 from strandline.testing.points import kill_at
+from tests.lanes import needs_servers
 from tests.store.keyspaces import url_of
+
+pytestmark = needs_servers
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,6 +11,7 @@ from strandline.group.plan import POST, GroupPlan, Planned
 from strandline.group.statements.api import Held
 
 STEP_WIDTH, STEP_HEIGHT, GAP_X, GAP_Y, EDGE = 150, 34, 60, 18, 20
+EDGES_THINNED_MAX: Final = 2000
 _COLOURS: Final = {"query": "#dbeafe", "empty": "#f3f4f6", "rollback": "#fee2e2", "write": "#dcfce7"}
 _ARROW: Final = """\
 <defs><marker id="a" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">
@@ -167,6 +168,11 @@ def drawn(explanation: Explanation) -> str:
     ]
     edges = [(a, b, dashed) for a, b, dashed in edges if a in steps]
     depth = _depths(list(steps), edges)
+    for name in steps:  # what is added to a step stands beside it
+        step, _, added = name.rpartition("/")
+        if step in depth and added in ("before", "undo"):
+            depth[name] = max(0, depth[step] - 1) if added == "before" else depth[step]
+    edges = _shown_edges(edges, depth)
     place: dict[str, tuple[int, int]] = {}
     filled: dict[int, int] = {}
     for name in steps:
@@ -187,6 +193,23 @@ def drawn(explanation: Explanation) -> str:
     parts.append('</g><g font-family="sans-serif" font-size="12" text-anchor="middle">')
     parts += [_box(step, *place[name]) for name, step in steps.items()]
     return "\n".join([*parts, "</g></svg>"])
+
+
+def _shown_edges(edges: list[tuple[str, str, bool]], depth: dict[str, int]) -> list[tuple[str, str, bool]]:
+    """Without those that others imply: who waits for b, which waits for a, waits for a."""
+    if len(edges) > EDGES_THINNED_MAX:
+        return edges
+    before: dict[str, set[str]] = {}
+    needs: dict[str, list[str]] = {}
+    for a, b, _ in edges:
+        needs.setdefault(b, []).append(a)
+    for name in sorted(depth, key=lambda one: depth[one]):
+        before[name] = set(needs.get(name, ())).union(*(before.get(need, ()) for need in needs.get(name, ())))
+    return [
+        (a, b, dashed)
+        for a, b, dashed in edges
+        if not any(a in before.get(other, ()) for other in needs[b] if other != a)
+    ]
 
 
 def _depths(names: list[str], edges: list[tuple[str, str, bool]]) -> dict[str, int]:
