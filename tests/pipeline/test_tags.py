@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.acceptance.cli_call import call
 from tests.pipeline.test_replicate import pipeline, until
 from tests.store.stores import change
 
@@ -97,8 +99,8 @@ def test_rebuild(tmp_path: Path, spark: Any) -> None:
         listed = [row for partition in range(8) for row in put_back(s.store, partition)]
         assert sorted(row.key for row in listed) == sorted(key for key in KEYS if key < "order|2")
         assert {(row.seq_nr, row.tag, row.tag_seq_nr) for row in listed} == {(1, "blue", 1)}
-        again = rebuild_tag(url, "blue", spark=spark)
-        assert again == Counts(keys=40, rows=80)
+        told = call("pipeline", "rebuild", "--tag", "blue", "--url", url, "--json")
+        assert (told.code, told.lines) == (0, [{"tag": "blue", **asdict(Counts(keys=40, rows=80))}])
         assert rebuild_tag(url, "nobody's", spark=spark) == Counts(keys=40)
         run(url, once=True, spark=spark)
         assert len(list(s.by_tag("blue"))) > 80, "what was appended meanwhile is carried later"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from strandline.carry.tag_findings import Counts
+from strandline.carry.tag_findings import Counts, Found, Journal
 from strandline.carry.tag_mending import TagMender
 from strandline.errors import Corrupt, LeaseHeld, LeaseLost, MissingEvent
 from strandline.fold import segment_of
@@ -23,6 +23,7 @@ from strandline.store.tag_view import TAG_PLACE, TAG_PROGRESS, TAG_VIEW
 from strandline.testing.store_contract.made import KEY, MadeStore, Make, settings_of, state
 from strandline.testing.store_contract.tagging import HOUR, counted, query, shown, tagged_tape
 from strandline.testing.tape import Tape
+from strandline.values.events import Life
 from strandline.values.heads import Head
 from strandline.values.keys import key_partition
 from strandline.values.tag_rows import TagPlace, TagProgress, TagRow, resealed
@@ -291,6 +292,23 @@ class MendingContract(MadeStore):
         assert [(row.key, row.tag) for row in put_back(store, 0)] == [(OTHER, "red")]
         assert [row.key for row in view_of(store, "red")] == [OTHER]
 
+    @pytest.mark.req("T81", "T86")
+    def test_a_correction_in_between_is_seen(self, store: Store) -> None:
+        """Where an operator needs no lease: what is skipped while a rebuild looks at the key is not put back."""
+        tape = _four()
+        tape.carry(store)
+        (bad,) = quarantined(store)
+        row = view_of(store, "red")[1]
+        assert plant(store, tape, KEY, ({}, {TAG_VIEW: [row]}))
+        if is_partitioned(store):
+            return
+        mender = Interrupted(store, tape, bad.offset)
+        assert [counts.missing for counts in mender.mend_keys(0)] == [1]
+        assert mender.looked > 1
+        assert rebuilt(store, tape, "red") == Counts(keys=2, rows=6)
+        assert shown(query(store, "red")) == counted_now(tape, store, "red")
+        assert [each.body for each in view_of(store, "red")].count(b"") == 1
+
     @pytest.mark.req("T81")
     def test_nothing_is_mended_without_the_lease(self, store: Store) -> None:
         """Beside a pipeline it is refused; under a fence that is over nothing changes. An unknown tag is no error."""
@@ -313,6 +331,23 @@ class MendingContract(MadeStore):
         assert tables_of(store, tape, "red") == left
         new.release()
         assert rebuilt(store, tape, "red").missing == 1
+
+
+class Interrupted(TagMender):
+    """A rebuild during whose first look at a key an operator skips a damaged event of it."""
+
+    def __init__(self, store: Store, tape: Tape, offset: int) -> None:
+        super().__init__(store, "red", store.pointers()[0].fence, partial(tape.carry_mark, store))
+        self._tape, self._offset = tape, offset
+        self.looked = 0
+
+    def _rows(self, life: Life, journal: Journal, places: dict[int, tuple[int, int]]) -> list[Found]:
+        found = super()._rows(life, journal, places)
+        if life.key == KEY:
+            self.looked += 1
+            if self.looked == 1:
+                self._tape.resolve(self._store, self._offset, "skip")
+        return found
 
 
 def _living(store: Store, tape: Tape) -> int:
