@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 import zipfile
 from collections.abc import Iterator
@@ -23,9 +22,8 @@ from strandline.group.core.parts import Recipe, StartHandler
 from strandline.group.definition import Group
 from strandline.group.lease import said
 from strandline.work.declaration import SHARED, WorkDeclaration
-from strandline.work.worker import Worker
 from tests.acceptance.cli_call import COMMAND, call
-from tests.group.worlds import Running, SqliteShop, World, update
+from tests.group.worlds import Running, SqliteShop, World, serving, update
 
 V1, V2 = "1" * 64, "2" * 64
 SOURCE = """
@@ -57,15 +55,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 def served(world: World, sha256: str, handlers: Any) -> Iterator[None]:
     box = mail.box_of(sha256)
     world.s.work(WorkDeclaration(box, key=mail.KEY, data=mail.DATA, tables=SHARED, poll_s=0.05))
-    worker = Worker(world.s, {box: world.plain.answering(handlers)})
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
+    with serving(world, handlers, box):
         yield
-    finally:
-        worker.stop()
-        thread.join(30)
-        assert not thread.is_alive()
 
 
 def asks(id_: str, handler: str = "shop/value", **more: Any) -> Group:

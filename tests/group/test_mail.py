@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,7 @@ from strandline.group.groups import Groups
 from strandline.testing import points
 from strandline.work.declaration import WorkDeclaration
 from strandline.work.journal import Claim, WorkJournal
-from strandline.work.worker import Worker
-from tests.group.worlds import ACCOUNTS, Running, SqliteShop, World, update
+from tests.group.worlds import ACCOUNTS, Running, SqliteShop, World, serving, update
 
 BOX = WorkDeclaration("prices", key=mail.KEY, data=mail.DATA, poll_s=0.05)
 
@@ -43,19 +41,6 @@ def world(tmp_path: Path) -> Iterator[World]:
     yield made
     points.clear()
     made.close()
-
-
-@contextmanager
-def serving(world: World, handlers: Any, name: str = "prices") -> Iterator[None]:
-    worker = Worker(world.s, {name: world.plain.answering(handlers)})
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        worker.stop()
-        thread.join(30)
-        assert not thread.is_alive()
 
 
 def priced(id_: str, handler: str = "work:prices", timeout_s: float | None = 20, **more: Any) -> Group:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -14,6 +15,7 @@ from strandline.connect import Strandline
 from strandline.group.definition import Group
 from strandline.group.groups import Groups, Outcome
 from strandline.group.processor import Processor
+from strandline.work.worker import Worker
 
 ACCOUNTS = [(1, "anna", 100), (2, "bert", 50), (3, None, None)]
 
@@ -142,6 +144,20 @@ class Running:
         assert not self._thread.is_alive()
         if self.error is not None:
             raise self.error
+
+
+@contextmanager
+def serving(world: World, handlers: Any, name: str = "prices") -> Iterator[None]:
+    """A worker in a thread of its own, which answers messages of a work journal."""
+    worker = Worker(world.s, {name: world.plain.answering(handlers)})
+    thread = Thread(target=worker.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def update(group: Group, name: str, id_: int, amount: int, **more: Any) -> Any:

@@ -31,11 +31,10 @@ from strandline.group.mail import WORK, Mail, Message, bundle_of, written
 from strandline.group.plan import POST, GroupPlan
 from strandline.group.points import reached
 from strandline.group.record import Lease, Record
-from strandline.group.settings import GroupSettings
+from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S, GroupSettings
 from strandline.group.target import CellTarget, Owner, SqlTarget
 from strandline.group.times import Times
 
-WAIT_LEAST_S, WAIT_MOST_S = 0.1, 5.0
 LOOK_S: Final = 0.25
 """Who waits for an answer by mail looks so often whether it is to stop."""
 PATIENCE_S: Final = 5.0
@@ -276,7 +275,7 @@ class Asking:
                 if message_id in self.history.questions and self.history.state not in ENDS:
                     self.record.add("Sent", {"message_id": message_id})
 
-        return self.shared.handlers.call("post", message, {"post": post})
+        return self.shared.handlers.run(post, message)
 
     def hear(self, message: Mapping[str, Any]) -> None:
         """An answer or an ack from the inbox: into the history, before it is deleted there."""

@@ -15,7 +15,7 @@ import orjson
 
 from strandline.errors import InvalidInput, Unavailable
 from strandline.group import cell_steps
-from strandline.group.asking import WAIT_LEAST_S, WAIT_MOST_S, Asking, Shared
+from strandline.group.asking import Asking, Shared
 from strandline.group.checks import Check, Verdict, decided, verdict
 from strandline.group.core.encoding import encoded
 from strandline.group.core.parts import IDENTITY, Data, Recipe, Start, StartHandler, Stop
@@ -23,11 +23,12 @@ from strandline.group.core.perform import Job, StepFailed, perform
 from strandline.group.core.runner import Runner
 from strandline.group.core.schedule import Schedule
 from strandline.group.core.scope import Scope
-from strandline.group.handlers import Answer, Callee, in_time
+from strandline.group.handlers import Answer, in_time
 from strandline.group.history import PAGE_BYTES, History, result
 from strandline.group.plan import PRE, GroupPlan, Planned
 from strandline.group.points import reached
 from strandline.group.record import Record
+from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S
 from strandline.group.target import CellTarget, Done, Failed, Limits, SqlTarget, StepId, Work
 
 T = TypeVar("T")
@@ -145,7 +146,7 @@ class Forward(Asking):
                 raise LookupError(f"there is no handler {start.factory!r}")
             started.append(factory(props))
 
-        call = self.shared.handlers.call("make", dict(start.props), {"make": make})
+        call = self.shared.handlers.run(make, dict(start.props))
         answer = in_time(call, time.monotonic() + self.shared.settings.answer_timeout_s)
         if answer.results is None or not started:
             self.fail(PRE, "recipe_error", f"{start.name} did not start: {answer.reason}")
@@ -162,7 +163,7 @@ class Forward(Asking):
         for handler in self.own_handlers.values():
             stop = getattr(handler, "stop", None)
             if stop is not None:
-                self.shared.handlers.call("stop", None, {"stop": _without_message(stop)})
+                self.shared.handlers.run(lambda stop: stop(), stop)
         self.own_handlers = {}
 
     def _step(self, name: str) -> bool:
@@ -377,10 +378,6 @@ def each_of(history: History, one: Planned) -> tuple[Mapping[str, Any], ...] | N
         return tuple({name: row[column] for name, column in wanted.items()} for row in rows)
     except KeyError as error:
         raise StepFailed("binding", f":row has no {error}") from None
-
-
-def _without_message(stop: Callable[[], Any]) -> Callee:
-    return lambda _: stop()
 
 
 def _of_answer(answer: Answer) -> Verdict:

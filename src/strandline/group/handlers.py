@@ -49,12 +49,17 @@ class Handlers:
 
     def call(self, name: str, message: Any, more: Mapping[str, Callee] | None = None) -> Future[Answer]:
         """Call a handler, one of `more` too; the future is told its answer, whenever that comes."""
-        answer: Future[Answer] = Future()
         callee = (more or {}).get(name) or self.registry.get(name)
-        if callee is None:
-            known = ", ".join(sorted(self.registry)) or "none"
-            answer.set_result(Answer(None, f"there is no handler {name!r}; known are: {known}"))
-            return answer
+        if callee is not None:
+            return self.run(callee, message)
+        answer: Future[Answer] = Future()
+        known = ", ".join(sorted(self.registry)) or "none"
+        answer.set_result(Answer(None, f"there is no handler {name!r}; known are: {known}"))
+        return answer
+
+    def run(self, callee: Callee, message: Any) -> Future[Answer]:
+        """Call this, in a thread."""
+        answer: Future[Answer] = Future()
         with self._changed:
             self._calls.append((callee, message, answer))
             if len(self._calls) > self._threads - self._busy and self._threads < THREADS:

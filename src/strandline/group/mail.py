@@ -18,6 +18,7 @@ from strandline.group.core.encoding import decoded, encoded
 from strandline.group.core.names import is_name
 from strandline.group.core.parts import Data, Produce, Start, Stop, Told, Undo
 from strandline.group.names import inbox_key
+from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S
 from strandline.journal.journal import Journal
 from strandline.values.events import Event
 
@@ -25,7 +26,6 @@ WORK: Final = "work:"
 KEY: Final = {"message_id": "text"}
 DATA: Final = {"message": "json"}
 """The columns of a work journal that takes messages."""
-WAIT_LEAST_S, WAIT_MOST_S = 0.1, 5.0
 Message = Produce | Undo | Told | Start | Stop
 _KINDS: Final[dict[str, type[Any]]] = {"produce": Produce, "undo": Undo, "told": Told, "start": Start, "stop": Stop}
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}

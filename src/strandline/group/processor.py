@@ -32,6 +32,7 @@ from strandline.group.points import reached
 from strandline.group.record import Record
 from strandline.group.rollback import Execution
 from strandline.group.rows import RowQueues
+from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S
 from strandline.group.statements.api import Held
 from strandline.group.target import Barrier, SqlTarget
 from strandline.group.times import Times
@@ -46,7 +47,6 @@ TICK_S: Final = 0.5
 FORGET_S: Final = 600.0
 FORGET_GROUPS: Final = 1000
 FOLLOW_S: Final = 0.1
-WAIT_LEAST_S: Final = 0.1
 _logger: Final = logging.getLogger("strandline.group")
 
 
@@ -201,7 +201,7 @@ class _Turn:
                 if not error.retryable or self._processor._stopping:
                     raise
             time.sleep(wait_s)
-            wait_s = min(2 * wait_s, 5.0)
+            wait_s = min(2 * wait_s, WAIT_MOST_S)
 
     def _take(self, entries: list[_Place]) -> None:
         """Take groups over that the one before may have begun: what barrier rows know goes into their histories."""

@@ -17,6 +17,7 @@ from uuid import uuid4
 from strandline.errors import SeqNrConflict, Unavailable
 from strandline.group.history import ENDS, Entry, History, Payload, folded, packed, result, unpacked
 from strandline.group.names import group_key
+from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S
 from strandline.group.target import Barrier
 from strandline.journal.journal import Journal
 from strandline.values.answers import KEEP
@@ -24,7 +25,6 @@ from strandline.values.events import Event
 
 APPEND_BYTES: Final = 3 * 2**18
 TAG: Final = "strandline.group"
-WAIT_LEAST_S, WAIT_MOST_S = 0.1, 5.0
 
 
 class Lease(Protocol):

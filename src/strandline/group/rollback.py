@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar, cast
 
 from strandline.errors import Unavailable
 from strandline.group import cell_steps
-from strandline.group.asking import WAIT_LEAST_S, WAIT_MOST_S, OpenTarget, Shared
+from strandline.group.asking import OpenTarget, Shared
 from strandline.group.core.encoding import encoded
 from strandline.group.core.parts import SUCCESS, Data, Handler, Undo
 from strandline.group.core.perform import StepFailed, perform
@@ -27,6 +27,7 @@ from strandline.group.execution import Forward
 from strandline.group.plan import GroupPlan, Planned
 from strandline.group.points import reached
 from strandline.group.record import Record
+from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S
 from strandline.group.statements import held
 from strandline.group.statements.api import Given, Held, Plan, RowSet
 from strandline.group.target import CellTarget, Conflict, NotUndone, OnConflict, Undone

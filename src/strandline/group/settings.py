@@ -8,6 +8,9 @@ from typing import Any
 
 from strandline.settings import MIB, checked_settings, one_of, within
 
+WAIT_LEAST_S, WAIT_MOST_S = 0.1, 5.0
+"""Retries wait so long, doubling."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
