@@ -169,7 +169,7 @@ def test_verbs(shop: Path) -> None:
     asked("rename", "totals", "sums")
     asked("reset", "sums")
     assert call("projections", "set-offset", "sums", "5", "--yes", *url).code == 0
-    assert "sums: serving" in call("projections", "status", "sums", *url).out
+    assert "sums: generation 1, serving" in call("projections", "status", "sums", *url).out
     asked("drop", "sums")
     assert asked("status", "sums", code=3)["code"] == "projection"
 
@@ -211,24 +211,16 @@ def test_status_doctor_and_schema_know_projections(shop: Path) -> None:
     with strandline.connect("sqlite:orders", partitions=2) as s:
         put(s, Key("order", "3"), 2)
         carry_all(s)
-        names = [section["name"] for section in call("status", "--url", "sqlite:orders", "--json").lines[0]["sections"]]
-        assert "projections" not in names
+        assert "projections" not in call("status", "--url", "sqlite:orders", "--json").lines[0]
         settings: dict[str, Any] = {**QUICK, "on_failure": "park", "retries": 0}
         here = Projection("totals", BySlices("order"), fail, **settings)
         there = Projection("others", BySlices("order"), fail, offset_store="sqlite:elsewhere.db", **settings)
         with running(s, here, there), strandline.connect("sqlite:orders", projections="sqlite:elsewhere.db") as other:
             until(lambda: s.projections.parked("totals") and other.projections.parked("others"))
             until(lambda: caught_up(s))
-    said = {
-        section["name"]: section for section in call("status", "--url", "sqlite:orders", "--json").lines[0]["sections"]
-    }
-    (told,) = said["projections"]["rows"]
-    assert (told["name"], told["behind_store_s"], told["state"], told["parked"]) == (
-        "totals",
-        0.0,
-        "serving, no host",
-        1,
-    )
+    (told,) = call("status", "--url", "sqlite:orders", "--json").lines[0]["projections"]
+    assert (told["name"], told["state"], told["behind_store_s"]) == ("totals", "serving, no host", 0.0)
+    assert told["parked"] == 1
     assert re.search(r"totals .* serving, no host", call("status", "--url", "sqlite:orders").out)
     kinds = [line["kind"] for line in call("schema", "show", "--url", "sqlite:orders", "--json").lines]
     assert kinds == ["log", "store", "projection"]
