@@ -407,6 +407,23 @@ def test_back_off_and_an_add_that_ends_it(world: World) -> None:
     assert claim.entry.timeout_counter == 0
 
 
+@pytest.mark.req("W9", "W13", "W30", "RW1")
+def test_a_clock_that_goes_back_and_forth_loses_nothing(world: World) -> None:
+    """The database's clock is set back an hour, then forward again: work is late or early, never lost or refused."""
+    work = world.work()
+    work.add_many([one("a", "first"), one("b")])
+    (held,) = work.cursor("w").claim(1).claims
+    world.clock.pass_s(-3600)
+    assert work.add(**one("b", "newer")).outcome == "merged", "no date was given, so none is stale"
+    assert work.add(**one("c")).outcome == "inserted"
+    held.heartbeat()
+    assert pages(work.cursor("v").claim(5)) == ["c"], "what was added an hour ahead is due then"
+    world.clock.pass_s(7200)
+    found = {claim.entry.key["page"]: claim.entry for claim in work.cursor("v").claim(5).claims}
+    assert set(found) == {"a", "b", "c"}, "leases have ended by this clock"
+    assert (found["b"].data["url"], found["a"].timeout_counter) == ("newer", 1)
+
+
 # ---------------------------------------------------------------- dead letters
 
 

@@ -100,6 +100,25 @@ def test_each_is_handed_out_once(world: World) -> None:
     assert work.entries() == []
 
 
+@pytest.mark.req("W49", "W53", "RW1", "RW2")
+def test_adders_while_tables_close(postgres_world: World) -> None:
+    """Eight adders and ten closings at the same time: each entry is handed out once."""
+    journals = [postgres_world.real(table_rows_max=10**6) for _ in range(4)]
+
+    def add(number: int) -> list[int]:
+        work = journals[number % 4]
+        return [work.add(**one(f"p{number}-{n}")).id for n in range(15)]
+
+    with ThreadPoolExecutor(9) as pool:
+        adding = [pool.submit(add, number) for number in range(8)]
+        for _ in range(10):
+            journals[0]._upkeep.step(journals[0].settings, close=True)
+        ids = [id_ for future in adding for id_ in future.result()]
+    assert len(journals[0].tables()) > 3
+    found = [claim.entry.id for _ in range(3) for claim in journals[1].cursor("w").claim(100).claims]
+    assert sorted(found) == sorted(ids)
+
+
 @pytest.mark.req("W34")
 def test_a_claim_that_is_not_committed_delays_no_other(postgres_world: World) -> None:
     work = postgres_world.real()

@@ -10,6 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from strandline.backends.postgres.database import Transaction
+from strandline.testing.faults import Crash
+from strandline.work import upkeep
 from strandline.work.journal import Claim, WorkJournal
 from tests.work.test_transactions import caller
 from tests.work.worlds import S, World, one
@@ -269,3 +272,54 @@ def test_a_file_gives_its_space_back(sqlite_world: World) -> None:
     assert work.tables()[0].bytes <= 2 * floor
     database = work._database
     assert database.rows("free_pages") == [(0,)]
+
+
+@pytest.mark.req("W50", "W53", "RW1", "RW2", "RW9")
+def test_a_kill_before_every_statement_of_upkeep(postgres_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing, moving and emptying die before each of their statements in turn: nothing is lost, no claim ends."""
+    monkeypatch.setattr(upkeep, "TABLES_MAX", 2)
+    work = postgres_world.work(table_rows_max=20)
+    work._ticked = time.monotonic() + 3600  # no upkeep but what is called for here
+    left: set[int] = set()
+    seen: set[str] = set()
+    done, point, moved = False, 0, 0
+    while not done:
+        drained = work.add_many([one(f"p{point}-{number}") for number in range(40)])
+        left |= {added.id for added in drained}
+        claims = work.cursor("w").claim(39).claims
+        left -= {claim.entry.id for claim in claims}
+        work.done_many(claims)
+        (held,) = work.cursor("h").claim(1).claims
+        behind = work.add(**one(held.entry.key["page"], "behind"))
+        left |= {work.add(**one(f"l{point}", process_date=postgres_world.clock.now + 3600 * S)).id, behind.id}
+        before = slots(work, *left)
+        calls = [0]
+
+        def dying(real: Any, calls: list[int] = calls, point: int = point) -> Any:
+            def call(tx: Any, *given: Any) -> Any:
+                calls[0] += 1
+                if calls[0] > point:
+                    raise Crash
+                return real(tx, *given)
+
+            return call
+
+        with monkeypatch.context() as killed:
+            for name in ("rows", "execute"):
+                killed.setattr(Transaction, name, dying(getattr(Transaction, name)))
+            try:
+                work._upkeep.step(work.settings)
+                done = True
+            except Crash:
+                point += 1
+        moved += slots(work, *left) != before
+        seen |= set(states(work))
+        assert {entry.id for entry in work.entries()} == left
+        assert [entry.id for entry in work.entries(status="P")] == [held.entry.id]
+        held.heartbeat()
+        held.done()
+        left.remove(held.entry.id)
+    assert (point > 15, moved > 1, seen) == (True, True, {"current", "closed", "empty"})
+    postgres_world.clock.pass_s(3601)
+    found = [claim.entry.id for _ in range(10) for claim in work.cursor("w").claim(100).claims]
+    assert sorted(found) == sorted(left)
