@@ -138,6 +138,29 @@ def test_a_group_waits_for_code_that_nobody_serves_and_says_so(world: World) -> 
     assert groups.get("first").waits_for is None
 
 
+@pytest.mark.req("G69", "G46", "G84")
+def test_a_group_is_cancelled_while_its_handler_is_started_elsewhere(world: World) -> None:
+    groups = world.plain
+    groups.load_code("shop", "1", V1)
+    box = world.s.work(WorkDeclaration(mail.box_of(V1), key=mail.KEY, data=mail.DATA, tables=SHARED))
+    g = Group("g", pre_hook=StartHandler("mine", "shop/adder", {"n": 1}))
+    g.empty("a", recipes=[Recipe("r", handler="mine")])
+    with Running(groups):
+        groups.submit(g)
+        while box.counts().due == 0:
+            time.sleep(0.01)
+        waits_for = groups.get("g").waits_for
+        assert waits_for is not None
+        assert waits_for.startswith("an answer to g/")
+        groups.cancel("g")
+        outcome = groups.wait("g", 10)
+        assert (outcome.state, outcome.reason, outcome.waits_for) == ("aborted", "cancelled", None)
+        after = Group("after")
+        update(after, "x", 1, 1)
+        groups.submit(after)
+        assert groups.wait("after").state == "committed"
+
+
 @pytest.mark.req("G81", "G25")
 def test_what_is_missing_is_named(world: World) -> None:
     groups = world.plain

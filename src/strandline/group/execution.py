@@ -134,7 +134,10 @@ class Forward(Asking):
         if self._way(start.factory) is not None:  # a bundle's: in its process
             message_id = self.message_id(PRE, "start")
             made = Start(self.history.id, start.name, start.factory, start.props, message_id)
-            answer = self.asked(PRE, "start", start.factory, made, None)
+            try:
+                answer = self.asked(PRE, "start", start.factory, made, None)
+            except StepFailed:  # the group has failed meanwhile
+                return
             if answer.results is None:
                 self.fail(PRE, "recipe_error", f"{start.name} did not start: {answer.reason}")
             return

@@ -387,26 +387,29 @@ class Groups:
         return replace(outcome_of(history, holder=holder, hung=hung), waits_for=self._waits_for(history))
 
     def _waits_for(self, history: History) -> str | None:
-        """The code that a group needs and nobody serves yet."""
-        if history.state in ENDS or history.stream != self.stream:
+        """Code that nobody serves yet, or an answer through a work journal."""
+        if history.state in ENDS:
             return None
+        for message_id, question in history.questions.items():
+            if question.box is not None and not question.answered:
+                return f"an answer to {message_id}, in work journal {question.box}"
         names = [name for name, _ in handler_names(Group.of(history.definition)) if name not in self.handlers]
         used = {bundle for name in names if (bundle := bundle_of(name)) is not None}
-        code = history.code if history.started or not used else self._code_at(history.id)
+        code = history.code if history.started or not used else self._code_at(history)
         for bundle in sorted(used & code.keys()):
             if not self.has_box(code[bundle].box):
                 version, sha256 = code[bundle]
                 return f"{bundle} {version}: `strandline group handlers FILE`, the file of sha256 {sha256}"
         return None
 
-    def _code_at(self, id_: str) -> dict[str, Code]:
-        """The versions in force at a group's place in the stream."""
-        said = leases.said(self.journal, self.stream)
+    def _code_at(self, history: History) -> dict[str, Code]:
+        """The versions in force at a group's place in its stream."""
+        said = leases.said(self.journal, history.stream)
         code = dict(said.code)
-        for event in self.journal.read(stream_key(self.stream), from_=said.done_to + 1):
+        for event in self.journal.read(stream_key(history.stream), from_=said.done_to + 1):
             if event.type == "LoadCode":
                 code[event.payload["name"]] = Code(event.payload["version"], event.payload["sha256"])
-            elif event.payload["group"] == id_:
+            elif event.payload["group"] == history.id:
                 break
         return code
 
