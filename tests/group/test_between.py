@@ -126,7 +126,10 @@ def test_a_log_that_is_away_for_a_moment_ends_no_processor(
 
 @pytest.mark.req("G85", "G72", "S48")
 @pytest.mark.parametrize("times", [2, 1000])
-def test_a_target_that_is_away_when_a_group_starts_ends_no_processor(world: World, times: int) -> None:
+def test_a_target_that_is_away_when_a_group_starts_ends_no_processor(
+    world: World, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    monkeypatch.setattr("strandline.group.groups.SCHEMA_S", 0.0)
     groups = world.groups(retries=2)
     for id_ in ("one", "two"):
         g = Group(id_)
@@ -141,7 +144,6 @@ def test_a_target_that_is_away_when_a_group_starts_ends_no_processor(world: Worl
             raise away()
         return real(names)
 
-    time.sleep(1.1)  # what is known of tables is good for a second
     target.tables = moody
     run_until_idle(groups)
     if times == 2:
@@ -239,8 +241,7 @@ def test_a_handler_that_a_group_started_undoes_after_a_crash(world: World) -> No
 
 
 @pytest.mark.req("G46", "G72", "RG8")
-@pytest.mark.parametrize("hours", [1, -1])
-def test_a_deadline_is_told_by_the_log_not_by_the_clock_of_who_resumes(world: World, hours: int) -> None:
+def test_a_deadline_is_told_by_the_log_not_by_the_clock_of_who_resumes(world: World) -> None:
     box = world.s.work(WorkDeclaration("prices", key=mail.KEY, data=mail.DATA))
     g = Group("g", deadline_s=600)
     g.empty("a", recipes=[Recipe("r", handler="work:prices", timeout_s=3000)])
@@ -251,9 +252,9 @@ def test_a_deadline_is_told_by_the_log_not_by_the_clock_of_who_resumes(world: Wo
     (claim,) = box.cursor("w").claim(1).claims
     with strandline.connect(world.journal_url) as s:
         groups = s.groups(targets={"shop": world.shop.url})
-        groups.clock = lambda: time.time_ns() // 1000 + hours * HOUR_US
+        groups.clock = lambda: time.time_ns() // 1000 + HOUR_US
         with Running(groups):
-            time.sleep(0.5)
+            time.sleep(0.2)
             assert groups.get("g").state == "running"
             groups.answer(claim.entry.data["message"]["message_id"], {"value": 1})
             assert groups.wait("g").state == "committed"
