@@ -21,7 +21,7 @@ import pytest
 from strandline.clock import now_us
 from strandline.errors import LeaseLost, Unavailable
 from strandline.work import tables
-from strandline.work.journal import Claim
+from strandline.work.journal import Claim, WorkJournal
 from tests.repeats import repeats
 from tests.work.worlds import World, declaration, one, pages
 
@@ -319,3 +319,39 @@ def test_many_leases_end_at_once(world: World) -> None:
     assert counters == {1: 1000}, "once, whoever has noticed it"
     found = [claim.entry.id for _ in range(2) for claim in work.cursor("w").claim(1000).claims]
     assert len(set(found)) == len(found) == 1500
+
+
+@contextmanager
+def no_space(work: WorkJournal) -> Iterator[None]:
+    """A disk that takes nothing more: of a file by its limit of pages, of a server by what it answers."""
+    with work._database.write() as tx:
+        raw: Any = tx.raw
+        if tx.dialect == "sqlite":
+            raw.pragma("max_page_count", raw.pragma("page_count") + 1)
+        else:
+            schema = work._database.schema.name  # type: ignore[attr-defined]
+            full = "BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = '53100'; END"
+            raw.execute(f'CREATE FUNCTION "{schema}".full() RETURNS trigger LANGUAGE plpgsql AS $${full}$$')
+            on = f'"{schema}".work_thumbs_entry FOR EACH ROW EXECUTE FUNCTION "{schema}".full()'
+            raw.execute(f"CREATE TRIGGER disk BEFORE INSERT ON {on}")
+    yield
+    with work._database.write() as tx:
+        raw = tx.raw
+        if tx.dialect == "sqlite":
+            raw.pragma("max_page_count", 10**6)
+        else:
+            raw.execute(f'DROP TRIGGER disk ON "{schema}".work_thumbs_entry')
+
+
+@pytest.mark.req("W32", "RW1")
+def test_a_full_disk(world: World) -> None:
+    """What was accepted stays, what is refused is not there, and work goes on when space is back."""
+    work = world.real()
+    work.add(**one("a"))
+    with no_space(work):
+        with pytest.raises(Unavailable) as refused:
+            work.add_many([one(f"p{number}", "x" * 2000) for number in range(100)])
+        assert (refused.value.code, refused.value.applied) == ("no_space", "no")
+        assert [entry.key["page"] for entry in work.entries()] == ["a"]
+    assert len(work.add_many([one(f"p{number}", "x" * 2000) for number in range(100)])) == 100
+    assert len(work.cursor("w").claim(1000).claims) == 101

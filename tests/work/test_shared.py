@@ -1,0 +1,60 @@
+"""What a journal promises it promises beside a neighbour in the same tables, whose keys and dates are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from strandline.work.declaration import WorkDeclaration
+from strandline.work.journal import WorkJournal
+from tests.work import test_contract, test_races, test_waking
+from tests.work.worlds import S, World, declaration, one
+
+TESTS: list[Callable[[World], None]] = [
+    test_contract.test_an_add_merges_while_its_key_waits,
+    test_contract.test_an_add_while_its_key_is_processed_waits_behind,
+    test_contract.test_two_versions_of_columns,
+    test_contract.test_slow_entries_wait_for_a_pass_without_others,
+    test_contract.test_a_lapse_counts_once_whoever_sees_it,
+    test_contract.test_dead_letters_and_newer_data,
+    test_races.test_many_add_one_new_key,
+    test_races.test_each_is_handed_out_once,
+    test_waking.test_an_add_wakes_who_waits,
+]
+
+
+class Shared(World):
+    """A place whose journals share their tables with one that has entries of every kind."""
+
+    def __init__(self, place: str, *, real: bool) -> None:
+        super().__init__(place)
+        neighbour = declaration("busy", tables="shared", lease_s=3600)
+        busy = super().real(neighbour) if real else super().work(neighbour)
+        later = one("later", process_date=busy.now_us() + 3600 * S)
+        busy.add_many([*(one(page, priority=0) for page in "abc"), later, one("p1", priority=0)])
+        self.held = busy.cursor("busy").claim(2).claims
+        busy.add(**one(self.held[0].entry.key["page"], "behind"))
+        self.busy, self.before = busy, busy.counts()[:6]
+
+    def work(self, declared: WorkDeclaration | str | None = None, **more: Any) -> WorkJournal:
+        if declared is None:
+            clock = more.pop("clock", None)
+            return super().work(declaration(**{"tables": "shared", **more}), clock=clock)
+        return super().work(declared, **more)
+
+    def real(self, declared: WorkDeclaration | None = None, **more: Any) -> WorkJournal:
+        return super().real(declared or declaration(**{"tables": "shared", **more}))
+
+
+@pytest.mark.req("W70", "W79")
+@pytest.mark.parametrize("test", TESTS, ids=lambda test: test.__name__.removeprefix("test_"))
+def test_beside_a_neighbour(world: World, test: Callable[[World], None]) -> None:
+    shared = Shared(world.place, real=test.__module__ != test_contract.__name__)  # one clock for all of a set
+    try:
+        test(shared)
+        assert shared.busy.counts()[:6] == shared.before, "nothing of the neighbour's was touched"
+        assert {entry.id for entry in shared.busy.entries(status="P")} == {claim.entry.id for claim in shared.held}
+    finally:
+        shared.close()
