@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 import strandline
 from strandline import Event, Key, Unavailable
+from strandline.backends.sqlite import database
 from strandline.connect import Strandline
 from strandline.store.sql_store import SqlStore
 from strandline.testing import carry
@@ -23,11 +26,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "orders"
 
 
-@pytest.fixture
-def s(folder: Path) -> Iterator[Strandline]:
+@pytest.fixture(params=["new", "still"])
+def s(folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Strandline]:
+    """In a folder that is new, and in one whose last change is so old that the folder alone is looked at."""
+    if request.param == "still":
+        monkeypatch.setattr(database, "FOLDER_STILL_NS", 0)
     with strandline.connect(f"sqlite:{folder}") as opened:
         opened.journal.append(KEY, [Event("Placed", 1)])
         carry(opened)
+        time.sleep(0.02)  # longer than the clock of a file system takes for one step
         opened.journal.append(KEY, [Event("Placed", 2)])
         yield opened
 
@@ -135,3 +142,29 @@ def test_who_closes_what_went_leaves_alone_what_came(s: Strandline, folder: Path
         new.journal.append(KEY, [Event("Placed", "newer")])
     with strandline.connect(f"sqlite:{folder}") as new:
         assert [event.payload for event in new.journal.read(KEY)] == ["new", "newer"]
+
+
+@pytest.mark.req("RA16")
+def test_a_folder_that_is_put_back_to_its_old_time_hides_nothing(s: Strandline, folder: Path) -> None:
+    """As by a copy that keeps times."""
+    before = folder.stat()
+    replaced(folder / "log.db")
+    os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert away(lambda: s.journal.append(KEY, [Event("Placed", 3)])).applied == "no"
+
+
+@pytest.mark.req("RA16")
+@pytest.mark.parametrize("how", [removed, replaced, folder_renamed, folder_replaced])
+def test_behind_a_link_it_is_seen_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: Callable[[Path], None]
+) -> None:
+    monkeypatch.setattr(database, "FOLDER_STILL_NS", 0)
+    real, link = tmp_path / "real", tmp_path / "link"
+    strandline.connect(f"sqlite:{real}").close()
+    link.symlink_to(real)
+    with strandline.connect(f"sqlite:{link}") as s:
+        for number in range(3):
+            s.journal.append(KEY, [Event("Placed", number)])
+            time.sleep(0.02)
+        how(real / "log.db")
+        assert away(lambda: s.journal.append(KEY, [Event("Placed", 3)])).applied == "no"

@@ -12,6 +12,7 @@ was opened ("no"). A commit looks again before it is acknowledged ("unknown": a 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -49,6 +50,8 @@ IDLE_READERS_MAX = 8
 CACHE_KIB = 16 * 1024
 # Written back when the WAL has grown to this share of wal_bytes_max, with waiting for readers at half of it.
 PASSIVE_SHARE, WAITING_SHARE = 16, 2
+FOLDER_STILL_NS: Final = 2 * 10**9
+"""So old must a folder's last change be: much more than file systems and clocks are coarse."""
 WAITING_CHECKPOINT_MS = 100
 
 APART: Final[Mapping[str, str]] = {"log": "store", "store": "log"}
@@ -197,6 +200,7 @@ class Database:
         self._wal_place = _Place(wal, *files.inode_of(wal))
         self._inode = OPEN_FILES.add(path, self)
         self._place = _Place(str(path), *self._inode)
+        self._written_places = _Folder(path, self._place, self._wal_place)
 
     # ------------------------------------------------------------ writing
 
@@ -216,8 +220,8 @@ class Database:
 
     def begin(self) -> apsw.Connection:
         """Take the write lock, here and in the file; `Unavailable.timeout` after `append_timeout_s`."""
-        self.check()
-        self._wal_place.check()
+        self._check_open()
+        self._written_places.check()
         if not self._lock.acquire(blocking=False) and not self._lock.acquire(timeout=self._settings.append_timeout_s):
             raise Unavailable(
                 f"{self.path} is busy in this process", code="timeout", hint="call again", path=str(self.path)
@@ -239,8 +243,7 @@ class Database:
         """Make the transaction durable and let go of the lock; on an error it is undone."""
         try:
             self.cursor.execute("COMMIT")
-            self._place.check("unknown")
-            self._wal_place.check("unknown")
+            self._written_places.check("unknown")
             self._version = self.writer.data_version()
             if self.writer.status(_PAGES_WRITTEN)[0] >= self._passive_pages:
                 self._checkpoint()
@@ -381,11 +384,14 @@ class Database:
 
     def check(self) -> None:
         """Refuse a call after `close`, in a forked child, or where the file is not what its name leads to any more."""
+        self._check_open()
+        self._place.check()
+
+    def _check_open(self) -> None:
         if forks.generation != self._generation:
             raise used_after_fork(self.path)
         if self._closed:
             raise closed(self.path)
-        self._place.check()
 
     def check_writable(self) -> None:
         """Refuse to write after an I/O error: what reached the disk is known only after opening it again."""
@@ -444,6 +450,33 @@ class _Place:
             raise files.moved(self._name, error.strerror, applied) from None
         if found.st_ino != self._number or found.st_dev != self._device:
             raise files.moved(self._name, "another file stands there", applied)
+
+
+class _Folder:
+    """Files that stand in one folder. While nothing in it was made, removed or renamed, neither were they.
+
+    The time of its last change, which nobody can set back, tells that with one look instead of one at each file. It
+    does not tell what came so soon after another change that both have the same time: so it is trusted when it is old.
+    """
+
+    def __init__(self, path: Path, *places: _Place) -> None:
+        self._name = str(path.parent)
+        self._places = places
+        self._trusted: tuple[int, int, int] | None = None
+
+    def check(self, applied: Applied = "no") -> None:
+        """As that of each file."""
+        try:
+            found = os.stat(self._name)  # noqa: PTH116 - as above
+            look = found.st_ctime_ns, found.st_ino, found.st_dev
+        except OSError:
+            look = None  # the files tell it in their names
+        if look is not None and look == self._trusted:
+            return
+        for place in self._places:
+            place.check(applied)
+        if look is not None and time.time_ns() - look[0] > FOLDER_STILL_NS:
+            self._trusted = look
 
 
 # ---------------------------------------------------------------- opening
