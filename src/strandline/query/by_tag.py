@@ -181,10 +181,11 @@ class StrandlineTagFeed(TagFeed):
         met_before = self._met_before(rows) if keys.forgot else set()
         due: list[Any] = []
         lives: list[Life] = []
-        young = keys.young
+        young, known, last_key = keys.young, None, ""
         for row in rows:
             _, _, timestamp, key, life, number, _, _, _, seq_nr, _, body, _ = row
-            known = young.get(key)
+            if key != last_key:  # events of one append follow each other
+                known, last_key = young.get(key), key
             if known is not None and number == known.number + 1 and known.life.number == life and known.delivered:
                 # Most rows. `_taken` in place: the call would take as long as the rest.
                 known.number, known.timestamp, known.seq_nr = number, timestamp, seq_nr
@@ -192,7 +193,7 @@ class StrandlineTagFeed(TagFeed):
                     due.append(row)
                     lives.append(known.life)
                 continue
-            known = keys.get(key)
+            known, last_key = keys.get(key), ""
             if known is not None and life == known.life.number and number == known.number + 1:
                 pass
             elif known is not None and life <= known.life.number:

@@ -50,7 +50,7 @@ class TagSettings:
 
     first_time_bucket: str = "auto"
     refresh_interval_s: float = 0.25
-    page_size: int = 500
+    page_size: int = 1000
     keys_in_memory_max: int = 100_000
     use_strandline: bool = True
     gap_timeout_s: float = 10

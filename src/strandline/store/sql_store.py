@@ -26,7 +26,7 @@ from strandline.store.beating_lease import told_taken
 from strandline.store.creation import fixed_in
 from strandline.store.end_state import Change, change_of
 from strandline.store.heads import ended_in, ended_place, ended_row, head_in, head_row, key_place, state_of
-from strandline.store.pages import ANY_BYTES, BODY, LARGE_BYTES, bytes_of, large_bytes, up_to
+from strandline.store.pages import ANY_BYTES, BODY, bytes_of, large_bytes, up_to
 from strandline.store.refusals import check_fence, check_pointer, life_ended, other_event
 from strandline.store.reports import report_in, report_text
 from strandline.store.scans import ALL_EVENTS, Scan, grown
@@ -178,7 +178,7 @@ class SqlStore:
         bytes_max: int | None = None,
     ) -> Page:
         if scan.large_apart and bytes_max is not None:
-            values = (*scan.values(equal, slices, after, to, limit), LARGE_BYTES)
+            values = (*scan.values(equal, slices, after, to, limit), bytes_max // limit)
             rows = self._database.rows(_named(scan.table, scan.name), values, often=True)
             blob = scan.columns.index("body")
             if None not in map(itemgetter(blob), rows):
