@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import strandline
 from strandline import InvalidInput, Key
 from strandline.connect import Strandline
 from strandline.projection.definition import Projection
@@ -85,6 +86,14 @@ def test_any_order_and_any_restart(tmp_path: Path, seed: int) -> None:
             assert table.of(key) == list(range(1, len(table.of(key)) + 1))
         assert len(table.rows()) == total
         table.close()
+
+
+@pytest.mark.req("P90", "P93")
+def test_on_spark_it_is_refused() -> None:
+    """A round there begins when a pointer has moved: nothing would tell of what something else wrote."""
+    with pytest.raises(InvalidInput) as refused:
+        strandline.pipeline.project("sqlite:nowhere", [Projection("totals", ORDERS, print, use_strandline=False)])
+    assert refused.value.code == "setting"
 
 
 @pytest.mark.req("P93", "P33")

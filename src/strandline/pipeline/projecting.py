@@ -79,6 +79,12 @@ def project(
     this machine by default, and ended. Handlers travel to the tasks: they are functions or objects of modules that the
     executors can import, too, or of the program itself.
     """
+    for each in projections:
+        if isinstance(each, Projection) and not each.settings.use_strandline:
+            hint = "run it in plain processes: Host(s, […]), or `strandline project`"
+            raise invalid(
+                "setting", "use_strandline", "false on Spark", allowed="true on Spark", got=False, hint=hint
+            )  # fmt: skip
     target = Target(url, log, store, {"schema": "check", **settings})
     with target.connect() as s, suppress(jvm.Stopped), _host(s, target, projections, stop, spark, master) as host:
         goal = s.store.pointers()
