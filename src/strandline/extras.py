@@ -25,7 +25,7 @@ PACKAGES = {
     "confluent_kafka": "kafka",
     "cassandra": "cassandra",
     "matplotlib": "demo",
-    **dict.fromkeys(("eventsourcing", "psutil"), "bench"),
+    **dict.fromkeys(("dbos", "eventsourcing", "psutil"), "bench"),
 }
 """Which extra brings a package that is imported where it is used."""
 _REQUIREMENT = re.compile(r"""(?P<name>[\w.-]+)[^;]*;.*extra\s*==\s*['"](?P<extra>[\w-]+)['"]""")

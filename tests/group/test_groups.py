@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 import strandline
@@ -28,6 +29,7 @@ from strandline.group.checks import (
     row_absent,
     row_exists,
 )
+from strandline.group.core.encoding import decoded, encoded
 from strandline.group.core.parts import (
     Data,
     Dep,
@@ -43,6 +45,7 @@ from strandline.group.core.parts import (
 )
 from strandline.group.definition import Group
 from strandline.group.groups import Target
+from strandline.values.payloads import encode_json
 from tests.group.worlds import ACCOUNTS, PostgresShop, Running, SqliteShop, World, transfer, update
 
 
@@ -1026,3 +1029,56 @@ def test_the_drawing_has_a_step_beside_what_is_added_to_it_and_no_edge_that_othe
         assert places[f"{name}/before"] < places[name] == places[f"{name}/undo"]
     assert len(re.findall(r'<path d="M\d+ \d+C', svg)) == 3 + 2 * 4
     assert svg.count('stroke-dasharray="4 3"') == 1, "c and d: only because of the rows"
+
+
+def _deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.req("G16", "G71", "G82")
+@pytest.mark.parametrize("value", ["a\0b", "half \ud800", {"k\0": ["\0"]}, _deep(100), {"a": {"b": _deep(60)}}])
+def test_values_that_json_has_no_place_for_are_kept(value: Any) -> None:
+    assert decoded(orjson.loads(encode_json({"rows": [[encoded(value)]]}, "payload")))["rows"] == [[value]]
+
+
+@pytest.mark.req("G16", "G71", "S1")
+def test_what_a_handler_or_a_row_brings_never_stops_a_stream(tmp_path: Path) -> None:
+    """The log takes no U+0000 and no half of a pair: a group whose history could not be written would be in the way
+    of all others."""
+    world = World(SqliteShop(tmp_path / "shop.db"))
+
+    def raises(message: Any) -> Any:
+        raise ValueError("no \0 \ud800")
+
+    world.handlers |= {
+        "gives": lambda message: {"value": "a\0b"}, "half": lambda message: {"value": "\ud800"}, "raises": raises,
+        "refuses": lambda message: Refused("no \0 \ud800", retryable=False), "no": lambda message: {"value": "\0"},
+        "deep": lambda message: {"value": _deep(100)},
+    }  # fmt: skip
+    for name in world.handlers:
+        g = Group(name)
+        update(g, "x", 1, 1)
+        if name == "no":
+            g.empty("asks", depends_on=["x"], checks=[ask(name)])
+        else:
+            g.empty("asks", depends_on=["x"], recipes=[Recipe("r", handler=name)])
+        update(g, "y", 2, 1, depends_on=["asks"])
+        world.plain.submit(g)
+    row = Group("row")
+    row.query("some", "SELECT 'a' || char(0) || 'b' AS t FROM account WHERE id = 1", target="shop")
+    row.update("x", "UPDATE account SET name = 'n' || char(0) WHERE id = 1", target="shop", depends_on=["some"])
+    row.update("y", "UPDATE account SET name = :t WHERE id = 2", {"t": "v\0"}, target="shop", depends_on=["x"])
+    assert world.run(row).state == "committed"
+    assert world.plain.get("row").steps["some"].rows[0]["t"] == "a\0b"
+    assert world.plain.get("gives").steps["asks"].results == {"r": {"value": "a\0b"}}
+    assert world.plain.get("half").steps["asks"].results == {"r": {"value": "\ud800"}}
+    ends = {name: world.plain.get(name).state for name in world.handlers}
+    assert ends == {
+        "gives": "committed", "half": "committed", "deep": "committed", "raises": "rolled_back",
+        "refuses": "rolled_back", "no": "rolled_back",
+    }  # fmt: skip
+    assert [row[1] for row in world.accounts()][:2] == ["n\0", "v\0"]
+    world.close()

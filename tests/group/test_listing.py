@@ -122,3 +122,20 @@ def test_from_the_command_line(world: World) -> None:
     shown = call("status", *place).out
     assert "rollback failed" in shown
     assert "default" in shown
+
+
+@pytest.mark.req("G84")
+def test_a_group_that_is_open_all_the_time_is_in_every_list(world: World) -> None:
+    """While others end, and their entries leave the stream: it moves from the stream to the lease, and is in both."""
+    first = stuck(world, "stuck")
+    groups = world.groups()
+    groups.submit(first)
+    for n in range(60):
+        g = Group(f"g{n}")
+        update(g, "x", 2, 1)
+        groups.submit(g)
+    with Running(groups):
+        while (found := ids(groups.list("open"))) != ["stuck"]:
+            assert found[0] == "stuck", found
+        groups.wait("g59")
+        assert ids(groups.list("rollback_failed")) == ["stuck"]

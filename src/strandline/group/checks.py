@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from strandline.errors import InvalidExpression
+from strandline.group.core.encoding import readable
 from strandline.group.core.expression import compiled
 from strandline.group.core.scope import Scope
 
@@ -138,5 +139,5 @@ def decided(value: Any) -> Verdict:
     if value is False or value == "false":
         return Verdict(False, detail="it is false")
     if isinstance(value, InvalidExpression):
-        return Verdict(False, "check_error", value.message)
+        return Verdict(False, "check_error", readable(value.message))
     return Verdict(False, "check_error", f"neither true nor false: {value!r:.100}")

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from strandline.errors import InvalidInput, text_of
+from strandline.group.core.encoding import readable
 from strandline.group.core.names import is_name
 from strandline.group.core.parts import Produced, Refused
 
@@ -88,14 +89,14 @@ def called(callee: Callee, message: Any) -> Answer:
     try:
         given = callee(message)
     except Exception as error:  # noqa: BLE001 (a handler of the user's)
-        return Answer(None, f"{type(error).__name__}: {text_of(error)}"[:1000])
+        return Answer(None, readable(f"{type(error).__name__}: {text_of(error)}"[:1000]))
     return answer_of(given)
 
 
 def answer_of(given: Any) -> Answer:
     """What a handler gave, as an answer."""
     if isinstance(given, Refused):
-        return Answer(None, given.reason, given.retryable)
+        return Answer(None, readable(str(given.reason)), given.retryable)
     results = given.results if isinstance(given, Produced) else given
     if results is None:
         return Answer({})

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, cast
 from strandline.errors import Unavailable
 from strandline.group import cell_steps
 from strandline.group.asking import OpenTarget, Shared
-from strandline.group.core.encoding import encoded
+from strandline.group.core.encoding import encoded, readable
 from strandline.group.core.parts import SUCCESS, Data, Handler, Undo
 from strandline.group.core.perform import StepFailed, perform
 from strandline.group.core.runner import Runner
@@ -159,7 +159,7 @@ class Execution(Forward):
         payload: dict[str, Any] = {"step": name, "at": self.shared.clock(), "state": "undone"}
         if isinstance(outcome, NotUndone):
             conflicts = [_shown(conflict) for conflict in outcome.conflicts[:100]]
-            payload |= {"state": "undo_failed", "detail": outcome.detail[:10_000], "conflicts": conflicts}
+            payload |= {"state": "undo_failed", "detail": readable(outcome.detail[:10_000]), "conflicts": conflicts}
         elif outcome.kept:
             payload["conflicts"] = [_shown(conflict) for conflict in outcome.kept[:100]]
         self.record.add("UndoResult", payload)
@@ -278,7 +278,7 @@ class Execution(Forward):
             outcome = self._undone_by_step(name)
             payload: dict[str, Any] = {"step": name, "at": self.shared.clock(), "state": "undone"}
             if isinstance(outcome, NotUndone):
-                payload |= {"state": "undo_failed", "detail": outcome.detail}
+                payload |= {"state": "undo_failed", "detail": readable(outcome.detail)}
             self.record.add("UndoResult", payload)
             if isinstance(outcome, NotUndone):
                 return False

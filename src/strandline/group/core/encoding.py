@@ -16,6 +16,8 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+import orjson
+
 from strandline.errors import invalid
 
 
@@ -27,11 +29,15 @@ class Opaque(NamedTuple):
 
 
 _INT_MAX: Final = 2**63 - 1
-_PLAIN: Final = (str, bool, type(None))
+_PLAIN: Final = (bool, type(None))
+_DEEP: Final = 32
+"""More levels than these go as text: the log takes no value that is too deep."""
 
 
-def encoded(value: Any) -> Any:
-    """A value as JSON; `InvalidInput.payload_type` for one that no target can hold."""
+def encoded(value: Any, depth: int = 0) -> Any:
+    """A value as JSON that the log takes; `InvalidInput.payload_type` for one that no target can hold."""
+    if isinstance(value, str):
+        return value if _is_plain(value) else {"$": "text", "v": value.encode("utf-8", "surrogatepass").hex()}
     if isinstance(value, _PLAIN):
         return value
     kind = type(value)
@@ -41,12 +47,14 @@ def encoded(value: Any) -> Any:
         return value if math.isfinite(value) else {"$": "float", "v": str(value)}
     if kind is Opaque:
         return {"$": "opaque", "t": value.type, "v": value.text}
+    if depth == _DEEP and isinstance(value, (list, tuple, Mapping)):
+        return {"$": "deep", "v": orjson.dumps(encoded(value)).decode()}
     if isinstance(value, (list, tuple)):
-        return [encoded(one) for one in value]
+        return [encoded(one, depth + 1) for one in value]
     if isinstance(value, Mapping):
-        if all(type(key) is str for key in value) and "$" not in value:
-            return {key: encoded(one) for key, one in value.items()}
-        return {"$": "map", "v": [[encoded(key), encoded(one)] for key, one in value.items()]}
+        if all(type(key) is str and _is_plain(key) for key in value) and "$" not in value:
+            return {key: encoded(one, depth + 1) for key, one in value.items()}
+        return {"$": "map", "v": [[encoded(key), encoded(one, depth + 1)] for key, one in value.items()]}
     if isinstance(value, (set, frozenset)):
         return {"$": "set", "v": sorted((encoded(one) for one in value), key=repr)}
     for name, known, write, _ in _TYPES:
@@ -55,6 +63,23 @@ def encoded(value: Any) -> Any:
     raise invalid(
         "payload_type", "value", f"a {kind.__name__} cannot be kept", allowed="values that databases hold", got=value
     )
+
+
+def _is_plain(text: str) -> bool:
+    """Whether the log takes a text as it is: no U+0000, no half of a pair."""
+    if "\0" in text:
+        return False
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return False
+    return True
+
+
+def readable(text: str) -> str:
+    """A text for people that the log takes."""
+    return text if _is_plain(text) else text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def decoded(made: Any) -> Any:
@@ -68,6 +93,10 @@ def decoded(made: Any) -> Any:
         return {key: decoded(one) for key, one in made.items()}
     if name == "opaque":
         return Opaque(made["t"], made["v"])
+    if name == "text":
+        return bytes.fromhex(made["v"]).decode("utf-8", "surrogatepass")
+    if name == "deep":
+        return decoded(orjson.loads(made["v"]))
     if name == "map":
         return {decoded(key): decoded(one) for key, one in made["v"]}
     if name == "set":

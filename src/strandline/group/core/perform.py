@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from strandline.errors import InvalidExpression
 from strandline.group.core.binding import Results, Source, Unbound, bound
+from strandline.group.core.encoding import readable
 from strandline.group.core.expression import compiled
 from strandline.group.core.parts import IDENTITY, Data, Recipe
 from strandline.group.core.schedule import State
@@ -27,6 +28,7 @@ class StepFailed(Exception):
 
     def __init__(self, reason: str, detail: str = "", *, unknown: bool = False, away: bool = False) -> None:
         """`unknown`: its statement may have been executed all the same; `away`: its target did not answer."""
+        detail = readable(detail)
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason, self.detail, self.unknown, self.away = reason, detail, unknown, away
 
