@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.acceptance.cli_call import call
 from tests.journal.worlds import url_of
 from tests.projection.handlers import Writes
 from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, check_exactly_once, everything, running, until
@@ -159,6 +161,60 @@ def test_a_build_whose_handler_fails_says_where(url: str, s: Strandline, table: 
     assert done.state == "ready"
     assert len(new.rows()) == len(everything(s)) - 1
     assert [letter.key for letter in s.projections.dead_letters("totals", generation=2)] == [str(KEYS[3])]
+
+
+MODULE = """
+from strandline import BySlices, Projection
+
+def add(tx, event):
+    tx.execute("create table if not exists handled (key text, seq_nr int)")
+    tx.execute("insert into handled values (?, ?)", (str(event.key), event.seq_nr))
+
+def again(tx, events):
+    tx.execute("create table if not exists again (key text, seq_nr int)")
+    tx.executemany("insert into again values (?, ?)", [(str(event.key), event.seq_nr) for event in events])
+
+first = Projection("totals", BySlices("order"), add, refresh_interval_s=0.02)
+second = Projection("totals", BySlices("order"), again, refresh_interval_s=0.02, group_size=50, generation=2)
+"""
+
+
+@pytest.mark.req("P84", "P88", "P90")
+def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
+    """Handlers of a module that only the folder has in which the command is given."""
+    (tmp_path / "spark_projections.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    url = f"sqlite:{tmp_path}/orders"  # the session was started in another folder
+    of = ("--url", url, "--json")
+    with strandline.connect(url, partitions=3) as s:
+        fill(s)
+
+        def stop() -> None:  # it runs until it is told
+            until(lambda: s.projections.list() and not s.projections.status("totals").behind_store_s, 60)
+            signal.raise_signal(signal.SIGTERM)
+
+        watching = threading.Thread(target=stop)
+        watching.start()
+        assert call("project", "spark_projections:first", "--spark", *of).code == 0
+        watching.join()
+        assert call("pipeline", "rebuild", *of).problem["code"] == "option"
+        assert call("projections", "switch", "totals", "2", *of).code == 3
+        (built,) = call("pipeline", "rebuild", "spark_projections:second", "--ranges", "2", *of).lines
+        assert (built["generation"], built["state"]) == (2, "ready")
+        (told,) = call("projections", "status", "totals", "--generation", "2", *of).lines
+        assert (told["state"], len(told["ranges"])) == ("ready", 2)
+        import spark_projections  # type: ignore[import-not-found]
+
+        with running(s, spark_projections.second):
+            assert call("projections", "switch", "totals", "2", *of).code == 0
+        assert call("projections", "drop", "totals", "--generation", "1", "--yes", *of).code == 0
+        assert s.projections.list() == [("totals", 2, "serving")]
+        with s.open_offsets().store.closed_after() as store, store.database.read() as tx:
+            raw: Any = tx.raw
+            once, again = (sorted(raw.execute(f"select key, seq_nr from {name}")) for name in ("handled", "again"))
+        assert once == again
+        assert len(once) == 24
 
 
 @pytest.mark.req("P90", "J88")

@@ -29,6 +29,7 @@ import orjson
 from strandline.connect import Strandline
 from strandline.errors import InvalidInput, StrandlineError, Unsupported, invalid
 from strandline.pipeline import jvm, session
+from strandline.pipeline.failures import crossing
 from strandline.pipeline.supervisor import (
     BACK_OFF_S,
     BROKEN_QUERIES_MAX,
@@ -424,8 +425,8 @@ class SparkHost(Host):
                 self._failed[run.row.id, runner.claim.row.lo] += 1
             elif done[0] == STOPPED:
                 del self._failed[run.row.id, runner.claim.row.lo]
-            if done[0] != STOPPED or (done[3] and not runner.stopping):
-                self._wake.set()
+            if done[0] != STOPPED or done[3] or self.until is not None:
+                self._wake.set()  # something may be over
 
 
 # ---------------------------------------------------------------- on an executor
@@ -433,6 +434,7 @@ class SparkHost(Host):
 _OPEN: dict[tuple[int, str, str | None], tuple[Strandline, Offsets]] = {}
 
 
+@crossing
 def run_range(target: Target, path: Sequence[str], payload: bytes, work: Work) -> Done:
     """Run a range up to its bound, or for a while."""
     from pyspark.cloudpickle import loads

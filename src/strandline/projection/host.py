@@ -345,7 +345,8 @@ class Host:
             with store.database.write() as tx:
                 now = store.locked(tx, row.id)
                 if now.state == BUILDING and now.epoch == row.epoch:
-                    store.change(tx, now._replace(state=READY))
+                    run.row = now._replace(state=READY)
+                    store.change(tx, run.row)
 
     def _switch(self, run: Run, row: ProjectionRow) -> None:
         """Let it serve, once it has done exactly what the other one has. What `on_switch` raises is tried again."""

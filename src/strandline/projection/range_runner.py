@@ -58,8 +58,8 @@ class Accepted(NamedTuple):
 
     row: QueryRow
     event: HandedEvent | None
-    parked: int | None = None
-    """Of a key that was parked: the time of the event that waits behind this one."""
+    key_row: KeyRow
+    """What is saved of it."""
     alone: bool = False
     """Whether it came out of the order of the query, by the live feed: that it is next says nothing of other keys."""
 
@@ -67,11 +67,6 @@ class Accepted(NamedTuple):
     def before(self) -> int:
         """The position that may be saved without it."""
         return -1 if self.alone else self.row.timestamp - 1
-
-    @property
-    def key_row(self) -> KeyRow:
-        row = self.row
-        return KeyRow(row.slice, row.key, row.life, row.seq_nr, row.timestamp, self.parked)
 
 
 class _Stopped(Exception):
@@ -423,9 +418,9 @@ class RangeRunner:
         if not self._hand:
             self._hand_since = time.monotonic()
         passes = bool(row.body) and (chosen is None or chosen.passes(event))  # a filler of a tag view has no body
-        accepted = Accepted(row, event if passes else None, alone=alone)
-        self._hand.append(accepted)
-        self._offsets.done(accepted.key_row)
+        key_row = _done_row(row)
+        self._hand.append(Accepted(row, event if passes else None, key_row, alone))
+        self._offsets.done(key_row)
 
     def _fill_hole(self, row: QueryRow, *, alone: bool = False) -> None:
         """Look back by key for what should come before a row; `alone`: as for `_accept`."""
@@ -838,7 +833,8 @@ class RangeRunner:
                 self._offsets.forget(request.key)
                 self._accept(row)
                 (accepted,), self._hand = self._hand, []
-                if not self._handed_again(accepted._replace(parked=behind and behind.timestamp)):
+                waits = accepted.key_row._replace(parked=behind and behind.timestamp)
+                if not self._handed_again(accepted._replace(key_row=waits)):
                     break
                 self._end_letter(row)
                 row = behind
@@ -877,13 +873,13 @@ class RangeRunner:
                 with self._store.database.write(isolation=self._settings.isolation) as tx:  # type: ignore[arg-type]
                     self._handler_tx = handler_tx = HandlerTransaction(tx)
                     try:
-                        self._handle(handler_tx, [Accepted(row, event)])
+                        self._handle(handler_tx, [Accepted(row, event, _done_row(row))])
                     finally:
                         handler_tx.end()
                         self._handler_tx = None
                     self._redelivered(tx, place, request)
             else:
-                self._handle(None, [Accepted(row, event)])
+                self._handle(None, [Accepted(row, event, _done_row(row))])
                 with self._store.database.write() as tx:
                     self._redelivered(tx, place, request)
         except _HandlerFailed as failed:
@@ -947,6 +943,11 @@ def _plain(result: object) -> None:
 def _check_whole(tx: HandlerTransaction | None) -> None:
     if tx is not None and tx.broken:
         raise RuntimeError("the handler swallowed an error of the database: nothing of this transaction can be kept")
+
+
+def _done_row(row: QueryRow) -> KeyRow:
+    """What is saved of a key whose last event is this one."""
+    return KeyRow(row.slice, row.key, row.life, row.seq_nr, row.timestamp)
 
 
 def _last_rows(hand: Sequence[Accepted]) -> Sequence[KeyRow]:
