@@ -280,6 +280,7 @@ class Projections(Awaited):
     reset = called(PlainProjections.reset)
     rename = called(PlainProjections.rename)
     drop = called(PlainProjections.drop)
+    switch = waited(PlainProjections.switch)
     skip = called(PlainProjections.skip)
     unpark = called(PlainProjections.unpark)
     parked = called(PlainProjections.parked)
