@@ -13,6 +13,7 @@ import strandline
 from strandline import InvalidInput, Key, NotFound, SchemaMismatch
 from strandline.connect import Strandline
 from strandline.projection.definition import BySlices, Projection
+from strandline.projection.ended_lives import forget_ended
 from strandline.projection.host import Host
 from tests.journal.worlds import digest
 from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, check_exactly_once, range_of, running, until
@@ -181,6 +182,36 @@ def test_a_host_runs_the_deletion(s: Strandline, table: Table) -> None:
         until(lambda: caught_up(s))
     check_exactly_once(s, table)
     store.close()
+
+
+@pytest.mark.req("P97", "J48")
+def test_nothing_is_left_of_a_life_that_is_over(s: Strandline, table: Table) -> None:
+    """A purge takes parked keys and dead letters of its life along, at the next deletion; those of others stay."""
+    gone, again, stays = (key_in(number, s.log.partitions) for number in range(3))
+    for key in (gone, again, stays):
+        put(s, key, 2)
+    carry_all(s)
+
+    def handle(tx: Any, event: Any) -> None:
+        if event.life == 1:
+            raise ValueError("no")
+        table.add(tx, event)
+
+    parking: dict[str, Any] = {**QUICK, "retries": 0, "on_failure": "park", "delete_interval_s": 1}
+    with running(s, Projection("totals", ORDERS, handle, **parking)):
+        until(lambda: len(s.projections.parked("totals")) == 3)
+        s.projections.skip("totals", stays, 1)
+        until(lambda: len(s.projections.dead_letters("totals")) == 3)
+        for key in (gone, again):
+            s.journal.purge(key)
+        put(s, again, 1)
+        carry_all(s)
+        until(lambda: table.of(again) == [1])
+        until(lambda: {letter.key for letter in s.projections.dead_letters("totals")} == {str(stays)})
+        until(lambda: s.projections.parked("totals") == [str(stays)])
+    offsets = s.open_offsets().store
+    assert forget_ended(offsets, s.store, offsets.find("totals")) == 0
+    offsets.close()
 
 
 @pytest.mark.req("P31", "P83", "P92")

@@ -22,6 +22,7 @@ from strandline.errors import NotFound, StrandlineError, Unavailable, invalid
 from strandline.log.api import Log
 from strandline.projection.alive import Alive, host_name
 from strandline.projection.definition import ByTag, Projection
+from strandline.projection.ended_lives import forget_ended
 from strandline.projection.generations import BoundedSlices, Living, switch_if_done
 from strandline.projection.handler_tx import HandlerTransaction
 from strandline.projection.layout import RangeRow, cut_anew, line_of, share
@@ -463,6 +464,7 @@ class Host:
         line = line_of(rows, row.line, round(settings.delete_after_s * 1_000_000))
         if line > row.line or row.epoch > 1:
             run.offsets.store.forget(row, line)
+        forget_ended(run.offsets.store, self._s.store, row)
 
 
 def too_long(limit_s: float) -> str:
