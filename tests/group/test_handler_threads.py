@@ -33,3 +33,13 @@ def test_no_call_waits_behind_another_while_a_thread_can_be_had(monkeypatch: pyt
     time.sleep(0.005)
     answers.append(handlers.call("meet", together))
     assert sorted((answer.result(10).results or {})["n"] for answer in answers) == [0, 1]
+
+
+@pytest.mark.req("G26")
+def test_a_handler_that_exits_has_answered_and_costs_no_thread() -> None:
+    def leave(message: Any) -> None:
+        raise SystemExit(3)
+
+    handlers = Handlers({"leave": leave}, "default")
+    for _ in range(3):
+        assert handlers.call("leave", None).result(5).reason == "SystemExit: 3"

@@ -303,15 +303,18 @@ def test_a_swallowed_error_is_a_failure(s: Strandline, table: Table) -> None:
 
 
 @pytest.mark.req("P94")
-def test_a_handler_that_returns_something_to_await_has_failed(s: Strandline, table: Table) -> None:
+@pytest.mark.parametrize("returned", ["coroutine", "generator"])
+def test_a_handler_that_returns_something_to_run_has_failed(s: Strandline, table: Table, returned: str) -> None:
     put(s, A)
     carry_all(s)
 
     async def later() -> None:
         pass
 
-    projection = Projection("totals", ORDERS, lambda tx, event: later(), retries=0, on_failure="skip", **QUICK)
-    with running(s, projection):
+    def handle(tx: Any, event: Any) -> Any:
+        return later() if returned == "coroutine" else (n for n in [1])
+
+    with running(s, Projection("totals", ORDERS, handle, retries=0, on_failure="skip", **QUICK)):
         until(lambda: caught_up(s))
     (letter,) = s.projections.dead_letters("totals")
     assert letter.error_type == "TypeError"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -300,7 +301,10 @@ def test_bad_settings(settings: dict[str, Any], code: str) -> None:
 def test_bad_handlers_and_sources(s: Strandline) -> None:
     async def later(tx: Any, event: Any) -> None: ...
 
-    for handler in (None, 5, later):
+    def steps(tx: Any, event: Any) -> Iterator[int]:
+        yield 1
+
+    for handler in (None, 5, later, steps):
         with pytest.raises(InvalidInput) as refused:
             Projection("totals", ORDERS, handler)  # type: ignore[arg-type]
         assert refused.value.code == "handler"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -198,6 +199,9 @@ def test_sigterm_ends_a_worker_in_order(world: World, tmp_path: Path) -> None:
 def test_what_a_worker_refuses(world: World) -> None:
     async def later(claim: Claim) -> None: ...
 
+    def steps(claim: Claim) -> Iterator[int]:
+        yield 1
+
     with connected(world) as s:
         s.work(declaration())
         cases: list[tuple[Any, dict[str, Any], str]] = [
@@ -207,6 +211,7 @@ def test_what_a_worker_refuses(world: World) -> None:
             ({"thumbs": lambda: None}, {}, "handlers['thumbs']: takes ()"),
             ({"thumbs": lambda claim, more: None}, {}, "handlers['thumbs']: takes (claim, more)"),
             ({"thumbs": later}, {}, "handlers['thumbs']: is async"),
+            ({"thumbs": steps}, {}, "handlers['thumbs']: has a yield"),
             ({"thumbs": print}, {"concurrency": 0}, "concurrency: out of range"),
         ]
         for handlers, more, text in cases:
@@ -215,6 +220,34 @@ def test_what_a_worker_refuses(world: World) -> None:
             assert refused.value.message.startswith(text)
         with pytest.raises(strandline.NotFound):
             Worker(s, {"nails": print})
+
+
+@pytest.mark.req("W75")
+def test_a_handler_that_ends_its_thread_or_did_not_run_has_failed(world: World) -> None:
+    """`sys.exit` in a handler keeps no entry running for ever; one that returns something to run has done nothing."""
+
+    async def later() -> None: ...
+
+    def handle(claim: Claim) -> Any:
+        match claim.entry.key["page"]:
+            case "exits":
+                sys.exit(3)
+            case "awaits":
+                return later()
+            case "yields":
+                return (n for n in [1])
+        return None
+
+    with connected(world) as s:
+        work = s.work(declaration(retry_delay_s=0.01, lease_s=30))
+        work.add_many([one("exits"), one("awaits"), one("yields"), one("good")])
+        with running(Worker(s, {"thumbs": handle})):
+            until(lambda: work.counts()[:5] == (0, 0, 0, 0, 3))
+        assert {(letter.key or {})["page"]: letter.reason for letter in work.dead()} == {
+            "exits": "failed: SystemExit: 3",
+            "awaits": "failed: TypeError: the handler returned a coroutine, which nobody runs: nothing was done",
+            "yields": "failed: TypeError: the handler returned a generator, which nobody runs: nothing was done",
+        }
 
 
 @pytest.mark.req("W3", "W75", "W76")

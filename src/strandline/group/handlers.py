@@ -88,7 +88,7 @@ def called(callee: Callee, message: Any) -> Answer:
     """What a handler answers; one that raises has answered, too."""
     try:
         given = callee(message)
-    except Exception as error:  # noqa: BLE001 (a handler of the user's)
+    except BaseException as error:  # noqa: BLE001 (a handler of the user's; one that exits has answered, too)
         return Answer(None, readable(f"{type(error).__name__}: {text_of(error)}"[:1000]))
     return answer_of(given)
 

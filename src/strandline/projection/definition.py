@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import orjson
 
 from strandline.errors import invalid
 from strandline.journal import checks
+from strandline.plain_calls import check_plain
 from strandline.projection.settings import ProjectionSettings
 from strandline.query.filter import Filter
 
@@ -147,10 +147,7 @@ def _handle_of(handler: object) -> Callable[..., Any]:
     handle = getattr(handler, "handle", handler)
     if not callable(handle):
         raise invalid("handler", "handler", "cannot be called", allowed="a function, or what has handle", got=handler)
-    if inspect.iscoroutinefunction(handle) or inspect.isasyncgenfunction(handle):
-        raise invalid(
-            "handler", "handler", "is async", allowed="a plain function: the core is synchronous", got=handler
-        )
+    check_plain(handle, "handler", "a plain function: the core is synchronous")
     return handle
 
 

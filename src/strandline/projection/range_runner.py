@@ -13,7 +13,6 @@ there is one way on after a failure, a lost answer and a restart.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import random
 import time
@@ -27,6 +26,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from strandline.errors import LeaseLost, MissingEvent, NotFound, StrandlineError, Unavailable, shown
+from strandline.plain_calls import check_ran
 from strandline.projection.definition import Context, Projection
 from strandline.projection.generations import BoundedSlices, covers
 from strandline.projection.handed import HandedEvent
@@ -593,7 +593,7 @@ class RangeRunner:
         try:
             if self._settings.grouped:
                 self.handling_since = time.monotonic()
-                _plain(handle(*first, [each.event for each in hand if each.event is not None]))
+                check_ran(handle(*first, [each.event for each in hand if each.event is not None]))
                 _check_whole(tx)
                 return
             for index, each in enumerate(hand):  # noqa: B007 (which one failed)
@@ -601,7 +601,7 @@ class RangeRunner:
                     self.handling_since = time.monotonic()
                     result = handle(*first, each.event)
                     if result is not None:
-                        _plain(result)
+                        check_ran(result)
                     _check_whole(tx)
         except Exception as error:
             raise _HandlerFailed(index, error) from error
@@ -929,15 +929,6 @@ class RangeRunner:
     def _end_letter(self, row: QueryRow) -> None:
         with self._store.database.write() as tx:
             tx.execute("end_letter", (self.claim.projection.id, row.key, row.life, row.seq_nr))
-
-
-def _plain(result: object) -> None:
-    """A handler that returns something to await has done nothing."""
-    if inspect.isawaitable(result):
-        close = getattr(result, "close", None)
-        if close is not None:
-            close()
-        raise TypeError("the handler returned something to await: the core is synchronous")
 
 
 def _check_whole(tx: HandlerTransaction | None) -> None:

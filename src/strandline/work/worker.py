@@ -22,6 +22,7 @@ from threading import Condition, Event, Thread
 from typing import Any, Final, Protocol
 
 from strandline.errors import InvalidInput, StrandlineError, Unsupported, invalid
+from strandline.plain_calls import check_plain, check_ran
 from strandline.settings import Settings
 from strandline.work.journal import CLAIM_MAX, Claim, Cursor, WorkJournal
 
@@ -180,8 +181,8 @@ class Worker:
                 lane.held[claim] = time.monotonic()
                 self._running += 1
             try:
-                lane.handler(claim)
-            except Exception as error:  # noqa: BLE001 (a handler may raise anything)
+                check_ran(lane.handler(claim))
+            except BaseException as error:  # noqa: BLE001 (sys.exit in a handler, too: else its claim is kept for ever)
                 self._failed(lane, claim, error)
             else:
                 self._done(lane, claim)
@@ -207,7 +208,7 @@ class Worker:
         with self._changed:
             lane.finished[:0] = [claim for claim in done if not claim.ended]
 
-    def _failed(self, lane: _Lane, claim: Claim, error: Exception) -> None:
+    def _failed(self, lane: _Lane, claim: Claim, error: BaseException) -> None:
         with self._changed:
             self._let_go(lane, claim)
         _log.info("worker on %s: entry %s: %r", lane.journal.name, claim.entry.id, error)
@@ -271,8 +272,7 @@ def _check_handler(name: object, handler: object) -> None:
     field, allowed = f"handlers[{name!r}]", "a function that is called with a claim"
     if not callable(handler):
         raise invalid("handler", field, "cannot be called", allowed=allowed, got=handler)
-    if inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler):
-        raise invalid("handler", field, "is async", allowed="a plain function: a worker has threads", got=handler)
+    check_plain(handler, field, "a plain function: a worker has threads")
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):

@@ -1,0 +1,27 @@
+"""Handlers are plain functions: one that is async, or has a yield, would return at once and do nothing."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from strandline.errors import invalid
+
+
+def check_plain(handler: Callable[..., Any], field: str, allowed: str) -> None:
+    """Refuse a function whose call does nothing by itself."""
+    if inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler):
+        raise invalid("handler", field, "is async", allowed=allowed, got=handler)
+    if inspect.isgeneratorfunction(handler):
+        raise invalid("handler", field, "has a yield", allowed=allowed, got=handler)
+
+
+def check_ran(result: object) -> None:
+    """`TypeError` if what a handler returned is still to be run, as a lambda around an async function does."""
+    if result is None or not (inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)):
+        return
+    close = getattr(result, "close", None)
+    if close is not None:
+        close()  # without a warning that nobody awaited it
+    raise TypeError(f"the handler returned a {type(result).__name__}, which nobody runs: nothing was done")
