@@ -7,6 +7,7 @@ Where a server cannot be had, the tests that ask for it are skipped, and the run
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -37,6 +38,7 @@ FUNCTIONS: Final = (
     " WHERE pronamespace = 'pg_catalog'::regnamespace"
     " AND (proname IN ('pg_notify', 'nextval', 'setval') OR proname ~ '^pg_(try_)?advisory')"
 )
+END_S = 20.0
 REASONS: dict[str, str] = {}
 """Servers that could not be had, and why."""
 
@@ -93,6 +95,8 @@ def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL; `postgres.database()` is a new database in it."""
     with shared_postgres() as server:
         yield server
+        # At once: in order it would write down thousands of tables that nobody reads again.
+        server.process.stop(signal.SIGQUIT, END_S)
 
 
 @pytest.fixture(scope="session")

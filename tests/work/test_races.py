@@ -241,7 +241,7 @@ def test_two_create_at_once(world: World) -> None:
         assert list(pool.map(declare, range(4))) == ["inserted"] * 4
 
 
-@repeats(8, 100)
+@repeats(5, 100)
 @pytest.mark.req("RW1", "RW2", "RW3")
 def test_killed_workers_lose_nothing(world: World, times: int) -> None:
     """Workers are killed at any moment: every entry is done, no claim begins while another is live, fences grow."""
