@@ -88,6 +88,7 @@ ON_DEMAND = {
     "append/1-writer-new-keys", "append/16-writers-new-keys", "append/64-writers-new-keys",
     "freshness/p50-without-checkpoint", "memory/replicate-ten-million", "replicate/scale-rows",
     "tags/flat", "work/million-later", "work/drain-snapshot-held",
+    "groups/dbos",
 }  # fmt: skip
 
 
