@@ -45,6 +45,7 @@ from strandline.group.core.parts import (
 )
 from strandline.group.definition import Group
 from strandline.group.groups import Target
+from strandline.group.history import Entry, folded, paged
 from strandline.values.payloads import encode_json
 from tests.group.worlds import ACCOUNTS, PostgresShop, Running, SqliteShop, World, transfer, update
 
@@ -1082,3 +1083,52 @@ def test_what_a_handler_or_a_row_brings_never_stops_a_stream(tmp_path: Path) -> 
     }  # fmt: skip
     assert [row[1] for row in world.accounts()][:2] == ["n\0", "v\0"]
     world.close()
+
+
+@pytest.mark.req("G77", "G71", "G47")
+def test_a_row_that_is_longer_than_an_event_is_kept_in_pieces(tmp_path: Path) -> None:
+    """Committed, undone, and in the way of an undo: the history has it, and the stream goes on."""
+    world = World(SqliteShop(tmp_path / "shop.db"))
+    long = '"é\\' * 120_000
+    world.shop.execute("UPDATE account SET name = ? WHERE id = 1", (long,))
+    name = "SELECT name FROM account WHERE id = 1"
+
+    def meddle(message: Any) -> None:
+        world.shop.execute("UPDATE account SET name = ? WHERE id = 1", (long + "z",))
+
+    world.handlers["meddle"] = meddle
+    for id_, end in (("undone", "rolled_back"), ("kept", "committed"), ("stuck", "rollback_failed")):
+        g = Group(id_)
+        g.query("look", name, target="shop")
+        text = "UPDATE account SET name = :t || name WHERE id = 1"
+        g.update("x", text, {"t": long}, target="shop", depends_on=["look"])
+        g.update("y", "UPDATE account SET name = :t WHERE id = 1", {"t": long}, target="shop", depends_on=["x"])
+        if id_ == "stuck":
+            g.empty("asks", depends_on=["y"], recipes=[Recipe("r", handler="meddle")])
+        g.empty("last", depends_on=["asks" if id_ == "stuck" else "y"], success="1 = 1" if id_ == "kept" else "1 = 2")
+        outcome = world.run(g)
+        assert outcome.state == end, outcome.reason
+        assert outcome.steps["look"].rows == ({"name": long},)
+        history = world.plain.load(id_)
+        assert history is not None
+        assert history.images["x"]["after"]["rows"] == [[1, long + long]]
+        if id_ != "stuck":
+            assert world.shop.execute(name) == [(long,)]
+    assert outcome.steps["y"].conflicts
+    world.close()
+
+
+@pytest.mark.req("G77", "G72")
+@pytest.mark.parametrize("size", [10, 300_000, 600_000])
+def test_pages_that_a_process_left_are_not_taken_twice(size: int) -> None:
+    rows = [[n, "x" * size] for n in range(3)]
+    payload: dict[str, Any] = {"step": "a", "columns": ["n", "t"], "at": 1}
+    pages = [("Image", page) for _, page in paged("a", "rows", rows * (4 if size == 10 else 1), payload)]
+    head = ("Defined", {"hash": "h", "stream": "s", "tables": {}, "dialects": {}, "definition": {}})
+    for left in range(len(pages)):
+        events = [head, *pages[:left], *pages, ("Result", payload)]
+        folded_ = folded("g", ((Entry(n, *event), 1, n) for n, event in enumerate(events, 1)))
+        assert folded_ is not None
+        data = folded_.step("a").data
+        assert data is not None
+        assert [list(row) for row in data.rows] == rows * (4 if size == 10 else 1)

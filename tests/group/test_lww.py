@@ -148,7 +148,10 @@ def test_groups_run_on_it() -> None:
             g.query(
                 "z", "SELECT COUNT(*) FROM seat WHERE hall = 'h'", target="shop", depends_on=["y"], success="count = 2"
             )
-            g.empty("last", depends_on=["z"], checks=[is_true("true" if holds else "false")])
+            text = "UPDATE seat SET guest = :t WHERE hall = 'h' AND row = 3"
+            g.update("long", text, {"t": "x" * 2_000_000}, target="shop")
+            g.delete("gone", "DELETE FROM seat WHERE hall = 'h' AND row = 3", target="shop", depends_on=["long"])
+            g.empty("last", depends_on=["z", "gone"], checks=[is_true("true" if holds else "false")])
             groups.submit(g)
             groups.processor().run_until_idle()
             assert groups.get(id_).state == ("committed" if holds else "rolled_back"), groups.get(id_)

@@ -83,8 +83,9 @@ def intent(work: Work, cells: Cells, timestamp: int, at: int) -> Iterator[tuple[
     }  # fmt: skip
     rows = [list(row) for row in zip(cells.image.rows, cells.times, cells.ttls, strict=True)]
     yield from paged(work.id.step, "cells", rows, made)
-    values = encoded(dict(work.values))
-    yield "Intent", {"step": work.id.step, "at": at, "timestamp": timestamp, "values": values, "cells": made}
+    payload = {"step": work.id.step, "at": at, "timestamp": timestamp, "cells": made}
+    yield from paged(work.id.step, "values", [encoded(dict(work.values))], payload)
+    yield "Intent", payload
 
 
 def cells_of(payload: Mapping[str, Any]) -> Cells:

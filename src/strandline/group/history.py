@@ -116,6 +116,8 @@ class History:
     pages: list[str] = field(default_factory=list)
     rows: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
     """Of pages whose result is still to come."""
+    texts: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    """Of rows whose last piece is still to come."""
     _started_in_log: int = 0
 
     def step(self, name: str) -> StepState:
@@ -192,7 +194,16 @@ def _taken(history: History, payload: Payload, at: int) -> None:
 
 
 def _image(history: History, payload: Payload, at: int) -> None:
-    history.rows.setdefault((payload["step"], payload["what"]), []).extend(payload["rows"])
+    place = (payload["step"], payload["what"])
+    if payload["n"] == 1:  # a process that ended may have left some of its pages
+        history.rows.pop(place, None)
+        history.texts.pop(place, None)
+    if "text" in payload:  # of rows that are longer than a page
+        history.texts.setdefault(place, []).append(payload["text"])
+        if payload["last"]:
+            history.rows.setdefault(place, []).extend(orjson.loads("".join(history.texts.pop(place))))
+    else:
+        history.rows.setdefault(place, []).extend(payload["rows"])
 
 
 def _intent(history: History, payload: Payload, at: int) -> None:
@@ -202,7 +213,8 @@ def _intent(history: History, payload: Payload, at: int) -> None:
     if "cells" in payload:
         cells = dict(payload["cells"])
         cells["rows"] = history.rows.pop((payload["step"], "cells"), cells.get("rows", []))
-        history.intents[payload["step"]] = {**payload, "cells": cells}
+        (values,) = history.rows.pop((payload["step"], "values"), payload.get("rows", [{}]))
+        history.intents[payload["step"]] = {"values": values, **payload, "cells": cells}
 
 
 def _result(history: History, payload: Payload, at: int) -> None:
@@ -337,9 +349,14 @@ def defined(
     head = {"hash": hash_, "stream": stream, "dialects": dialects, **rules}
     if len(whole) <= PAGE_BYTES // 4:  # one byte a character, or four
         return [("Defined", {**head, "definition": definition, "tables": tables})]
-    texts = [whole[at : at + PAGE_BYTES // 4] for at in range(0, len(whole), PAGE_BYTES // 4)]
+    texts = texts_of(whole)
     pages = [("Page", {"text": text, "last": n == len(texts)}) for n, text in enumerate(texts, 1)]
     return [("Defined", {**head, "tables": {}}), *pages]
+
+
+def texts_of(whole: str) -> list[str]:
+    """Pieces of a text, each of which fits into an event, whatever is in it."""
+    return [whole[at : at + PAGE_BYTES // 4] for at in range(0, len(whole), PAGE_BYTES // 4)]
 
 
 def result(
@@ -367,16 +384,21 @@ def paged(step: str, what: str, rows: list[Any], payload: dict[str, Any]) -> Ite
     if len(rows) <= 10 and len(orjson.dumps(rows)) <= PAGE_BYTES // 8:
         payload["rows"] = rows
         return
+    lengths = [len(orjson.dumps(row)) for row in rows]
+    if max(lengths) > PAGE_BYTES:
+        texts = texts_of(orjson.dumps(rows).decode())
+        for n, text in enumerate(texts, 1):
+            yield "Image", {"step": step, "what": what, "n": n, "text": text, "last": n == len(texts)}
+        return
     page: list[Any] = []
-    size = 0
-    for row in rows:
-        length = len(orjson.dumps(row))
+    size, number = 0, 1
+    for row, length in zip(rows, lengths, strict=True):
         if page and size + length > PAGE_BYTES:
-            yield "Image", {"step": step, "what": what, "rows": page}
-            page, size = [], 0
+            yield "Image", {"step": step, "what": what, "n": number, "rows": page}
+            page, size, number = [], 0, number + 1
         page.append(row)
         size += length
-    yield "Image", {"step": step, "what": what, "rows": page}
+    yield "Image", {"step": step, "what": what, "n": number, "rows": page}
 
 
 def done_of(history: History, step: str) -> Done:

@@ -11,9 +11,11 @@ Undo may be interrupted and repeated anywhere, with the same end.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any, Final, TypeVar, cast
+
+import orjson
 
 from strandline.errors import Unavailable
 from strandline.group import cell_steps
@@ -32,6 +34,7 @@ from strandline.group.statements import held
 from strandline.group.statements.api import Given, Held, Plan, RowSet
 from strandline.group.target import CellTarget, Conflict, NotUndone, OnConflict, Undone
 
+SHOWN_BYTES: Final = 256 * 1024
 UNDONE: Final = Undone()
 T = TypeVar("T")
 
@@ -158,10 +161,10 @@ class Execution(Forward):
         reached("undo.done")
         payload: dict[str, Any] = {"step": name, "at": self.shared.clock(), "state": "undone"}
         if isinstance(outcome, NotUndone):
-            conflicts = [_shown(conflict) for conflict in outcome.conflicts[:100]]
+            conflicts = _shown(outcome.conflicts)
             payload |= {"state": "undo_failed", "detail": readable(outcome.detail[:10_000]), "conflicts": conflicts}
         elif outcome.kept:
-            payload["conflicts"] = [_shown(conflict) for conflict in outcome.kept[:100]]
+            payload["conflicts"] = _shown(outcome.kept)
         self.record.add("UndoResult", payload)
         reached("undo.recorded")
         return isinstance(outcome, Undone)
@@ -278,7 +281,7 @@ class Execution(Forward):
             outcome = self._undone_by_step(name)
             payload: dict[str, Any] = {"step": name, "at": self.shared.clock(), "state": "undone"}
             if isinstance(outcome, NotUndone):
-                payload |= {"state": "undo_failed", "detail": readable(outcome.detail)}
+                payload |= {"state": "undo_failed", "detail": readable(outcome.detail[:10_000])}
             self.record.add("UndoResult", payload)
             if isinstance(outcome, NotUndone):
                 return False
@@ -338,5 +341,23 @@ class Execution(Forward):
         return found
 
 
-def _shown(conflict: Conflict) -> dict[str, Any]:
-    return {name: encoded(value) for name, value in conflict._asdict().items()}
+def _shown(conflicts: Sequence[Conflict]) -> list[dict[str, Any]]:
+    """As many as an event takes; of a long value, how it begins."""
+    found, left = [], SHOWN_BYTES
+    for conflict in conflicts[:100]:
+        made = {name: encoded(_begun(value)) for name, value in conflict._asdict().items()}
+        left -= len(orjson.dumps(made))
+        if left < 0:
+            break
+        found.append(made)
+    return found
+
+
+def _begun(row: Any) -> Any:
+    return row if row is None else tuple(_cut(value) for value in row)
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, dict) and isinstance(value.get("v"), str):
+        return {**value, "v": _cut(value["v"])}
+    return f"{value[:200]}… ({len(value):,})" if isinstance(value, (str, bytes)) and len(value) > 1000 else value

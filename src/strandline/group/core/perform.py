@@ -21,6 +21,8 @@ from strandline.group.core.schedule import State
 from strandline.group.core.scope import Scope
 
 VALUE: Final = "value"
+DETAIL_MAX: Final = 10_000
+"""Characters of what is told of a failure."""
 
 
 class StepFailed(Exception):
@@ -28,7 +30,7 @@ class StepFailed(Exception):
 
     def __init__(self, reason: str, detail: str = "", *, unknown: bool = False, away: bool = False) -> None:
         """`unknown`: its statement may have been executed all the same; `away`: its target did not answer."""
-        detail = readable(detail)
+        detail = readable(detail[:DETAIL_MAX])
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason, self.detail, self.unknown, self.away = reason, detail, unknown, away
 
