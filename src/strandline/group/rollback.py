@@ -360,4 +360,4 @@ def _begun(row: Any) -> Any:
 def _cut(value: Any) -> Any:
     if isinstance(value, dict) and isinstance(value.get("v"), str):
         return {**value, "v": _cut(value["v"])}
-    return f"{value[:200]}… ({len(value):,})" if isinstance(value, (str, bytes)) and len(value) > 1000 else value
+    return f"{value[:200]}… ({len(value):,})" if isinstance(value, str) and len(value) > 1000 else value
