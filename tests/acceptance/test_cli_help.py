@@ -45,7 +45,8 @@ WORK = (
 
 
 PROJECTIONS = (
-    "list status parked dead-letters pause resume rescale set-offset reset rename drop skip unpark redeliver discard"
+    "list status parked dead-letters pause resume rescale set-offset reset rename drop skip unpark redeliver discard "
+    "switch"
 ).split()
 """Each call of `s.projections`."""
 NEED_A_PROJECTION = ("project", *(f"projections {verb}" for verb in PROJECTIONS if verb != "list"))

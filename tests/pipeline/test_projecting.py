@@ -186,8 +186,9 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     url = f"sqlite:{tmp_path}/orders"  # the session was started in another folder
-    of = ("--url", url, "--json")
-    with strandline.connect(url, partitions=3) as s:
+    offsets = f"sqlite:{tmp_path}/offsets.db"
+    of = ("--url", url, "--projections", offsets, "--json")
+    with strandline.connect(url, partitions=3, projections=offsets) as s:
         fill(s)
 
         def stop() -> None:  # it runs until it is told

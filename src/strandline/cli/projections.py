@@ -90,8 +90,16 @@ def _on_spark(options: Options, found: Sequence[Projection], master: str | None)
         note(f"starting Spark for {', '.join(one.name for one in found)} …")
     stop = Signal()
     with _stopped_by_signal(stop):
-        project_on_spark(**options.target(), projections=found, stop=stop, master=master, **options.settings)
+        project_on_spark(projections=found, stop=stop, master=master, **_where(options))
     return 0
+
+
+def _where(options: Options) -> dict[str, Any]:
+    """Log and store as the pipeline takes them; offsets have another name there."""
+    named: dict[str, Any] = {**options.target(), **options.settings}
+    if "projections" in named:
+        named["offset_store"] = named.pop("projections")
+    return named
 
 
 @contextmanager
@@ -122,9 +130,8 @@ def rebuild_projection(
     stop = Signal()
     with _stopped_by_signal(stop):
         done = rebuild_on_spark(
-            **options.target(), projection=found[0], ranges=count, allow_deleted=allow_deleted, stop=stop,
-            master=master, **options.settings,
-        )  # fmt: skip
+            projection=found[0], ranges=count, allow_deleted=allow_deleted, stop=stop, master=master, **_where(options)
+        )
     if options.json:
         emit(done)
         return
@@ -141,7 +148,7 @@ def switch(
         bool, typer.Option("--force", help="Even if it has parked keys or dead letters that the other has not.")
     ] = False,
 ) -> None:
-    """Let a generation that was rebuilt take the place of the serving one.
+    """Let a rebuilt generation take the place of the serving one.
 
     That one is stopped, and this one goes on exactly where it is. Hosts of the new generation do it.
 

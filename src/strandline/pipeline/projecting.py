@@ -68,6 +68,7 @@ def project(
     *,
     log: str | None = None,
     store: str | None = None,
+    offset_store: str | None = None,
     once: bool = False,
     stop: threading.Event | None = None,
     spark: SparkSession | None = None,
@@ -76,7 +77,8 @@ def project(
 ) -> None:
     """Run projections on Spark until `stop` is set, or with `once` up to what is in the store now.
 
-    Plain hosts may run the same ones before, after and meanwhile. Without a `spark` session one is started on `master`,
+    `offset_store` is what `connect` calls `projections`: where offsets are, if not beside the store. Plain hosts may
+    run the same ones before, after and meanwhile. Without a `spark` session one is started on `master`,
     this machine by default, and ended. Handlers travel to the tasks: they are functions or objects of modules that the
     executors can import, too, or of the program itself.
     """
@@ -86,7 +88,7 @@ def project(
             raise invalid(
                 "setting", "use_strandline", "false on Spark", allowed="true on Spark", got=False, hint=hint
             )  # fmt: skip
-    target = Target(url, log, store, {"schema": "check", **settings})
+    target = Target(url, log, store, _where(settings, offset_store))
     with target.connect() as s, suppress(jvm.Stopped), _host(s, target, projections, stop, spark, master) as host:
         goal = s.store.pointers()
         if once:
@@ -110,6 +112,7 @@ def rebuild(
     *,
     log: str | None = None,
     store: str | None = None,
+    offset_store: str | None = None,
     ranges: int | None = None,
     allow_deleted: bool = False,
     stop: threading.Event | None = None,
@@ -126,7 +129,7 @@ def rebuild(
     """
     if not isinstance(projection, Projection):
         raise invalid("setting", "projection", "cannot be rebuilt", allowed="a Projection", got=projection)
-    target = Target(url, log, store, {"schema": "check", **settings})
+    target = Target(url, log, store, _where(settings, offset_store))
     with target.connect() as s:
         if begin(s, projection, ranges, allow_deleted=allow_deleted).state == BUILDING:
             with suppress(jvm.Stopped), _host(s, target, [projection], stop, spark, master) as host:
@@ -135,6 +138,11 @@ def rebuild(
         with s.open_offsets(projection.settings.offset_store, create=False).store.closed_after() as offsets:
             state = offsets.find(projection.name, projection.generation).state
     return Rebuilt(projection.name, projection.generation, state)
+
+
+def _where(settings: dict[str, Any], offset_store: str | None) -> dict[str, Any]:
+    named = {} if offset_store is None else {"projections": offset_store}
+    return {"schema": "check", **named, **settings}
 
 
 def begin(s: Strandline, projection: Projection, ranges: int | None, *, allow_deleted: bool) -> ProjectionRow:
