@@ -195,16 +195,45 @@ def test_a_second_processor_waits_and_says_for_whom(world: World) -> None:
         handle = first.submit(transfer("a", 1, 2, 1))
         handle.wait(10)
         two = second.processor()
-        waiting = threading.Thread(target=two.run_until_idle)
+        waiting = threading.Thread(target=two.run)
         waiting.start()
         while two.waits_for is None:
             first.log.wait({}, 0.01)
         assert two.waits_for == leases.said(world.s.journal, "default").holder
         first.submit(transfer("b", 1, 2, 1)).wait(10)
         assert one.error is None
+    while two.waits_for is not None:
+        first.log.wait({}, 0.01)
+    two.stop()
     waiting.join(20)
     assert not waiting.is_alive()
-    assert two.waits_for is None
+
+
+@pytest.mark.req("G74")
+def test_until_idle_ends_while_another_processor_has_nothing_to_do(world: World) -> None:
+    """What the other one still runs is waited for; that it goes on living is not."""
+    began, go = threading.Event(), threading.Event()
+
+    def slowly(message: Any) -> None:
+        began.set()
+        go.wait(20)
+
+    g = Group("slow")
+    g.empty("ask", recipes=[Recipe("answer", handler="slowly", timeout_s=30)])
+    world.handlers["slowly"] = slowly
+    first, two = world.groups(lease_s=1), world.groups(lease_s=1).processor()
+    with Running(first):
+        handle = first.submit(g)
+        assert began.wait(10)
+        waiting = threading.Thread(target=two.run_until_idle)
+        waiting.start()
+        waiting.join(1)
+        assert waiting.is_alive()
+        go.set()
+        handle.wait(10)
+        waiting.join(10)
+        assert not waiting.is_alive()
+        assert two.waits_for is None
 
 
 @pytest.mark.req("G75", "G76", "S48", "RG7")

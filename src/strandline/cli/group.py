@@ -96,7 +96,7 @@ def run(
 ) -> None:
     """Run the groups of a stream, until SIGTERM or Ctrl-C.
 
-    There is one for each stream: a second one waits until the first has ended.
+    There is one for each stream: a second one waits until the first has ended, or with --until-idle has nothing left.
 
     Example: strandline group run --url sqlite:orders --target shop=sqlite:shop.db --handlers shop:HANDLERS
     """

@@ -92,7 +92,7 @@ class Processor:
         self._work(until_idle=False)
 
     def run_until_idle(self) -> None:
-        """Until every group of the stream has ended, or waits for an operator."""
+        """Until every group of the stream has ended, or waits for an operator; another processor may see to that."""
         self._work(until_idle=True)
 
     def stop(self) -> None:
@@ -103,10 +103,20 @@ class Processor:
 
     def _work(self, *, until_idle: bool) -> None:
         groups, settings = self._groups, self._settings
-        lease = leases.take(self._journal, groups.stream, settings.lease_s, groups.clock, self._waiting)
+        first: list[leases.Said] = []
+
+        def waiting(holder: leases.Said) -> bool:
+            self._say_whom(holder)
+            if not first or first[0].fence != holder.fence:
+                first[:] = [holder]  # a later beat shows that it lives, and what it has done
+            done = until_idle and holder.seq_nr > first[0].seq_nr and self._has_done_all(holder)
+            return not (done or self._stopping)
+
+        lease = leases.take(self._journal, groups.stream, settings.lease_s, groups.clock, waiting)
+        self.waits_for = None
         if lease is None:
             return
-        self.waits_for, self.lease = None, lease
+        self.lease = lease
         steps = ThreadPoolExecutor(settings.parallel_steps, thread_name_prefix="strandline-step")
         runners = ThreadPoolExecutor(LOOK_AHEAD, thread_name_prefix="strandline-group")
         turn = _Turn(self, lease, steps, runners)
@@ -119,11 +129,18 @@ class Processor:
             steps.shutdown()
             lease.release()
 
-    def _waiting(self, holder: leases.Said) -> bool:
+    def _say_whom(self, holder: leases.Said) -> None:
         if self.waits_for != holder.holder:
             self.waits_for = holder.holder
-            _logger.info("stream %s is run by %s: waiting", self._groups.stream, holder.holder)
-        return not self._stopping
+            _logger.warning("stream %s is run by %s: waiting", self._groups.stream, holder.holder)
+
+    def _has_done_all(self, holder: leases.Said) -> bool:
+        """Whether the one that runs the stream has left nothing but what waits for an operator."""
+        head = self._journal.head(stream_key(self._groups.stream))
+        if head is not None and head.seq_nr > holder.done_to:
+            return False
+        found = map(self._groups.load, holder.open)
+        return all(history is not None and history.state == "rollback_failed" for history in found)
 
 
 class _Turn:
