@@ -138,6 +138,24 @@ def test_a_group_waits_for_code_that_nobody_serves_and_says_so(world: World) -> 
     assert groups.get("first").waits_for is None
 
 
+@pytest.mark.req("G79")
+def test_a_version_is_over_for_who_looks_now_and_then(world: World) -> None:
+    """Before it is loaded, while a group is on it, and where it came and went between two looks."""
+    groups = world.plain
+    one, two = groups.code_watch(V1), groups.code_watch(V2)
+    assert [one.over(), two.over()] == [False, False]
+    groups.load_code("shop", "1", V1)
+    groups.submit(asks("one"))
+    groups.load_code("shop", "2", V2)
+    assert [one.over(), two.over()] == [False, False]
+    with served(world, V1, {"value": lambda message: {"value": 1}}):
+        groups.processor().run_until_idle()
+    assert [one.over(), two.over(), groups.code_watch(V1).over()] == [True, False, True]
+    groups.load_code("shop", "1 again", V1)
+    groups.processor().run_until_idle()
+    assert [groups.code_watch(V1).over(), two.over(), groups.code_watch(V2).over()] == [False, True, True]
+
+
 @pytest.mark.req("G69", "G46", "G84")
 def test_a_group_is_cancelled_while_its_handler_is_started_elsewhere(world: World) -> None:
     groups = world.plain

@@ -29,6 +29,7 @@ from strandline.values.events import Event
 
 WATCH_S: Final = 0.05
 DELETE_EVERY: Final = 50
+REPLACED_MAX: Final = 100
 _logger: Final = logging.getLogger("strandline.group")
 
 
@@ -47,6 +48,8 @@ class Said:
     """No timestamp above it was given to a target."""
     code: Mapping[str, Code] = field(default_factory=dict)
     """By bundle, the version in force at `done_to`."""
+    replaced: tuple[str, ...] = ()
+    """Digests of versions that were in force before that, the last ones."""
 
 
 def said(journal: Journal, stream: str) -> Said:
@@ -56,6 +59,7 @@ def said(journal: Journal, stream: str) -> Said:
         return Said(
             told["fence"], told["holder"], told["done_to"], tuple(told["open"]), event.seq_nr, told["since"],
             told.get("horizon", 0), {name: Code(*code) for name, code in told.get("code", {}).items()},
+            tuple(told.get("replaced", ())),
         )  # fmt: skip
     return Said()
 
@@ -68,6 +72,14 @@ class Progress:
     open: tuple[str, ...] = ()
     horizon: int = 0
     code: Mapping[str, Code] = field(default_factory=dict)
+    replaced: tuple[str, ...] = ()
+
+    def load(self, name: str, code: Code) -> None:
+        """Another version of a bundle is in force."""
+        before = self.code.get(name, code)
+        self.code = {**self.code, name: code}
+        others = (sha256 for sha256 in (*self.replaced, before.sha256) if sha256 != code.sha256)
+        self.replaced = tuple(dict.fromkeys(others))[-REPLACED_MAX:]
 
 
 class StreamLease:
@@ -76,7 +88,7 @@ class StreamLease:
     def __init__(self, journal: Journal, stream: str, lease_s: float, before: Said, holder: str, now: int) -> None:
         """Taken over from `before`, whose beat is still; `SeqNrConflict` if somebody else was quicker."""
         self.stream, self.fence, self.holder = stream, before.fence + 1, holder
-        self.progress = Progress(before.done_to, before.open, before.horizon, before.code)
+        self.progress = Progress(before.done_to, before.open, before.horizon, before.code, before.replaced)
         self._journal, self._lease_s, self._since = journal, lease_s, now
         self._seq_nr = before.seq_nr
         self._lock = Lock()
@@ -142,7 +154,8 @@ class StreamLease:
         told = {
             "fence": self.fence, "holder": self.holder, "done_to": self.progress.done_to,
             "open": list(self.progress.open), "since": self._since, "horizon": self.progress.horizon,
-            "code": {name: list(code) for name, code in self.progress.code.items()}, **more,
+            "code": {name: list(code) for name, code in self.progress.code.items()},
+            "replaced": list(self.progress.replaced), **more,
         }  # fmt: skip
         began = boot_clock()
         answer = self._journal.append_reserved(lease_key(self.stream), [Event("Held", told)], expected=self._seq_nr)

@@ -527,8 +527,7 @@ class _Turn:
             self._ticked = time.monotonic()
             self._over = {place for place in self._over if place > done_to}
             for place in sorted(place for place in self._loads if place <= done_to):
-                name, code = self._loads.pop(place)
-                progress.code = {**progress.code, name: code}
+                progress.load(*self._loads.pop(place))
             progress.done_to, progress.open = done_to, listed
             self._lease.beat()
             self._journal.delete_reserved(stream_key(self._groups.stream), to=done_to)

@@ -142,6 +142,7 @@ class CodeWatch:
 
     def over(self) -> bool:
         said = leases.said(self._journal, self._stream)
+        self._seen = self._seen or self._sha256 in said.replaced  # it came and went between two looks
         if said.done_to > self._read_to:
             self._see(said.done_to, {name: code.sha256 for name, code in said.code.items()})
         for event in self._journal.read(stream_key(self._stream), from_=self._read_to + 1):
