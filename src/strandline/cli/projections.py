@@ -345,7 +345,7 @@ def rename(
 
 
 def drop(options: Options, name: NameArgument, generation: GenerationOption = None, yes: Yes = False) -> None:
-    """Forget a projection, or one generation of it: offsets and dead letters.
+    """Forget a projection or a generation: offsets, dead letters.
 
     Example: strandline projections drop totals --url sqlite:orders
     """
