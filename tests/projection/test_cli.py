@@ -233,3 +233,15 @@ def test_status_doctor_and_schema_know_projections(shop: Path) -> None:
         assert call("projections", verb, "others", env=env).code == 3
     assert call("projections", "list", "--projections", "sqlite:nowhere.db", env=env).out == ""
     assert not Path("nowhere.db").exists()
+
+
+@pytest.mark.req("P100")
+def test_the_pipeline_leaves_alone_what_is_beside_the_journal(shop: Path) -> None:
+    """One configuration for all commands names places that not every command goes to."""
+    with strandline.connect("sqlite:orders", partitions=2) as s:
+        put(s, Key("order", "3"))
+        carry_all(s)
+    Path("shop.toml").write_text('url = "sqlite:orders"\nwork = "sqlite:work.db"\nprojections = "sqlite:totals.db"\n')
+    for command in (["pipeline", "quarantine"], ["status"], ["head", "order|3"], ["doctor"], ["schema", "show"]):
+        answer = call(*command, "--config", "shop.toml")
+        assert answer.code == 0, (command, answer.err)
