@@ -478,7 +478,7 @@ def test_a_short_run_proves_what_it_says(tmp_path: Path) -> None:
     text = said.getvalue()
     assert "nothing lost, nothing repeated, nothing reordered" in text
     assert "100% of them from the log's tail" in text
-    assert text.count("kill -9") == 3
+    assert text.count("kill -9") == 4
     assert "parcels have left, one for each order that was shipped" in text
     assert (folder / "demo.png").read_bytes().startswith(b"\x89PNG")
     _try_next(text)

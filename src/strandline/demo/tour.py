@@ -98,7 +98,7 @@ def _show(stage: Stage, plan: Plan, proof: Proof, sampler: Sampler, on: str) -> 
     verdict = "nothing lost, nothing repeated, nothing reordered" if proof.sound else "THE PROOF FAILS"
     stage.plain(Text(f"  {verdict}", style="bold green" if proof.sound else "bold red"))
     path = plan.folder / PICTURE
-    png(path, sampler.samples, sampler.events, f"{proof.counts.appends:,} appends, three kills: {verdict}")
+    png(path, sampler.samples, sampler.events, f"{proof.counts.appends:,} appends, four kills: {verdict}")
     stage.plain()
     stage.plain(f"picture   {path}")
     journal = "journal in shop/, " if on == FILES else ""
