@@ -16,7 +16,7 @@ from tests.store.stores import change
 import strandline
 from strandline import Event
 from strandline.carry.tag_findings import Counts
-from strandline.errors import InvalidInput, LeaseHeld, MissingEvent
+from strandline.errors import InvalidInput, LeaseHeld, MissingEvent, Unavailable
 from strandline.pipeline.rebuild_tag import rebuild_tag
 from strandline.pipeline.replicate import run
 from strandline.store.scans import put_back
@@ -102,6 +102,11 @@ def test_rebuild(tmp_path: Path, spark: Any) -> None:
         told = call("pipeline", "rebuild", "--tag", "blue", "--url", url, "--json")
         assert (told.code, told.lines) == (0, [{"tag": "blue", **asdict(Counts(keys=40, rows=80))}])
         assert rebuild_tag(url, "nobody's", spark=spark) == Counts(keys=40)
+        stopped = threading.Event()
+        stopped.set()
+        with pytest.raises(Unavailable):
+            rebuild_tag(url, "blue", spark=spark, stop=stopped)
+        assert s.store.lease().holder() is None
         run(url, once=True, spark=spark)
         assert len(list(s.by_tag("blue"))) > 80, "what was appended meanwhile is carried later"
     with pytest.raises(InvalidInput):

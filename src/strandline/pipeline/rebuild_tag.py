@@ -25,6 +25,7 @@ from strandline.carry.resolve import mark_carrier
 from strandline.carry.tag_findings import Counts
 from strandline.carry.tag_mending import TagMender
 from strandline.connect import Strandline
+from strandline.errors import Unavailable, shown
 from strandline.journal import checks
 from strandline.pipeline.failures import crossing
 from strandline.pipeline.held import Held
@@ -56,13 +57,21 @@ def rebuild_tag(
     """Compare the view of a tag with the journal and correct it in place; what was found.
 
     `LeaseHeld` while a pipeline or another rebuild works on this store. Rows that were put back are listed in table
-    `repaired`. A tag that no event has is no error. Killed or stopped, it can be started again.
+    `repaired`. A tag that no event has is no error. Killed or stopped, it can be started again; what `stop` ended is
+    `Unavailable.away`.
     """
     name = checks.tag(tag)
     target = Target(url, log, store, {"schema": "check", **settings})
     with target.connect() as s:
         job = TagRebuild(s, name)
         supervise(s, target, job, once=True, stop=stop, spark=spark, master=master)
+        if not job.ended:
+            raise Unavailable(
+                f"the rebuild of tag {shown(name)!r} was stopped before its end",
+                code="away",
+                hint="start it again; what it mended stays",
+                applied="unknown",
+            )
         return job.counts
 
 
@@ -108,6 +117,7 @@ class TagRebuild:
         self.counts = Counts()
         self._done: set[int] = set()
         self._stretches: list[tuple[int, int]] = []
+        self.ended = False
 
     @property
     def source(self) -> type[DataSource]:
@@ -129,6 +139,7 @@ class TagRebuild:
         yield [1] * self._partitions
         self._stretches = _mender(self._s, self._tag, self._lease.fence).spans(self._partitions)
         yield [1] * (self._partitions + len(self._stretches))
+        self.ended = True
 
     def left(self, ends: Sequence[int]) -> list[int]:
         return [part for part in range(len(ends)) if part not in self._done]
