@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 ON_SPARK_OR_LONG = (
     "pipeline run",
     "pipeline replay",
+    "pipeline rebuild",
     "pipeline prepare",
     "demo",
     "bench",

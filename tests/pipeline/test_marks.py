@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from tests.journal.worlds import world as journal_world
 
 from strandline import Event, Key
 from strandline.backends.memory.log import MemoryLog
@@ -46,7 +47,12 @@ class World:
         self.wall, self.time = FakeClock(), 1000.0
         self.log = (MemoryLog if kind == "exact" else InexactMemoryLog)(partitions=PARTITIONS, clock=self.wall)
         fixed = StoreSettings(self.log.log_id, PARTITIONS, 10_000)
-        self.s = Strandline(self.log, MemoryStore(fixed, clock=self.wall), Settings(mark_idle_s=IDLE_S))
+        self.begin(
+            Strandline(self.log, MemoryStore(fixed, clock=self.wall), Settings(mark_idle_s=IDLE_S)), folder, monkeypatch
+        )
+
+    def begin(self, s: Strandline, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.s = s
         self.lease = self.s.store.lease().take("test")
         self.reader = LogReader({"target": "{}", "held": Held.create(folder, PARTITIONS).path})
         self.reader.target = cast(Any, SimpleNamespace(open=lambda: self.s))
@@ -114,6 +120,26 @@ def test_what_is_idle_holds_nothing_back_for_longer_than_a_batch(world: World) -
             assert world.batch()
         assert world.s.strandline() >= recorded
         assert not world.batch()
+
+
+@pytest.mark.req("J92", "RR4")
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_an_event_in_an_idle_sql_log_is_below_the_strandline_after_one_batch(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World("exact", tmp_path, monkeypatch)
+    with journal_world(backend, tmp_path, partitions=PARTITIONS, mark_idle_s=IDLE_S) as s:
+        world.log = s.log  # type: ignore[assignment]
+        world.begin(s, tmp_path, monkeypatch)
+        world.append(0, 1, 2, 3)
+        world.carry_all()
+        for partition in (1, 3):
+            world.pass_(IDLE_S)
+            recorded = world.append(partition)
+            assert world.batch()
+            assert s.strandline() >= recorded
+            assert not world.batch()
+        world.lease.release()
 
 
 @pytest.mark.req("J92", "RR4")
