@@ -17,6 +17,18 @@ def check_plain(handler: Callable[..., Any], field: str, allowed: str) -> None:
         raise invalid("handler", field, "has a yield", allowed=allowed, got=handler)
 
 
+def check_takes(handler: Callable[..., Any], count: int, field: str, allowed: str) -> None:
+    """Refuse a function that cannot be called with so many arguments, if it says what it takes."""
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):
+        return  # something built in, which does not say
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        raise invalid("handler", field, f"takes {signature}", allowed=allowed, got=handler) from None
+
+
 def check_ran(result: object) -> None:
     """`TypeError` if what a handler returned is still to be run, as a lambda around an async function does."""
     if result is None or not (inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)):

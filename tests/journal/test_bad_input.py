@@ -148,6 +148,7 @@ BAD: list[tuple[str, str, str, Callable[[Strandline], object]]] = [
     *[(f"delete {x!r}", "seq_nr_range", "to", lambda s, x=x: s.journal.delete(KEY, to=x)) for x in (0, -1, 1.0, None)],
     ("delete True", "seq_nr_range", "to", lambda s: s.journal.delete(KEY, to=True, reset=True)),
     *[(f"read limit {x!r}", "limit_range", "limit", lambda s, x=x: s.journal.read(KEY, limit=x)) for x in NO_LIMITS],
+    *[(f"backwards {x!r}", "setting", "backwards", lambda s, x=x: s.journal.read(KEY, backwards=x)) for x in ("no", 1)],
     *[(f"limit {x}", "limit_range", "limit", lambda s, x=x: s.journal.keys("o", limit=x)) for x in (0, -1, 1001, "a")],
     ("after of another type", "offset_foreign", "after", lambda s: s.journal.keys("order", after="user|1")),
     ("entity type with a bar", "invalid_key", "key.entity_type", lambda s: s.journal.keys("a|b")),

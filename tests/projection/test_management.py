@@ -308,6 +308,14 @@ def test_bad_handlers_and_sources(s: Strandline) -> None:
         with pytest.raises(InvalidInput) as refused:
             Projection("totals", ORDERS, handler)  # type: ignore[arg-type]
         assert refused.value.code == "handler"
+    given: list[tuple[Any, str, str]] = [
+        (lambda event: None, "exactly_once", "handler: takes (event); allowed handle(tx, event);"),
+        (lambda tx, event: None, "at_least_once", "handler: takes (tx, event); allowed handle(event) with"),
+    ]
+    for handler, delivery, text in given:
+        with pytest.raises(InvalidInput) as refused:
+            Projection("totals", ORDERS, handler, delivery=delivery)
+        assert refused.value.message.startswith(text)
     with pytest.raises(InvalidInput) as refused:
         Projection("totals", "order", print)  # type: ignore[arg-type]
     assert refused.value.code == "setting"

@@ -315,7 +315,7 @@ def set_offset(
     Example: strandline projections set-offset totals 0 --url sqlite:orders
     """
     moment = whole_number(time, "US", code="time_range", allowed="microseconds since 1970")
-    confirm(f"{name} starts again at {moment}", yes=yes)
+    confirm(f"let {name} start again at {moment}", yes=yes)
     with options.connect() as s:
         s.projections.set_offset(name, moment)
     _said(options, name, f"set to {moment}")
@@ -326,7 +326,7 @@ def reset(options: Options, name: NameArgument, yes: Yes = False) -> None:
 
     Example: strandline projections reset totals --url sqlite:orders
     """
-    confirm(f"{name} starts again at its beginning", yes=yes)
+    confirm(f"hand all events over to {name} again", yes=yes)
     with options.connect() as s:
         s.projections.reset(name)
     _said(options, name, "reset")
@@ -350,7 +350,7 @@ def drop(options: Options, name: NameArgument, generation: GenerationOption = No
     Example: strandline projections drop totals --url sqlite:orders
     """
     number = _generation(generation)
-    confirm(f"{name} is forgotten" if number is None else f"generation {number} of {name} is forgotten", yes=yes)
+    confirm(f"forget {name}" if number is None else f"forget generation {number} of {name}", yes=yes)
     with options.connect() as s:
         s.projections.drop(name, generation=number)
     _said(options, name, "dropped")

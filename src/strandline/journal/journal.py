@@ -281,6 +281,8 @@ class Journal:
         _, written, _ = checks.known_key(key)
         first, last = checks.bounds(from_, to)
         most = SEQ_NR_MAX if limit is None else checks.limit(limit, SEQ_NR_MAX)
+        if type(backwards) is not bool:
+            raise invalid("setting", "backwards", "not a truth value", allowed="True or False", got=backwards)
         return self._reader.read(written, first, last, limit=most, backwards=backwards)
 
     def head(self, key: Key | str) -> Head | None:

@@ -11,7 +11,7 @@ import orjson
 
 from strandline.errors import invalid
 from strandline.journal import checks
-from strandline.plain_calls import check_plain
+from strandline.plain_calls import check_plain, check_takes
 from strandline.projection.settings import ProjectionSettings
 from strandline.query.filter import Filter
 
@@ -109,7 +109,7 @@ class Projection:
             allowed, hint = "false with ByTag, or without the strandline", "a feed knows no numbers of a tag"
             raise invalid("setting", "feed", "not for this source", allowed=allowed, got=True, hint=hint)
         self.handler = handler
-        self.handle = _handle_of(handler)
+        self.handle = _handle_of(handler, exactly_once=self.exactly_once)
 
     @property
     def generation(self) -> int:
@@ -143,11 +143,15 @@ def projection_name(name: object) -> str:
     return name
 
 
-def _handle_of(handler: object) -> Callable[..., Any]:
+def _handle_of(handler: object, *, exactly_once: bool) -> Callable[..., Any]:
     handle = getattr(handler, "handle", handler)
     if not callable(handle):
         raise invalid("handler", "handler", "cannot be called", allowed="a function, or what has handle", got=handler)
     check_plain(handle, "handler", "a plain function: the core is synchronous")
+    if exactly_once:
+        check_takes(handle, 2, "handler", 'handle(tx, event); handle(event) with delivery="at_least_once"')
+    else:
+        check_takes(handle, 1, "handler", "handle(event) with this delivery; handle(tx, event) if exactly once")
     return handle
 
 

@@ -10,7 +10,6 @@ A handler that goes on after that has no claim: it finds `claim.lost` set, and s
 
 from __future__ import annotations
 
-import inspect
 import logging
 import signal
 import threading
@@ -22,7 +21,7 @@ from threading import Condition, Event, Thread
 from typing import Any, Final, Protocol
 
 from strandline.errors import InvalidInput, StrandlineError, Unsupported, invalid
-from strandline.plain_calls import check_plain, check_ran
+from strandline.plain_calls import check_plain, check_ran, check_takes
 from strandline.settings import Settings
 from strandline.work.journal import CLAIM_MAX, Claim, Cursor, WorkJournal
 
@@ -273,14 +272,7 @@ def _check_handler(name: object, handler: object) -> None:
     if not callable(handler):
         raise invalid("handler", field, "cannot be called", allowed=allowed, got=handler)
     check_plain(handler, field, "a plain function: a worker has threads")
-    try:
-        signature = inspect.signature(handler)
-    except (TypeError, ValueError):
-        return  # something built in, which does not say
-    try:
-        signature.bind(None)
-    except TypeError:
-        raise invalid("handler", field, f"takes {signature}", allowed=allowed, got=handler) from None
+    check_takes(handler, 1, field, allowed)
 
 
 class _Lane:
