@@ -242,6 +242,7 @@ def test_a_bundle_is_the_same_bytes_and_packing_executes_nothing(world: World, t
     assert caught.value.code == "handler"
     for given in (
         ("nowhere", "--handler", "f=nowhere:f"), ("mine",), ("mine", "--handler", "f=os:system"),
+        ("mine", "--handler", "f=mine.shallow:f"), ("mine", "--handler", "f=mine.deep.er:f"),
         ("mine", "--handler", "f=mine"), ("sys", "--handler", "f=sys:exit"), ("mine", "--handler", "a b=mine:f"),
     ):  # fmt: skip
         answer = call("group", "pack", *given, "--out", "c.zip", "--json")

@@ -96,15 +96,19 @@ def _files(folder: Path, root: Path) -> dict[str, bytes]:
 
 
 def _declared(handlers: Mapping[str, str], files: Mapping[str, bytes]) -> dict[str, bytes]:
-    tops = {PurePosixPath(name).parts[0].removesuffix(".py") for name in files}
+    paths = [PurePosixPath(name) for name in files]
+    tops = {path.parts[0].removesuffix(".py") for path in paths}
+    known = {path.with_name(path.name.partition(".")[0] or path.name) for path in paths}  # y.py, y.cpython-311-….so: y
+    known.update(folder for path in paths for folder in path.parents)
     lines = [f"[{ENTRY_POINTS}]"]
     for name, place in sorted(handlers.items()):
         module, _, object_ = place.partition(":")
         if not is_name(name) or not object_ or not all(map(is_name, (*module.split("."), *object_.split(".")))):
             allowed = f"NAME=MODULE:OBJECT; a NAME: {NAMES}"
             raise invalid("option", "--handler", "cannot be one", allowed=allowed, got=f"{name}={place}")
-        if module.partition(".")[0] not in tops:
-            raise invalid("option", "--handler", "not in the bundle", allowed=" ".join(sorted(tops)), got=module)
+        if PurePosixPath(*module.split(".")) not in known:
+            allowed = f"modules of {' '.join(sorted(tops))}"
+            raise invalid("option", "--handler", "not in the bundle", allowed=allowed, got=module)
         lines.append(f"{name} = {place}")
     about = "Metadata-Version: 2.1\nName: strandline-bundle\nVersion: 1\n"
     texts = {"METADATA": about, "entry_points.txt": "\n".join(lines) + "\n"}
