@@ -159,10 +159,15 @@ def test_a_target_that_is_away_when_a_group_starts_ends_no_processor(
 @pytest.mark.req("G47", "G61")
 def test_nothing_is_left_to_do_where_all_waits_for_an_operator(world: World) -> None:
     """One whose undo failed, and one behind it on its rows."""
-    world.handlers["meddle"] = lambda message: world.shop.execute("UPDATE account SET amount = 7 WHERE id = 1") and {}
+
+    def meddle(message: Any) -> dict[str, Any]:
+        world.shop.execute("UPDATE account SET amount = 7 WHERE id = 1")
+        return {"value": False}
+
+    world.handlers["meddle"] = meddle
     stuck, behind = Group("stuck"), Group("behind")
     update(stuck, "x", 1, 1)
-    stuck.empty("e", depends_on=["x"], recipes=[Recipe("r", handler="meddle")], success="1 = 2")
+    stuck.empty("e", depends_on=["x"], checks=[ask("meddle")])
     update(behind, "x", 1, 1)
     for g in (stuck, behind):
         world.plain.submit(g)

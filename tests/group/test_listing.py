@@ -11,6 +11,7 @@ import pytest
 
 import strandline
 from strandline.errors import InvalidInput
+from strandline.group.checks import ask
 from strandline.group.definition import Group
 from tests.acceptance.cli_call import call
 from tests.group.worlds import Running, SqliteShop, World, transfer, update
@@ -33,8 +34,13 @@ def stuck(world: World, id_: str) -> Group:
     """Its undo fails: somebody changed the row."""
     g = Group(id_)
     update(g, "x", 1, 1)
-    g.empty("last", depends_on=["x"], success="1 = 2", post_hook="meddle")
-    world.handlers["meddle"] = lambda message: world.shop.execute("UPDATE account SET amount = 7 WHERE id = 1") and None
+    g.empty("last", depends_on=["x"], checks=[ask("meddle")])
+
+    def meddle(message: Any) -> dict[str, Any]:
+        world.shop.execute("UPDATE account SET amount = 7 WHERE id = 1")
+        return {"value": False}
+
+    world.handlers["meddle"] = meddle
     return g
 
 
