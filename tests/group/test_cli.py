@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from strandline.errors import Unavailable
+from strandline.group.checks import ask
 from strandline.group.core.parts import Recipe
 from strandline.group.definition import Group
 from strandline.group.lease import said
@@ -164,8 +165,13 @@ def test_each_problem_is_a_line(world: World) -> None:
 @pytest.mark.req("G47", "G84")
 def test_why_an_undo_failed_is_shown_and_what_to_do(world: World) -> None:
     g = transfer("stuck", 1, 2, 10)
-    g.empty("last", depends_on=["give"], recipes=[Recipe("r", handler="meddle")], success="1 = 2")
-    world.handlers["meddle"] = lambda message: world.shop.execute("UPDATE account SET amount = 7 WHERE id = 1") and {}
+    g.empty("last", depends_on=["give"], checks=[ask("meddle")])
+
+    def meddle(message: Any) -> dict[str, Any]:
+        world.shop.execute("UPDATE account SET amount = 7 WHERE id = 1")
+        return {"value": False}
+
+    world.handlers["meddle"] = meddle
     assert world.run(g).state == "rollback_failed"
     answer = call("group", "show", "stuck", "--url", "sqlite:orders")
     (take,) = (line for line in answer.out.splitlines() if line.startswith("  take "))
