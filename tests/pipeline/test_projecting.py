@@ -135,6 +135,7 @@ def test_a_rebuild_beside_a_host_that_goes_on_ends_equal(
 
 
 @pytest.mark.req("P86", "P66", "RR8")
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)  # what is tested here is Spark's
 def test_a_build_whose_workers_are_killed_goes_on_there(
     url: str, s: Strandline, table: Table, new: Table, spark: Any, tmp_path: Path
 ) -> None:
@@ -150,6 +151,7 @@ def test_a_build_whose_workers_are_killed_goes_on_there(
 
 
 @pytest.mark.req("P58", "P60", "P89")
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)  # what is tested here is Spark's
 def test_a_build_whose_handler_fails_says_where(url: str, s: Strandline, table: Table, new: Table, spark: Any) -> None:
     fill(s, 1)
     with running(s, totals(table)):
