@@ -203,6 +203,21 @@ def test_what_is_no_projection(shop: Path, what: str) -> None:
     assert (answer.code, answer.problem["code"]) == (2, "option")
 
 
+@pytest.mark.req("P82")
+def test_a_range_that_stands_at_the_start_is_not_decades_behind(shop: Path) -> None:
+    def fail(tx: Any, event: Any) -> None:
+        raise ValueError("no")
+
+    with strandline.connect("sqlite:orders", partitions=2) as s:
+        put(s, Key("order", "3"), 2)
+        carry_all(s)
+        with running(s, Projection("totals", BySlices("order"), fail, **{**QUICK, "retries": 0})):
+            until(lambda: any(one.last_error for one in s.projections.status("totals").ranges))
+    said = call("projections", "status", "totals", "--url", "sqlite:orders").out.splitlines()
+    assert "serving, at the start; the store is" in said[0]
+    assert any("at the start  order|3 no" in line for line in said[1:])
+
+
 @pytest.mark.req("P82", "P83", "P100", "P76")
 def test_status_doctor_and_schema_know_projections(shop: Path) -> None:
     def fail(tx: Any, event: Any) -> None:

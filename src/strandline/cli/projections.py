@@ -256,6 +256,8 @@ def status(options: Options, name: NameArgument, generation: GenerationOption = 
 
 def _show(found: ProjectionStatus) -> None:
     lag = "up to date" if not found.behind_store_s else f"{seconds_text(found.behind_store_s)} behind the store"
+    if any(one.behind_store_s and not one.position for one in found.ranges):
+        lag = "at the start"  # not so many years behind as there are since 1970
     log = f"the store is {seconds_text(found.behind_log_s)} behind the log"
     say(f"{found.name}: generation {found.generation}, {found.state}, {lag}; {log}")
     for one in found.ranges:
