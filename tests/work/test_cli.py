@@ -27,6 +27,16 @@ def lines(*arguments: str) -> list[Any]:
     return [json.loads(line) for line in answer.out.splitlines()]
 
 
+@pytest.mark.req("W78")
+def test_before_anything_is_declared(tmp_path: Path) -> None:
+    """A journal of events is there, and no work journal yet: that is what is said, not that the URL may be wrong."""
+    url = f"sqlite:{tmp_path / 'shop'}"
+    assert call("append", "order|1", "--event", '{"type": "A"}', "--url", url).code == 0
+    answer = call("work", "counts", "mails", "--url", url, "--json")
+    assert (answer.code, answer.name) == (3, "NotFound.work_journal")
+    assert "strandline work declare" in answer.problem["hint"]
+
+
 @pytest.mark.req("W78", "W43")
 def test_every_verb(place: list[str], tmp_path: Path) -> None:
     file = tmp_path / "mails.toml"

@@ -104,10 +104,15 @@ def opened(database: Database, name: str) -> Known:
         if known is not None:
             return known
         there = names(tx)
-    raise NotFound(
+    raise not_declared(name, there)
+
+
+def not_declared(name: str, there: list[str]) -> NotFound:
+    """There is no work journal of this name."""
+    return NotFound(
         f"there is no work journal {name}; declared: {' '.join(there) or 'none'}",
         code="work_journal",
-        hint="give s.work() a WorkDeclaration to make it",
+        hint="give s.work() a WorkDeclaration to make it; from a shell: `strandline work declare FILE`",
         journal=name,
         declared=there,
     )

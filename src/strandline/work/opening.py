@@ -48,7 +48,12 @@ class WorkJournals:
 
     def open(self, declared: WorkDeclaration | str, url: str | None) -> WorkJournal:
         """A journal, made if it is declared and not there."""
-        database = self._database(url, create=self._create)
+        try:
+            database = self._database(url, create=self._create)
+        except SchemaMismatch as error:
+            if error.code == "no_schema" and isinstance(declared, str):
+                raise catalog.not_declared(declared, []) from error
+            raise
         if url not in self._warned:
             self._warned.add(url)
             if standbys_of(database) == 0:
