@@ -219,7 +219,7 @@ CASES = [
         settings={"groups": GROUPS, "threads": THREADS},
     ),
     Case(
-        "groups/dbos", "dbos", "groups/s", 1.0, _ours, _dbos, on="postgres", on_demand=True,
+        "groups/dbos", "dbos", "groups/s", 10.0, _ours, _dbos, on="postgres", on_demand=True,
         settings={"groups": GROUPS, "threads": THREADS},
     ),
     Case(
