@@ -72,6 +72,7 @@ def test_kafka_and_postgres(tmp_path: Path, kafka: KafkaServer, postgres: Postgr
     _on_servers("kafka", "postgres", two_in_child, tmp_path, kafka, postgres)
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore:.*accept_power_loss is on:RuntimeWarning")
 def test_kafka_and_cassandra(tmp_path: Path, kafka: KafkaServer, cassandra: CassandraServer) -> None:
     _on_servers("kafka", "cassandra", two_in_child, tmp_path, kafka, cassandra)

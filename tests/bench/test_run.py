@@ -98,9 +98,9 @@ def _names(output: str) -> list[str]:
 
 
 def _marked(*names: str, soak: bool = False) -> list[object]:
-    on_spark = ("replicate", "replay", "freshness", "tags")
+    on_spark = ("replicate", "replay")
     marks = {name: [pytest.mark.spark, *[pytest.mark.soak] * soak] for name in on_spark}
-    for name in ("tags", "project", "rebuild"):  # they start Spark several times
+    for name in ("freshness", "tags", "project", "rebuild"):  # they start Spark several times
         marks[name] = [pytest.mark.spark, pytest.mark.soak]
     return [pytest.param(name, marks=marks.get(name, [])) for name in names]
 

@@ -146,7 +146,7 @@ def random_states(chance: Random, before: list[Record]) -> dict[str, State]:
 
 
 @pytest.mark.req("RA12", "J95")
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 60), st.booleans())
 @example(1_016_359_313, 5, True)
 def test_what_comes_of_a_range_is_the_same(seed: int, count: int, exact: bool) -> None:

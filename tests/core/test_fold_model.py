@@ -187,7 +187,7 @@ def check(folded: Folded, run: Run) -> None:
 
 @pytest.mark.req("J10", "J11", "J13", "J14", "J15", "J16", "J17", "J18", "J20", "J21", "J22", "J24")
 @pytest.mark.req("J36", "J39", "J40", "J45", "J46", "J101")
-@settings(max_examples=examples(700), deadline=None)
+@settings(max_examples=examples(350), deadline=None)
 @given(SCRIPTS)
 @example(LONG)
 def test_the_fold_agrees_with_the_naive_model(script: bytes) -> None:

@@ -50,7 +50,7 @@ def nested(levels: int, inner: Any = 1) -> Any:
 
 
 @pytest.mark.req("J7")
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(VALUES)
 @example({"b": 1, "a": 1.0, "é😀": [-0.0, 0.0, 5e-324, 1.7976931348623157e308, 1e16, 1e15, 123456789012345680.0]})
 @example([LARGEST, SMALLEST, 2**53 + 1, 0.1, 1e22, 1e23, -1e-7, True, False, None, "", "\x7f\u2028\ufeff"])
@@ -378,7 +378,7 @@ def read_naively(text: str | bytes) -> Any:
     return value
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.text()
     | st.binary()

@@ -333,7 +333,7 @@ FIELDS = st.sampled_from([*SAID, "to", "life", "if_offset", "at_least"])
 
 
 @pytest.mark.req("RA12")
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(ACTIONS, st.dictionaries(FIELDS, JSONS, max_size=3))
 def test_a_right_checksum_proves_no_form(action: Action, changed: dict[str, Any]) -> None:
     """Any field may say anything: what comes is an action within its limits, or one of two errors."""
@@ -357,7 +357,7 @@ def _read(header: bytes) -> object:
 
 
 @pytest.mark.req("RA12")
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(APPENDS, st.dictionaries(st.sampled_from(["key", "events", "id", "digest"]), JSONS | TEXT | HEX, max_size=2))
 def test_a_plain_append_is_read_as_any_other(action: Append, changed: dict[str, Any]) -> None:
     plain = action._replace(id_given=False, first=None, expected=None, expire_after_us=KEEP_EXPIRY, headers=None)
@@ -373,7 +373,7 @@ def test_a_plain_append_is_read_as_any_other(action: Append, changed: dict[str, 
 
 
 @pytest.mark.req("RA12")
-@settings(max_examples=examples(1_000), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary() | st.binary().map(signed) | st.binary().map(b'{"crc":"'.__add__), st.integers(1, 4))
 @example(b'{"crc":"', 1)
 @example(signed(b"[" * 5_000), 1)

@@ -133,7 +133,7 @@ def _moves(s: Strandline) -> Callable[[], bool]:
 
 
 @pytest.mark.req("RR1", "RR2", "RJ5", "RJ7", "RJ8", "RA1", "J83")
-@repeats(4, 60)
+@repeats(2, 60)
 @pytest.mark.timeout(1800)
 def test_the_pipeline_is_killed_and_the_store_ends_as_the_log_says(tmp_path: Path, times: int) -> None:
     """Killed while it starts, while it carries, and while it is idle; each successor goes on from the pointers.

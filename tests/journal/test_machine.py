@@ -222,7 +222,7 @@ class WorkWithoutTransactions(Work):
 
 
 quick = settings(
-    max_examples=examples(1_000),
+    max_examples=examples(500),
     stateful_step_count=12,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -234,4 +234,4 @@ TestWork.settings = quick
 TestOnAnInexactLog = pytest.mark.req("J37", "J38", "J39", "J51", "J65", "J66")(WorkOnAnInexactLog.TestCase)
 TestOnAnInexactLog.settings = settings(quick, max_examples=examples(60))
 TestWithoutTransactions = WorkWithoutTransactions.TestCase
-TestWithoutTransactions.settings = settings(quick, max_examples=examples(640))
+TestWithoutTransactions.settings = settings(quick, max_examples=examples(300))

@@ -308,7 +308,7 @@ def store_of(name: str, request: pytest.FixtureRequest, folder: Path) -> Iterato
 @RELAXED
 @pytest.mark.req("J59", "J107")
 @pytest.mark.parametrize("name", STORES)
-@repeats(25, 1000)
+@repeats(10, 1000)
 @pytest.mark.timeout(1800)
 def test_recoveries_beside_a_busy_owner(name: str, times: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """The owner acts between any two calls that a recovery makes, and before its events are asked for."""

