@@ -55,6 +55,14 @@ def test_json_is_exact() -> None:
     assert other.hash != group.hash
 
 
+@pytest.mark.parametrize("values", [[7], (7,), "id=7", 7])
+def test_values_without_names_are_told_with_the_rest(values: Any) -> None:
+    g = Group("g")
+    g.update("a", "UPDATE account SET bonus = 1 WHERE id = :id", values, target="shop")
+    (problem,) = [problem for problem in g.problems() if problem.code == "setting"]
+    assert (problem.step, "is no mapping; give {'id': 7} for :id" in problem.text) == ("a", True)
+
+
 @pytest.mark.req("G82")
 @pytest.mark.parametrize(
     "value",

@@ -282,6 +282,13 @@ def _step(
             Problem("setting", label, f"unknown field {shown(unknown)!r}; known: {' '.join(sorted(_OPTIONS))}")
         )
         del given[unknown]
+    if values is not None and not isinstance(values, Mapping):
+        slips.append(
+            Problem(
+                "setting", label, f"values: {shown(values)} is no mapping; give {{'id': 7}} for :id in the statement"
+            )
+        )
+        values = None
     checks = list(_listed(given.pop("checks", None)))
     if (success := given.pop("success", None)) is not None:
         checks.insert(0, checking.is_true(success))
