@@ -26,7 +26,7 @@ from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Sample
 from strandline.bench.child import Child, in_child
 from strandline.sql.statements import statement
 
-EVENTS, QUICK_EVENTS, KEYS = 10_000, 1000, 2000
+EVENTS, QUICK_EVENTS, KEYS = 60_000, 1000, 2000
 LIST = 500
 WAIT_S = 600.0
 LATENCY_MS, FEED_MS, MEMORY_MB = 400.0, 20.0, 300.0
