@@ -90,6 +90,7 @@ def test_create_makes_the_journal(url: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(status(url)["partitions"]) == 8
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.req("RS2")
 @pytest.mark.timeout(600)

@@ -73,6 +73,7 @@ def test_no_check_of_the_product_rests_on_assert() -> None:
     assert [where for where, node in nodes(testing=False) if isinstance(node, ast.Assert)] == []
 
 
+@pytest.mark.soak
 @pytest.mark.req("RS9")
 @pytest.mark.timeout(600)
 def test_the_contract_suites_pass_without_asserts() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from strandline import Event
 from strandline.connect import Strandline
 from strandline.testing import carry
 from tests.journal.worlds import KEY, replayed, world
+from tests.repeats import SOAK
 
 EVENTS = 50_000
 PAYLOAD = b"x" * 200
@@ -20,7 +22,9 @@ LIMIT = 6 * 2**20
 """Far below the 10 MB that the payloads alone take, let alone their events."""
 
 
-@pytest.fixture(params=["in the store", "in the log", "half in each"], scope="module")
+@pytest.fixture(
+    params=["in the store", "in the log", "half in each"] if SOAK in os.environ else ["half in each"], scope="module"
+)
 def s(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Strandline]:
     folder: Path = tmp_path_factory.mktemp("long")
     with world("sqlite", folder, partitions=1, read_page=500, tail_buffer_bytes=2**20) as opened:

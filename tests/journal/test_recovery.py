@@ -307,7 +307,7 @@ def store_of(name: str, request: pytest.FixtureRequest, folder: Path) -> Iterato
 
 @RELAXED
 @pytest.mark.req("J59", "J107")
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", [*STORES[:-1], pytest.param("cassandra", marks=pytest.mark.soak)])
 @repeats(10, 1000)
 @pytest.mark.timeout(1800)
 def test_recoveries_beside_a_busy_owner(name: str, times: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from strandline.store.scans import look_at
 from strandline.testing.store_contract import contents, random_tape, settings_of
 from strandline.testing.store_contract.made import batch_of
 from strandline.testing.tape import Tape
-from tests.repeats import repeats
 from tests.store.keyspaces import RELAXED, open_store, url_of
 from tests.store.reading import expected, read
 
@@ -87,7 +86,8 @@ class Load:
 
 
 @pytest.mark.req("RR1", "RJ3", "RJ5", "RS8")
-@repeats(1, 20)
+@pytest.mark.soak
+@pytest.mark.parametrize("times", [20])
 @pytest.mark.timeout(1800)
 def test_the_node_is_killed_under_load(own: CassandraServer, times: int) -> None:
     """Each time work resumes by itself; no acknowledged batch is lost, none is there twice."""
