@@ -37,7 +37,7 @@ class Counts:
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
-class Found(NamedTuple):
+class ExaminedRow(NamedTuple):
     """A row of the view, without its body."""
 
     row: TagRow
@@ -122,20 +122,20 @@ class Mending:
 
 
 def kept_of(
-    found: Sequence[Found], journal: Journal, delete_to: int, named: Collection[tuple[int, int]]
-) -> tuple[dict[int, Found], list[Found]]:
+    found: Sequence[ExaminedRow], journal: Journal, delete_to: int, named: Collection[tuple[int, int]]
+) -> tuple[dict[int, ExaminedRow], list[ExaminedRow]]:
     """Of the rows of a key and life those that stand for an event, by seq_nr, and the others.
 
     `named` are the places (timestamp, seq_nr) that places and progress speak of; links of rows name others.
     """
     links = {(each.row.previous_timestamp, each.row.previous_seq_nr) for each in found if each.right}
 
-    def worth(each: Found) -> tuple[bool, ...]:
+    def worth(each: ExaminedRow) -> tuple[bool, ...]:
         place = each.timestamp, each.seq_nr
         return each.at_home, each.sound, place in links or place in named, each.right
 
-    kept: dict[int, Found] = {}
-    extra: list[Found] = []
+    kept: dict[int, ExaminedRow] = {}
+    extra: list[ExaminedRow] = []
     for each in sorted(found, key=worth):
         if _belongs(each, journal, delete_to):
             if each.seq_nr in kept:
@@ -146,7 +146,7 @@ def kept_of(
     return kept, extra
 
 
-def _belongs(found: Found, journal: Journal, delete_to: int) -> bool:
+def _belongs(found: ExaminedRow, journal: Journal, delete_to: int) -> bool:
     seq_nr = found.seq_nr
     told = journal.tagged.get(seq_nr)
     if told is not None:
@@ -158,7 +158,7 @@ def _belongs(found: Found, journal: Journal, delete_to: int) -> bool:
     return found.blank and not journal.has(seq_nr)  # of an event that was skipped
 
 
-def says(standing: Found, place: tuple[Any, ...], told: Told) -> bool:
+def says(standing: ExaminedRow, place: tuple[Any, ...], told: Told) -> bool:
     """Whether a row says what the journal does."""
     row = standing.row
     return standing.sound and (*row[:10], row[10], row[12]) == (*place, told.prev_seq_nr, told.digest)

@@ -21,7 +21,7 @@ from zlib import crc32
 
 import orjson
 
-from strandline.carry.tag_findings import Counts, Found, Journal, Mending, Told, kept_of, says
+from strandline.carry.tag_findings import Counts, ExaminedRow, Journal, Mending, Told, kept_of, says
 from strandline.carry.tag_numbers import Member, numbers_of
 from strandline.errors import Corrupt, Unavailable
 from strandline.fold import segment_of
@@ -252,12 +252,12 @@ class TagMender:
                 after = page.rows[-1][:1] if page.rows else None
         return found
 
-    def _rows(self, life: Life, journal: Journal, places: dict[int, tuple[int, int]]) -> list[Found]:
+    def _rows(self, life: Life, journal: Journal, places: dict[int, tuple[int, int]]) -> list[ExaminedRow]:
         """The rows of a key and life, as far as the store can tell where they are."""
         if self._partitioned:
             told = {(told.timestamp, seq_nr) for seq_nr, told in journal.tagged.items()}
             return self._rows_at(life, told | {(timestamp, seq_nr) for seq_nr, (timestamp, _) in places.items()})
-        found: list[Found] = []
+        found: list[ExaminedRow] = []
         after, more = LEAST, True
         while more:
             whose = life.key, life.number, self._tag
@@ -267,9 +267,9 @@ class TagMender:
             after = page.rows[-1][5] if page.rows else after
         return found
 
-    def _rows_at(self, life: Life, places: set[tuple[int, int]]) -> list[Found]:
+    def _rows_at(self, life: Life, places: set[tuple[int, int]]) -> list[ExaminedRow]:
         """Rows at these places (timestamp, seq_nr), and at those that their links name."""
-        found: list[Found] = []
+        found: list[ExaminedRow] = []
         asked: set[tuple[int, int]] = set()
         while left := sorted(places - asked):
             asked |= places
@@ -281,7 +281,7 @@ class TagMender:
                         places = places | {(row.previous_timestamp, row.previous_seq_nr)}
         return found
 
-    def _found(self, row: TagRow, life: Life) -> Found:
+    def _found(self, row: TagRow, life: Life) -> ExaminedRow:
         timestamp, seq_nr = row.timestamp, row.seq_nr
         whole = bool(row.body) and crc32(row.body, life.seed) == row.digest
         recorded = self._tagged(row.body) if whole else None
@@ -289,12 +289,12 @@ class TagMender:
             timestamp, seq_nr = recorded, parts_of(row.body).seq_nr
         right = resealed(row).row_digest == row.row_digest
         sound, foreign = recorded is not None, whole and recorded is None
-        return Found(row._replace(body=b""), timestamp, seq_nr, sound, foreign, not row.body, right)
+        return ExaminedRow(row._replace(body=b""), timestamp, seq_nr, sound, foreign, not row.body, right)
 
     def _members(
         self,
         journal: Journal,
-        kept: dict[int, Found],
+        kept: dict[int, ExaminedRow],
         places: dict[int, tuple[int, int]],
         progress: TagProgress | None,
         head: Head,
@@ -317,7 +317,7 @@ class TagMender:
         return members, numbers_of(members, whole=head.delete_to == 0, last=last)
 
     def _row_place(
-        self, life: Life, member: Member, number: int, linked: tuple[int, int, int], standing: Found | None
+        self, life: Life, member: Member, number: int, linked: tuple[int, int, int], standing: ExaminedRow | None
     ) -> tuple[Any, ...]:
         """All of a row but its event."""
         seq_nr, timestamp, _, _ = member
@@ -329,7 +329,7 @@ class TagMender:
         place = self._tag, timestamp // self._bucket_us, timestamp, life.key, life.number, number, linked_at, linked_nr
         return (*place, row_digest(*place, seq_nr), seq_nr)
 
-    def _moved(self, standing: Found, place: tuple[Any, ...], mending: Mending) -> None:
+    def _moved(self, standing: ExaminedRow, place: tuple[Any, ...], mending: Mending) -> None:
         """A row that the journal does not have is written anew with what it stands for."""
         row = standing.row
         there = tag_row_at(self._store, self._tag, (row.timestamp, row.key, row.seq_nr))
@@ -344,7 +344,7 @@ class TagMender:
             mending.counts.missing += 1
 
     def _from_journal(
-        self, life: Life, head: Head, wanted: dict[int, tuple[Any, ...]], kept: dict[int, Found]
+        self, life: Life, head: Head, wanted: dict[int, tuple[Any, ...]], kept: dict[int, ExaminedRow]
     ) -> Iterator[Mending]:
         """Rows of events that the journal has, in pieces."""
         if not wanted:
@@ -463,7 +463,7 @@ class TagMender:
             counts.add(self._mend(partition, sorted(homeless), amend))
         return counts
 
-    def _at_home(self, row: TagRow, found: Found) -> TagRow:
+    def _at_home(self, row: TagRow, found: ExaminedRow) -> TagRow:
         """A row at the place that its body says."""
         bucket = found.timestamp // self._bucket_us
         return resealed(row._replace(bucket=bucket, timestamp=found.timestamp, seq_nr=found.seq_nr))

@@ -34,7 +34,7 @@ _logger: Final = logging.getLogger("strandline.group")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class LastBeat:
     """What the last holder said with its last beat."""
 
     fence: int = 0
@@ -52,16 +52,16 @@ class Said:
     """Digests of versions that were in force before that, the last ones."""
 
 
-def said(journal: Journal, stream: str) -> Said:
+def said(journal: Journal, stream: str) -> LastBeat:
     """What a stream's lease says now."""
     for event in journal.read(lease_key(stream), limit=1, backwards=True):
         told = event.payload
-        return Said(
+        return LastBeat(
             told["fence"], told["holder"], told["done_to"], tuple(told["open"]), event.seq_nr, told["since"],
             told.get("horizon", 0), {name: Code(*code) for name, code in told.get("code", {}).items()},
             tuple(told.get("replaced", ())),
         )  # fmt: skip
-    return Said()
+    return LastBeat()
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Progress:
 class StreamLease:
     """The right to run a stream, held."""
 
-    def __init__(self, journal: Journal, stream: str, lease_s: float, before: Said, holder: str, now: int) -> None:
+    def __init__(self, journal: Journal, stream: str, lease_s: float, before: LastBeat, holder: str, now: int) -> None:
         """Taken over from `before`, whose beat is still; `SeqNrConflict` if somebody else was quicker."""
         self.stream, self.fence, self.holder = stream, before.fence + 1, holder
         self.progress = Progress(before.done_to, before.open, before.horizon, before.code, before.replaced)
@@ -188,7 +188,7 @@ def take(
     stream: str,
     lease_s: float,
     clock: Callable[[], int],
-    waiting: Callable[[Said], bool],
+    waiting: Callable[[LastBeat], bool],
     holder: str = "",
 ) -> StreamLease | None:
     """Take the lease, once nobody holds it. `waiting` is told for whom, and says whether to wait on."""

@@ -103,9 +103,9 @@ class Processor:
 
     def _work(self, *, until_idle: bool) -> None:
         groups, settings = self._groups, self._settings
-        first: list[leases.Said] = []
+        first: list[leases.LastBeat] = []
 
-        def waiting(holder: leases.Said) -> bool:
+        def waiting(holder: leases.LastBeat) -> bool:
             self._say_whom(holder)
             if not first or first[0].fence != holder.fence:
                 first[:] = [holder]  # a later beat shows that it lives, and what it has done
@@ -129,12 +129,12 @@ class Processor:
             steps.shutdown()
             lease.release()
 
-    def _say_whom(self, holder: leases.Said) -> None:
+    def _say_whom(self, holder: leases.LastBeat) -> None:
         if self.waits_for != holder.holder:
             self.waits_for = holder.holder
             _logger.warning("stream %s is run by %s: waiting", self._groups.stream, holder.holder)
 
-    def _has_done_all(self, holder: leases.Said) -> bool:
+    def _has_done_all(self, holder: leases.LastBeat) -> bool:
         """Whether the one that runs the stream has left nothing but what waits for an operator."""
         head = self._journal.head(stream_key(self._groups.stream))
         if head is not None and head.seq_nr > holder.done_to:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from strandline.query.acceptance import Candidate, Last, Looked, Place, Verdict, Way, end_of, judge
-from strandline.query.recent import Recent
+from strandline.query.recently_used import RecentlyUsed
 from strandline.values.keys import slice_of
 
 
@@ -44,7 +44,7 @@ class RangeOffsets:
     def __init__(self, position: int, slices: Mapping[int, int], keys_in_memory_max: int) -> None:
         self.position = position
         self._slices = dict(slices)
-        self._cache: Recent[KeyRow] = Recent(keys_in_memory_max)
+        self._cache: RecentlyUsed[KeyRow] = RecentlyUsed(keys_in_memory_max)
         self._unsaved: dict[str, KeyRow] = {}
         self._lines: dict[str, int] = {}
 

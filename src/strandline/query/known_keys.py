@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from strandline.query.recent import Recent
+from strandline.query.recently_used import RecentlyUsed
 from strandline.values.events import Life
 from strandline.values.tag_rows import Place
 
@@ -27,7 +27,7 @@ class KnownKey:
         return (self.timestamp, self.life.key, self.seq_nr) if self.timestamp else None
 
 
-class KnownKeys(Recent[KnownKey]):
+class KnownKeys(RecentlyUsed[KnownKey]):
     """Keys by their written form. Those that the caller named are never forgotten."""
 
     def __init__(self, most: int, always: dict[str, KnownKey] | None = None) -> None:

@@ -68,13 +68,13 @@ class Step(NamedTuple):
     asks: Sequence[Span] = ()
 
 
-Found = Mapping[Span, Sequence[Row]]
-Steps = Generator[Step, Found, None]
+SpanRows = Mapping[Span, Sequence[Row]]
+Steps = Generator[Step, SpanRows, None]
 
 
-def run(steps: Steps, write: Callable[[Sequence[Write]], None], find: Callable[[Sequence[Span]], Found]) -> None:
+def run(steps: Steps, write: Callable[[Sequence[Write]], None], find: Callable[[Sequence[Span]], SpanRows]) -> None:
     """Do one step after the other. `write` returns when all of its writes are acknowledged."""
-    found: Found = {}
+    found: SpanRows = {}
     try:
         step = next(steps)
         while True:

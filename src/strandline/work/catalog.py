@@ -33,7 +33,7 @@ FIRST_SLOT: Final = 1
 _log: Final = logging.getLogger("strandline.work")
 
 
-class Known(NamedTuple):
+class StoredJournal(NamedTuple):
     """A journal as its database has it."""
 
     number: int
@@ -53,7 +53,7 @@ def names(tx: Transaction) -> list[str]:
     return [name for (name,) in tx.rows("journals")]
 
 
-def find(tx: Transaction, name: str, columns: Columns | None = None) -> Known | None:
+def find(tx: Transaction, name: str, columns: Columns | None = None) -> StoredJournal | None:
     """A journal; with `columns` only if it has them in one of its versions, which is then the one to add in."""
     rows = tx.rows("journal", (journal_name(name),))
     if not rows:
@@ -68,7 +68,7 @@ def find(tx: Transaction, name: str, columns: Columns | None = None) -> Known | 
     own = settings_of(settings)
     shared = {field: value for field, value in asdict(settings_of(set_settings)).items() if is_table_setting(field)}
     codecs = {known: Codec(Columns.of(text)) for known, text in texts.items()}
-    return Known(number, name, set_name, journal_id, replace(own, **shared), settings_version, codecs, version)
+    return StoredJournal(number, name, set_name, journal_id, replace(own, **shared), settings_version, codecs, version)
 
 
 class LookedAt(NamedTuple):
@@ -97,7 +97,7 @@ def looked_at(tx: Transaction, database: Database, name: str, clock: Callable[[]
     return LookedAt(name, counts, Counter(state for _, state, *_ in tx.rows("tables", (set_name,))))
 
 
-def opened(database: Database, name: str) -> Known:
+def opened(database: Database, name: str) -> StoredJournal:
     """A journal that is there."""
     with database.read() as tx:
         known = find(tx, name)
@@ -118,7 +118,7 @@ def not_declared(name: str, there: list[str]) -> NotFound:
     )
 
 
-def declared(database: Database, declaration: WorkDeclaration, now: int, *, create: bool) -> Known:
+def declared(database: Database, declaration: WorkDeclaration, now: int, *, create: bool) -> StoredJournal:
     """A journal as it is declared: made, or changed, if it is not so. `create` false: refused instead."""
     with database.read() as tx:
         known = find(tx, declaration.name, declaration.columns)
@@ -151,7 +151,7 @@ def catalog_lock(database: Database) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-def _differs(known: Known, declaration: WorkDeclaration) -> bool:
+def _differs(known: StoredJournal, declaration: WorkDeclaration) -> bool:
     _check_tables(known.set_name, declaration)
     return known.settings != _settings_over(known.settings, declaration)
 

@@ -36,7 +36,7 @@ from strandline.errors import (
 from strandline.settings import MIB
 from strandline.sql.api import Database, Transaction
 from strandline.work import catalog, rules
-from strandline.work.catalog import Known
+from strandline.work.catalog import StoredJournal
 from strandline.work.dates import US, date_us
 from strandline.work.declaration import COLUMNS_OF_THE_SYSTEM, Codec, Columns, WorkSettings, from_base64, reserved
 from strandline.work.entries import PROCESSING, WAITING, Added, Counts, DeadLetter, Draft, Entry, Row, Table
@@ -74,7 +74,7 @@ class WorkJournal:
     """A work journal that is open. Safe to share between threads; refused after `close` and in a forked child."""
 
     def __init__(
-        self, database: Database, known: Known, *, clock: Callable[[], int] | None = None, owned: bool = False
+        self, database: Database, known: StoredJournal, *, clock: Callable[[], int] | None = None, owned: bool = False
     ) -> None:
         """`owned`: whether the database is this journal's alone, and closed with it."""
         self.name = known.name

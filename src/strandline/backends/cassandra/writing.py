@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from strandline.backends.cassandra.session import BATCH_BYTES_MAX, BATCH_ROWS_MAX, OWN_PACKAGE, Query, Request, Session
 from strandline.store.heads import key_place
-from strandline.store.phases import Found, Hide, Put, Remove, Write
+from strandline.store.phases import Hide, Put, Remove, SpanRows, Write
 from strandline.store.tables import PACKAGE, Table
 from strandline.store.views import Row, Span
 
@@ -39,7 +39,7 @@ class Writing:
         """The writes of a step, in any order; they are done when this returns."""
         self._session.write(_requests(writes, self._limits))
 
-    def find(self, spans: Sequence[Span]) -> Found:
+    def find(self, spans: Sequence[Span]) -> SpanRows:
         """The rows of stretches, as far as `find_TABLE` reads them; the other columns are None."""
         rows = self._session.each(Query(f"find_{s.table.name}", _bounds(s), package_of(s.table)) for s in spans)
         found = {}
@@ -50,7 +50,7 @@ class Writing:
             found[span] = [tuple([None if i is None else row[i] for i in at]) for row in some]
         return found
 
-    def read(self, spans: Sequence[Span]) -> Found:
+    def read(self, spans: Sequence[Span]) -> SpanRows:
         """The rows of whole partitions, with their digests: `look_TABLE`."""
         rows = self._session.each(Query(f"look_{s.table.name}", s.partition, package_of(s.table)) for s in spans)
         return {

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from strandline.carry.tag_findings import Counts, Found, Journal
+from strandline.carry.tag_findings import Counts, ExaminedRow, Journal
 from strandline.carry.tag_mending import TagMender
 from strandline.errors import Corrupt, LeaseHeld, LeaseLost, MissingEvent
 from strandline.fold import segment_of
@@ -341,7 +341,7 @@ class Interrupted(TagMender):
         self._tape, self._offset = tape, offset
         self.looked = 0
 
-    def _rows(self, life: Life, journal: Journal, places: dict[int, tuple[int, int]]) -> list[Found]:
+    def _rows(self, life: Life, journal: Journal, places: dict[int, tuple[int, int]]) -> list[ExaminedRow]:
         found = super()._rows(life, journal, places)
         if life.key == KEY:
             self.looked += 1

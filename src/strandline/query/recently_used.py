@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 V = TypeVar("V")
 
 
-class Recent(Generic[V]):
+class RecentlyUsed(Generic[V]):
     """At most `most` entries. Two tables take turns: what is used moves into the young one; the old one is forgotten.
 
     So at least the half that was used last is there, and nothing is moved about while there is room.
