@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from strandline.errors import LeaseLost, StrandlineError
+from strandline.errors import LeaseLost
+from strandline.work.declaration import WorkDeclaration
 from strandline.work.journal import Claim, WorkJournal
 from tests.work.worlds import World, declaration, one
 
@@ -23,19 +25,6 @@ def main(place: str, what: str, *arguments: str) -> None:
         except LeaseLost:
             print("lost", flush=True)
         print(work.done_many([claim])[0], flush=True)
-    elif what == "drain":
-        work = world.real(declaration(lease_s=float(arguments[0]), max_timeouts=0))
-        cursor = work.cursor("child")
-        print("ready", flush=True)
-        while True:
-            try:
-                for claim in cursor.claim(5).claims:
-                    print("began", claim.entry.id, claim.fence, time.monotonic_ns(), flush=True)
-                    outcome = work.done_many([claim])[0]
-                    print(outcome, claim.entry.id, claim.fence, time.monotonic_ns(), flush=True)
-                work.wait(0.05)
-            except StrandlineError as error:
-                print("error", type(error).__name__, error.code, flush=True)
     elif what == "each":
         work = world.real()
         print("ready", flush=True)
@@ -48,6 +37,22 @@ def main(place: str, what: str, *arguments: str) -> None:
         for number in range(int(arguments[0]), int(arguments[1])):
             print(work.add(**one(f"p{number}")).outcome, flush=True)
     world.close()
+
+
+def work_until_killed(place: str, told: str, declared: WorkDeclaration) -> None:
+    """Claim and end entries, and write down each of it before the next.
+
+    A claim with when it was asked for and when it was there; an end that was acknowledged.
+    """
+    work = World(place).real(declared)
+    cursor = work.cursor("child")
+    file = os.open(told, os.O_WRONLY | os.O_CREAT)
+    while True:
+        asked = time.monotonic()
+        for claim in cursor.claim(5).claims:
+            os.write(file, f"began {claim.entry.id} {claim.fence} {asked} {time.monotonic()}\n".encode())
+            outcome = work.done_many([claim])[0]
+            os.write(file, f"{outcome} {claim.entry.id} {claim.fence}\n".encode())
 
 
 def each(work: WorkJournal, number: int) -> list[int]:
