@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import apsw
 import pytest
@@ -51,7 +52,7 @@ def test_each_error_of_the_library_has_one_meaning(
 ) -> None:
     error = apsw.exception_for(result)
     assert isinstance(error, apsw.Error)
-    outcome = outcome_of(error, "orders/log.db", doing, errno_=errno_)
+    outcome = outcome_of(error, "orders/log.db", doing, cast(apsw.Connection, SimpleNamespace(system_errno=errno_)))
     assert outcome is not None
     assert (outcome.name, outcome.applied) == (name, applied)
     assert "orders/log.db" in outcome.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -202,3 +203,27 @@ def test_a_file_has_what_its_part_asks_for(tmp_path: Path, shared: bool) -> None
             assert isinstance(tx.raw, apsw.Connection)
             assert (tx.raw.pragma("auto_vacuum"), tx.raw.pragma("journal_mode")) == (2, "wal")
         assert names(database) == []
+
+
+@pytest.mark.parametrize("call", [names, lambda database: database.write().__enter__()], ids=["read", "write"])
+def test_closed_by_another_thread_between_check_and_use(
+    place: Place, monkeypatch: pytest.MonkeyPatch, call: Callable[[Database], object]
+) -> None:
+    """A call that was let in is answered, or told that it is closed; never in the words of a driver."""
+    database = place.open()
+    assert names(database) == []  # a connection is idle now
+    held, check = (database, "_check_open") if place.url.path else (database._pool, "check")  # type: ignore[attr-defined]
+    before = getattr(held, check)
+
+    def closed_after() -> None:
+        before()
+        monkeypatch.undo()
+        database.close()
+
+    monkeypatch.setattr(held, check, closed_after)
+    code = None
+    try:
+        call(database)
+    except StrandlineError as error:
+        code = error.code
+    assert code in (None, "closed")

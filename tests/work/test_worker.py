@@ -282,3 +282,17 @@ def test_a_worker_ends_with_its_connection(world: World, when: str) -> None:
     go.set()
     assert not thread.is_alive()
     assert errors == ["closed"]
+
+
+def test_a_bug_ends_the_worker_and_is_raised(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a dispatching thread ends with, `run` does not wait for it."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    with connected(world) as s:
+        s.work(declaration())
+        worker = Worker(s, {"thumbs": lambda claim: None})
+        monkeypatch.setattr(worker._lanes[0].journal, "claim", broken)
+        with pytest.raises(ZeroDivisionError):
+            worker.run()

@@ -73,8 +73,8 @@ class Worker:
         self._changed = Condition()
         self._held = 0
         self._running = 0
-        self._error: StrandlineError | None = None
-        """What no repetition mends: the connection is closed, or was made by another process."""
+        self._error: Exception | None = None
+        """What no repetition mends: the connection is closed, was made by another process, or we have a bug."""
 
     def stop(self) -> None:
         """Let `run` come to its end. From any thread, or a signal's handler."""
@@ -150,6 +150,9 @@ class Worker:
                 self._say_again(lane, done)
                 _log.warning("worker on %s: %s", lane.journal.name, error)
                 self._stopping.wait(AGAIN_S)
+            except Exception as error:  # noqa: BLE001 (`run` raises it, instead of waiting for a thread that is gone)
+                self._error = error
+                self._stopping.set()
         with self._changed:
             lane.asleep = True  # handlers end their claims themselves from now on
             done = lane.take_finished()

@@ -220,8 +220,7 @@ class Database:
 
     def begin(self) -> apsw.Connection:
         """Take the write lock, here and in the file; `Unavailable.timeout` after `append_timeout_s`."""
-        self._check_open()
-        self._written_places.check()
+        self._check(self._written_places)
         if not self._lock.acquire(blocking=False) and not self._lock.acquire(timeout=self._settings.append_timeout_s):
             raise Unavailable(
                 f"{self.path} is busy in this process", code="timeout", hint="call again", path=str(self.path)
@@ -384,8 +383,15 @@ class Database:
 
     def check(self) -> None:
         """Refuse a call after `close`, in a forked child, or where the file is not what its name leads to any more."""
+        self._check(self._place)
+
+    def _check(self, place: _Place | _Folder) -> None:
         self._check_open()
-        self._place.check()
+        try:
+            place.check()
+        except Unavailable:
+            self._check_open()  # closed meanwhile, which removes the WAL
+            raise
 
     def _check_open(self) -> None:
         if forks.generation != self._generation:
@@ -420,17 +426,19 @@ class Database:
             self._closed = True
             for watch in tuple(self._watches):
                 watch.close()
-            for connection in self.connections():
-                # What is committed is in the WAL, whether or not it can be written back now.
-                with suppress(apsw.Error):
-                    connection.close(True)
+            # What is committed is in the WAL, whether or not it can be written back now.
+            with suppress(apsw.Error):
+                self.writer.close(True)
+            while self._idle:  # taken from there: who reads has taken his, and closes it himself
+                with suppress(apsw.Error, IndexError):
+                    self._idle.pop().close(True)
             OPEN_FILES.remove(self._inode, self)
         finally:
             self._lock.release()
 
     def translated(self, error: apsw.Error, connection: apsw.Connection, doing: Doing) -> Exception:
         """Our error for one of the library's; after an I/O error of a write nothing more is written."""
-        outcome = outcome_of(error, self.path, doing, errno_=connection.system_errno)
+        outcome = outcome_of(error, self.path, doing, connection)
         if kills(error, outcome):
             self._failed = outcome
         return outcome or error

@@ -11,6 +11,7 @@
     not a database                       SchemaMismatch.foreign_file  no
     constraint                           Corrupt.conflict             no
     schema changed under a statement     SchemaMismatch.version       no
+    closed by another thread             InvalidInput.closed          no
 
 Anything else is a bug of ours and passes as it is.
 """
@@ -22,19 +23,25 @@ from typing import Any, Literal
 
 import apsw
 
-from strandline.errors import Corrupt, SchemaMismatch, StrandlineError, Unavailable
+from strandline.errors import Corrupt, SchemaMismatch, StrandlineError, Unavailable, closed
 
 Doing = Literal["read", "write", "commit"]
 
 _BUSY = (apsw.BusyError, apsw.LockedError, apsw.ProtocolError, apsw.InterruptError)
 _AWAY = (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError)
+_CLOSED = (apsw.ConnectionClosedError, apsw.CursorClosedError)
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # A sync that fails for want of space is still a sync that failed: nobody knows what reached the disk.
 _WRITES = {apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP, apsw.SQLITE_IOERR_TRUNCATE}
 
 
-def outcome_of(error: apsw.Error, path: object, doing: Doing, *, errno_: int = 0) -> StrandlineError | None:
-    """Our error for one of the library's; None for those that only a bug can cause. `errno_` is the system's."""
+def outcome_of(
+    error: apsw.Error, path: object, doing: Doing, connection: apsw.Connection | None = None
+) -> StrandlineError | None:
+    """Our error for one of the library's; None for those that only a bug can cause."""
+    if isinstance(error, _CLOSED):
+        return closed(path)
+    errno_ = 0 if connection is None else connection.system_errno
     facts: dict[str, Any] = {"path": str(path)}
     if isinstance(error, _BUSY):
         return Unavailable(

@@ -123,7 +123,7 @@ class SqliteTarget(SqlSteps):
             return Refused(Failed("statement", f"it took longer than {limits.timeout_s:g} s", retry=True))
         if isinstance(error, _OF_STATEMENT):
             return Refused(Failed("statement", f"{type(error).__name__}: {error}"))
-        return outcome_of(error, self.path, doing, errno_=connection.system_errno) or error
+        return outcome_of(error, self.path, doing, connection) or error
 
     def may_create(self, changes: Changes) -> None:
         try:
@@ -208,9 +208,11 @@ class SqliteTarget(SqlSteps):
             return
         with self._lock:
             self._closed = True
-            for connection in self.connections():
-                with suppress(apsw.Error):
-                    connection.close(True)
+            with suppress(apsw.Error):
+                self._writer.close(True)
+            while self._idle:  # taken from there: who reads has taken his, and closes it himself
+                with suppress(apsw.Error, IndexError):
+                    self._idle.pop().close(True)
             OPEN_FILES.remove(self._inode, self)
 
 
