@@ -97,6 +97,13 @@ def test_the_image_has_what_can_change() -> None:
     assert planned("UPDATE seat SET tags = tags + {'x'} WHERE hall = 'a' AND row = 1").changed == ("tags",)
 
 
+@pytest.mark.req("G51")
+def test_columns_that_are_compared_together_are_told() -> None:
+    shape = parse("DELETE FROM t WHERE k = :k AND (a, b) > (:a, :b) AND c IN (1, :c)", "cassandra").shape
+    assert [(one.columns, one.sign) for one in shape.relations] == [(("k",), "="), (("a", "b"), ">"), (("c",), "IN")]
+    assert shape.relations[2].wanted({"c": 2}) == [1, 2]
+
+
 @pytest.mark.req("G54", "G56")
 @pytest.mark.parametrize(
     ("text", "code"),
@@ -120,6 +127,8 @@ def test_what_is_no_step_is_refused(text: str, code: str) -> None:
         "INSERT INTO seat (hall, row, guest) VALUES ('a', 1, toTimestamp(now()))",
         "UPDATE seat SET guest = 'x' WHERE hall = f('a') AND row = 1",
         "INSERT INTO seat JSON '{}'",
+        "UPDATE seat SET guest = 'x' WHERE hall = 'a' AND row = 1 IF tags['x'] = 1",
+        "UPDATE seat SET guest = 'x' WHERE hall = 'a' AND row = 1 IF tags CONTAINS 'x'",
         "TRUNCATE seat",
     ],
 )

@@ -15,7 +15,7 @@ from strandline.clock import now_us
 from strandline.group.checks import is_true
 from strandline.group.definition import Group
 from strandline.group.statements import parse, plan
-from strandline.group.target import Cells, CellTarget, Failed, StepId, Undone, Work, Wrote
+from strandline.group.target import Cells, CellTarget, Failed, NotUndone, StepId, Undone, Work, Wrote
 from tests.repeats import repeats
 
 TABLE = "CREATE TABLE seat (hall text, row int, price int static, guest text, n int, c blob, PRIMARY KEY (hall, row))"
@@ -33,6 +33,7 @@ WRITES = [
     "INSERT INTO seat (hall, row, guest, n) VALUES (:h, :r, :t, :n) USING TTL 2500",
     "DELETE FROM seat WHERE hall = :h AND row = :r",
     "DELETE FROM seat WHERE hall = :h AND row >= :r AND row < 3",
+    "DELETE FROM seat WHERE hall = :h AND row IN (:r, 3)",
     "DELETE FROM seat WHERE hall = :h",
     "DELETE guest, n FROM seat WHERE hall = :h AND row = :r",
     "DELETE price FROM seat WHERE hall = :h",
@@ -129,6 +130,32 @@ def differences(seed: int) -> str | None:
 def test_random_histories_with_later_writes_of_others(times: int) -> None:
     """What others write later stays; all else is as if the group had never been."""
     assert [found for found in map(differences, range(times)) if found] == []
+
+
+@pytest.mark.req("G40")
+@pytest.mark.parametrize(
+    ("condition", "applies"),
+    [("guest IN (:t, 'y')", True), ("guest IN (:t, 'z') AND n = 1", False), ("guest IN :ts", True)],
+)
+def test_a_condition_with_a_list_is_evaluated(condition: str, applies: bool) -> None:
+    target = LwwTarget("conditions")
+    target.create(TABLE)
+    target.execute("INSERT INTO seat (hall, row, guest) VALUES ('h', 1, 'y')")
+    text = f"UPDATE seat SET n = 1 WHERE hall = 'h' AND row = 1 IF {condition}"
+    cells = target.image(work(text, {"t": "x", "ts": ["y"]}))
+    assert isinstance(cells, Cells)
+    assert cells.applies == applies
+
+
+@pytest.mark.req("G47", "G53")
+def test_what_the_target_refuses_is_an_answer() -> None:
+    """A table that is gone: neither reading back nor undoing raises, which would end the processor."""
+    target = LwwTarget("refusals")
+    target.create(TABLE)
+    wrote = written(target, WRITES[0], {"h": "h", "r": 1, "t": "x"}, now_us())
+    del target.keyspace.tables["seat"]
+    assert target.read_back(wrote) == Failed("statement", "there is no table seat")
+    assert target.undo([wrote], "fail", now=now_us()) == NotUndone("there is no table seat")
 
 
 @pytest.mark.req("G87", "G40", "S26")

@@ -8,6 +8,8 @@ import orjson
 import pytest
 
 from strandline.group.core.encoding import Opaque, decoded, encoded
+from strandline.group.cql_steps import serialized
+from strandline.group.statements.binding import Unbound
 from strandline.group.target import Undone
 from tests.group.target_rooms import Stage
 
@@ -145,3 +147,10 @@ def test_keys_indexes_and_foreign_keys_are_read(stage: Stage) -> None:
     assert found["bare"].key == ()
     for text in ("DELETE FROM account WHERE id = 1", "UPDATE rich SET amount = 1", "UPDATE bare SET a = 1"):
         assert not stage.plan(text).invertible, text
+
+
+@pytest.mark.req("G35")
+def test_a_text_that_is_no_uuid_cannot_be_bound_to_one() -> None:
+    kind = pytest.importorskip("cassandra.cqltypes").UUIDType
+    with pytest.raises(Unbound, match="'x' is no uuid"):
+        serialized(kind, "x")

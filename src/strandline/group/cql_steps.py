@@ -7,14 +7,16 @@ them, in hexadecimal: exact for every type, and never interpreted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import wraps
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 from uuid import UUID
 
 from strandline.group.cells import Back, rows_written, undo_of
 from strandline.group.core.encoding import Opaque
 from strandline.group.statements import texts
-from strandline.group.statements.api import Dialect, Given, Plan, Table, Template
+from strandline.group.statements.api import Dialect, Plan, Table
 from strandline.group.statements.binding import Bound, Unbound, bound
 from strandline.group.statements.cql import TIMESTAMP, CqlShape
 from strandline.group.target import (
@@ -32,7 +34,8 @@ from strandline.group.target import (
 )
 
 _TYPES: Final = {"varchar": "text"}
-_UNKNOWN: Final = object()
+P = ParamSpec("P")
+T = TypeVar("T")
 Row = tuple[Any, ...]
 Described = list[tuple[str, Any]]
 """Name and type of each column; a type packs a value into bytes and back (`serialize`, `deserialize`)."""
@@ -40,6 +43,21 @@ Described = list[tuple[str, Any]]
 
 class Refused(Exception):
     """The target refuses a statement of the user's: nothing was changed."""
+
+
+def _answering(call: Callable[P, T]) -> Callable[P, T | Failed]:
+    """What the target says of a statement, and what is wrong with its values, is an answer."""
+
+    @wraps(call)
+    def answered(*given: P.args, **named: P.kwargs) -> T | Failed:
+        try:
+            return call(*given, **named)
+        except Unbound as error:
+            return Failed("binding", str(error))
+        except Refused as error:
+            return Failed("statement", str(error))
+
+    return answered
 
 
 class CqlSteps:
@@ -69,14 +87,10 @@ class CqlSteps:
 
     # ------------------------------------------------------------ reading
 
+    @_answering
     def query(self, plan: Plan, values: Mapping[str, Any], limits: Limits) -> Rows | Failed:
-        try:
-            asked = bound(plan.statement.template, values, "cassandra", limits.rows_max)
-            rows, described = self.asked(asked, limits, raw=0)
-        except Unbound as error:
-            return Failed("binding", str(error))
-        except Refused as error:
-            return _failed(error)
+        asked = bound(plan.statement.template, values, "cassandra", limits.rows_max)
+        rows, described = self.asked(asked, limits)
         if len(rows) > limits.rows_max:
             return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
         told = plan.statement.columns
@@ -86,22 +100,18 @@ class CqlSteps:
         types = tuple(_TYPES.get(said := kind.cql_parameterized_type(), said) for _, kind in described)
         return Rows(columns, types, tuple(map(tuple, rows)), tuple(name for name in columns if name in keys))
 
+    @_answering
     def image(self, work: Work) -> Cells | Failed:
         """What the step is about to change."""
         plan, limits = work.plan, work.limits
         if plan.before is None or plan.table is None:
             raise AssertionError(plan.statement.text)
         static = all(_role(plan.table, name) == "static" for name in plan.columns[len(plan.table.key) :])
-        try:
-            asked = bound(plan.before, work.values, "cassandra", limits.rows_max, " LIMIT 1" if static else "")
-            read_at = self.clock()
-            rows, described = self.asked(asked, limits, raw=len(plan.columns))
-            kinds = [kind for _, kind in described[: len(plan.table.key)]]
-            keys = self._keys(plan, work.values, kinds)
-        except Unbound as error:
-            return Failed("binding", str(error))
-        except Refused as error:
-            return _failed(error)
+        asked = bound(plan.before, work.values, "cassandra", limits.rows_max, " LIMIT 1" if static else "")
+        read_at = self.clock()
+        rows, described = self.asked(asked, limits, raw=len(plan.columns))
+        kinds = [kind for _, kind in described[: len(plan.table.key)]]
+        keys = self._keys(plan, work.values, kinds)
         if len(rows) > limits.rows_max:
             return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
         size, cells = len(plan.columns), len(plan.columns) - len(plan.table.key)
@@ -136,16 +146,15 @@ class CqlSteps:
         if plan.table is None or plan.undo == "delete":
             return ()
         shape: CqlShape = plan.statement.shape
-        given = {one.column: one for one in shape.given}
-        lists = {relation.columns[0]: relation.term for relation in shape.relations if relation.columns}
+        told = {one.columns[0]: one for one in shape.relations if one.sign in ("=", "IN") and len(one.columns) == 1}
         parts: list[list[Any]] = []
         for name, kind in zip(plan.table.key, kinds, strict=True):
-            if name in given and (given[name].parameter or given[name].value is not None):
-                parts.append([packed(kind, _value(given[name], values))])
-            elif name in lists and lists[name].parameters:
-                parts.append([packed(kind, value) for value in values[lists[name].parameters[0].name]])
-            else:
+            try:
+                wanted = told[name].wanted(values)
+            except (KeyError, Unbound):
                 parts.append([None])
+            else:
+                parts.append([packed(kind, value) for value in wanted])
         return tuple(dict.fromkeys(product(*parts)))
 
     def _applies(self, plan: Plan, work: Work, image: Image, described: Described) -> bool:
@@ -158,41 +167,32 @@ class CqlSteps:
             return bool(image.rows)
         kinds = dict(described)
         for condition in shape.conditions:
-            given = [_value(Given("", parameter=one.name), work.values) for one in condition.term.parameters]
             column = condition.columns[0]
             place = image.columns.index(column)
             for row in image.rows:
                 found = None if row[place] is None else kinds[column].deserialize(bytes.fromhex(row[place]), 4)
-                wanted = given[0] if given else _literal(condition.term)
-                if not _holds(found, condition.sign, wanted):
+                if not condition.holds(found, work.values):
                     return False
         return True
 
     # ------------------------------------------------------------ writing
 
+    @_answering
     def write(self, work: Work, cells: Cells, timestamp: int) -> Failed | None:
         """Send the step's statement with this timestamp."""
         del cells
         shape: CqlShape = work.plan.statement.shape
         values = {**work.values, TIMESTAMP: timestamp}
-        try:
-            self.sent(bound(shape.write, values, "cassandra", work.limits.rows_max), work.limits)
-        except Unbound as error:
-            return Failed("binding", str(error))
-        except Refused as error:
-            return _failed(error)
+        self.sent(bound(shape.write, values, "cassandra", work.limits.rows_max), work.limits)
         return None
 
+    @_answering
     def send(self, work: Work) -> Failed | None:
         """Send a statement as it is, for one that has no image."""
-        try:
-            self.sent(bound(work.plan.statement.template, work.values, "cassandra", work.limits.rows_max), work.limits)
-        except Unbound as error:
-            return Failed("binding", str(error))
-        except Refused as error:
-            return _failed(error)
+        self.sent(bound(work.plan.statement.template, work.values, "cassandra", work.limits.rows_max), work.limits)
         return None
 
+    @_answering
     def read_back(self, wrote: Wrote) -> Image | Failed:
         """The rows after the write, by key."""
         plan = wrote.work.plan
@@ -213,8 +213,13 @@ class CqlSteps:
         self, writes: Sequence[Wrote], on_conflict: OnConflict, *, now: int, force: bool = False
     ) -> Undone | NotUndone:
         """Restore each cell that these writes of one group changed, once."""
+        try:
+            return self._undo(writes, "overwrite" if force else on_conflict, now)
+        except Refused as error:
+            return NotUndone(str(error))
+
+    def _undo(self, writes: Sequence[Wrote], on_conflict: OnConflict, now: int) -> Undone | NotUndone:
         limits = writes[0].work.limits if writes else Limits()
-        on_conflict = "overwrite" if force else on_conflict
         foreign: dict[tuple[str, Row, str], int] = {}
         conflicts: list[Conflict] = []
         states = rows_written(writes, self._covers)
@@ -242,12 +247,12 @@ class CqlSteps:
         for relation in shape.relations:
             if not set(relation.columns) <= set(plan.table.key[: len(key)]):
                 return False  # rows of a partition, not its static columns
-            if len(relation.columns) != 1 or (wanted := _wanted(relation.term, values)) is _UNKNOWN:
-                continue
-            column = relation.columns[0]
-            found = kinds[column].deserialize(bytes.fromhex(key[plan.table.key.index(column)]), 4)
-            if not _holds(found, relation.sign, wanted):
-                return False
+            if len(relation.columns) == 1:
+                column = relation.columns[0]
+                found = kinds[column].deserialize(bytes.fromhex(key[plan.table.key.index(column)]), 4)
+                with suppress(Unbound):  # not a plain literal
+                    if not relation.holds(found, values):
+                        return False
         return True
 
     def _against(self, back: Back, foreign: Mapping[tuple[str, Row, str], int], on_conflict: OnConflict) -> list[Back]:
@@ -308,14 +313,6 @@ def _role(table: Table, name: str) -> str:
     return column.role if column is not None else ""
 
 
-def _value(given: Given, values: Mapping[str, Any]) -> Any:
-    if not given.parameter:
-        return given.value
-    if given.parameter not in values:
-        raise Unbound(f":{given.parameter} has no value")
-    return values[given.parameter]
-
-
 def packed(kind: Any, value: Any) -> str:
     if value is None:
         raise Unbound("a key has no value")
@@ -326,9 +323,9 @@ def serialized(kind: Any, value: Any) -> bytes:
     """As Cassandra stores it; `Unbound` for a value of another type."""
     if isinstance(value, Opaque):
         value = value.text
-    if kind.typename in {"uuid", "timeuuid"} and isinstance(value, str):
-        value = UUID(value)
     try:
+        if kind.typename in {"uuid", "timeuuid"} and isinstance(value, str):
+            value = UUID(value)
         return kind.serialize(value, 4)  # type: ignore[no-any-return]
     except Exception as error:
         raise Unbound(f"{value!r} is no {kind.cql_parameterized_type()}: {error}") from error
@@ -353,41 +350,3 @@ def _greatest(value: Any) -> int | None:
 
 def _mixed(ttl: Any) -> bool:
     return isinstance(ttl, (list, tuple)) and len(set(ttl)) > 1
-
-
-def _holds(found: Any, sign: str, wanted: Any) -> bool:
-    if sign == "IN":
-        return found in wanted
-    if found is None or wanted is None:
-        return (found is wanted) == (sign == "=") if sign in {"=", "!="} else False
-    signs: dict[str, Callable[[Any, Any], bool]] = {
-        "=": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b,
-        "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
-    }  # fmt: skip
-    return signs[sign](found, wanted)
-
-
-def _wanted(term: Template, values: Mapping[str, Any]) -> Any:
-    """What a relation compares with; `_UNKNOWN` where a literal is not a plain one."""
-    if term.parameters:
-        return _value(Given("", parameter=term.parameters[0].name), values)
-    try:
-        return _literal(term)
-    except Unbound:
-        return _UNKNOWN
-
-
-def _literal(term: Template) -> Any:
-    text = term.shown().strip()
-    if text.startswith("'"):
-        return text[1:-1].replace("''", "'")
-    if text.lower() in {"true", "false", "null"}:
-        return {"true": True, "false": False, "null": None}[text.lower()]
-    try:
-        return int(text)
-    except ValueError:
-        raise Unbound(f"IF … {text}: bind a value") from None
-
-
-def _failed(error: BaseException) -> Failed:
-    return Failed("statement", str(error))

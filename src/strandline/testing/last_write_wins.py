@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
+from strandline.backends.memory import cells
 from strandline.clock import now_us
 from strandline.fold import segment_of
 from strandline.rows import Batch, Pointer
@@ -46,7 +47,6 @@ from strandline.store.tables import (
 )
 from strandline.store.view_list import views_of
 from strandline.store.views import Looked, Row, Span, View, kept
-from strandline.testing import cells
 from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head, State
 from strandline.values.keys import slice_of

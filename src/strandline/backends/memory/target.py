@@ -7,7 +7,7 @@ from threading import RLock
 from typing import Any, Final
 from uuid import uuid4
 
-from strandline.backends.memory.cql import KINDS, Keyspace
+from strandline.backends.memory.cql import KINDS, Keyspace, Kind
 from strandline.clock import now_us
 from strandline.errors import InvalidGroup
 from strandline.group.cql_steps import CqlSteps, Described, Row, serialized
@@ -39,31 +39,23 @@ class LwwTarget(CqlSteps):
     def execute(self, text: str, *values: Any) -> list[Row]:
         """What another program of the user's does; `?` are its values."""
         with self._lock:
-            rows, names, _ = self.keyspace.execute(Bound(text, values))
-            return [tuple(row[name] for name in names) for row in rows]
+            return self.keyspace.execute(Bound(text, values))[0]
 
     def asked(
         self, asked: Bound, limits: Limits, *, raw: int = 0, raw_values: bool = False
     ) -> tuple[list[Row], Described]:
         with self._lock:
-            rows, names, table = self.keyspace.execute(asked, raw_values)
-        kinds = self.kinds(table)
-        described = [(name, kinds.get(name, KINDS["bigint"])) for name in names]
-        found = [
-            tuple(
-                serialized(kind, row[name]) if n < raw and row[name] is not None else row[name]
-                for n, (name, kind) in enumerate(described)
-            )
-            for row in rows[: limits.rows_max + 1]
-        ]
-        return found, described
+            rows, described = self.keyspace.execute(asked, raw=raw_values)
+        kinds = [kind for _, kind in described[:raw]]
+        packed = (map(_packed, kinds, row) for row in rows[: limits.rows_max + 1])
+        return [(*left, *row[raw:]) for left, row in zip(packed, rows, strict=False)], described
 
     def kinds(self, table: Table) -> Mapping[str, Any]:
         return {column.name: KINDS[column.type] for column in table.columns}
 
     def sent(self, asked: Bound, limits: Limits, *, raw: bool = False) -> None:
         with self._lock:
-            self.keyspace.execute(asked, raw)
+            self.keyspace.execute(asked, raw=raw)
 
     def tables(self, names: Sequence[str]) -> Mapping[str, Table]:
         return {name: self.keyspace.tables[name] for name in names if name in self.keyspace.tables}
@@ -85,6 +77,10 @@ class LwwTarget(CqlSteps):
 
     def close(self) -> None:
         """It stays: it is data."""
+
+
+def _packed(kind: Kind, value: Any) -> bytes | None:
+    return None if value is None else serialized(kind, value)
 
 
 def lww(name: str) -> LwwTarget:

@@ -6,10 +6,13 @@ what stands before USING, what is used, and the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from strandline.group.statements.api import Given, Kind, Parameter, Problem, Statement, Template
+from strandline.group.statements.binding import LISTS, Unbound
 from strandline.group.statements.lexer import Token, Unreadable, cut, joined, tokens_of
 
 VERBS: Final[dict[str, Kind]] = {"SELECT": "query", "INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
@@ -17,31 +20,88 @@ TIMESTAMP: Final = "$timestamp"
 """The name of the parameter that the processor brings."""
 _PURE: Final = frozenset("token writetime ttl maxwritetime cast count min max sum avg tojson to_json".split())
 _FORBIDDEN: Final = frozenset({"USE"})
+_TEXT: Final = re.compile(r"'(?:[^']|'')*'")
+_CONSTANTS: Final = {"true": True, "false": False, "null": None}
+
+
+_SIGNS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 
 
 class Relation(NamedTuple):
-    """A part of a condition: `column = term`, `column IN term`, `(a, b) > term`."""
+    """A part of a condition: `column = term`, `column IN (term, term)`, `(a, b) > term`."""
 
     columns: tuple[str, ...]
     sign: str
-    term: Template
+    terms: tuple[Template, ...]
+    """Of IN, each in its brackets, or the parameter that is a list; else one."""
+
+    @property
+    def is_list(self) -> bool:
+        """`IN :list`."""
+        return [one.many for term in self.terms for one in term.parameters] == ["in"]
+
+    def wanted(self, values: Mapping[str, Any]) -> list[Any]:
+        """What it compares with; `Unbound` where that is neither a value nor a plain literal."""
+        if self.is_list:
+            return list(value_of(self.terms[0], values))
+        return [value_of(term, values) for term in self.terms]
+
+    def holds(self, found: Any, values: Mapping[str, Any]) -> bool:
+        return holds(found, self.sign, self.wanted(values))
+
+
+def holds(found: Any, sign: str, wanted: list[Any]) -> bool:
+    """Null is equal to null alone, and has no order."""
+    if sign == "IN":
+        return found in wanted
+    if found is None or wanted[0] is None:
+        return sign in ("=", "!=") and (found is wanted[0]) == (sign == "=")
+    return _SIGNS[sign](found, wanted[0])
+
+
+class Selected(NamedTuple):
+    """What a query returns: a column, or `function(column)`; `*` for all of them."""
+
+    column: str
+    function: str = ""
+    alias: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of what it returns; "" where the server says."""
+        return self.alias or (self.column if not self.function else "count" * (self.function == "count"))
 
 
 class CqlShape(NamedTuple):
     columns: tuple[str, ...] = ()
     """Of an INSERT, those given; of an UPDATE, those set; of a DELETE, those deleted (none: rows)."""
     terms: tuple[Template, ...] = ()
-    """Of an INSERT."""
+    """Of an INSERT or UPDATE: what each of them is given."""
     inside: tuple[str, ...] = ()
     """Columns of which only a part is changed."""
     where: Template = Template(())
     relations: tuple[Relation, ...] = ()
-    given: tuple[Given, ...] = ()
+    """Of its condition; of an INSERT, what its columns are equal to."""
     write: Template = Template(())
     """The statement with a place for its timestamp, and without IF."""
     only_if: str = ""
     """`not exists`, `exists`, `if`."""
     conditions: tuple[Relation, ...] = ()
+    timestamp: Template | None = None
+    ttl: Template | None = None
+    selected: tuple[Selected, ...] = ()
+    limit: Template | None = None
+
+    @property
+    def given(self) -> tuple[Given, ...]:
+        """Columns that are equal to a literal or a parameter."""
+        return tuple(
+            _bound(relation.columns[0], relation.terms[0])
+            for relation in self.relations
+            if relation.sign == "=" and len(relation.columns) == 1
+        )
 
 
 class _Wrong(Exception):
@@ -114,14 +174,18 @@ class _Reader:
         start = next((n for n, token in enumerate(self._tokens) if token.depth == 0 and token.says("FROM")), None)
         if start is None:
             raise _Wrong
-        names = self._output(self._tokens[1:start])
+        selected = tuple(self._selected(self._tokens[1:start]))
         self._place = start + 1
         table = self._name()
         relations: tuple[Relation, ...] = ()
         if self._says("WHERE"):
             relations = self._relations(self._until("GROUP", "ORDER", "LIMIT", "PER", "ALLOW"))
+        limit = cut(self._text, [self._take()]) if self._says("LIMIT") else None
         return self._statement._replace(
-            reads=(table,), understood=True, columns=names, shape=CqlShape(given=_given(relations))
+            reads=(table,),
+            understood=True,
+            columns=None if Selected("*") in selected else tuple(one.name for one in selected),
+            shape=CqlShape(relations=relations, selected=selected, limit=limit),
         )
 
     def _insert(self) -> tuple[str, CqlShape]:
@@ -137,19 +201,19 @@ class _Reader:
         if self._says("IF"):
             self._expect("NOT", "EXISTS")
             only_if = "not exists"
-        ttl = self._using()
-        given = tuple(_bound(column, term) for column, term in zip(columns, terms, strict=True))
-        write = joined(head, " USING TIMESTAMP ", _TIME, *ttl)
-        return table, CqlShape(columns, terms, given=given, write=write, only_if=only_if)
+        used = self._using()
+        equal = tuple(Relation((column,), "=", (term,)) for column, term in zip(columns, terms, strict=True))
+        shape = CqlShape(columns, terms, relations=equal, only_if=only_if, **used)
+        return table, shape._replace(write=joined(head, *_timed(shape)))
 
     def _update(self) -> tuple[str, CqlShape]:
         self._expect("UPDATE")
         table = self._name()
         head = cut(self._text, self._tokens[: self._place])
-        ttl = self._using()
+        used = self._using()
         start = self._place
         self._expect("SET")
-        columns: list[str] = []
+        assigned: dict[str, Template] = {}
         inside: list[str] = []
         body = self._until("WHERE")
         for token in body:
@@ -158,45 +222,41 @@ class _Reader:
                 self._problems.append(Problem("statement_and_in_set", wrong, token.start))
         for part in _parted(body, ","):
             column = _name(part[0])
-            columns.append(column)
-            whole = len(part) > 2 and part[1].says("=") and not _adds(part[2:])
-            if not whole:
+            assigned[column] = cut(self._text, part[2:])
+            if not (len(part) > 2 and part[1].says("=") and not _adds(part[2:])):
                 inside.append(column)
-        where, relations, only_if, conditions = self._conditions()
-        write = joined(head, " USING TIMESTAMP ", _TIME, *ttl, " ", self._since(start, "IF"))
-        shape = CqlShape(tuple(dict.fromkeys(columns)), (), tuple(inside), where, relations, _given(relations), write)
-        return table, shape._replace(only_if=only_if, conditions=conditions)
+        shape = CqlShape(tuple(assigned), tuple(assigned.values()), tuple(inside), **used)
+        return table, self._conditioned(shape, head, start)
 
     def _delete(self) -> tuple[str, CqlShape]:
         self._expect("DELETE")
-        columns: list[str] = []
-        inside: list[str] = []
-        for part in _parted(self._until("FROM"), ","):
-            columns.append(_name(part[0]))
-            if len(part) > 1:
-                inside.append(_name(part[0]))
+        parts = list(_parted(self._until("FROM"), ","))
+        columns = tuple(dict.fromkeys(_name(part[0]) for part in parts))
         self._expect("FROM")
         table = self._name()
         head = cut(self._text, self._tokens[: self._place])
-        if self._using():
+        used = self._using()
+        if "ttl" in used:
             raise _Wrong
-        start = self._place
-        where, relations, only_if, conditions = self._conditions()
-        write = joined(head, " USING TIMESTAMP ", _TIME, " ", self._since(start, "IF"))
-        shape = CqlShape(tuple(dict.fromkeys(columns)), (), tuple(inside), where, relations, _given(relations), write)
-        return table, shape._replace(only_if=only_if, conditions=conditions)
+        inside = tuple(_name(part[0]) for part in parts if len(part) > 1)
+        return table, self._conditioned(CqlShape(columns, inside=inside, **used), head, self._place)
 
     # ------------------------------------------------------------ parts
 
-    def _conditions(self) -> tuple[Template, tuple[Relation, ...], str, tuple[Relation, ...]]:
+    def _conditioned(self, shape: CqlShape, head: Template, start: int) -> CqlShape:
+        """The rest of an UPDATE or DELETE; it is sent from `start` on, without its IF."""
         self._expect("WHERE")
         body = self._until("IF")
-        relations = self._relations(body)
+        write = joined(head, *_timed(shape), " ", cut(self._text, self._tokens[start : self._place]))
+        shape = shape._replace(where=cut(self._text, body), relations=self._relations(body), write=write)
         if not self._says("IF"):
-            return cut(self._text, body), relations, "", ()
+            return shape
         if self._says("EXISTS"):
-            return cut(self._text, body), relations, "exists", ()
-        return cut(self._text, body), relations, "if", self._relations(self._until())
+            return shape._replace(only_if="exists")
+        conditions = self._relations(self._until())
+        if any(len(one.columns) != 1 or one.sign not in {*_SIGNS, "IN"} for one in conditions):
+            raise _Wrong
+        return shape._replace(only_if="if", conditions=conditions)
 
     def _relations(self, tokens: list[Token]) -> tuple[Relation, ...]:
         found = []
@@ -204,9 +264,9 @@ class _Reader:
             names: tuple[str, ...]
             if part[0].says("("):
                 end = next(n for n, token in enumerate(part) if token.depth == 0 and token.says(")"))
-                names, rest = tuple(_name(one[0]) for one in _parted(part[1:end], ",")), part[end + 1 :]
+                names, rest = tuple(_name(one[0]) for one in _parted(part[1:end], ",", 1)), part[end + 1 :]
             elif part[0].says("token", "TOKEN") or (len(part) > 1 and part[1].says("(", "[")):
-                found.append(Relation((), "", cut(self._text, part)))
+                found.append(Relation((), "", (cut(self._text, part),)))
                 continue
             else:
                 names, rest = (_name(part[0]),), part[1:]
@@ -214,32 +274,27 @@ class _Reader:
             while rest and (rest[0].says("=", "<", ">", "!") or (not sign and rest[0].says("IN", "CONTAINS"))):
                 sign += rest[0].text.upper()
                 rest = rest[1:]
-            term = cut(self._text, part[part.index(rest[0]) - 1 :]) if sign == "IN" and rest else cut(self._text, rest)
-            if not sign:
+            if not sign or not rest:
                 raise _Wrong
-            found.append(Relation(names, sign, term))
+            terms: tuple[Template, ...] = (cut(self._text, rest),)
+            if sign == "IN" and rest[0].says("("):
+                terms = tuple(cut(self._text, one) for one in _parted(rest[1:-1], ",", rest[0].depth + 1))
+            elif sign == "IN":
+                terms = (cut(self._text, part[-len(rest) - 1 :]),)
+            found.append(Relation(names, sign, terms))
         return tuple(found)
 
-    def _using(self) -> tuple[str | Template, ...]:
-        """What is used beside the timestamp: a TTL."""
-        if not self._says("USING"):
-            return ()
-        body = self._until("SET", "WHERE")
-        found: tuple[str | Template, ...] = ()
-        for part in _parted(body, "AND"):
-            if part[0].says("TTL"):
-                found = (" AND TTL ", cut(self._text, part[1:]))
-            elif part[0].says("TIMESTAMP"):
+    def _using(self) -> dict[str, Any]:
+        """What is used: a TTL. The timestamp is the processor's."""
+        found = {}
+        for part in _parted(self._until("SET", "WHERE"), "AND") if self._says("USING") else ():
+            if not part[0].says("TTL", "TIMESTAMP"):
+                raise _Wrong
+            found[part[0].text.lower()] = cut(self._text, part[1:])
+            if part[0].says("TIMESTAMP"):
                 wrong = "a statement of a group brings no timestamp: the processor gives it"
                 self._problems.append(Problem("value", wrong, part[0].start))
-            else:
-                raise _Wrong
         return found
-
-    def _since(self, start: int, end: str) -> Template:
-        tokens = self._tokens[start:]
-        stop = next((n for n, token in enumerate(tokens) if token.depth == 0 and token.says(end)), len(tokens))
-        return cut(self._text, tokens[:stop])
 
     def _refuse_functions(self) -> None:
         for token, following in zip(self._tokens, self._tokens[1:], strict=False):
@@ -253,24 +308,22 @@ class _Reader:
         """`INSERT INTO t(a, b)`."""
         return self._tokens[0].says("INSERT") and self._tokens.index(token) <= 4 and token.depth == 0
 
-    def _output(self, tokens: list[Token]) -> tuple[str, ...] | None:
+    def _selected(self, tokens: list[Token]) -> Iterable[Selected]:
         if tokens and tokens[0].says("DISTINCT"):
             tokens = tokens[1:]
         if tokens and tokens[0].says("JSON"):
-            return ("[json]",)
-        names = []
+            yield Selected("[json]")
+            return
         for part in _parted(tokens, ","):
-            if part[0].says("*"):
-                return None
-            if len(part) > 1 and part[-2].says("AS"):
-                names.append(_name(part[-1]))
-            elif len(part) == 1:
-                names.append(_name(part[0]))
-            elif part[0].says("COUNT"):
-                names.append("count")
+            aliased = len(part) > 2 and part[-2].says("AS")
+            words = part[:-2] if aliased else part
+            alias = _name(part[-1]) if aliased else ""
+            if words[0].says("*"):
+                yield Selected("*")
+            elif len(words) == 1:
+                yield Selected(_name(words[0]), "", alias)
             else:
-                names.append("")
-        return tuple(names)
+                yield Selected("".join(map(_plain, words[2:-1])), _plain(words[0]), alias)
 
     def _name(self) -> str:
         """`table` or `keyspace.table`."""
@@ -313,7 +366,9 @@ class _Reader:
         return self._tokens[self._place - 1]
 
 
-_TIME: Final = Template((Parameter(TIMESTAMP, 0),))
+def _timed(shape: CqlShape) -> tuple[str | Template, ...]:
+    ttl = () if shape.ttl is None else (" AND TTL ", shape.ttl)
+    return " USING TIMESTAMP ", Template((Parameter(TIMESTAMP, 0),)), *ttl
 
 
 def _parted(tokens: list[Token], word: str, depth: int = 0) -> Iterable[list[Token]]:
@@ -334,32 +389,43 @@ def _adds(tokens: list[Token]) -> bool:
 
 
 def _name(token: Token) -> str:
-    if token.kind == "name":
-        return token.text[1:-1].replace('""', '"')
-    if token.kind == "word":
-        return token.text.lower()
-    raise _Wrong
+    if token.kind not in ("name", "word"):
+        raise _Wrong
+    return _plain(token)
 
 
-def _given(relations: Iterable[Relation]) -> tuple[Given, ...]:
-    return tuple(
-        _bound(relation.columns[0], relation.term)
-        for relation in relations
-        if relation.sign == "=" and len(relation.columns) == 1
-    )
+def _plain(token: Token) -> str:
+    """A name as the server keeps it; any other word as it is."""
+    return token.text[1:-1].replace('""', '"') if token.kind == "name" else token.text.lower()
 
 
 def _bound(column: str, term: Template) -> Given:
     """What a term binds its column to, where it is a parameter or a plain literal."""
-    if len(term.parts) != 1:
-        return Given(column)
-    part = term.parts[0]
-    if isinstance(part, Parameter):
-        return Given(column) if part.many else Given(column, parameter=part.name)
-    text = part.strip()
-    if text.startswith("'") and text.endswith("'"):
-        return Given(column, value=text[1:-1].replace("''", "'"))
+    if len(term.parameters) == 1 == len(term.parts):
+        return Given(column, parameter=term.parameters[0].name)
     try:
-        return Given(column, value=int(text))
+        return Given(column, value=value_of(term, {}))
+    except Unbound:
+        return Given(column)
+
+
+def value_of(term: Template, values: Mapping[str, Any]) -> Any:
+    """The value of a parameter or a plain literal; `Unbound` for anything else."""
+    text = term.shown().strip()
+    if len(term.parts) == 1 and term.parameters:
+        name, many = term.parameters[0].name, term.parameters[0].many
+        if name not in values:
+            raise Unbound(f":{name} has no value")
+        if many and not isinstance(values[name], LISTS):
+            raise Unbound(f":{name} is one value, and stands where a list is wanted")
+        return values[name]
+    if _TEXT.fullmatch(text):
+        return text[1:-1].replace("''", "'")
+    if text.lower() in _CONSTANTS:
+        return _CONSTANTS[text.lower()]
+    if len(text) == 36 and text.count("-") == 4:
+        return text
+    try:
+        return bytes.fromhex(text[2:]) if text[:2].lower() == "0x" else int(text)
     except ValueError:
-        return Given(column, value=text if len(text) == 36 and text.count("-") == 4 else None)
+        raise Unbound(f"IF … {text}: bind a value") from None

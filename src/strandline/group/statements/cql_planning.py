@@ -81,11 +81,7 @@ def _planned(plan: Plan, table: Table, shape: CqlShape, barrier_keep_s: float) -
 def _keys_told(kind: str, table: Table, shape: CqlShape) -> bool:
     """Whether each row that is written has a key that is known before."""
     given = {one.column for one in shape.given if one.parameter or one.value is not None}
-    lists = {
-        relation.columns[0]
-        for relation in shape.relations
-        if len(relation.columns) == 1 and [part.many for part in relation.term.parameters] == ["in"]
-    }
+    lists = {one.columns[0] for one in shape.relations if one.sign == "IN" and len(one.columns) == 1 and one.is_list}
     changed = _changed(kind, table, shape)
     static = bool(changed) and all(getattr(table.column(name), "role", "") == "static" for name in changed)
     return all(name in given or name in lists for name in (table.partition if static else table.key))

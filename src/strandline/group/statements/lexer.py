@@ -140,6 +140,15 @@ def cut(text: str, tokens: list[Token]) -> Template:
     return Template(tuple(parts))
 
 
+def renamed(text: str, tokens: list[Token], kind: TokenKind) -> str:
+    """The text with plain names for what is of this kind: `:p0`, `:p1`, and so on."""
+    pieces, place = [], tokens[0].start
+    for number, token in enumerate(token for token in tokens if token.kind == kind):
+        pieces += [text[place : token.start], f":p{number}"]
+        place = token.end
+    return "".join([*pieces, text[place : tokens[-1].end]])
+
+
 def joined(*pieces: str | Template) -> Template:
     """Pieces of text and of templates, one after the other."""
     parts: list[str | Parameter] = []

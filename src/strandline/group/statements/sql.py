@@ -14,7 +14,7 @@ import sqlglot
 from sqlglot import exp
 
 from strandline.group.statements.api import Dialect, Given, Kind, Problem, Statement, Template
-from strandline.group.statements.lexer import Token, Unreadable, cut, tokens_of
+from strandline.group.statements.lexer import Token, Unreadable, cut, renamed, tokens_of
 from strandline.group.statements.texts import quoted
 
 # It tells of each text that it takes for a command which it does not know: that is in our answer.
@@ -143,13 +143,8 @@ def _kind(tokens: list[Token]) -> Kind:
 
 def _tree(text: str, tokens: list[Token], dialect: Dialect) -> exp.Expr | None:
     """With plain names for parameters: `:a.b` is a path to nobody but us."""
-    pieces, place = [], tokens[0].start
-    for number, token in enumerate(token for token in tokens if token.kind == "parameter"):
-        pieces += [text[place : token.start], f":p{number}"]
-        place = token.end
-    pieces.append(text[place : tokens[-1].end])
     try:
-        trees = sqlglot.parse("".join(pieces), dialect=dialect)
+        trees = sqlglot.parse(renamed(text, tokens, "parameter"), dialect=dialect)
     except (sqlglot.errors.SqlglotError, RecursionError, ValueError):
         return None
     tree = trees[0] if len(trees) == 1 else None
