@@ -81,10 +81,10 @@ def submit(
     group = _read(file)
     with opened(options, stream, target, handlers, create=True) as groups:
         handle = groups.submit(group)
-        if options.json:
-            emit({"group": handle.id, "stream": groups.stream, "hash": group.hash})
-        else:
-            say(f"{handle.id}: submitted to stream {groups.stream}")
+        options.tell(
+            {"group": handle.id, "stream": groups.stream, "hash": group.hash},
+            f"{handle.id}: submitted to stream {groups.stream}",
+        )
 
 
 def run(
@@ -201,10 +201,10 @@ def playback(options: Options, id: IdArgument) -> None:  # noqa: A002 (the speci
     """
     with opened(options, None, None, None) as groups:
         played = groups.playback(id)
-    if options.json:
-        emit({"group": played.id, "steps": played.steps, "equal": played.equal, "difference": played.difference})
-    else:
-        say(printable(f"{played.id}: {'as recorded' if played.equal else played.difference}"))
+    options.tell(
+        {"group": played.id, "steps": played.steps, "equal": played.equal, "difference": played.difference},
+        f"{played.id}: {'as recorded' if played.equal else played.difference}",
+    )
 
 
 def rebuild(
@@ -225,10 +225,10 @@ def rebuild(
         found = groups.rebuild(name, into, dry_run=dry_run)
     for line in found.shown:
         emit({"step": line}) if options.json else say(printable(line))
-    if options.json:
-        emit({"groups": found.groups, "steps": found.steps, "as_of": found.as_of})
-    else:
-        say(f"{found.groups} groups, {found.steps} steps, as of {time_text(found.as_of)}")
+    options.tell(
+        {"groups": found.groups, "steps": found.steps, "as_of": found.as_of},
+        f"{found.groups} groups, {found.steps} steps, as of {time_text(found.as_of)}",
+    )
 
 
 def cancel(options: Options, id: IdArgument) -> None:  # noqa: A002 (the specification's name)
@@ -238,10 +238,7 @@ def cancel(options: Options, id: IdArgument) -> None:  # noqa: A002 (the specifi
     """
     with opened(options, None, None, None) as groups:
         outcome = groups.cancel(id)
-    if options.json:
-        emit({"group": outcome.id, "state": outcome.state})
-    else:
-        say(f"{outcome.id}: was {outcome.state}")
+    options.tell({"group": outcome.id, "state": outcome.state}, f"{outcome.id}: was {outcome.state}")
 
 
 def resolve(
@@ -260,10 +257,7 @@ def resolve(
         raise unknown("HOW", how, HOW, code="how")
     with opened(options, None, None, None) as groups:
         groups.resolve(id, step, how)
-    if options.json:
-        emit({"group": id, "step": step, "how": how})
-    else:
-        say(f"{id}: {step} will be resolved by {how}")
+    options.tell({"group": id, "step": step, "how": how}, f"{id}: {step} will be resolved by {how}")
 
 
 MessageArgument = Annotated[str, typer.Argument(metavar="MESSAGE_ID", help="As it is in the message.")]
@@ -301,10 +295,7 @@ def ack(options: Options, message_id: MessageArgument) -> None:
 
 
 def _said(options: Options, message_id: str, what: str) -> None:
-    if options.json:
-        emit({"message_id": message_id, "what": what})
-    else:
-        say(printable(f"{message_id}: {what}"))
+    options.tell({"message_id": message_id, "what": what}, f"{message_id}: {what}")
 
 
 def _show(outcome: Outcome) -> None:

@@ -71,10 +71,10 @@ def load_code(
     """
     with opened(options, stream, None, None) as groups:
         groups.load_code(name, version, sha256)
-        if options.json:
-            emit({"name": name, "version": version, "sha256": sha256, "stream": groups.stream})
-        else:
-            say(f"{name}: version {version} from here on in stream {groups.stream}")
+        options.tell(
+            {"name": name, "version": version, "sha256": sha256, "stream": groups.stream},
+            f"{name}: version {version} from here on in stream {groups.stream}",
+        )
 
 
 def handlers(
@@ -102,10 +102,10 @@ def handlers(
         box = box_of(code.sha256)
         s.work(WorkDeclaration(box, key=KEY, data=DATA, tables=SHARED, data_bytes_max=16 * 2**20))
         worker = Worker(s, {box: groups.answering(code.handlers)}, concurrency=most)
-        if options.json:
-            emit({"sha256": code.sha256, "handlers": sorted(code.handlers), "stream": groups.stream})
-        else:
-            say(f"serving {', '.join(sorted(code.handlers))} of {code.sha256} for stream {groups.stream}")
+        options.tell(
+            {"sha256": code.sha256, "handlers": sorted(code.handlers), "stream": groups.stream},
+            f"serving {', '.join(sorted(code.handlers))} of {code.sha256} for stream {groups.stream}",
+        )
         sys.stdout.flush()
         over = Event()
         watch = Thread(target=_watch, args=(groups.code_watch(code.sha256), worker, over), daemon=True)

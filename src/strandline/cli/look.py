@@ -116,10 +116,7 @@ def keys(
     if not found and not options.json:
         note("none that was carried")
     for name in found:
-        if options.json:
-            emit({"entity_type" if entity_type is None else "key": name})
-        else:
-            say(printable(name))
+        options.tell({"entity_type" if entity_type is None else "key": name}, name)
 
 
 def event_line(event: RecordedEvent, contents: Contents, width: int | None = None) -> str:

@@ -17,6 +17,7 @@ import typer
 from strandline.cli.arguments import pairs
 from strandline.cli.failure import unknown
 from strandline.cli.masking import remember
+from strandline.cli.output import emit, printable, say
 from strandline.errors import InvalidInput, shown
 from strandline.settings import Settings, parse_setting
 
@@ -81,6 +82,10 @@ class Options:
             places["url"] = environ[URL_VARIABLE]
         Settings.of(settings)
         return cls(places, settings, bool(given.get("json")), group)
+
+    def tell(self, answer: Any, line: str) -> None:
+        """An answer, as JSON for programs or as a line for people."""
+        emit(answer) if self.json else say(printable(line))
 
     def target(self) -> dict[str, Any]:
         """`url=`, or `log=` and `store=`, for a call that takes them; `InvalidInput.url_incomplete` without."""

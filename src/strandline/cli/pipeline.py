@@ -22,7 +22,6 @@ from strandline.cli.output import (
     console,
     emit,
     note,
-    printable,
     say,
     table,
 )
@@ -128,10 +127,7 @@ def replay(
         raise
     finally:
         session.end()
-    if options.json:
-        emit({"out": out, "events": events})
-    else:
-        say(f"{counted(events, 'event')} in {printable(out)}")
+    options.tell({"out": out, "events": events}, f"{counted(events, 'event')} in {out}")
 
 
 def _spark_gave_up(error: Exception) -> Unavailable:
@@ -262,10 +258,10 @@ def resolve(
 
     url, named = target.pop("url", None), {**target, **options.settings}
     resolve_record(url, place[0], place[1], how, **named)
-    if options.json:
-        emit({"partition": place[0], "offset": place[1], "how": how})
-    else:
-        say(f"partition {place[0]}, offset {place[1]}: {'skipped' if how == 'skip' else 'read again'}")
+    options.tell(
+        {"partition": place[0], "offset": place[1], "how": how},
+        f"partition {place[0]}, offset {place[1]}: {'skipped' if how == 'skip' else 'read again'}",
+    )
 
 
 def purge_expired(

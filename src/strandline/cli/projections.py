@@ -233,10 +233,9 @@ def list_(options: Options) -> None:
     with options.connect() as s:
         found = s.projections.list()
     for name, generation, state in found:
-        if options.json:
-            emit({"name": name, "generation": generation, "state": state})
-        else:
-            say(f"{name}  generation {generation}  {state}")
+        options.tell(
+            {"name": name, "generation": generation, "state": state}, f"{name}  generation {generation}  {state}"
+        )
     if not found and not options.json:
         note("none")
 
@@ -366,10 +365,7 @@ def parked(options: Options, name: NameArgument) -> None:
     with options.connect() as s:
         found = s.projections.parked(name)
     for key in found:
-        if options.json:
-            emit({"key": key})
-        else:
-            say(printable(key))
+        options.tell({"key": key}, key)
 
 
 def dead_letters(options: Options, name: NameArgument) -> None:
@@ -444,7 +440,4 @@ def _letter(key: str, n: str, life: str) -> tuple[Any, int, int]:
 
 
 def _said(options: Options, name: str, what: str) -> None:
-    if options.json:
-        emit({"projection": name, "what": what})
-    else:
-        say(printable(f"{name}: {what}"))
+    options.tell({"projection": name, "what": what}, f"{name}: {what}")

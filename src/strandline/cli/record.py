@@ -124,10 +124,7 @@ def mark(
     name = checks.mark_id(id_)
     with options.connect() as s:
         done = s.journal.mark(whose, id=name)
-    if options.json:
-        emit(done)
-    else:
-        say(f"{whose}: mark {done.id}, partition {done.partition}, offset {done.offset}")
+    options.tell(done, f"{whose}: mark {done.id}, partition {done.partition}, offset {done.offset}")
 
 
 def delete(

@@ -51,10 +51,10 @@ def upgrade(options: Options, yes: Yes = False) -> None:
     confirm("upgrade the schema of log and store: older programs will refuse them", yes=yes)
     for part, url, backend in places:
         steps = backend.upgrade(url, part, Settings.of(options.settings))
-        if options.json:
-            emit({"kind": part.kind, "path": str(url), "done": steps})
-        else:
-            say(f"{part.kind}: {'up to date' if not steps else 'did ' + ' '.join(steps)}")
+        options.tell(
+            {"kind": part.kind, "path": str(url), "done": steps},
+            f"{part.kind}: {'up to date' if not steps else 'did ' + ' '.join(steps)}",
+        )
 
 
 def _places(options: Options) -> Iterator[tuple[Part, Url, Backend]]:

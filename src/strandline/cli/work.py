@@ -64,10 +64,7 @@ def declare(
     declaration = WorkDeclaration.load(file)
     with options.connect(create=True) as s:
         work = s.work(declaration)
-        if options.json:
-            emit({"journal": work.name, "version": work.version})
-        else:
-            say(f"{work.name}: declared, version {work.version}")
+        options.tell({"journal": work.name, "version": work.version}, f"{work.name}: declared, version {work.version}")
 
 
 def add(
@@ -103,10 +100,7 @@ def add(
             expiration_date=date_of(expiration_date, "--expiration-date", work.now_us),
             insertion_date=date_of(insertion_date, "--insertion-date", work.now_us),
         )
-    if options.json:
-        emit(added)
-    else:
-        say(f"{journal}: entry {added.id}, {added.outcome}")
+    options.tell(added, f"{journal}: entry {added.id}, {added.outcome}")
 
 
 def claim(
@@ -272,10 +266,7 @@ def requeue(
     with _journal(options, journal) as work:
         expires = date_of(expiration_date, "--expiration-date", work.now_us)
         added = work.requeue(_number(dead_id, "DEAD_ID"), expiration_date=expires)
-    if options.json:
-        emit(added)
-    else:
-        say(f"{journal}: entry {added.id}, {added.outcome}")
+    options.tell(added, f"{journal}: entry {added.id}, {added.outcome}")
 
 
 def acknowledge(options: Options, journal: JournalArgument, dead_id: DeadArgument) -> None:
@@ -332,10 +323,10 @@ def tables(options: Options, journal: JournalArgument) -> None:
     with _journal(options, journal) as work:
         found = work.tables()
     for table in found:
-        if options.json:
-            emit(table)
-        else:
-            say(f"{table.name}  {table.state}  since {time_text(table.opened_date, digits=0)}  {table.entries} entries")
+        options.tell(
+            table,
+            f"{table.name}  {table.state}  since {time_text(table.opened_date, digits=0)}  {table.entries} entries",
+        )
 
 
 def tick(options: Options, journal: JournalArgument) -> None:
@@ -388,10 +379,10 @@ def mapping_of(text: str) -> Mapping[str, Any]:
 
 
 def _said(options: Options, journal: str, what: str, id_: str) -> None:
-    if options.json:
-        emit({"journal": journal, "what": what, **({"id": int(id_)} if id_ else {})})
-    else:
-        say(f"{journal}: {f'entry {id_} ' if id_ else ''}{what}")
+    options.tell(
+        {"journal": journal, "what": what, **({"id": int(id_)} if id_ else {})},
+        f"{journal}: {f'entry {id_} ' if id_ else ''}{what}",
+    )
 
 
 def _show(options: Options, entry: Entry) -> None:

@@ -245,4 +245,3 @@ class _Execution:
         if column is None:
             raise Refused(f"{self._table.name} has no column {name}")
         return column
-
