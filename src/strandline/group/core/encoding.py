@@ -13,6 +13,7 @@ import ipaddress
 import math
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -30,6 +31,7 @@ class Opaque(NamedTuple):
 
 _INT_MAX: Final = 2**63 - 1
 _PLAIN: Final = (bool, type(None))
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
 _DEEP: Final = 32
 """More levels than these go as text: the log takes no value that is too deep."""
 
@@ -93,45 +95,36 @@ def decoded(made: Any) -> Any:
         return {key: decoded(one) for key, one in made.items()}
     if name == "opaque":
         return Opaque(made["t"], made["v"])
-    if name == "text":
-        return bytes.fromhex(made["v"]).decode("utf-8", "surrogatepass")
-    if name == "deep":
-        return decoded(orjson.loads(made["v"]))
-    if name == "map":
-        return {decoded(key): decoded(one) for key, one in made["v"]}
-    if name == "set":
-        return {decoded(one) for one in made["v"]}
     read = _READ.get(name)
     if read is None:
         raise invalid("payload_type", "value", "unknown type", allowed=" ".join(_READ), got=name)
     return read(made["v"])
 
 
-def _from_base64(text: str) -> bytes:
-    return base64.b64decode(text, validate=True)
-
-
-def _to_microseconds(value: dt.timedelta) -> int:
-    return value // dt.timedelta(microseconds=1)
-
-
-def _from_microseconds(value: int) -> dt.timedelta:
-    return dt.timedelta(microseconds=value)
-
-
 # A datetime is a date, an interface is an address: they stand first.
 _TYPES: Final[tuple[tuple[str, Any, Callable[[Any], Any], Callable[[Any], Any]], ...]] = (
     ("int", int, lambda value: str(int(value)), int),
     ("float", float, lambda value: str(float(value)), float),
-    ("bytes", (bytes, bytearray, memoryview), lambda value: base64.b64encode(bytes(value)).decode(), _from_base64),
+    (
+        "bytes",
+        (bytes, bytearray, memoryview),
+        lambda value: base64.b64encode(bytes(value)).decode(),
+        partial(base64.b64decode, validate=True),
+    ),
     ("decimal", Decimal, str, Decimal),
     ("datetime", dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
     ("date", dt.date, dt.date.isoformat, dt.date.fromisoformat),
     ("time", dt.time, dt.time.isoformat, dt.time.fromisoformat),
-    ("interval", dt.timedelta, _to_microseconds, _from_microseconds),
+    ("interval", dt.timedelta, lambda value: value // _MICROSECOND, lambda made: made * _MICROSECOND),
     ("uuid", UUID, str, UUID),
     ("interface", (ipaddress.IPv4Interface, ipaddress.IPv6Interface), str, ipaddress.ip_interface),
     ("address", (ipaddress.IPv4Address, ipaddress.IPv6Address), str, ipaddress.ip_address),
     ("network", (ipaddress.IPv4Network, ipaddress.IPv6Network), str, ipaddress.ip_network),
 )
-_READ: Final = {name: read for name, _, _, read in _TYPES}
+_READ: Final[dict[str, Callable[[Any], Any]]] = {
+    "text": lambda made: bytes.fromhex(made).decode("utf-8", "surrogatepass"),
+    "deep": lambda made: decoded(orjson.loads(made)),
+    "map": lambda made: {decoded(key): decoded(one) for key, one in made},
+    "set": lambda made: {decoded(one) for one in made},
+    **{name: read for name, _, _, read in _TYPES},
+}

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, NamedTuple
 
 from strandline.errors import CycleFound, InvalidGroup, InvalidInput, NotInvertible, shown
 
-NAME_MAX: Final = 64
-ID_MAX: Final = 200
 NAMES: Final = "letters, digits and _, 1 to 64 of them, no digit first"
 IDS: Final = "1 to 200 of A-Z a-z 0-9 . _ : ~ -"
-_LETTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
-_DIGITS: Final = frozenset("0123456789")
-_ID: Final = _LETTERS | _DIGITS | frozenset(".:~-")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_ID: Final = re.compile(r"[A-Za-z0-9._:~-]{1,200}")
 
 
 class Problem(NamedTuple):
@@ -29,17 +27,12 @@ class Problem(NamedTuple):
 
 def is_name(value: object) -> bool:
     """Whether this may name a step, a recipe, a result or a target."""
-    return (
-        isinstance(value, str)
-        and 0 < len(value) <= NAME_MAX
-        and value[0] in _LETTERS
-        and all(char in _LETTERS or char in _DIGITS for char in value)
-    )
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 def is_id(value: object) -> bool:
     """Whether this may be a group's id, or a stream."""
-    return isinstance(value, str) and 0 < len(value) <= ID_MAX and all(char in _ID for char in value)
+    return isinstance(value, str) and _ID.fullmatch(value) is not None
 
 
 def bad_name(value: object, what: str, step: str | None = None) -> Problem:

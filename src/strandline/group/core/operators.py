@@ -285,22 +285,15 @@ def _whole(value: int) -> int:
     return value
 
 
-def _add(a: Any, b: Any) -> Any:
-    if isinstance(a, float):
-        return a + b
-    return _whole(a + b) if type(a) is type(b) is int else _EXACT.add(Decimal(a), Decimal(b))
+def _by(plain: Callable[[Any, Any], Any], exact: Callable[[Decimal, Decimal], Decimal]) -> Callable[[Any, Any], Any]:
+    """By the machine for floats, by integers of 64 bits, by exact decimals for what is left."""
 
+    def calculate(a: Any, b: Any) -> Any:
+        if isinstance(a, float):
+            return plain(a, b)
+        return _whole(plain(a, b)) if type(a) is type(b) is int else exact(Decimal(a), Decimal(b))
 
-def _subtract(a: Any, b: Any) -> Any:
-    if isinstance(a, float):
-        return a - b
-    return _whole(a - b) if type(a) is type(b) is int else _EXACT.subtract(Decimal(a), Decimal(b))
-
-
-def _multiply(a: Any, b: Any) -> Any:
-    if isinstance(a, float):
-        return a * b
-    return _whole(a * b) if type(a) is type(b) is int else _EXACT.multiply(Decimal(a), Decimal(b))
+    return calculate
 
 
 def _divide(a: Any, b: Any) -> Any:
@@ -312,5 +305,8 @@ def _divide(a: Any, b: Any) -> Any:
 
 
 _CALCULATE: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "+": _add, "-": _subtract, "*": _multiply, "/": _divide,
-}  # fmt: skip
+    "+": _by(operator.add, _EXACT.add),
+    "-": _by(operator.sub, _EXACT.subtract),
+    "*": _by(operator.mul, _EXACT.multiply),
+    "/": _divide,
+}
