@@ -20,6 +20,24 @@ def names(text: str, dialect: Dialect = "sqlite") -> list[str]:
     return [parameter.name for parameter in parse(text, dialect).parameters]
 
 
+@pytest.mark.req("G61", "G62")
+@pytest.mark.parametrize(
+    ("dialect", "text", "tables"),
+    [
+        ("sqlite", "WITH x AS (SELECT 1 AS a) SELECT a FROM x", ()),
+        ("postgres", "WITH x AS (SELECT 1 AS a) SELECT a FROM x", ()),
+        ("postgres", "WITH account AS (SELECT * FROM account) SELECT * FROM account", ("account",)),
+        ("postgres", "WITH a AS (SELECT * FROM account), account AS (SELECT 1) SELECT * FROM a", ("account",)),
+        ("postgres", "WITH RECURSIVE account AS (SELECT 1 UNION SELECT * FROM account) SELECT * FROM account", ()),
+        ("sqlite", "WITH x AS (SELECT * FROM account) SELECT * FROM x", ("account",)),
+    ],
+)
+def test_a_query_of_its_own_with_reads_what_that_reads(dialect: Dialect, text: str, tables: tuple[str, ...]) -> None:
+    statement = parse(text, dialect)
+    assert statement.reads == tables
+    assert held(plan(statement, TABLES), {}) == tuple(Held((name,), False) for name in tables)
+
+
 @pytest.mark.req("G34")
 @pytest.mark.parametrize(
     ("dialect", "text", "found"),

@@ -23,9 +23,8 @@ from strandline.backends.postgres.target_round_trips import Answer, answers
 from strandline.backends.postgres.target_schema import table_of
 from strandline.errors import SchemaMismatch, StrandlineError, Unavailable
 from strandline.group.sql_steps import Call, Changed, Changes, Collided, Refused, SqlSteps
-from strandline.group.statements.api import Dialect, Plan, Table
+from strandline.group.statements.api import OURS, Dialect, Plan, Table
 from strandline.group.statements.binding import Bound, Unbound, bound
-from strandline.group.statements.planning import OURS
 from strandline.group.statements.texts import quoted
 from strandline.group.target import Failed, Limits, Rows
 from strandline.settings import Settings

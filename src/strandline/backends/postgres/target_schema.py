@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from strandline.group.statements.api import Column, ForeignKey, Table
-from strandline.group.statements.planning import OURS
+from strandline.group.statements.api import OURS, Column, ForeignKey, Table
 from strandline.group.statements.texts import named
 
 Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
-from strandline.group.statements.api import Column, ForeignKey, Table
-from strandline.group.statements.planning import OURS
+from strandline.group.statements.api import OURS, Column, ForeignKey, Table
 
 Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """The rows of a named statement."""

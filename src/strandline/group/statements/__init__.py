@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from strandline.group.statements.api import TEXT_BYTES_MAX, Dialect, Plan, Problem, Statement, Table, Template
+from strandline.group.statements.api import (
+    OURS,
+    TEXT_BYTES_MAX,
+    Dialect,
+    Plan,
+    Problem,
+    RowSet,
+    Statement,
+    Table,
+    Template,
+)
 from strandline.group.statements.cql import parse_cql
 from strandline.group.statements.cql_planning import plan_cql
 from strandline.group.statements.holding import held
@@ -37,8 +47,24 @@ def plan(
 
     Cassandra must remember what was deleted for as long as a statement may still arrive: `barrier_keep_s`.
     """
+    problems = (*statement.problems, *_of_tables(statement, tables))
+    made = Plan(statement, problems=problems, obstacles=statement.obstacles)
+    if problems or not statement.understood or statement.shape is None:
+        whole = RowSet(None, writes=statement.kind != "query")
+        return made._replace(rows=(whole,), table=tables.get(statement.writes))
     if statement.dialect == "cassandra":
-        return plan_cql(statement, tables, barrier_keep_s=barrier_keep_s)
+        return plan_cql(made, tables, barrier_keep_s=barrier_keep_s)
     from strandline.group.statements.planning import plan_sql
 
-    return plan_sql(statement, tables, own_row_triggers=own_row_triggers)
+    return plan_sql(made, tables, own_row_triggers=own_row_triggers)
+
+
+def _of_tables(statement: Statement, tables: Mapping[str, Table]) -> Iterator[Problem]:
+    """Those that are not there, and ours."""
+    for name in statement.tables:
+        if name not in tables:
+            yield Problem("value", f"there is no table {name}")
+    named, text = {name.rpartition(".")[2].lower() for name in statement.tables}, statement.text.lower()
+    for ours in OURS:
+        if ours in named or (not statement.understood and ours in text):
+            yield Problem("table_unsafe", f"{ours} belongs to Strandline")

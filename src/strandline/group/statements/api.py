@@ -19,6 +19,8 @@ Undo = Literal["none", "insert", "update", "delete"]
 """How a statement is undone: a query needs nothing; the others by what they do to rows."""
 
 TEXT_BYTES_MAX: Final = 64 * 1024
+OURS: Final = ("strandline_target", "strandline_barrier")
+"""Tables that a statement of the user's does not touch."""
 
 
 class Problem(NamedTuple):

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from strandline.group.statements import texts
-from strandline.group.statements.api import Plan, Problem, RowSet, Statement, Table, Template
+from strandline.group.statements.api import Plan, Problem, Table, Template
 from strandline.group.statements.cql import CqlShape
+from strandline.group.statements.holding import rows_of
 from strandline.group.statements.lexer import joined
 
-OURS: Final = "strandline_target"
 
-
-def plan_cql(statement: Statement, tables: Mapping[str, Table], *, barrier_keep_s: float) -> Plan:
+def plan_cql(plan: Plan, tables: Mapping[str, Table], *, barrier_keep_s: float) -> Plan:
     """Pure: the same statement and tables give the same plan."""
-    problems = [*statement.problems]
-    problems += [Problem("value", f"there is no table {name}") for name in statement.tables if name not in tables]
-    if OURS in (name.rpartition(".")[2] for name in statement.tables) or (
-        not statement.understood and OURS in statement.text.lower()
-    ):
-        problems.append(Problem("table_unsafe", f"{OURS} belongs to Strandline"))
-    plan = Plan(statement, problems=tuple(problems), obstacles=statement.obstacles)
-    if problems or not statement.understood or not isinstance(statement.shape, CqlShape):
-        return plan._replace(rows=(RowSet(None, writes=statement.kind != "query"),))
+    statement, shape = plan.statement, plan.statement.shape
     table = tables[statement.writes or statement.reads[0]]
-    if statement.kind == "query":
-        return plan._replace(rows=(_rows(table, statement.shape, writes=False),))
-    return _planned(plan, table, statement.shape, barrier_keep_s)
+    plan = plan._replace(rows=(rows_of(table, table.partition, shape.given, writes=statement.kind != "query"),))
+    return plan if statement.kind == "query" else _planned(plan, table, shape, barrier_keep_s)
 
 
 def _planned(plan: Plan, table: Table, shape: CqlShape, barrier_keep_s: float) -> Plan:
@@ -70,7 +59,6 @@ def _planned(plan: Plan, table: Table, shape: CqlShape, barrier_keep_s: float) -
         columns=(*table.key, *columns),
         changed=changed,
         before=before,
-        rows=(_rows(table, shape, writes=True),),
         problems=tuple(problems),
         obstacles=tuple(obstacles),
         not_restored=("write times", "markers of rows"),
@@ -117,15 +105,6 @@ def _before(kind: str, table: Table, shape: CqlShape, columns: tuple[str, ...]) 
             term = shape.terms[shape.columns.index(name)]
             pieces += [" AND " * (len(pieces) > 1), texts.quoted(name), " = ", term]
     return joined(*pieces)
-
-
-def _rows(table: Table, shape: CqlShape, *, writes: bool) -> RowSet:
-    """The partition, if it is given; else any of the table's."""
-    given = {one.column: one for one in shape.given if one.parameter or one.value is not None}
-    if any(name not in given for name in table.partition):
-        return RowSet(table.name, writes=writes)
-    types = tuple(column.type for column in table.columns if column.role == "partition")
-    return RowSet(table.name, tuple(given[name] for name in table.partition), writes, types)
 
 
 def _undo_text(kind: str, table: Table, changed: tuple[str, ...]) -> str:

@@ -1,16 +1,26 @@
-"""Which places a statement holds, once the values are known that its group was created with."""
+"""Which rows a statement names, and which places it holds once the values are known that its group was created with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from uuid import UUID
 
-from strandline.group.statements.api import Dialect, Held, Plan, RowSet
+from strandline.group.statements.api import Dialect, Given, Held, Plan, RowSet, Table
 
 _INTEGERS: Final = ("int", "serial", "bigint", "smallint", "counter", "tinyint", "varint")
 _TEXTS: Final = ("text", "varchar", "character varying", "ascii", "clob", "char", "character", "bpchar")
+
+
+def rows_of(table: Table, key: Sequence[str], given: Iterable[Given], *, writes: bool = False) -> RowSet:
+    """The rows whose `key` is given as a whole; else any of the table's."""
+    by_column = {item.column: item for item in given if item.parameter or item.value is not None}
+    columns = [column for name in key if name in by_column and (column := table.column(name)) and not column.collation]
+    if not key or len(columns) < len(key):
+        return RowSet(table.name, writes=writes)
+    types = tuple(column.type for column in columns)
+    return RowSet(table.name, tuple(by_column[name] for name in key), writes, types)
 
 
 def held(plan: Plan, values: Mapping[str, Any]) -> tuple[Held, ...]:

@@ -3,63 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from strandline.group.statements import texts
-from strandline.group.statements.api import (
-    Given,
-    Plan,
-    Problem,
-    RowSet,
-    Statement,
-    Table,
-    Template,
-    Undo,
-)
+from strandline.group.statements.api import Plan, Problem, RowSet, Statement, Table, Template, Undo
+from strandline.group.statements.holding import rows_of
 from strandline.group.statements.lexer import joined
 from strandline.group.statements.sql import Shape
 from strandline.group.statements.texts import named, quoted
 
-OURS: Final = ("strandline_target", "strandline_barrier")
 
-
-def plan_sql(statement: Statement, tables: Mapping[str, Table], *, own_row_triggers: bool = False) -> Plan:
+def plan_sql(plan: Plan, tables: Mapping[str, Table], *, own_row_triggers: bool = False) -> Plan:
     """Pure: the same statement and tables give the same plan."""
-    problems = [*statement.problems, *_unknown(statement, tables), *_ours(statement, tables)]
-    plan = Plan(statement, problems=tuple(problems), obstacles=statement.obstacles)
-    if problems or not statement.understood or not isinstance(statement.shape, Shape):
-        whole = RowSet(None, writes=statement.kind != "query")
-        table = tables.get(statement.writes)
-        return plan._replace(rows=(whole,), table=table)
-    if any(table.what == "view" for table in tables.values()) and statement.kind == "query":
+    statement, shape = plan.statement, plan.statement.shape
+    if statement.kind != "query":
+        return _Planner(statement, tables, own_row_triggers).plan(plan)
+    if any(table.what == "view" for table in tables.values()):
         return plan._replace(rows=(RowSet(None),))
-    if statement.kind == "query":
-        return plan._replace(rows=tuple(_read(statement, tables)))
-    return _Planner(statement, tables, own_row_triggers).plan(plan)
-
-
-def _unknown(statement: Statement, tables: Mapping[str, Table]) -> Iterable[Problem]:
-    for name in statement.tables:
-        if name not in tables:
-            yield Problem("value", f"there is no table {name}")
-
-
-def _ours(statement: Statement, tables: Mapping[str, Table]) -> Iterable[Problem]:
-    named = {name.rpartition(".")[2].lower() for name in statement.tables}
-    text = statement.text.lower()
-    for ours in OURS:
-        if ours in named or (not statement.understood and ours in text):
-            yield Problem("table_unsafe", f"{ours} belongs to Strandline")
-
-
-def _read(statement: Statement, tables: Mapping[str, Table]) -> Iterable[RowSet]:
-    shape: Shape = statement.shape
-    if shape.single:
-        table = tables[statement.reads[0]]
-        yield _row(table, shape.given) or RowSet(table.name)
-        return
-    for name in statement.reads:
-        yield RowSet(tables[name].name)
+    read = [tables[name] for name in statement.reads]
+    if shape.single and read:
+        return plan._replace(rows=(rows_of(read[0], read[0].key, shape.given),))
+    return plan._replace(rows=tuple(RowSet(table.name) for table in read))
 
 
 class _Planner:
@@ -208,8 +171,8 @@ class _Planner:
         elif kind == "insert":
             yield from self._inserted_rows()
         else:
-            found = _row(table, self._own_given())
-            yield found._replace(writes=True) if found else RowSet(table.name, writes=True)
+            given = [one._replace(column=self._spelled(one.column)) for one in self._shape.given]
+            yield rows_of(table, table.key, given, writes=True)
         for name in self._statement.reads:
             yield RowSet(self._tables[name].name)
         for key in table.foreign:
@@ -223,23 +186,15 @@ class _Planner:
         """Rows that a unique index couples are the same rows."""
         return any(not columns or written & set(columns) for columns in self._table.unique)
 
-    def _own_given(self) -> tuple[Given, ...]:
-        return tuple(given._replace(column=self._spelled(given.column)) for given in self._shape.given)
-
     def _spelled(self, name: str) -> str:
         return next((column for column in self._table.names if column.lower() == name.lower()), name)
 
     def _inserted_rows(self) -> Iterable[RowSet]:
         into = self._into()
-        if not self._shape.row_given:
-            yield RowSet(self._table.name, writes=True)
-        for row in self._shape.row_given:
-            if len(row) != len(into):
-                yield RowSet(self._table.name, writes=True)
-                continue
-            given = tuple(item._replace(column=into[int(item.column)]) for item in row)
-            found = _row(self._table, given)
-            yield found._replace(writes=True) if found else RowSet(self._table.name, writes=True)
+        for row in self._shape.row_given or [()]:
+            known = row if len(row) == len(into) else ()
+            given = [item._replace(column=into[int(item.column)]) for item in known]
+            yield rows_of(self._table, self._table.key, given, writes=True)
 
     # ------------------------------------------------------------ for explain
 
@@ -263,15 +218,3 @@ class _Planner:
         if self._statement.kind == "update":
             return back
         return texts.insert(table, columns, [f":before.{name}" for name in columns])
-
-
-def _row(table: Table, given: Iterable[Given]) -> RowSet | None:
-    """The row whose key is given as a whole."""
-    by_column = {item.column: item for item in given if item.parameter or item.value is not None}
-    columns = [table.column(name) for name in table.key]
-    if not table.key or any(name not in by_column for name in table.key):
-        return None
-    if any(column is None or column.collation for column in columns):
-        return None
-    types = tuple(column.type for column in columns if column is not None)
-    return RowSet(table.name, tuple(by_column[name] for name in table.key), types=types)

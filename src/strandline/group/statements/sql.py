@@ -338,18 +338,26 @@ class _Reader:
     def _reads(self, written: exp.Table | None) -> tuple[tuple[str, ...], bool]:
         """Tables that are named beside the one written, and whether these are all."""
         hidden = {cte.alias for cte in self._tree.find_all(exp.CTE)}
+        shown = self._tables() if hidden and self._dialect == "postgres" else set()
         found, known = [], True
         for table in self._tree.find_all(exp.Table):
             if table is written:
                 continue
             if not isinstance(table.this, exp.Identifier):
                 known = False  # a function that gives rows
-            elif table.args.get("db") or table.name not in hidden:
+            elif table.args.get("db") or table.name not in hidden or id(table) in shown:
                 found.append(_qualified(table))
         for part in self._tree.find_all(exp.In):
             if isinstance(part.args.get("field"), exp.Column):
                 known = False  # SQLite's `x IN name`: the name is that of a table
         return tuple(dict.fromkeys(found)), known
+
+    def _tables(self) -> set[int]:
+        """Those that a name stands for where it is: a WITH is not seen by itself, nor by what is before it."""
+        from sqlglot.optimizer.scope import traverse_scope
+
+        sources = (source for scope in traverse_scope(self._tree) for source in scope.sources.values())
+        return {id(source) for source in sources if isinstance(source, exp.Table)}
 
     def _given(self, where: exp.Expr) -> Iterable[Given]:
         """Columns that are equal to a literal or a parameter, whatever else holds."""
