@@ -29,7 +29,7 @@ def within(default: Any, least: float, most: float, **more: Any) -> Any:
     return field(default=default, metadata={"least": least, "most": most, **more})
 
 
-def one_of(default: str, *allowed: str) -> Any:
+def one_of(default: str | None, *allowed: str) -> Any:
     return field(default=default, metadata={"allowed": allowed})
 
 
@@ -43,7 +43,7 @@ class Settings:
     """Fixed at creation; 10000 where nothing is given."""
     append_ids_kept: int | None = within(None, 1, 256, kind=int)
     """Fixed at creation; 32 where nothing is given. So many of a key's last appends with an id are remembered."""
-    bucket_size: str | None = field(default=None, metadata={"allowed": ("minute", "hour", "day")})
+    bucket_size: str | None = one_of(None, "minute", "hour", "day")
     """Fixed at creation; hour where nothing is given."""
     schema: str = one_of("create", "create", "check")
     group_actions_max: int = within(1000, 1, 10_000)

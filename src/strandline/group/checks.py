@@ -15,7 +15,9 @@ from typing import Any, Final, NamedTuple
 from strandline.errors import InvalidExpression
 from strandline.group.core.encoding import readable
 from strandline.group.core.expression import compiled
+from strandline.group.core.parts import SECONDS
 from strandline.group.core.scope import Scope
+from strandline.settings import within
 
 _AFFECTED: Final[dict[str, Callable[[int, int], bool]]] = {
     "affected_rows_equal": operator.eq, "affected_rows_not_equal": operator.ne,
@@ -34,7 +36,7 @@ class Check:
     expression: str | None = None
     handler: str | None = None
     ack: bool = False
-    timeout_s: float | None = None
+    timeout_s: float | None = within(None, *SECONDS)
     optimistic: bool = False
     statement: str | None = None
     values: Mapping[str, Any] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Final, Literal
+from typing import Any, Final
 from uuid import UUID
 
 from strandline.errors import CycleFound, InvalidInput, shown
@@ -23,14 +23,15 @@ from strandline.group.core.encoding import encoded
 from strandline.group.core.expression import compiled
 from strandline.group.core.graph import Graph
 from strandline.group.core.names import Problem, bad_id, bad_name, is_id, is_name, of_error, refusal
-from strandline.group.core.parts import RESERVED_RECIPES, Dep, Handler, Hook, Kind, Need, Recipe, StartHandler
-from strandline.group.problems import bad_seconds, problems_of
+from strandline.group.core.parts import RESERVED_RECIPES, SECONDS, Dep, Handler, Hook, Kind, Need, Recipe, StartHandler
+from strandline.group.problems import bad_fields, bad_settings, problems_of, unknown_fields
+from strandline.group.settings import GroupSettings
+from strandline.group.target import OnConflict
+from strandline.settings import one_of, within
 from strandline.values.payloads import encode_json, parse_json
 
 FORM: Final = 1
 """Of the JSON; another one is refused."""
-OnConflict = Literal["fail", "keep_current", "overwrite"]
-ON_CONFLICT: Final = ("fail", "keep_current", "overwrite")
 STEPS_MAX: Final = 10_000
 
 
@@ -55,11 +56,11 @@ class Step:
     irreversible: bool = False
     for_each: str | None = None
     touches: tuple[tuple[str, str, Mapping[str, Any]], ...] = ()
-    triggers: str | None = None
+    triggers: str | None = one_of(None, "own_row")
     pre_hook: Hook | None = None
     post_hook: Hook | None = None
-    timeout_s: float | None = None
-    retries: int | None = None
+    timeout_s: float | None = within(None, *SECONDS)
+    retries: int | None = within(None, 0, 100, kind=int)
 
     def behind(self) -> list[str]:
         """The steps that this one waits for."""
@@ -97,7 +98,7 @@ class Group:
         self.post_hook = Hook(post_hook) if isinstance(post_hook, str) else post_hook
         self.steps: dict[str, Step] = {}
         self.graph = Graph()
-        self._slips: list[Problem] = []
+        self.slips: list[Problem] = []
         """What could not become part of it."""
 
     # ------------------------------------------------------------ steps
@@ -126,12 +127,12 @@ class Group:
     def _add(
         self, kind: Kind, name: str, statement: str | None, values: Mapping[str, Any] | None, more: Mapping[str, Any]
     ) -> Step:
-        step = _step(kind, name, statement, values, more, self._slips)
+        step = _step(kind, name, statement, values, more, self.slips)
         if not is_name(name):
-            self._slips.append(bad_name(name, "step"))
+            self.slips.append(bad_name(name, "step"))
             return step
         if name in self.steps:
-            self._slips.append(Problem("name_taken", name, f"{name!r} is defined twice"))
+            self.slips.append(Problem("name_taken", name, f"{name!r} is defined twice"))
             return step
         self._connect(step)
         self.steps[name] = step
@@ -196,14 +197,14 @@ class Group:
 
     def problems(self, steps_max: int = STEPS_MAX) -> list[Problem]:
         """All that is wrong with the definition by itself, without its targets and handlers."""
-        found = list(self._slips)
+        found = list(self.slips)
         if not is_id(self.id):
             found.append(bad_id(self.id, "id"))
         if not 1 <= len(self.steps) <= steps_max:
             found.append(Problem("steps", None, f"{len(self.steps)} steps: give 1..{steps_max:,}"))
-        if self.on_conflict is not None and self.on_conflict not in ON_CONFLICT:
-            found.append(Problem("setting", None, f"on_conflict: {shown(self.on_conflict)!r} is none of {ON_CONFLICT}"))
-        found += bad_seconds(self.deadline_s, "deadline_s", None, 0.1)
+        own = {"deadline_s": self.deadline_s, "on_conflict": self.on_conflict}
+        found += bad_settings(GroupSettings, {name: value for name, value in own.items() if value is not None}, None)
+        found += [*bad_fields(self.pre_hook, None), *bad_fields(self.post_hook, None)]
         for step in self.steps.values():
             found += self._problems_of(step)
         irreversible = [step.name for step in self.steps.values() if step.irreversible]
@@ -277,11 +278,7 @@ def _step(
 ) -> Step:
     given = dict(more)
     label = name if isinstance(name, str) else None
-    for unknown in given.keys() - _OPTIONS - {"success"}:
-        slips.append(
-            Problem("setting", label, f"unknown field {shown(unknown)!r}; known: {' '.join(sorted(_OPTIONS))}")
-        )
-        del given[unknown]
+    slips += unknown_fields(given, _OPTIONS, label)
     if values is not None and not isinstance(values, Mapping):
         slips.append(
             Problem(
@@ -318,7 +315,7 @@ def _listed(given: Any) -> Sequence[Any]:
 
 
 _FIXED: Final = {"name", "kind", "statement", "values"}
-_OPTIONS: Final = frozenset(one.name for one in fields(Step)) - _FIXED
+_OPTIONS: Final = frozenset(one.name for one in fields(Step)) - _FIXED | {"success"}
 
 
 # ---------------------------------------------------------------- to JSON

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, fields, is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from strandline.errors import InvalidInput, shown
 from strandline.group import checks as checking
@@ -11,11 +13,10 @@ from strandline.group.checks import Check
 from strandline.group.core.encoding import encoded
 from strandline.group.core.names import Problem, bad_name, is_name, of_error
 from strandline.group.core.parts import RESERVED_RECIPES, Need, Recipe
+from strandline.settings import checked_settings
 
 if TYPE_CHECKING:
     from strandline.group.definition import Step
-
-SECONDS: Final = (0.001, 86_400)
 
 
 def problems_of(step: Step) -> Iterable[Problem]:
@@ -42,22 +43,12 @@ def problems_of(step: Step) -> Iterable[Problem]:
     yield from _alias_problems(step)
     for check in step.checks:
         yield from _check_problems(step, check)
-    yield from _setting_problems(step)
+    for part in (step, *step.recipes, *step.needs, *step.checks, step.undo, step.pre_hook, step.post_hook):
+        yield from bad_fields(part, name)
     if step.irreversible and step.checks:
         yield Problem("irreversible", name, f"{name!r} is irreversible and has no checks")
     if step.must_exist and step.must_not_exist:
         yield Problem("value", name, "give must_exist or must_not_exist, not both")
-
-
-def _setting_problems(step: Step) -> Iterable[Problem]:
-    name = step.name
-    timed: list[Any] = [one for one in (step.pre_hook, step.post_hook) if one is not None]
-    for what in (*timed, *step.checks, *step.recipes, *step.needs, step):
-        yield from bad_seconds(what.timeout_s, "timeout_s", name)
-    if step.retries is not None and (type(step.retries) is not int or not 0 <= step.retries <= 100):
-        yield Problem("setting", name, f"retries: {shown(step.retries)} is not in 0..100")
-    if step.triggers not in (None, "own_row"):
-        yield Problem("setting", name, f"triggers: {shown(step.triggers)} is not 'own_row'")
 
 
 def _recipe_problems(step: Step) -> Iterable[Problem]:
@@ -91,9 +82,33 @@ def _check_problems(step: Step, check: Check) -> Iterable[Problem]:
         yield Problem("value", step.name, "query_check is for steps that write")
 
 
-def bad_seconds(value: Any, what: str, step: str | None, least: float = SECONDS[0]) -> list[Problem]:
-    if value is None or (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= SECONDS[1]
-    ):
-        return []
-    return [Problem("setting", step, f"{what}: {shown(value)} is not in {least}..{SECONDS[1]}")]
+def bad_fields(part: Any, step: str | None) -> Iterable[Problem]:
+    """Of a part of a definition; of a plain name or nothing there are none."""
+    if is_dataclass(part) and not isinstance(part, type):
+        yield from bad_settings(type(part), {one.name: getattr(part, one.name) for one in _limited(type(part))}, step)
+
+
+def bad_settings(kind: Any, given: Mapping[str, Any], step: str | None) -> Iterable[Problem]:
+    """What is given to the fields of a class that say what is allowed."""
+    for one in _limited(kind):
+        if (value := given.get(one.name, one.default)) is not one.default:
+            try:
+                if checked_settings(kind, {one.name: value})[one.name] != value:
+                    yield Problem("setting", step, f"{one.name}: give seconds, not {shown(value)}")
+            except InvalidInput as error:
+                yield of_error(error, step)
+
+
+@cache
+def _limited(kind: Any) -> tuple[Field[Any], ...]:
+    """The fields that have limits (`within`, `one_of`), or are true or false."""
+    return tuple(one for one in fields(kind) if one.metadata or isinstance(one.default, bool))
+
+
+def unknown_fields(given: dict[str, Any], known: frozenset[str], step: str | None) -> list[Problem]:
+    """What nobody knows is taken away, and told."""
+    unknown = [name for name in given if name not in known]
+    for name in unknown:
+        del given[name]
+    listed = " ".join(sorted(known))
+    return [Problem("setting", step, f"unknown field {shown(name)!r}; known: {listed}") for name in unknown]

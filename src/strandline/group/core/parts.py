@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
+from strandline.settings import within
+
+SECONDS: Final = (0.001, 86_400)
+"""Of a time-out."""
 SUCCESS: Final = "success"
 IDENTITY: Final = "identity"
 RESERVED_RECIPES: Final = frozenset({SUCCESS, IDENTITY})
@@ -30,7 +34,7 @@ class Recipe:
     expression: str | None = None
     handler: str | None = None
     ack: bool = False
-    timeout_s: float | None = None
+    timeout_s: float | None = within(None, *SECONDS)
     optional: bool = False
 
 
@@ -41,7 +45,7 @@ class Need:
     name: str
     handler: str
     step: str | None = None
-    timeout_s: float | None = None
+    timeout_s: float | None = within(None, *SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Handler:
 
     name: str
     ack: bool = False
-    timeout_s: float | None = None
+    timeout_s: float | None = within(None, *SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class Hook:
 
     handler: str
     ack: bool = False
-    timeout_s: float | None = None
+    timeout_s: float | None = within(None, *SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
