@@ -15,6 +15,8 @@ from strandline.group.core.graph import Graph
 from strandline.group.core.parts import Dep, Handler, Hook, Need, Recipe, StartHandler
 from strandline.group.definition import Group
 
+NO: Any = "no"
+
 
 def codes(group: Group) -> list[str]:
     return [problem.code for problem in group.problems()]
@@ -237,9 +239,9 @@ def test_an_expression_that_cannot_be_read_is_refused_by_its_call() -> None:
         ({"recipes": [Recipe("r", expression="1"), Recipe("r", expression="2")]}, "name_taken"),
         ({"depends_on": [Dep("o", alias="x"), Dep("o", alias="x")]}, "name_taken"),
         ({"timeout_s": 0}, "setting"), ({"retries": 101}, "setting"), ({"retries": True}, "setting"),
-        ({"is_rollback": "no"}, "setting"), ({"must_exist": 1}, "setting"), ({"post_hook": Hook("h", ack=1)}, "setting"),
+        ({"is_rollback": NO}, "setting"), ({"must_exist": 1}, "setting"), ({"post_hook": Hook("h", ack=NO)}, "setting"),
         ({"undo": Handler("h", timeout_s=0)}, "setting"),
-        ({"recipes": [Recipe("r", expression="1", optional="no")]}, "setting"),
+        ({"recipes": [Recipe("r", expression="1", optional=NO)]}, "setting"),
         ({"triggers": "all"}, "setting"), ({"colour": 1}, "setting"), ({"undo": "o"}, "rollback_step"),
         ({"execute_on_failure": ["o"]}, "rollback_step"), ({"depends_on": ["r"]}, "rollback_step"),
         ({"undo": "nowhere"}, "unknown_step"), ({"for_each": "o.rows"}, "value"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from graphlib import TopologicalSorter
 from html import escape
 from typing import Any, Final
 
@@ -84,40 +85,50 @@ def explained(plan: GroupPlan) -> Explanation:
     every = [*plan.steps.values(), *plan.rollback.values()]
     steps: list[ExplainedStep] = []
     for one in every:
-        if one.undo == "automatic" and one.plan is not None and one.plan.before is not None:
-            steps.append(_before(one))
-        steps.append(_step(one, plan))
-        if one.undo == "automatic" and one.plan is not None:
-            steps.append(_undo(one))
+        steps += _with_undo(one, _step(one, plan))
     if plan.group.post_hook is not None:
         names = tuple(plan.steps)
         steps.append(ExplainedStep(POST, "empty", "the group's hook", None, None, names, (), (), ()))
     return Explanation(plan.group.id, tuple(steps), plan.warnings)
 
 
+def _with_undo(one: Planned, step: ExplainedStep) -> Iterator[ExplainedStep]:
+    """A step, with those that save what it changes and put it back."""
+    if one.undo != "automatic" or one.plan is None:
+        yield step
+        return
+    source = one.name
+    if step.before is not None:
+        saved, source = f"{one.name}/before", f"{one.name}/before.identity"
+        why = f"saves what {one.name} changes, in its transaction"
+        yield ExplainedStep(saved, "query", why, one.target, step.before, (), (), (one.name,), ())
+        step = replace(step, needs=(*step.needs, saved))
+    yield step
+    kind = {"insert": "delete", "delete": "insert"}.get(one.plan.undo, "update")
+    yield ExplainedStep(
+        f"{one.name}/undo", kind, f"undoes {one.name}", one.target, step.undo, (source,), (), (), (), rollback=True
+    )
+
+
 def _step(one: Planned, plan: GroupPlan) -> ExplainedStep:
-    needs = tuple(step if recipe == "success" else f"{step}.{recipe}" for step, recipe in one.wants)
-    before = None if one.plan is None or one.plan.before is None else one.plan.before.shown()
-    undo = None
+    before = undo = None
     if one.undo == "automatic" and one.plan is not None:
-        undo = one.plan.undo_text
+        before, undo = one.plan.before and one.plan.before.shown(), one.plan.undo_text
     elif one.undo in ("step", "handler"):
         undo = f"{one.undo} {one.step.undo if isinstance(one.step.undo, str) else getattr(one.step.undo, 'name', '')}"
     elif one.undo == "never":
         undo = "never: irreversible"
-    if one.undo == "automatic" and before is not None:
-        needs = (*needs, f"{one.name}/before")
     return ExplainedStep(
         one.name,
         one.step.kind,
         one.why,
         one.target,
         one.step.statement,
-        needs,
+        tuple(step if recipe == "success" else f"{step}.{recipe}" for step, recipe in one.wants),
         tuple(one.order),
         tuple(plan.dependents(one.name)) or tuple(_waiting(one, plan)),
         tuple(_place(place) for place in one.holds),
-        before if one.undo == "automatic" else None,
+        before,
         undo,
         one.plan.not_restored if one.plan is not None else (),
         tuple(check.kind for check in one.checks),
@@ -127,25 +138,6 @@ def _step(one: Planned, plan: GroupPlan) -> ExplainedStep:
 
 def _waiting(one: Planned, plan: GroupPlan) -> Iterator[str]:
     return (name for name, other in plan.steps.items() if any(need == one.name for need, _ in other.wants))
-
-
-def _before(one: Planned) -> ExplainedStep:
-    if one.plan is None or one.plan.before is None:
-        raise TypeError(one)
-    why = f"saves what {one.name} changes, in its transaction"
-    text = one.plan.before.shown()
-    return ExplainedStep(f"{one.name}/before", "query", why, one.target, text, (), (), (one.name,), ())
-
-
-def _undo(one: Planned) -> ExplainedStep:
-    if one.plan is None:
-        raise TypeError(one)
-    source = f"{one.name}/before.identity" if one.plan.before is not None else one.name
-    kind = {"insert": "delete", "delete": "insert"}.get(one.plan.undo, "update")
-    return ExplainedStep(
-        f"{one.name}/undo", kind, f"undoes {one.name}", one.target, one.plan.undo_text, (source,), (), (), (),
-        rollback=True,
-    )  # fmt: skip
 
 
 def _place(one: Held) -> str:
@@ -161,18 +153,14 @@ def _place(one: Held) -> str:
 def drawn(explanation: Explanation) -> str:
     """An SVG picture: columns by depth, steps as boxes."""
     steps = {step.name: step for step in explanation.steps}
-    edges = [
-        (need.partition(".")[0] if need not in steps else need, name, need in step.order)
-        for name, step in steps.items()
-        for need in (*step.needs, *step.order)
-    ]
-    edges = [(a, b, dashed) for a, b, dashed in edges if a in steps]
-    depth = _depths(list(steps), edges)
+    needs = {name: _needs(step, steps) for name, step in steps.items()}
+    depth: dict[str, int] = {}
+    for name in TopologicalSorter(needs).static_order():
+        depth[name] = 1 + max((depth[need] for need in needs[name]), default=-1)
     for name in steps:  # what is added to a step stands beside it
         step, _, added = name.rpartition("/")
         if step in depth and added in ("before", "undo"):
             depth[name] = max(0, depth[step] - 1) if added == "before" else depth[step]
-    edges = _shown_edges(edges, depth)
     place: dict[str, tuple[int, int]] = {}
     filled: dict[int, int] = {}
     for name in steps:
@@ -189,45 +177,29 @@ def drawn(explanation: Explanation) -> str:
         _ARROW,
         '<g fill="none" stroke="#6b7280" marker-end="url(#a)">',
     ]
-    parts += [_edge(place[a], place[b], dashed) for a, b, dashed in edges]
+    parts += [_edge(place[a], place[b], dashed) for a, b, dashed in _edges(needs, depth)]
     parts.append('</g><g font-family="sans-serif" font-size="12" text-anchor="middle">')
     parts += [_box(step, *place[name]) for name, step in steps.items()]
     return "\n".join([*parts, "</g></svg>"])
 
 
-def _shown_edges(edges: list[tuple[str, str, bool]], depth: dict[str, int]) -> list[tuple[str, str, bool]]:
-    """Without those that others imply: who waits for b, which waits for a, waits for a."""
-    if len(edges) > EDGES_THINNED_MAX:
-        return edges
+def _needs(step: ExplainedStep, steps: Mapping[str, ExplainedStep]) -> dict[str, bool]:
+    """The steps that one waits for, and whether only the rows ask for it."""
+    named = {
+        need if need in steps else need.partition(".")[0]: need in step.order for need in (*step.order, *step.needs)
+    }
+    return {need: dashed for need, dashed in named.items() if need in steps}
+
+
+def _edges(needs: Mapping[str, dict[str, bool]], depth: Mapping[str, int]) -> Iterator[tuple[str, str, bool]]:
+    """Without those that others imply: who waits for b, which waits for a, waits for a. Of a large graph all."""
     before: dict[str, set[str]] = {}
-    needs: dict[str, list[str]] = {}
-    for a, b, _ in edges:
-        needs.setdefault(b, []).append(a)
-    for name in sorted(depth, key=lambda one: depth[one]):
-        before[name] = set(needs.get(name, ())).union(*(before.get(need, ()) for need in needs.get(name, ())))
-    return [
-        (a, b, dashed)
-        for a, b, dashed in edges
-        if not any(a in before.get(other, ()) for other in needs[b] if other != a)
-    ]
-
-
-def _depths(names: list[str], edges: list[tuple[str, str, bool]]) -> dict[str, int]:
-    left = dict.fromkeys(names, 0)
-    behind: dict[str, list[str]] = {}
-    for before, after, _ in edges:
-        left[after] += 1
-        behind.setdefault(before, []).append(after)
-    depth = dict.fromkeys(names, 0)
-    ready = [name for name, count in left.items() if not count]
-    while ready:
-        name = ready.pop()
-        for after in behind.get(name, ()):
-            depth[after] = max(depth[after], depth[name] + 1)
-            left[after] -= 1
-            if not left[after]:
-                ready.append(after)
-    return depth
+    if sum(map(len, needs.values())) <= EDGES_THINNED_MAX:
+        for name in sorted(needs, key=lambda one: depth[one]):
+            before[name] = set(needs[name]).union(*(before.get(need, ()) for need in needs[name]))
+    for name, own in needs.items():
+        implied = set().union(*(before.get(need, ()) for need in own))
+        yield from ((need, name, dashed) for need, dashed in own.items() if need not in implied)
 
 
 def _edge(before: tuple[int, int], after: tuple[int, int], dashed: bool) -> str:
