@@ -6,6 +6,7 @@ them, in hexadecimal: exact for every type, and never interpreted.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
@@ -60,7 +61,7 @@ def _answering(call: Callable[P, T]) -> Callable[P, T | Failed]:
     return answered
 
 
-class CqlSteps:
+class CqlSteps(ABC):
     """What all targets do alike that speak CQL."""
 
     dialect: Dialect = "cassandra"
@@ -68,6 +69,7 @@ class CqlSteps:
     reads_back: bool
     clock: Callable[[], int]
 
+    @abstractmethod
     def asked(
         self, asked: Bound, limits: Limits, *, raw: int = 0, raw_values: bool = False
     ) -> tuple[list[Row], Described]:
@@ -75,15 +77,14 @@ class CqlSteps:
 
         The first `raw` columns are left as bytes; `raw_values`: the values given are in hexadecimal.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def kinds(self, table: Table) -> Mapping[str, Any]:
         """The type of each column of a table's key."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sent(self, asked: Bound, limits: Limits, *, raw: bool = False) -> None:
         """Execute a statement that changes something; `raw`: its values are in hexadecimal. May be `Refused`."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------ reading
 

@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from strandline.backends.memory import cells
 from strandline.group.cql_steps import Described, Refused, Row, serialized
+from strandline.group.statements import parse
 from strandline.group.statements.api import Column, Statement, Table, Template
 from strandline.group.statements.binding import Bound
-from strandline.group.statements.cql import CqlShape, Relation, Selected, holds, parse_cql, value_of
+from strandline.group.statements.cql import CqlShape, Relation, Selected, holds, value_of
 from strandline.group.statements.lexer import renamed, tokens_of
 
 SECOND_US: Final = 1_000_000
@@ -94,7 +95,7 @@ def _names(text: str) -> list[str]:
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> Statement:
     """With `:p0`, `:p1` for each `?`."""
-    return parse_cql(renamed(text, tokens_of(text, "cassandra"), "foreign_parameter"))
+    return parse(renamed(text, tokens_of(text, "cassandra"), "foreign_parameter"), "cassandra")
 
 
 class _Execution:

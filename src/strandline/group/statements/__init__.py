@@ -6,34 +6,19 @@ from collections.abc import Iterator, Mapping
 
 from strandline.group.statements.api import (
     OURS,
-    TEXT_BYTES_MAX,
-    Dialect,
     Plan,
     Problem,
     RowSet,
     Statement,
     Table,
-    Template,
 )
-from strandline.group.statements.cql import parse_cql
 from strandline.group.statements.cql_planning import plan_cql
 from strandline.group.statements.holding import held
+from strandline.group.statements.parsing import parse
 
 BARRIER_KEEP_S = 604_800.0
 
 __all__ = ["held", "parse", "plan"]
-
-
-def parse(text: str, dialect: Dialect) -> Statement:
-    """What a text is. What is wrong with it is in its `problems`; nothing is raised."""
-    if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
-        wrong = Problem("statement_too_long", f"a statement has at most {TEXT_BYTES_MAX:,} bytes")
-        return Statement(text[:100], dialect, "any", Template((text[:100],)), (wrong,), understood=False)
-    if dialect == "cassandra":
-        return parse_cql(text)
-    from strandline.group.statements.sql import parse_sql  # a library that only who defines groups needs
-
-    return parse_sql(text, dialect)
 
 
 def plan(

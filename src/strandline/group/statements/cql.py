@@ -11,15 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from strandline.group.statements.api import Given, Kind, Parameter, Problem, Statement, Template
+from strandline.group.statements.api import Given, Parameter, Problem, Statement, Template
 from strandline.group.statements.binding import LISTS, Unbound
-from strandline.group.statements.lexer import Token, Unreadable, cut, joined, tokens_of
+from strandline.group.statements.lexer import Token, cut, joined
 
-VERBS: Final[dict[str, Kind]] = {"SELECT": "query", "INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
 TIMESTAMP: Final = "$timestamp"
 """The name of the parameter that the processor brings."""
 _PURE: Final = frozenset("token writetime ttl maxwritetime cast count min max sum avg tojson to_json".split())
-_FORBIDDEN: Final = frozenset({"USE"})
 _TEXT: Final = re.compile(r"'(?:[^']|'')*'")
 _CONSTANTS: Final = {"true": True, "false": False, "null": None}
 
@@ -108,38 +106,15 @@ class _Wrong(Exception):
     """A statement that is not in the grammar."""
 
 
-def parse_cql(text: str) -> Statement:
-    """What a text is. Never raises."""
-    try:
-        tokens = tokens_of(text, "cassandra")
-    except Unreadable as error:
-        return _refused(text, error.problem)
-    while tokens and tokens[-1].says(";"):
-        tokens.pop()
-    if not tokens:
-        return _refused(text, Problem("statement_count", "there is no statement"))
-    batch = tokens[0].says("BEGIN")
-    for token in tokens:
-        if token.says(";") and not batch:
-            return _refused(text, Problem("statement_count", "a step is one statement", token.start))
-        if token.kind == "foreign_parameter":
-            return _refused(text, Problem("value", "? is no parameter here: write :name", token.start))
-    if tokens[0].says(*_FORBIDDEN):
-        return _refused(text, Problem("statement_kind", f"{tokens[0].text.upper()} has no place in a step"))
-    kind = VERBS.get(tokens[0].text.upper(), "any")
-    statement = Statement(text, "cassandra", kind, cut(text, tokens), understood=False)
-    if kind == "any":
+def parse_cql(statement: Statement, tokens: list[Token]) -> Statement | None:
+    """What a statement is, of which the tokens are known; None if it is not in the grammar."""
+    if statement.kind == "any":
         wrong = f"{tokens[0].text.upper()} cannot be undone by rewriting"
         return statement._replace(obstacles=(Problem("not_invertible", wrong),))
     try:
         return _Reader(statement, tokens).read()
     except (_Wrong, IndexError):
-        wrong = f"the parser does not know this statement: {text[:60]}"
-        return statement._replace(obstacles=(Problem("not_invertible", wrong),) * (kind != "query"))
-
-
-def _refused(text: str, problem: Problem) -> Statement:
-    return Statement(text, "cassandra", "any", Template((text,)), (problem,), understood=False)
+        return None
 
 
 class _Reader:

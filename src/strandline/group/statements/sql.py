@@ -13,22 +13,12 @@ from typing import Any, Final, NamedTuple
 import sqlglot
 from sqlglot import exp
 
-from strandline.group.statements.api import Dialect, Given, Kind, Problem, Statement, Template
-from strandline.group.statements.lexer import Token, Unreadable, cut, renamed, tokens_of
+from strandline.group.statements.api import Dialect, Given, Problem, Statement, Template
+from strandline.group.statements.lexer import Token, cut, renamed
 from strandline.group.statements.texts import quoted
 
 # It tells of each text that it takes for a command which it does not know: that is in our answer.
 logging.getLogger("sqlglot").addFilter(lambda _: False)
-
-VERBS: Final[dict[str, Kind]] = {
-    "SELECT": "query", "VALUES": "query", "TABLE": "query", "INSERT": "insert", "UPDATE": "update", "DELETE": "delete",
-}  # fmt: skip
-FORBIDDEN: Final = frozenset(
-    "BEGIN START COMMIT END ROLLBACK ABORT SAVEPOINT RELEASE PREPARE ATTACH DETACH PRAGMA VACUUM SET RESET DISCARD "
-    "COPY CALL DO LISTEN UNLISTEN NOTIFY LOCK DECLARE FETCH CLOSE EXECUTE DEALLOCATE CHECKPOINT CLUSTER REINDEX "
-    "LOAD".split()
-)
-"""Would end the step's transaction, change the connection for those that follow, or cannot be in a transaction."""
 
 _VOLATILE: Final[dict[Dialect, frozenset[str]]] = {
     "sqlite": frozenset(
@@ -85,60 +75,10 @@ class Shape(NamedTuple):
     """A query of one table, no more."""
 
 
-def parse_sql(text: str, dialect: Dialect) -> Statement:
-    """What a text is. Never raises: what is wrong is in `problems`."""
-    try:
-        tokens = tokens_of(text, dialect)
-    except Unreadable as error:
-        return _refused(text, dialect, error.problem)
-    while tokens and tokens[-1].says(";"):
-        tokens.pop()
-    if not tokens:
-        return _refused(text, dialect, Problem("statement_count", "there is no statement"))
-    if problem := _misuse(tokens, dialect):
-        return _refused(text, dialect, problem)
-    template = cut(text, tokens)
-    kind = _kind(tokens)
-    foreign = [token for token in tokens if token.kind == "foreign_parameter"]
-    if foreign:
-        wrong = f"{foreign[0].text} is no parameter here: write :name"
-        return _refused(text, dialect, Problem("value", wrong, foreign[0].start))
-    statement = Statement(text, dialect, kind, template, understood=False)
-    tree = _tree(text, tokens, dialect)
-    if tree is None:
-        wrong = f"the parser does not know this statement: {text[:60]}"
-        return statement._replace(obstacles=(Problem("not_invertible", wrong),) * (kind != "query"))
-    return _Reader(statement, tree, tokens).read()
-
-
-def _refused(text: str, dialect: Dialect, problem: Problem) -> Statement:
-    return Statement(text, dialect, "any", Template((text,)), (problem,), understood=False)
-
-
-def _misuse(tokens: list[Token], dialect: Dialect) -> Problem | None:
-    for token in tokens:
-        if token.says(";") and token.depth == 0 and not _in_trigger(tokens):
-            return Problem("statement_count", "a step is one statement", token.start)
-    if tokens[0].says(*FORBIDDEN):
-        return Problem("statement_kind", f"{tokens[0].text.upper()} has no place in a step", tokens[0].start)
-    if dialect == "sqlite" and tokens[0].says("EXPLAIN"):
-        return Problem("statement_kind", "EXPLAIN has no place in a step", tokens[0].start)
-    return None
-
-
-def _in_trigger(tokens: list[Token]) -> bool:
-    """A trigger of SQLite has statements inside."""
-    return tokens[0].says("CREATE") and any(token.says("TRIGGER") for token in tokens[:4]) and tokens[-1].says("END")
-
-
-def _kind(tokens: list[Token]) -> Kind:
-    """By its verb; behind WITH, the first one outside of brackets."""
-    if tokens[0].says("WITH"):
-        for token in tokens:
-            if token.depth == 0 and token.kind == "word" and token.text.upper() in VERBS:
-                return VERBS[token.text.upper()]
-        return "any"
-    return VERBS.get(tokens[0].text.upper(), "any") if tokens[0].kind == "word" else "any"
+def parse_sql(statement: Statement, tokens: list[Token]) -> Statement | None:
+    """What a statement is, of which the tokens are known; None if the library does not know."""
+    tree = _tree(statement.text, tokens, statement.dialect)
+    return None if tree is None else _Reader(statement, tree, tokens).read()
 
 
 def _tree(text: str, tokens: list[Token], dialect: Dialect) -> exp.Expr | None:
@@ -403,13 +343,11 @@ class _Reader:
             if isinstance(function, (exp.And, exp.Or, exp.Xor, exp.Cast, exp.Case, exp.If)):
                 continue
             name = (function.name if isinstance(function, exp.Anonymous) else function.sql_name()).lower()
-            if writing:
-                if isinstance(function, exp.Anonymous) and name not in _PURE and name not in _VOLATILE[self._dialect]:
-                    found.append(name)
-            elif name in _VOLATILE[self._dialect] or (isinstance(function, exp.Anonymous) and name not in _PURE):
-                if not (self._dialect == "sqlite" and name in _TIMES and _is_given_time(function)):
-                    found.append(name)
-            elif self._dialect == "sqlite" and _says_now(function):
+            known, unknown = name in _VOLATILE[self._dialect], isinstance(function, exp.Anonymous) and name not in _PURE
+            volatile = known or unknown
+            if self._dialect == "sqlite":
+                volatile = _says_now(function) or (volatile and name not in _TIMES)
+            if unknown and not known if writing else volatile:
                 found.append(name)
         return found
 
@@ -419,10 +357,6 @@ def _says_now(function: exp.Expr) -> bool:
     name = function.sql_name().lower() if isinstance(function, exp.Func) else ""
     texts = [str(literal.this).lower() for literal in function.find_all(exp.Literal) if literal.is_string]
     return "now" in texts or (name in _TIMES and not any(True for _ in function.iter_expressions()))
-
-
-def _is_given_time(function: exp.Expr) -> bool:
-    return not _says_now(function)
 
 
 def _conjuncts(tree: exp.Expr) -> Iterable[exp.Expr]:

@@ -1,0 +1,82 @@
+"""What a text is, in any dialect: one statement, of a verb that has a place in a step, with parameters by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from strandline.group.statements.api import TEXT_BYTES_MAX, Dialect, Kind, Problem, Statement, Template
+from strandline.group.statements.cql import parse_cql
+from strandline.group.statements.lexer import Token, Unreadable, cut, tokens_of
+
+VERBS: Final[dict[str, Kind]] = {
+    "SELECT": "query", "VALUES": "query", "TABLE": "query", "INSERT": "insert", "UPDATE": "update", "DELETE": "delete",
+}  # fmt: skip
+_SQL: Final = (
+    "BEGIN START COMMIT END ROLLBACK ABORT SAVEPOINT RELEASE PREPARE ATTACH DETACH PRAGMA VACUUM SET RESET DISCARD "
+    "COPY CALL DO LISTEN UNLISTEN NOTIFY LOCK DECLARE FETCH CLOSE EXECUTE DEALLOCATE CHECKPOINT CLUSTER REINDEX "
+    "LOAD"
+).split()
+FORBIDDEN: Final[dict[Dialect, list[str]]] = {"sqlite": [*_SQL, "EXPLAIN"], "postgres": _SQL, "cassandra": ["USE"]}
+"""Would end the step's transaction, change the connection for those that follow, or cannot be in a transaction."""
+
+
+def parse(text: str, dialect: Dialect) -> Statement:
+    """What a text is. What is wrong with it is in its `problems`; nothing is raised."""
+    if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
+        wrong = Problem("statement_too_long", f"a statement has at most {TEXT_BYTES_MAX:,} bytes")
+        return _refused(text[:100], dialect, wrong)
+    try:
+        tokens = tokens_of(text, dialect)
+    except Unreadable as error:
+        return _refused(text, dialect, error.problem)
+    while tokens and tokens[-1].says(";"):
+        tokens.pop()
+    if problem := _misuse(tokens, dialect):
+        return _refused(text, dialect, problem)
+    kind = _kind(tokens)
+    statement = Statement(text, dialect, kind, cut(text, tokens), understood=False)
+    known = _parser(dialect)(statement, tokens)
+    if known is not None:
+        return known
+    wrong = Problem("not_invertible", f"the parser does not know this statement: {text[:60]}")
+    return statement._replace(obstacles=(wrong,) * (kind != "query"))
+
+
+def _parser(dialect: Dialect) -> Callable[[Statement, list[Token]], Statement | None]:
+    if dialect == "cassandra":
+        return parse_cql
+    from strandline.group.statements.sql import parse_sql  # a library that only who defines groups needs
+
+    return parse_sql
+
+
+def _refused(text: str, dialect: Dialect, problem: Problem) -> Statement:
+    return Statement(text, dialect, "any", Template((text,)), (problem,), understood=False)
+
+
+def _misuse(tokens: list[Token], dialect: Dialect) -> Problem | None:
+    if not tokens:
+        return Problem("statement_count", "there is no statement")
+    for token in tokens:
+        if token.says(";") and token.depth == 0 and not _has_statements(tokens):
+            return Problem("statement_count", "a step is one statement", token.start)
+        if token.kind == "foreign_parameter":
+            return Problem("value", f"{token.text} is no parameter here: write :name", token.start)
+    if tokens[0].says(*FORBIDDEN[dialect]):
+        return Problem("statement_kind", f"{tokens[0].text.upper()} has no place in a step", tokens[0].start)
+    return None
+
+
+def _has_statements(tokens: list[Token]) -> bool:
+    """A trigger of SQLite has statements inside, and so has a batch of Cassandra's."""
+    trigger = tokens[0].says("CREATE") and any(token.says("TRIGGER") for token in tokens[:4]) and tokens[-1].says("END")
+    return trigger or (tokens[0].says("BEGIN") and tokens[-1].says("BATCH"))
+
+
+def _kind(tokens: list[Token]) -> Kind:
+    """By its verb; behind WITH, the first one outside of brackets."""
+    words = [token.text.upper() for token in tokens if token.depth == 0 and token.kind == "word"]
+    if not tokens[0].says("WITH"):
+        words = words[:1] if tokens[0].kind == "word" else []
+    return next((VERBS[word] for word in words if word in VERBS), "any")
