@@ -39,14 +39,6 @@ class Image(NamedTuple):
     """How many columns are the key."""
     rows: tuple[tuple[Any, ...], ...] = ()
 
-    def by_key(self) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-        """The rest of each row by its key."""
-        return {tuple(map(_hashable, row[: self.keys])): row for row in self.rows}
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(value.items()) if isinstance(value, dict) else value
-
 
 class StepId(NamedTuple):
     """Whose barrier row. Another life of a group's id, or another definition, has other rows."""

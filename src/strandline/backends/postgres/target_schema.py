@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from strandline.group.statements.api import OURS, Column, ForeignKey, Table
+from strandline.group.statements.api import Column, ForeignKey, Table
 from strandline.group.statements.texts import named
 
 Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
@@ -28,7 +28,7 @@ def table_of(ask: Ask, asked: str) -> Table | None:
             for column, kind, computed, identity, collation in ask("target_columns", (oid,))
         ),
         key=next((tuple(columns) for is_key, columns in indexes if is_key), ()),
-        what="ours" if name in OURS else "table" if plain else "view",
+        what="table" if plain else "view",
         unique=tuple(() if None in columns else tuple(columns) for is_key, columns in indexes if not is_key),
         foreign=tuple(key for key in foreign if key.child == full),
         children=tuple(key for key in foreign if key.parent == full),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
-from strandline.group.statements.api import OURS, Column, ForeignKey, Table
+from strandline.group.statements.api import Column, ForeignKey, Table
 
 Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """The rows of a named statement."""
@@ -31,7 +31,7 @@ def table_of(ask: Ask, asked: str) -> Table | None:
             for column, kind, _, computed in columns
         ),
         key=key,
-        what="view" if what == "view" else "ours" if name in OURS else "table",
+        what="view" if what == "view" else "table",
         unique=unique,
         foreign=tuple(one for one in foreign if one.child.lower() == name.lower()),
         children=tuple(one for one in foreign if one.parent.lower() == name.lower()),

@@ -102,7 +102,7 @@ class Table(NamedTuple):
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     """Of the primary key, in its order; Cassandra: partition, then clustering columns."""
-    what: Literal["table", "view", "counter", "ours"] = "table"
+    what: Literal["table", "view", "counter"] = "table"
     unique: tuple[tuple[str, ...], ...] = ()
     """Columns of each other unique index; () for one on expressions."""
     foreign: tuple[ForeignKey, ...] = ()
