@@ -73,7 +73,8 @@ def test_values_without_names_are_told_with_the_rest(values: Any) -> None:
         Decimal("NaN"),
         dt.datetime(2026, 1, 2, 3, 4, 5, 6), dt.datetime(2026, 1, 2, tzinfo=dt.UTC), dt.date(9999, 12, 31),  # noqa: DTZ001
         dt.time(1, 2, 3, 4), dt.timedelta(days=-1, microseconds=1), UUID(int=7), [1, [2, None]], {"a": {"b": b"x"}},
-        {1: "a", 2: "b"}, {"$": "bytes"}, {1, 2}, Opaque("timestamp", "infinity"), [Opaque("geometry", "POINT(1 2)")],
+        {1: "a", 2: "b"}, {"$": "bytes"}, {1, 2}, {(1, (2, 3))}, {(1, 2): "a"},
+        Opaque("timestamp", "infinity"), [Opaque("geometry", "POINT(1 2)")],
     ],
     ids=repr,
 )  # fmt: skip

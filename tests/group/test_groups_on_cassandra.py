@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,6 +17,8 @@ import pytest
 import strandline
 from strandline.backends.cassandra import Session
 from strandline.group.checks import affected_rows_equal
+from strandline.group.core.encoding import Opaque
+from strandline.group.core.parts import Dep
 from strandline.group.definition import Group
 from strandline.group.groups import Target
 from strandline.servers.cassandra import CassandraServer
@@ -50,6 +54,12 @@ class Theatre:
 
     def write(self, text: str) -> None:
         self._session.change(text.replace("seat", f"{self.keyspace}.seat", 1), ())
+
+    def alter(self, text: str) -> None:
+        self._session.alter(text)
+
+    def change(self, text: str) -> None:
+        self._session.change(text, ())
 
     def table(self, name: str) -> None:
         self._session.alter(f"CREATE TABLE {self.keyspace}.{name} (id int PRIMARY KEY)")
@@ -200,3 +210,44 @@ def test_a_group_resumes_after_a_crash_at_any_point(
             groups.processor().run_until_idle()
             assert groups.get(name).state == end
         assert theatre.seats(name) == left
+
+
+EVERY = {
+    "text_set": ("set<text>", "{'b', 'a'}", {"a", "b"}), "int_list": ("frozen<list<int>>", "[2, 1]", [2, 1]),
+    "by_text": ("map<text, int>", "{'a': 1}", {"a": 1}), "by_int": ("map<int, text>", "{1: 'a'}", {1: "a"}),
+    "pairs": ("set<frozen<tuple<int, int>>>", "{(1, 2)}", {(1, 2)}),
+    "lists": ("set<frozen<list<int>>>", "{[1]}", [[1]]),
+    "day": ("date", "'2024-02-29'", dt.date(2024, 2, 29)),
+    "far_day": ("date", str(2**31 + 6585442), Opaque("date", "6585442")),
+    "clock": ("time", "'12:00:00.000001'", dt.time(12, 0, 0, 1)),
+    "long": ("duration", "1mo2d", Opaque("duration", "1mo2d0ns")),
+    "finer": ("time", "'12:00:00.000000001'", Opaque("time", "12:00:00.000000001")),
+    "number": ("decimal", "1.10", Decimal("1.10")), "large": ("varint", str(2**70), 2**70),
+    "bytes": ("blob", "0x00ff", b"\0\xff"),
+}  # fmt: skip
+COPIED = {"day": "far_day", "finer": "finer", "long": "long", "pairs": "pairs"}
+
+
+@pytest.mark.req("G16", "G82")
+def test_a_query_may_return_values_of_every_type(theatre: Theatre, tmp_path: Path) -> None:
+    columns = ", ".join(f"{name} {type_}" for name, (type_, _, _) in EVERY.items())
+    theatre.alter(f"CREATE TABLE {theatre.keyspace}.every (id int PRIMARY KEY, {columns})")
+    values = ", ".join(literal for _, literal, _ in EVERY.values())
+    theatre.change(f"INSERT INTO {theatre.keyspace}.every (id, {', '.join(EVERY)}) VALUES (1, {values})")
+    with strandline.connect(f"sqlite:{tmp_path / 'j'}") as s:
+        groups = groups_of(s, theatre.url)
+        g = Group("every")
+        g.query("look", f"SELECT {', '.join(EVERY)} FROM every WHERE id = 1", target="shop")
+        text = "INSERT INTO every (id, far_day, finer, long, pairs) VALUES (2, :day, :finer, :long, :pairs)"
+        g.insert("copy", text, {name: EVERY[of][2] for name, of in COPIED.items()}, target="shop")
+        g.query(
+            "again", "SELECT far_day, finer, long, pairs FROM every WHERE id = 2", target="shop", depends_on=["copy"]
+        )
+        g.empty("last", depends_on=[Dep("look", "identity"), Dep("again", "identity")])
+        groups.submit(g)
+        groups.processor().run_until_idle()
+        outcome = groups.get("every")
+    assert outcome.state == "committed", outcome
+    (found,), (copied,) = (outcome.steps[step].results["identity"]["rows"] for step in ("look", "again"))
+    assert found == {name: value for name, (_, _, value) in EVERY.items()}
+    assert copied == {of: EVERY[of][2] for of in COPIED.values()}

@@ -239,6 +239,11 @@ CASES = [
         "DELETE FROM account WHERE id = 1 AND amount IN (SELECT amount FROM other)", {},
         [Held(("account", 1), True), Held(("other",), False)],
     ),
+    ("SELECT * FROM account WHERE id = :n", {"n": float("inf")}, [Held(("account",), False)]),
+    (
+        "UPDATE account SET amount = 1 FROM other WHERE other.id = 5", {},
+        [Held(("account",), True), Held(("other",), False)],
+    ),
     ("CREATE INDEX x ON account (name)", {}, [Held((), True)]),
     ("SELECT * FROM mystery(1)", {}, [Held((), False)]),
 ]  # fmt: skip

@@ -18,6 +18,7 @@ from cassandra.query import BoundStatement, PreparedStatement
 from strandline.backends.cassandra.driver_errors import FAILURES, outcome_of
 from strandline.backends.cassandra.session import Session
 from strandline.backends.cassandra.statements import statement
+from strandline.backends.cassandra.target_values import given, held
 from strandline.clock import now_us
 from strandline.errors import InvalidGroup, SchemaMismatch
 from strandline.group.cql_steps import CqlSteps, Refused, serialized, unhexed
@@ -174,9 +175,8 @@ class CassandraTarget(CqlSteps):
         found: list[Row] = []
         for row in (self._session.raw if raw else session).execute(asking, timeout=limits.timeout_s):
             rest = zip(types[raw:], row[raw:], strict=True)
-            found.append(
-                (*row[:raw], *(kind.from_binary(value, 4) for (_, kind), value in rest)) if raw else tuple(row)
-            )
+            read = (kind.from_binary(value, 4) for (_, kind), value in rest) if raw else map(held, row)
+            found.append((*row[:raw], *read))
             if len(found) > limits.rows_max:
                 break
         return found, types
@@ -209,7 +209,7 @@ class CassandraTarget(CqlSteps):
             pairs = zip(kinds, values, strict=True)
             made.values = [unhexed(kind, value) for kind, value in pairs]
         else:
-            made.values = [None if v is None else serialized(k, v) for k, v in zip(kinds, values, strict=True)]
+            made.values = [None if v is None else serialized(k, given(v)) for k, v in zip(kinds, values, strict=True)]
         return made
 
     def _call(self, work: Callable[[DriverSession], T], *, writing: bool) -> T:

@@ -84,8 +84,15 @@ def readable(text: str) -> str:
     return text if _is_plain(text) else text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
+def hashable(value: Any) -> Any:
+    """As a member of a set or a key of a map: lists are tuples there, sets are frozen."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(hashable, value))
+    return frozenset(value) if isinstance(value, set) else value
+
+
 def decoded(made: Any) -> Any:
-    """The value that `encoded` was given (tuples have become lists)."""
+    """The value that `encoded` was given (tuples have become lists, but for those in sets and keys)."""
     if isinstance(made, list):
         return [decoded(one) for one in made]
     if not isinstance(made, dict):
@@ -124,7 +131,7 @@ _TYPES: Final[tuple[tuple[str, Any, Callable[[Any], Any], Callable[[Any], Any]],
 _READ: Final[dict[str, Callable[[Any], Any]]] = {
     "text": lambda made: bytes.fromhex(made).decode("utf-8", "surrogatepass"),
     "deep": lambda made: decoded(orjson.loads(made)),
-    "map": lambda made: {decoded(key): decoded(one) for key, one in made},
-    "set": lambda made: {decoded(one) for one in made},
+    "map": lambda made: {hashable(decoded(key)): decoded(one) for key, one in made},
+    "set": lambda made: {hashable(decoded(one)) for one in made},
     **{name: read for name, _, _, read in _TYPES},
 }

@@ -10,7 +10,6 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 import orjson
 
@@ -90,7 +89,7 @@ def _is_json(item: Any) -> bool:
 def plain(value: Any, dialect: Dialect) -> Any:
     """A value as the driver takes it."""
     if isinstance(value, Opaque):
-        return value.text
+        return value if dialect == "cassandra" else value.text
     if dialect == "sqlite":
         return _for_sqlite(value)
     if dialect == "postgres" and isinstance(value, dict):
@@ -112,9 +111,7 @@ def _for_sqlite(value: Any) -> Any:
         return value.isoformat(" ") if isinstance(value, dt.datetime) else value.isoformat()
     if isinstance(value, Mapping):
         return orjson.dumps(value, default=str).decode()
-    if isinstance(value, (Decimal, UUID)) or hasattr(value, "__str__"):
-        return str(value)
-    raise Unbound(f"SQLite has no {type(value).__name__}")
+    return str(value)
 
 
 def array_text(items: Sequence[Any]) -> str:

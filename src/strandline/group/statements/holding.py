@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
@@ -62,6 +62,6 @@ def _plain(value: Any, kind: str, dialect: Dialect) -> Any:
         if kind.startswith(_TEXTS) and isinstance(value, str):
             padded = dialect == "postgres" and kind.startswith(("char", "bpchar")) and "varying" not in kind
             return value.rstrip(" ") if padded else value
-    except (ValueError, InvalidOperation):
+    except (ValueError, ArithmeticError):
         return None
     return None

@@ -173,7 +173,7 @@ class _Reader:
             place=cut(text, tokens[place_from:place_to]).shown(),
             reference=_reference(table),
             where=None if where_at is None else cut(text, tokens[where_at + 1 : until]),
-            given=tuple(self._given(where)) if where else (),
+            given=tuple(self._given(where)) if where and not _joins_others(tree) else (),
             sets=tuple(dict.fromkeys(sets)),
             returning=tree.args.get("returning") is not None,
         )
@@ -252,7 +252,7 @@ class _Reader:
 
     def _look_for_obstacles(self, table: exp.Table) -> None:
         tree = self._tree
-        if tree.args.get("from_") is not None:
+        if tree.args.get("from_"):
             self._obstacle("UPDATE … FROM takes values from other rows")
         if tree.args.get("using"):
             self._obstacle("DELETE … USING takes its condition from other rows")
@@ -357,6 +357,11 @@ def _says_now(function: exp.Expr) -> bool:
     name = function.sql_name().lower() if isinstance(function, exp.Func) else ""
     texts = [str(literal.this).lower() for literal in function.find_all(exp.Literal) if literal.is_string]
     return "now" in texts or (name in _TIMES and not any(True for _ in function.iter_expressions()))
+
+
+def _joins_others(tree: exp.Expr) -> bool:
+    """UPDATE … FROM, DELETE … USING: a column of the condition may be another table's."""
+    return bool(tree.args.get("from_") or tree.args.get("using"))
 
 
 def _conjuncts(tree: exp.Expr) -> Iterable[exp.Expr]:
