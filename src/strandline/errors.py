@@ -251,6 +251,14 @@ def shown(value: object, limit: int = 100) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+_DOUBTFUL = re.compile(r"\s{0,100}|[\s+-]{0,9}[0-9][0-9_.eE+-]{0,80}\s{0,9}|None|True|False")
+
+
+def received(value: object) -> str:
+    """A value as an error says that it came: a text that could be taken for a number, or not be seen, in quotes."""
+    return repr(value) if isinstance(value, str) and _DOUBTFUL.fullmatch(value) else shown(value)
+
+
 def text_of(error: BaseException) -> str:
     """What an error says; nothing if it cannot: one of a library may ask a process for it that is gone."""
     try:
@@ -268,7 +276,7 @@ def invalid(
     code: str, field: str, wrong: str, *, allowed: str, got: object, hint: str = "", **facts: Any
 ) -> InvalidInput:
     """An `InvalidInput` in the form that every interface shows: what, why, what is allowed, what came."""
-    message = f"{field}: {wrong}; allowed {allowed}; got {shown(got)}"
+    message = f"{field}: {wrong}; allowed {allowed}; got {received(got)}"
     return InvalidInput(message, code=code, hint=hint or f"give {allowed}", field=field, **facts)
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from strandline.errors import invalid
 
+PLAIN = "a plain function: it is called in a thread"
 
-def check_plain(handler: Callable[..., Any], field: str, allowed: str) -> None:
-    """Refuse a function whose call does nothing by itself."""
-    if inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler):
-        raise invalid("handler", field, "is async", allowed=allowed, got=handler)
-    if inspect.isgeneratorfunction(handler):
-        raise invalid("handler", field, "has a yield", allowed=allowed, got=handler)
+
+def check_plain(handler: Callable[..., Any], field: str, hint: str = "") -> None:
+    """Refuse a function whose call does nothing by itself, or an object that is called as one."""
+    called = handler if inspect.isroutine(handler) or isinstance(handler, partial) else type(handler).__call__
+    if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
+        raise invalid("handler", field, "is async", allowed=PLAIN, got=handler, hint=hint)
+    if inspect.isgeneratorfunction(called):
+        raise invalid("handler", field, "has a yield", allowed=PLAIN, got=handler)
 
 
 def check_takes(handler: Callable[..., Any], count: int, field: str, allowed: str) -> None:

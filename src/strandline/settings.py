@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
-from strandline.errors import InvalidInput, Unsupported, shown
+from strandline.errors import InvalidInput, Unsupported, received, shown
 
 MIB = 2**20
 # What creation fixes where nothing is given.
@@ -164,7 +164,7 @@ def _check(rules: Mapping[str, Any], name: str, given: Any, default: Any) -> Any
 
 
 def _refused(name: str, wrong: str, allowed: str, got: object, hint: str = "") -> InvalidInput:
-    message = f"{shown(name)}: {wrong}; allowed {allowed}; got {shown(got)}"
+    message = f"{shown(name)}: {wrong}; allowed {allowed}; got {received(got)}"
     return InvalidInput(
         message, code="setting", hint=hint or f"give {allowed}", setting=name, allowed=allowed, given=got
     )

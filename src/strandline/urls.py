@@ -164,6 +164,11 @@ def sql_url(field_: str, url: object) -> Url:
     return parsed
 
 
+def check_sql_url(field_: str, url: object) -> None:
+    """Refuse what is no URL of an SQL database, wherever it may be."""
+    _parse(field_, url, SQL)
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host is this machine by its name or address."""
     try:
@@ -224,6 +229,11 @@ def _parse_file(field_: str, url: str, scheme: str, rest: str) -> Url:
         return Url(scheme, text=url)
     if not path:
         raise _incomplete(field_, "no path", "sqlite:PATH", url)
+    if path.strip("/").lower() == ":memory:":
+        inside = field_ in ("url", "log", "store")
+        hint = "write memory:" if inside else "give a file: only a log and a store can be in memory, as memory:"
+        allowed = "memory: or sqlite:PATH" if inside else "sqlite:PATH"
+        raise invalid("url_incomplete", field_, "SQLite's own name, not a path", allowed=allowed, got=url, hint=hint)
     if path.startswith("//") and not path.startswith("///"):
         raise _incomplete(field_, "a host where a path is meant", "sqlite:PATH", url)
     if path.startswith("///") and not path.startswith("////"):

@@ -230,6 +230,13 @@ def test_the_first_wrong_one_is_named_and_nothing_is_long() -> None:
     assert (caught.value.code, caught.value.setting) == ("setting", 7)
 
 
+@pytest.mark.req("J122")
+def test_a_text_is_seen_to_be_one() -> None:
+    assert str(refused(read_page="5")) == "read_page: not a whole number; allowed 1..10000; got '5'"
+    assert str(refused(read_page="")) == "read_page: not a whole number; allowed 1..10000; got ''"
+    assert str(refused(lease_s="soon")) == "lease_s: not a number; allowed 1..3600; got soon"
+
+
 @given(
     st.sampled_from([*KNOWN, "x"]), st.none() | st.integers() | st.floats() | st.text() | st.binary() | st.timedeltas()
 )

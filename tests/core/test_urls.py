@@ -31,6 +31,21 @@ def test_a_folder_stands_for_a_host() -> None:
     assert (url.hosts, url.parameters["host"], url.user) == ((), "/tmp/socket", "me")
 
 
+@pytest.mark.parametrize("url", ["sqlite::memory:", "sqlite:///:memory:", "sqlite://:memory:", "sqlite::MEMORY:"])
+def test_the_name_of_sqlite_for_memory_makes_no_folder(url: str) -> None:
+    with pytest.raises(InvalidInput, match="SQLite's own name") as caught:
+        urls_of(url)
+    assert (caught.value.code, caught.value.hint) == ("url_incomplete", "write memory:")
+    for given in (
+        {"log": url, "store": "memory:"},
+        {"url": "memory:", "work": url},
+        {"url": "memory:", "projections": url},
+    ):
+        with pytest.raises(InvalidInput, match="SQLite's own name") as caught:
+            urls_of(**given)
+        assert ("give a file" in caught.value.hint) == ("log" not in given)
+
+
 @pytest.mark.parametrize(("url", "near"), [("postgress://host/db", "postgresql"), ("sqllite:shop", "sqlite")])
 def test_a_scheme_that_is_nearly_right_is_named(url: str, near: str) -> None:
     with pytest.raises(InvalidInput) as caught:

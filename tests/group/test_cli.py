@@ -44,6 +44,8 @@ def test_every_verb(world: World, tmp_path: Path) -> None:
     (explained,) = lines("explain", "move.json", *shop, "--svg", "move.svg")
     assert next(step["name"] for step in explained["steps"]) == "take/before"
     assert (tmp_path / "move.svg").read_text().startswith("<svg")
+    answer = call("group", "explain", "move.json", *shop, "--svg", "no/move.svg", "--url", "sqlite:orders", "--json")
+    assert (answer.name, "No such file" in answer.problem["detail"]) == ("InvalidInput.option", True)
     assert lines("submit", "move.json", *shop)[0]["group"] == "move"
     assert lines("show", "move")[0]["state"] == "queued"
     assert lines("run", "--until-idle", *shop, "--handlers", "handlers_of_shop:HANDLERS") == []
@@ -52,6 +54,9 @@ def test_every_verb(world: World, tmp_path: Path) -> None:
     assert [row["type"] for row in lines("history", "move")][-1] == "Ended"
     assert lines("playback", "move") == [{"group": "move", "steps": 3, "equal": True, "difference": None}]
     assert lines("cancel", "move") == [{"group": "move", "state": "committed"}]
+    assert (
+        "move: has ended, committed: nothing is undone" in call("group", "cancel", "move", "--url", "sqlite:orders").out
+    )
     assert world.accounts()[:2] == [(1, "anna", 90), (2, "bert", 60)]
     answer = call("group", "resolve", "move", "take", "force", "--url", "sqlite:orders")
     assert (answer.code, "step_state" in answer.err) == (2, True)

@@ -102,6 +102,8 @@ def test_rebuild(tmp_path: Path, spark: Any) -> None:
         told = call("pipeline", "rebuild", "--tag", "blue", "--url", url, "--json")
         assert (told.code, told.lines) == (0, [{"tag": "blue", **asdict(Counts(keys=40, rows=80))}])
         assert rebuild_tag(url, "nobody's", spark=spark) == Counts(keys=40)
+        said = call("pipeline", "rebuild", "--tag", "nobody's", "--url", url).out
+        assert said == "no event has the tag nobody's, and nothing is in its view: 0 rows of 40 keys\n"
         stopped = threading.Event()
         stopped.set()
         with pytest.raises(Unavailable):

@@ -169,6 +169,17 @@ def test_verbs(shop: Path) -> None:
     asked("rename", "totals", "sums")
     asked("reset", "sums")
     assert call("projections", "set-offset", "sums", "5", "--yes", *url).code == 0
+    answer = call("projections", "set-offset", "sums", "2026-11-15T07:30:00Z", "--yes", *url)
+    assert answer.out == "sums: set to 2026-11-15 07:30:00.000000Z\n"
+    asked("pause", "sums", "--generation", "1")
+    for verb in (
+        ["resume", "sums"],
+        ["parked", "sums"],
+        ["dead-letters", "sums"],
+        ["rescale", "sums", "2"],
+        ["reset", "sums"],
+    ):
+        assert asked(*verb, "--generation", "2", code=3)["code"] == "projection"
     assert "sums: generation 1, serving" in call("projections", "status", "sums", *url).out
     asked("drop", "sums")
     assert asked("status", "sums", code=3)["code"] == "projection"
@@ -216,6 +227,24 @@ def test_a_range_that_stands_at_the_start_is_not_decades_behind(shop: Path) -> N
     said = call("projections", "status", "totals", "--url", "sqlite:orders").out.splitlines()
     assert "serving, at the start; the store is" in said[0]
     assert any("at the start  order|3 no" in line for line in said[1:])
+
+
+@pytest.mark.req("P83")
+def test_what_was_not_begun_is_not_up_to_date(shop: Path) -> None:
+    """Nothing is carried yet, and then something is, but not handed over."""
+    url = ("--url", "sqlite:orders")
+    with strandline.connect("sqlite:orders", partitions=2) as s:
+        put(s, Key("order", "3"), 2)
+        with running(s, Projection("totals", BySlices("order"), lambda tx, event: None, **QUICK)):
+            until(s.projections.list)
+        assert (
+            "serving, at the start, with nothing to do yet; the store is"
+            in call("projections", "status", "totals", *url).out
+        )
+        carry_all(s)
+    assert "serving, at the start; the store is" in call("projections", "status", "totals", *url).out
+    assert re.search(r"totals .* serving, no host +at the start", call("status", *url).out)
+    assert call("status", *url, "--json").lines[0]["projections"][0]["behind_store_s"] is None
 
 
 @pytest.mark.req("P82", "P83", "P100", "P76")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -304,10 +304,21 @@ def test_bad_handlers_and_sources(s: Strandline) -> None:
     def steps(tx: Any, event: Any) -> Iterator[int]:
         yield 1
 
-    for handler in (None, 5, later, steps):
+    class Later:
+        async def __call__(self, tx: Any, event: Any) -> None: ...
+
+    class LateHook:
+        def handle(self, tx: Any, event: Any) -> None: ...
+
+        async def stop(self, context: Any) -> None: ...
+
+    for handler in (None, 5, later, steps, Later(), LateHook()):
         with pytest.raises(InvalidInput) as refused:
             Projection("totals", ORDERS, handler)  # type: ignore[arg-type]
         assert refused.value.code == "handler"
+    assert refused.value.message.startswith(
+        "handler.stop: is async; allowed a plain function: it is called in a thread"
+    )
     given: list[tuple[Any, str, str]] = [
         (lambda event: None, "exactly_once", "handler: takes (event); allowed handle(tx, event);"),
         (lambda tx, event: None, "at_least_once", "handler: takes (tx, event); allowed handle(event) with"),
@@ -316,6 +327,13 @@ def test_bad_handlers_and_sources(s: Strandline) -> None:
         with pytest.raises(InvalidInput) as refused:
             Projection("totals", ORDERS, handler, delivery=delivery)
         assert refused.value.message.startswith(text)
+    with pytest.raises(InvalidInput, match="is a class; allowed an object of it"):
+        Projection("totals", ORDERS, LateHook)
+    with pytest.raises(InvalidInput, match="no connection"):
+        Host("sqlite:orders", [Projection("totals", ORDERS, print)])  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="unknown scheme") as refused:
+        Projection("totals", ORDERS, print, offset_store="totals.db")
+    assert refused.value.hint == "did you mean sqlite:totals.db?"
     with pytest.raises(InvalidInput) as refused:
         Projection("totals", "order", print)  # type: ignore[arg-type]
     assert refused.value.code == "setting"
@@ -427,3 +445,25 @@ def test_offsets_elsewhere_are_managed_from_there(tmp_path: Path, s: Strandline)
         other.projections.reset("totals")
         with running(other, Projection("totals", ORDERS, handle, **QUICK)):  # it is its own place there
             until(lambda: handled == [1, 2, 1, 2])
+
+
+@pytest.mark.req("P94")
+def test_bad_arguments_change_nothing(s: Strandline) -> None:
+    with running(s, Projection("totals", ORDERS, lambda tx, event: None, **QUICK)):
+        until(s.projections.list)
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: s.projections.pause("totals", timeout_s="5"), "timeout_s: not a duration; .* got '5'"),  # type: ignore[arg-type]
+        (lambda: s.projections.rescale("totals", 3, timeout_s=-1), "timeout_s: not a duration"),
+        (lambda: s.projections.switch("totals", 1, timeout_s=None), "timeout_s: not a duration"),  # type: ignore[arg-type]
+        (lambda: s.projections.dead_letters("totals", limit=0), "limit: out of range"),
+        (lambda: s.projections.dead_letters("totals", after="order|1"), "after: no dead letter"),  # type: ignore[arg-type]
+    ]
+    before = s.projections.status("totals")
+    for call, said in calls:
+        with pytest.raises(InvalidInput, match=said):
+            call()
+    after = s.projections.status("totals")
+    assert (after.paused, after.wanted_ranges, len(after.ranges)) == (False, None, len(before.ranges))
+    with pytest.raises(NotFound) as refused:
+        s.projections.drop("totals", generation=7)
+    assert refused.value.hint

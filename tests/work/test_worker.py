@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -211,6 +212,7 @@ def test_what_a_worker_refuses(world: World) -> None:
             ({"thumbs": lambda: None}, {}, "handlers['thumbs']: takes ()"),
             ({"thumbs": lambda claim, more: None}, {}, "handlers['thumbs']: takes (claim, more)"),
             ({"thumbs": later}, {}, "handlers['thumbs']: is async"),
+            ({"thumbs": partial(later)}, {}, "handlers['thumbs']: is async; allowed a plain function: it is called in"),
             ({"thumbs": steps}, {}, "handlers['thumbs']: has a yield"),
             ({"thumbs": print}, {"concurrency": 0}, "concurrency: out of range"),
         ]
@@ -220,6 +222,8 @@ def test_what_a_worker_refuses(world: World) -> None:
             assert refused.value.message.startswith(text)
         with pytest.raises(strandline.NotFound):
             Worker(s, {"nails": print})
+    with pytest.raises(InvalidInput, match="no connection"):
+        Worker("sqlite:orders", {"thumbs": print})  # type: ignore[arg-type]
 
 
 @pytest.mark.req("W75")

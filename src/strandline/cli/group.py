@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +13,8 @@ import typer
 from strandline.cli.arguments import pairs, whole_number
 from strandline.cli.failure import unknown
 from strandline.cli.options import Options
-from strandline.cli.output import emit, note, printable, say
+from strandline.cli.output import emit, note, printable, say, write_file
+from strandline.cli.stopping import stopped_in_order
 from strandline.cli.work import mapping_of
 from strandline.clock import time_text
 from strandline.errors import InvalidInput
@@ -35,7 +35,6 @@ HandlersOption = Annotated[
 ]
 FILE_BYTES_MAX = 16 * 2**20
 ROWS_SHOWN = 10
-ENDS_IT = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
@@ -103,12 +102,8 @@ def run(
     with opened(options, stream, target, handlers) as groups:
         processor = groups.processor()
         note(f"running stream {groups.stream}")
-        before = [(number, signal.signal(number, lambda *_: processor.stop())) for number in ENDS_IT]
-        try:
+        with stopped_in_order(processor.stop, "the groups that run"):
             processor.run_until_idle() if until_idle else processor.run()
-        finally:
-            for number, handler in before:
-                signal.signal(number, handler)
 
 
 def explain(
@@ -129,7 +124,7 @@ def explain(
     with opened(options, stream, target, handlers) as groups:
         explained = groups.explain(group)
     if svg is not None:
-        Path(svg).write_text(explained.svg(), encoding="utf-8")
+        write_file("--svg", svg, explained.svg().encode())
     if options.json:
         emit(explained.made())
     else:
@@ -238,7 +233,12 @@ def cancel(options: Options, id: IdArgument) -> None:  # noqa: A002 (the specifi
     """
     with opened(options, None, None, None) as groups:
         outcome = groups.cancel(id)
-    options.tell({"group": outcome.id, "state": outcome.state}, f"{outcome.id}: was {outcome.state}")
+    from strandline.group.history import ENDS
+
+    said = f"was {outcome.state}, and is to be undone"
+    if outcome.state in ENDS:
+        said = f"has ended, {outcome.state}: nothing is undone"
+    options.tell({"group": outcome.id, "state": outcome.state}, f"{outcome.id}: {said}")
 
 
 def resolve(

@@ -12,8 +12,9 @@ import typer
 from strandline.cli.arguments import pairs, whole_number
 from strandline.cli.group import StreamOption, opened
 from strandline.cli.options import Options
-from strandline.cli.output import emit, note, say
-from strandline.errors import InvalidInput, StrandlineError
+from strandline.cli.output import emit, note, say, write_file
+from strandline.cli.work import work_until_stopped
+from strandline.errors import StrandlineError
 
 if TYPE_CHECKING:
     from strandline.group.serving import CodeWatch
@@ -44,12 +45,7 @@ def pack(
 
     sys.path.insert(0, str(Path.cwd()))
     made = bundle.pack(modules, pairs(handler, "--handler", code="option"), lock)
-    try:
-        out.write_bytes(made)
-    except OSError as error:
-        raise InvalidInput(
-            f"--out {out}: cannot be written ({error.strerror})", code="option", hint="give a file that you can write"
-        ) from None
+    write_file("--out", out, made)
     if json:
         emit({"file": str(out), "sha256": bundle.digest(made), "bytes": len(made)})
     else:
@@ -110,9 +106,11 @@ def handlers(
         over = Event()
         watch = Thread(target=_watch, args=(groups.code_watch(code.sha256), worker, over), daemon=True)
         watch.start()
-        worker.run()
-        over.set()
-        watch.join()
+        try:
+            work_until_stopped(worker, s)
+        finally:
+            over.set()
+            watch.join()
 
 
 def _watch(code: CodeWatch, worker: Worker, over: Event) -> None:

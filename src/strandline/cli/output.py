@@ -10,10 +10,12 @@ import dataclasses
 import sys
 from datetime import timedelta
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from strandline.errors import InvalidInput
 from strandline.values.keys import Key
 
 if TYPE_CHECKING:
@@ -39,6 +41,18 @@ def emit(value: Any) -> None:
     """A JSON line, on stdout, as UTF-8 whatever the locale says."""
     sys.stdout.flush()
     sys.stdout.buffer.write(orjson.dumps(plain(value)) + b"\n")
+
+
+def write_file(option: str, path: str | Path, made: bytes) -> None:
+    """A file that an option names."""
+    try:
+        Path(path).write_bytes(made)
+    except OSError as error:
+        raise InvalidInput(
+            f"{option} {path}: cannot be written ({error.strerror})",
+            code="option",
+            hint="give a file that you can write",
+        ) from None
 
 
 def plain(value: Any) -> Any:

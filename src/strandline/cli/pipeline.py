@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +25,7 @@ from strandline.cli.output import (
 )
 from strandline.cli.projections import rebuild_projection
 from strandline.cli.record import Yes
+from strandline.cli.stopping import stopped_in_order
 from strandline.clock import seconds_text, time_text
 from strandline.errors import Unavailable, counted, invalid, shown
 from strandline.pipeline.progress import Progress
@@ -51,7 +50,7 @@ def run(
     if not options.json:
         note("starting Spark …")
     stop = threading.Event()
-    with _stopped_by_signal(stop), display_for(json=options.json) as display:
+    with display_for(json=options.json) as display, stopped_in_order(stop.set, "the batch in hand"):
         guard = Guard(display.show, stop)
         done = carry(**options.target(), once=once, progress=guard, stop=stop, master=master, **options.settings)
     guard.raise_if_unread()
@@ -78,16 +77,6 @@ class Guard:
     def raise_if_unread(self) -> None:
         if self._error is not None:
             raise self._error
-
-
-@contextmanager
-def _stopped_by_signal(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM ends the run in order: the batch at hand is finished, the lease given back, exit 0."""
-    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def replay(
@@ -186,7 +175,7 @@ def _rebuild_tag(options: Options, tag: str, master: str | None) -> None:
     stop = threading.Event()
     target = options.target()
     url = target.pop("url", None)
-    with _stopped_by_signal(stop):
+    with stopped_in_order(stop.set, "what is being mended"):
         found = rebuild_tag(url, name, **target, stop=stop, master=master, **options.settings)
     if options.json:
         emit({"tag": name, **asdict(found)})
@@ -200,7 +189,10 @@ def _rebuild_tag(options: Options, tag: str, master: str | None) -> None:
         )
         if count
     ]  # fmt: skip
-    say(f"{looked}: {', '.join(mended) or 'all is right'}")
+    if not found.rows and not mended:
+        say(f"no event has the tag {printable(shown(name))}, and nothing is in its view: {looked}")
+    else:
+        say(f"{looked}: {', '.join(mended) or 'all is right'}")
     if found.lost:
         note(f"{counted(found.lost, 'row')} of deleted events cannot be put back: nothing has them any more")
 

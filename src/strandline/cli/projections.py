@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Event as Signal
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,12 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.children.process import Process
-from strandline.cli.arguments import confirm, key_of, whole_number
+from strandline.cli.arguments import confirm, date_of, key_of, whole_number
+from strandline.cli.importing import object_of
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note, printable, say
 from strandline.cli.record import Yes
-from strandline.clock import seconds_text, time_text
+from strandline.cli.stopping import stopped_in_order
+from strandline.clock import now_us, seconds_text, time_text
 from strandline.errors import invalid
+from strandline.query.times import time_us
 from strandline.values.ranges import ranges as check_ranges
 
 if TYPE_CHECKING:
@@ -65,21 +66,21 @@ def project(
     if spark or master is not None:
         return _on_spark(options, found, master)
     if count > 1:
-        grace_s = max(one.settings.shutdown_grace_s for one in found)
-        return _in_processes(count, grace_s)
+        return _in_processes(count, found)
     from strandline.projection.host import Host
 
     with options.connect() as s:
         host = Host(s, found)
-        before = [(number, signal.signal(number, lambda *_: host.stop())) for number in (signal.SIGTERM, signal.SIGINT)]
-        try:
+        with stopped_in_order(host.stop, _what_runs(found)):
             if not options.json:
                 note(f"running {', '.join(one.name for one in found)}")
             host.run()
-        finally:
-            for number, handler in before:
-                signal.signal(number, handler)
     return 0
+
+
+def _what_runs(found: Sequence[Projection]) -> str:
+    """What a stop waits for, and for how long at most."""
+    return f"handlers that run, up to {seconds_text(max(one.settings.shutdown_grace_s for one in found))}"
 
 
 def _on_spark(options: Options, found: Sequence[Projection], master: str | None) -> int:
@@ -89,7 +90,7 @@ def _on_spark(options: Options, found: Sequence[Projection], master: str | None)
     if not options.json:
         note(f"starting Spark for {', '.join(one.name for one in found)} …")
     stop = Signal()
-    with _stopped_by_signal(stop):
+    with stopped_in_order(stop.set, _what_runs(found)):
         project_on_spark(projections=found, stop=stop, master=master, **_where(options))
     return 0
 
@@ -100,16 +101,6 @@ def _where(options: Options) -> dict[str, Any]:
     if "projections" in named:
         named["offset_store"] = named.pop("projections")
     return named
-
-
-@contextmanager
-def _stopped_by_signal(stop: Signal) -> Iterator[None]:
-    """SIGTERM ends a run in order: what is in hand is finished, ranges are given back."""
-    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def rebuild_projection(
@@ -128,7 +119,7 @@ def rebuild_projection(
     if not options.json:
         note("starting Spark …")
     stop = Signal()
-    with _stopped_by_signal(stop):
+    with stopped_in_order(stop.set, _what_runs(found)):
         done = rebuild_on_spark(
             projection=found[0], ranges=count, allow_deleted=allow_deleted, stop=stop, master=master, **_where(options)
         )
@@ -165,29 +156,22 @@ def switch(
 def _projections(text: str) -> Sequence[Projection]:
     from strandline.projection.definition import Projection
 
-    module, colon, name = text.partition(":")
-    allowed = "MODULE:NAME of a Projection or a list of them, importable from here"
-    if not colon or not module or not name:
-        raise invalid("option", "MODULE:NAME", "not a name in a module", allowed=allowed, got=text)
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise invalid("option", "MODULE:NAME", str(error), allowed=allowed, got=text) from error
+    allowed = "a Projection or a list of them"
+    found = object_of(text, allowed)
     listed = [found] if isinstance(found, Projection) else list(found) if isinstance(found, Iterable) else []
     if not listed or not all(isinstance(one, Projection) for one in listed):
         raise invalid("option", "MODULE:NAME", "no projections", allowed=allowed, got=type(found).__name__)
     return listed
 
 
-def _in_processes(count: int, grace_s: float) -> int:
+def _in_processes(count: int, found: Sequence[Projection]) -> int:
     """The same command so many times, each with one instance. They end with this one; one that is killed comes back."""
     words = sys.argv[1:]
     at = next(index for index, word in enumerate(words) if word.partition("=")[0] == "--instances")
     del words[at : at + (1 if "=" in words[at] else 2)]
     stopped = Signal()
-    before = [(number, signal.signal(number, lambda *_: stopped.set())) for number in (signal.SIGTERM, signal.SIGINT)]
-    with tempfile.TemporaryDirectory() as folder:
+    grace_s = max(one.settings.shutdown_grace_s for one in found)
+    with stopped_in_order(stopped.set, _what_runs(found)), tempfile.TemporaryDirectory() as folder:
 
         def start(number: int) -> Process:
             argv = [sys.executable, "-c", COMMAND, *words]
@@ -217,8 +201,6 @@ def _in_processes(count: int, grace_s: float) -> int:
                 one.send(signal.SIGTERM)
             for one in running:
                 one.stop(signal.SIGTERM, grace_s + 5)
-            for number, handler in before:
-                signal.signal(number, handler)
     return 0
 
 
@@ -255,8 +237,8 @@ def status(options: Options, name: NameArgument, generation: GenerationOption = 
 
 def _show(found: ProjectionStatus) -> None:
     lag = "up to date" if not found.behind_store_s else f"{seconds_text(found.behind_store_s)} behind the store"
-    if any(one.behind_store_s and not one.position for one in found.ranges):
-        lag = "at the start"  # not so many years behind as there are since 1970
+    if found.at_start:  # not so many years behind as there are since 1970
+        lag = "at the start" if found.behind_store_s else "at the start, with nothing to do yet"
     log = f"the store is {seconds_text(found.behind_log_s)} behind the log"
     say(f"{found.name}: generation {found.generation}, {found.state}, {lag}; {log}")
     for one in found.ranges:
@@ -272,28 +254,31 @@ def _show(found: ProjectionStatus) -> None:
         note(f"warning: {warning}")
 
 
-def pause(options: Options, name: NameArgument) -> None:
+def pause(options: Options, name: NameArgument, generation: GenerationOption = None) -> None:
     """Stop a projection, until it is resumed.
 
     Example: strandline projections pause totals --url sqlite:orders
     """
     with options.connect() as s:
-        held = s.projections.pause(name)
+        held = s.projections.pause(name, generation=_generation(generation))
     _said(options, name, "paused" if not held else f"paused; not released yet: {', '.join(map(str, held))}")
 
 
-def resume(options: Options, name: NameArgument) -> None:
+def resume(options: Options, name: NameArgument, generation: GenerationOption = None) -> None:
     """Let a projection go on.
 
     Example: strandline projections resume totals --url sqlite:orders
     """
     with options.connect() as s:
-        s.projections.resume(name)
+        s.projections.resume(name, generation=_generation(generation))
     _said(options, name, "resumed")
 
 
 def rescale(
-    options: Options, name: NameArgument, n: Annotated[str, typer.Argument(metavar="N", help="How many, 1..1024.")]
+    options: Options,
+    name: NameArgument,
+    n: Annotated[str, typer.Argument(metavar="N", help="How many, 1..1024.")],
+    generation: GenerationOption = None,
 ) -> None:
     """Cut a projection into so many ranges.
 
@@ -301,35 +286,36 @@ def rescale(
     """
     count = whole_number(n, "N", code="slice_range", allowed="1..1024")
     with options.connect() as s:
-        done = s.projections.rescale(name, count)
+        done = s.projections.rescale(name, count, generation=_generation(generation))
     _said(options, name, f"{count} ranges" if done else f"{count} ranges, once all are released")
 
 
 def set_offset(
     options: Options,
     name: NameArgument,
-    time: Annotated[str, typer.Argument(metavar="US", help="Microseconds since 1970.")],
+    time: Annotated[str, typer.Argument(metavar="TIME", help="2026-11-15T07:30:00Z, or microseconds since 1970.")],
+    generation: GenerationOption = None,
     yes: Yes = False,
 ) -> None:
     """Count all up to a time as done, and nothing above it.
 
     Example: strandline projections set-offset totals 0 --url sqlite:orders
     """
-    moment = whole_number(time, "US", code="time_range", allowed="microseconds since 1970")
-    confirm(f"let {name} start again at {moment}", yes=yes)
+    moment = time_us(date_of(time, "TIME", now_us), "TIME")
+    confirm(f"let {name} start again at {time_text(moment)}", yes=yes)
     with options.connect() as s:
-        s.projections.set_offset(name, moment)
-    _said(options, name, f"set to {moment}")
+        s.projections.set_offset(name, moment, generation=_generation(generation))
+    _said(options, name, f"set to {time_text(moment)}")
 
 
-def reset(options: Options, name: NameArgument, yes: Yes = False) -> None:
+def reset(options: Options, name: NameArgument, generation: GenerationOption = None, yes: Yes = False) -> None:
     """Hand over all events again.
 
     Example: strandline projections reset totals --url sqlite:orders
     """
     confirm(f"hand all events over to {name} again", yes=yes)
     with options.connect() as s:
-        s.projections.reset(name)
+        s.projections.reset(name, generation=_generation(generation))
     _said(options, name, "reset")
 
 
@@ -357,24 +343,24 @@ def drop(options: Options, name: NameArgument, generation: GenerationOption = No
     _said(options, name, "dropped")
 
 
-def parked(options: Options, name: NameArgument) -> None:
+def parked(options: Options, name: NameArgument, generation: GenerationOption = None) -> None:
     """List the keys that wait.
 
     Example: strandline projections parked totals --url sqlite:orders
     """
     with options.connect() as s:
-        found = s.projections.parked(name)
+        found = s.projections.parked(name, generation=_generation(generation))
     for key in found:
         options.tell({"key": key}, key)
 
 
-def dead_letters(options: Options, name: NameArgument) -> None:
+def dead_letters(options: Options, name: NameArgument, generation: GenerationOption = None) -> None:
     """List the events that were not handled, with the reason.
 
     Example: strandline projections dead-letters totals --url sqlite:orders
     """
     with options.connect() as s:
-        found = s.projections.dead_letters(name)
+        found = s.projections.dead_letters(name, generation=_generation(generation))
     for letter in found:
         if options.json:
             emit(letter._asdict())
@@ -383,30 +369,37 @@ def dead_letters(options: Options, name: NameArgument) -> None:
             say(printable(f"{letter.key} {letter.seq_nr}  life {letter.life}  {letter.reason}  {when}  {why}"))
 
 
-def skip(options: Options, name: NameArgument, key: KeyArgument, to: NumberArgument) -> None:
+def skip(
+    options: Options, name: NameArgument, key: KeyArgument, to: NumberArgument, generation: GenerationOption = None
+) -> None:
     """Count a key as done up to a number.
 
     Example: strandline projections skip totals 'order|42' 7 --url sqlite:orders
     """
     whose, number = key_of(key), whole_number(to, "N", code="seq_nr_range", allowed="1..2^63-1")
     with options.connect() as s:
-        s.projections.skip(name, whose, number)
+        s.projections.skip(name, whose, number, generation=_generation(generation))
     _said(options, name, f"{whose} is to be skipped up to {number}")
 
 
-def unpark(options: Options, name: NameArgument, key: KeyArgument) -> None:
+def unpark(options: Options, name: NameArgument, key: KeyArgument, generation: GenerationOption = None) -> None:
     """Hand over what waits of a key.
 
     Example: strandline projections unpark totals 'order|42' --url sqlite:orders
     """
     whose = key_of(key)
     with options.connect() as s:
-        s.projections.unpark(name, whose)
+        s.projections.unpark(name, whose, generation=_generation(generation))
     _said(options, name, f"{whose} is to be unparked")
 
 
 def redeliver(
-    options: Options, name: NameArgument, key: KeyArgument, n: NumberArgument, life: LifeOption = "1"
+    options: Options,
+    name: NameArgument,
+    key: KeyArgument,
+    n: NumberArgument,
+    life: LifeOption = "1",
+    generation: GenerationOption = None,
 ) -> None:
     """Hand a dead letter over again, and remove it.
 
@@ -414,18 +407,25 @@ def redeliver(
     """
     whose, number, lived = _letter(key, n, life)
     with options.connect() as s:
-        s.projections.redeliver(name, whose, number, life=lived)
+        s.projections.redeliver(name, whose, number, life=lived, generation=_generation(generation))
     _said(options, name, f"{whose} {number} is to be handed over again")
 
 
-def discard(options: Options, name: NameArgument, key: KeyArgument, n: NumberArgument, life: LifeOption = "1") -> None:
+def discard(
+    options: Options,
+    name: NameArgument,
+    key: KeyArgument,
+    n: NumberArgument,
+    life: LifeOption = "1",
+    generation: GenerationOption = None,
+) -> None:
     """Remove a dead letter.
 
     Example: strandline projections discard totals 'order|42' 7 --url sqlite:orders
     """
     whose, number, lived = _letter(key, n, life)
     with options.connect() as s:
-        s.projections.discard(name, whose, number, life=lived)
+        s.projections.discard(name, whose, number, life=lived, generation=_generation(generation))
     _said(options, name, f"the dead letter {whose} {number} is gone")
 
 

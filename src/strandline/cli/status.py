@@ -83,7 +83,7 @@ def _section(section: Section) -> Iterator[RenderableType]:
 
 def _cell(name: str, value: Any) -> str:
     if value is None:
-        return "-"
+        return "at the start" if name == "behind_store_s" else "-"
     if name.endswith("_s"):
         return seconds_text(value)
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,16 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.arguments import confirm, date_of, whole_number
+from strandline.cli.importing import object_of
 from strandline.cli.options import Options
 from strandline.cli.output import emit, plain, printable, say
 from strandline.cli.record import Yes
+from strandline.cli.stopping import stopped_in_order
 from strandline.clock import seconds_text, time_text
 from strandline.errors import invalid
 from strandline.values.payloads import parse_json
 
 if TYPE_CHECKING:
+    from strandline.connect import Strandline
     from strandline.work.entries import DeadLetter, Entry
     from strandline.work.journal import Claim, WorkJournal
+    from strandline.work.worker import Worker
 
 JournalArgument = Annotated[str, typer.Argument(metavar="JOURNAL", help="The name of the work journal.")]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The entry's id.")]
@@ -359,22 +362,23 @@ def run(
         if not options.json:
             say(f"working on {', '.join(found)}")
             sys.stdout.flush()
+        work_until_stopped(worker, s)
+
+
+def work_until_stopped(worker: Worker, s: Strandline) -> None:
+    """Run a worker until a signal ends it."""
+    with stopped_in_order(worker.stop, f"handlers that run, up to {seconds_text(s.settings.shutdown_grace_s)}"):
         worker.run()
 
 
 def mapping_of(text: str) -> Mapping[str, Any]:
     """What MODULE:NAME names, as the command line gives handlers."""
-    module, colon, name = text.partition(":")
-    allowed = "MODULE:NAME of a mapping, importable from here"
-    if not colon or not module or not name:
-        raise invalid("option", "MODULE:NAME", "not a name in a module", allowed=allowed, got=text)
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise invalid("option", "MODULE:NAME", str(error), allowed=allowed, got=text) from error
+    found = object_of(text, "a mapping: handlers by name")
     if not isinstance(found, Mapping):
-        raise invalid("option", "MODULE:NAME", "not a mapping", allowed=allowed, got=type(found).__name__)
+        name = text.partition(":")[2]
+        hint = f'write e.g. HANDLERS = {{"{name}": {name}}}, and name that' if callable(found) else ""
+        allowed = "a mapping: handlers by name"
+        raise invalid("option", "MODULE:NAME", "not a mapping", allowed=allowed, got=type(found).__name__, hint=hint)
     return found
 
 

@@ -370,21 +370,15 @@ def _expire_after_us(expire_after: object) -> int:
 def seq_nr(value: object, field: str) -> int:
     """A number of an event."""
     if type(value) is not int or not 1 <= value <= SEQ_NR_MAX:
-        raise invalid("seq_nr_range", field, "not a seq_nr", allowed="1..2^63-1", got=_quoted(value), hint=SEQ_NRS)
+        raise invalid("seq_nr_range", field, "not a seq_nr", allowed="1..2^63-1", got=value, hint=SEQ_NRS)
     return value
 
 
 def _expected(value: object) -> int:
     if type(value) is not int or not 0 <= value <= SEQ_NR_MAX:
-        got = _quoted(value)
         hint = "give the seq_nr of the key's last event, as `head` tells it; 0 for a key without events; none for any"
-        raise invalid("seq_nr_range", "expected", "not a seq_nr or 0", allowed="0..2^63-1", got=got, hint=hint)
+        raise invalid("seq_nr_range", "expected", "not a seq_nr or 0", allowed="0..2^63-1", got=value, hint=hint)
     return value
-
-
-def _quoted(value: object) -> object:
-    """What came instead of a number: a text in quotes, or it would look like one."""
-    return repr(value) if isinstance(value, str) else value
 
 
 def bounds(from_: object, to: object) -> tuple[int, int]:
@@ -400,7 +394,7 @@ def limit(value: object, most: int = LIMIT_MAX) -> int:
     """How many of something are asked for."""
     if type(value) is not int or not 1 <= value <= most:
         allowed = "1..2^63-1, or None" if most == SEQ_NR_MAX else f"1..{most}"
-        raise invalid("limit_range", "limit", "out of range", allowed=allowed, got=_quoted(value))
+        raise invalid("limit_range", "limit", "out of range", allowed=allowed, got=value)
     return value
 
 

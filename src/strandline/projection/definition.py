@@ -147,7 +147,12 @@ def _handle_of(handler: object, *, exactly_once: bool) -> Callable[..., Any]:
     handle = getattr(handler, "handle", handler)
     if not callable(handle):
         raise invalid("handler", "handler", "cannot be called", allowed="a function, or what has handle", got=handler)
-    check_plain(handle, "handler", "a plain function: the core is synchronous")
+    if isinstance(handler, type):
+        raise invalid("handler", "handler", "is a class", allowed="an object of it", got=handler)
+    check_plain(handle, "handler")
+    for name in ("start", "stop", "on_switch"):
+        if callable(hook := getattr(handler, name, None)):
+            check_plain(hook, f"handler.{name}")
     if exactly_once:
         check_takes(handle, 2, "handler", 'handle(tx, event); handle(event) with delivery="at_least_once"')
     else:

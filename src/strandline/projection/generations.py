@@ -115,11 +115,11 @@ def check_switch(store: OffsetStore, tx: Transaction, row: ProjectionRow, *, for
         hint = (
             "let a rebuild, or hosts of it, come to what the serving one has done; see `strandline projections status`"
         )
+        behind_text = f", {max(behind) / 1_000_000:g} s behind generation {old.generation}"
         if new.state in (SERVING, RETIRED):
-            hint = "it cannot be switched to: rebuild a higher generation"
+            hint, behind_text = "it cannot be switched to: rebuild a higher generation", " already"
         raise Conflict(
-            f"{new.name}: generation {new.generation} is {new.state}, {max(behind) / 1_000_000:g} s behind "
-            f"generation {old.generation}",
+            f"{new.name}: generation {new.generation} is {new.state}{behind_text}",
             code="switch",
             hint=hint,
             state=new.state,

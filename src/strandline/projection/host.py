@@ -153,6 +153,8 @@ class Host:
     """
 
     def __init__(self, s: Journalled, projections: Sequence[Projection]) -> None:
+        if not hasattr(s, "pointer_watch"):
+            raise invalid("setting", "s", "no connection", allowed="what strandline.connect gives", got=s)
         listed = isinstance(projections, Sequence) and all(isinstance(one, Projection) for one in projections)
         if not listed or not projections:
             allowed = "a list of one Projection or more, as Host(s, [projection])"

@@ -12,6 +12,7 @@ from uuid import uuid4
 import orjson
 
 from strandline.errors import InvalidInput, LeaseHeld, NotFound, SchemaMismatch, counted, invalid
+from strandline.journal import checks
 from strandline.journal.checks import known_key
 from strandline.journal.status import Section
 from strandline.projection.definition import projection_name
@@ -84,6 +85,12 @@ class ProjectionStatus:
     requests: tuple[Request, ...] = field(default=())
     """Those not done, or refused, with the reason."""
     warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def at_start(self) -> bool:
+        """Whether a range has done nothing yet: how far it is behind cannot be told, but that it is."""
+        waiting = [one for one in self.ranges if one.behind_store_s]
+        return any(not one.position for one in waiting) or not any(one.position for one in self.ranges)
 
 
 class Projections:
@@ -193,9 +200,10 @@ class Projections:
 
     def pause(self, name: str, *, generation: int | None = None, timeout_s: float = 10.0) -> Sequence[Range]:
         """Stop it, until `resume`; the ranges that are not released after `timeout_s`."""
+        wait_s = checks.timeout_s(timeout_s)
         with self._offsets(name) as offsets:
             row = self._set(offsets, name, generation, paused=1)
-            return self._until_free(offsets, row, timeout_s)
+            return self._until_free(offsets, row, wait_s)
 
     def resume(self, name: str, *, generation: int | None = None) -> None:
         """Let it go on."""
@@ -205,12 +213,13 @@ class Projections:
     def rescale(self, name: str, n: int, *, generation: int | None = None, timeout_s: float = 10.0) -> bool:
         """Cut it into `n` ranges. It is done when this returns True, else by a host, once all ranges are released."""
         ranges(n)
+        wait_s = checks.timeout_s(timeout_s)
         with self._offsets(name) as offsets:
             if n != 1 and tag_of(offsets.store.find(name, generation).source) is not None:
                 hint = 'for more ranges, use BySlices(…, filter={"tags": …})'
                 raise invalid("slice_range", "n", "a tag has one range", allowed="1", got=n, hint=hint)
             row = self._set(offsets, name, generation, wanted=n)
-            deadline = time.monotonic() + timeout_s
+            deadline = time.monotonic() + wait_s
             while True:
                 with offsets.store.database.write() as tx:
                     if rescale_if_free(offsets.store, tx, row.id, self._living(offsets, tx, row)):
@@ -225,6 +234,7 @@ class Projections:
         The serving one is stopped first. True if it is done when this returns, else its hosts end it. `Conflict.switch`
         while it is building, or, without `force`, if it has parked keys or dead letters that the other has not.
         """
+        wait_s = checks.timeout_s(timeout_s)
         with self._offsets(name) as offsets:
             store = offsets.store
             row = store.find(projection_name(name), generation)
@@ -234,7 +244,7 @@ class Projections:
                 if store.locked(tx, row.id).state != SWITCHING:
                     store.change(tx, store.locked(tx, row.id)._replace(state=SWITCHING))
                     tx.execute("ask", (uuid4().hex, row.id, store.database.now_us(), "switch", -1, "", 0, generation))
-            deadline = time.monotonic() + timeout_s
+            deadline = time.monotonic() + wait_s
             while store.find(name, generation).state != SERVING:
                 if time.monotonic() >= deadline:
                     return False
@@ -296,7 +306,8 @@ class Projections:
             if generation is not None:
                 rows = [row for row in rows if row.generation == generation]
                 if not rows:
-                    raise NotFound(f"{name} has no generation {generation}", code="projection")
+                    hint = "see `strandline projections list`"
+                    raise NotFound(f"{name} has no generation {generation}", code="projection", hint=hint)
                 if rows[0].state == "serving":
                     raise invalid(
                         "generation_serving", "generation", "it serves", allowed="one that does not", got=generation
@@ -376,10 +387,13 @@ class Projections:
         self, name: str, *, generation: int | None = None, after: DeadLetter | None = None, limit: int = LIMIT
     ) -> Sequence[DeadLetter]:
         """Events that were not handled, by key."""
+        most = checks.limit(limit)
+        if after is not None and not isinstance(after, DeadLetter):
+            raise invalid("option", "after", "no dead letter", allowed="the last one that was listed", got=after)
         with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
             place = ("", 0, 0) if after is None else (after.key, after.life, after.seq_nr)
-            return offsets.store.letters(row.id, place, limit)
+            return offsets.store.letters(row.id, place, most)
 
     def redeliver(self, name: str, key: object, seq_nr: int, *, life: int = 1, generation: int | None = None) -> None:
         """Hand a dead letter over again, and remove it. The owner of its range does it: see `status`."""
@@ -410,7 +424,7 @@ def _row(one: ProjectionStatus) -> dict[str, Any]:
         "name": one.name,
         "generation": one.generation,
         "state": "paused" if one.paused else one.state if one.hosts else f"{one.state}, no host",
-        "behind_store_s": one.behind_store_s,
+        "behind_store_s": None if one.at_start else one.behind_store_s,
         "ranges": len(one.ranges),
         "failed": sum(each.state == "failed" for each in one.ranges),
         "parked": sum(each.parked for each in one.ranges),

@@ -11,6 +11,7 @@ from strandline.errors import invalid
 from strandline.query.settings import OFF, check_searching
 from strandline.query.times import time_us
 from strandline.settings import checked_settings, one_of, within
+from strandline.urls import check_sql_url
 
 START: Final = ("beginning", "now")
 GROUPED: Final = ("group_size", "group_within_s")
@@ -67,6 +68,8 @@ class ProjectionSettings:
             start = time_us(start, "start")
         if offset_store is not None and not isinstance(offset_store, str):
             raise invalid("setting", "offset_store", "no URL", allowed="the URL of an SQL database", got=offset_store)
+        if offset_store is not None:
+            check_sql_url("offset_store", offset_store)
         if "grouped" in rest:
             raise invalid("setting", "grouped", "unknown setting", allowed="group_size", got=rest["grouped"])
         made = cls(**checked_settings(cls, rest), start=start, offset_store=offset_store)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
-from strandline.errors import InvalidInput, shown
+from strandline.errors import InvalidInput, received, shown
 
 MAX: Final = "max"
 OFF: Final = "off"
@@ -94,6 +94,6 @@ def _check(name: str, given: Any, strandline: bool) -> Any:
 
 def refused(name: str, wrong: str, allowed: str, got: object, hint: str = "") -> InvalidInput:
     """The error for a setting."""
-    message = f"{shown(name)}: {wrong}; allowed {allowed}; got {shown(got)}"
+    message = f"{shown(name)}: {wrong}; allowed {allowed}; got {received(got)}"
     hint = hint or f"give {allowed}"
     return InvalidInput(message, code="setting", hint=hint, setting=name, allowed=allowed, given=got)

@@ -33,6 +33,7 @@ from strandline.errors import (
     Unavailable,
     invalid,
 )
+from strandline.journal import checks
 from strandline.settings import MIB
 from strandline.sql.api import Database, Transaction
 from strandline.work import catalog, rules
@@ -416,7 +417,7 @@ class WorkJournal:
     def wait(self, timeout_s: float) -> bool:
         """Wait until a claim may find something: True. False after `timeout_s`. Reconnects by itself."""
         self._check()
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + checks.timeout_s(timeout_s)
         while True:
             woken = self._waking.wait(deadline)
             if woken == "upkeep":

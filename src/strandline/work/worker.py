@@ -56,6 +56,8 @@ class Worker:
         max_run_s: float = MAX_RUN_S,
     ) -> None:
         """The journals must be there: declare them first. `max_run_s`: a handler that takes longer is given up."""
+        if not hasattr(s, "work") or not hasattr(s, "settings"):
+            raise invalid("option", "s", "no connection", allowed="what strandline.connect gives", got=s)
         if not isinstance(handlers, Mapping) or not handlers:
             allowed = "functions of a claim, by the names of their journals"
             raise invalid("option", "handlers", "not a mapping, or empty", allowed=allowed, got=handlers)
@@ -68,6 +70,8 @@ class Worker:
         self._max_run_s = max_run_s
         self._grace_s = s.settings.shutdown_grace_s
         self._stopping = Event()
+        self._asked = False
+        """A signal asks for it."""
         self._queue: SimpleQueue[tuple[_Lane, Claim] | None] = SimpleQueue()
         self._lanes = [_Lane(s.work(name), handler) for name, handler in handlers.items()]
         self._changed = Condition()
@@ -81,7 +85,8 @@ class Worker:
         self._stopping.set()
 
     def run(self) -> None:
-        """Work until `stop` is called, or SIGTERM or SIGINT comes to the main thread.
+        """Work until `stop` is called, or SIGTERM or Ctrl-C comes to the main thread, where the program has no handler
+        of its own for them. A second Ctrl-C is raised: it waits for nothing more.
 
         What is out of order for a while is waited for. If the connection is closed meanwhile that is raised here.
         """
@@ -93,8 +98,9 @@ class Worker:
         with self._signals():
             for thread in (*handlers, *others, beats):
                 thread.start()
-            while not self._stopping.wait(WAIT_S):
+            while not self._asked and not self._stopping.wait(WAIT_S):
                 pass
+            self.stop()
             for thread in others:
                 thread.join()
             self._drain()
@@ -109,12 +115,21 @@ class Worker:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, lambda *_: self.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+
+        def stop(*_: Any) -> None:
+            self._asked = True  # `stop` needs a lock that this thread may have just now
+            if signal.SIGINT in heeded:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        free = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+        heeded = {number: own for number, own in free.items() if signal.getsignal(number) is own}
+        for number in heeded:
+            signal.signal(number, stop)
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            for number, own in heeded.items():
+                signal.signal(number, own)
 
     # ------------------------------------------------------------ dispatch
 
@@ -274,7 +289,7 @@ def _check_handler(name: object, handler: object) -> None:
     field, allowed = f"handlers[{name!r}]", "a function that is called with a claim"
     if not callable(handler):
         raise invalid("handler", field, "cannot be called", allowed=allowed, got=handler)
-    check_plain(handler, field, "a plain function: a worker has threads")
+    check_plain(handler, field, "give a plain function, or take strandline.aio.Worker, whose handlers may be async")
     check_takes(handler, 1, field, allowed)
 
 
