@@ -86,6 +86,7 @@ class Strandline:
 
     def strandline(self) -> int:
         """Every event recorded up to this time (µs) is in the store; 0 while a partition was never replicated."""
+        self.check()
         return strandline_of(self.store.pointers())
 
     def by_slices(self, entity_type: str, lo: int, hi: int, **how: Any) -> SliceFeed:
@@ -99,6 +100,7 @@ class Strandline:
         `keys_in_memory_max`; `use_strandline=False` for a store that something else writes, too: resume that one with
         its `resume_offset`, since events may come late.
         """
+        self.check()
         return by_slices(self.store, self.pointer_watch, entity_type, lo, hi, **how)
 
     def groups(
@@ -117,6 +119,7 @@ class Strandline:
         `handlers` are called by their names and no others; `named` are functions that make groups. Settings are those
         of `strandline.group.settings`. It is closed with this connection.
         """
+        self.check()
         checked = GroupSettings.of(settings)
         check_named("targets", targets or {}, "NAME: URL or Target", lambda one: isinstance(one, (str, Target)))
         given = {name: Target(one) if isinstance(one, str) else one for name, one in (targets or {}).items()}
@@ -150,6 +153,7 @@ class Strandline:
 
     def streams(self) -> list[StreamStatus]:
         """How the streams of event groups stand, those of which the pipeline has carried something."""
+        self.check()
         return streams_of(self.journal, lambda group: load(self.journal, group))
 
     def _box(self, name: str) -> WorkJournal:
@@ -222,10 +226,12 @@ class Strandline:
         times, `seen` is {key: (life, tag_seq_nr)}; settings: `first_time_bucket`, `page_size`, `refresh_interval_s`,
         `gap_timeout_s`, `keys_in_memory_max`; `use_strandline=False` for a store that something else writes, too.
         """
+        self.check()
         return by_tag(self.store, self.pointer_watch, self._clock, tag, **how)
 
     def wait_for_strandline(self, at: int | Appended, *, timeout_s: float | timedelta = 5) -> bool:
         """Whether everything recorded up to a timestamp, or up to what `append` returned, was carried in time."""
+        self.check()
         return wait_for_strandline(self.pointer_watch, at, timeout_s)
 
     def status(self, *, parts: bool = True) -> Status:
@@ -233,6 +239,7 @@ class Strandline:
 
         In `sections` what other parts say of themselves; `parts=False` leaves them alone: quicker, for who looks often.
         """
+        self.check()
         status = status_of(self.log, self.store, self.settings, self._clock())
         return status.and_parts(self._parts()) if parts else status
 

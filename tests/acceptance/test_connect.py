@@ -382,6 +382,23 @@ def test_importing_it_is_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.req("J112")
+def test_every_call_of_a_closed_connection_says_that(tmp_path: Path) -> None:
+    s = strandline.connect(f"sqlite:{tmp_path}/orders")
+    s.close()
+    calls: list[Callable[[], object]] = [
+        lambda: s.by_tag("blue"),
+        lambda: s.by_slices("order", 0, 1023),
+        lambda: s.wait_for_strandline(1),
+        s.strandline, s.status, s.streams, s.groups, s.projections.list,
+        lambda: s.work("mails"),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(InvalidInput, match="this connection is closed") as caught:
+            call()
+        assert caught.value.code == "closed"
+
+
 def test_a_second_close_is_harmless(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         s = strandline.connect(f"sqlite:{tmp_path}/orders")

@@ -288,3 +288,43 @@ def test_defining_is_linear_and_does_not_recurse(backwards: bool) -> None:
         return time.process_time() - began
 
     assert chain(20_000) < max(8 * chain(5_000), 0.5)
+
+
+@pytest.mark.req("G7")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"depends_on": [5]}, "depends_on: 5 is of another kind; give a step's name, or Dep(…)"),
+        ({"depends_on": 5}, "depends_on: 5 is of another kind"),
+        ({"depends_on": {"b": 1}}, "depends_on: {'b': 1} is of another kind"),
+        ({"recipes": ["price"]}, "recipes: price is of another kind; give Recipe(…)"),
+        ({"recipes": [Recipe("p", handler=print)]}, "Recipe: handler: <built-in function print> is of another kind"),  # type: ignore[arg-type]
+        ({"checks": [affected_rows_equal]}, "give affected_rows_equal(…)"),
+        ({"checks": lambda rows: True}, "given to s.groups(handlers={NAME: function})"),
+        ({"needs": ["rate"]}, "needs: rate is of another kind; give Need(…)"),
+        ({"touches": [("shop", "orders")]}, "touches: ('shop', 'orders') is of another kind; give (TARGET, TABLE,"),
+        ({"undo": 5}, "undo: 5 is of another kind; give a step's name, or Handler(…)"),
+        ({"pre_hook": print}, "pre_hook: <built-in function print> is of another kind"),
+        ({"for_each": 5}, "for_each: 5 is of another kind; give STEP.identity.rows"),
+        ({"must_exist": "yes"}, "must_exist: not true or false"),
+        ({"execute_on_failure": [None]}, "execute_on_failure: None is of another kind"),
+        ({"timeout_s": "5"}, "timeout_s: not a number; allowed 0.001..86400; got '5'"),
+        ({"tager": "shop"}, "unknown field 'tager'; did you mean target?"),
+    ],
+)
+def test_what_is_of_another_kind_is_told_and_not_stumbled_over(options: dict[str, Any], said: str) -> None:
+    g = Group("g", post_hook=5)  # type: ignore[arg-type]
+    g.update("a", "UPDATE a SET b = 1 WHERE id = 1", **{"target": "shop", **options})
+    with pytest.raises(InvalidGroup) as caught:
+        g.check()
+    assert said in caught.value.message
+    assert "post_hook: 5 is of another kind" in caught.value.message
+
+
+@pytest.mark.req("G9")
+def test_a_step_can_be_given_where_its_name_can() -> None:
+    g = Group("g")
+    first = g.empty("first")
+    g.empty("second", depends_on=[first])
+    assert g.steps["second"].depends_on == (Dep("first"),)
+    assert Group.from_json(g.to_json()).hash == g.hash

@@ -959,6 +959,46 @@ def test_arguments_of_another_kind_are_refused(given: dict[str, Any], said: str)
     assert caught.value.message.startswith(said)
 
 
+@pytest.mark.req("G7")
+def test_handlers_that_a_call_would_not_run_are_refused_when_they_are_given() -> None:
+    async def later(message: Any) -> dict[str, Any]:
+        return {"value": 7}
+
+    def steps(message: Any) -> Iterator[int]:
+        yield 1
+
+    class Later:
+        async def __call__(self, message: Any) -> None: ...
+
+    with strandline.connect("memory:") as s:
+        allowed = "allowed a plain function: it is called in a thread"
+        for handler, wrong in ((later, "is async"), (Later(), "is async"), (steps, "has a yield")):
+            with pytest.raises(InvalidInput, match=f"handlers.price: {wrong}; {allowed}") as caught:
+                s.groups(handlers={"price": handler})
+            assert caught.value.code == "handler"
+            with pytest.raises(InvalidInput, match=f"handlers: {wrong}; {allowed}"):
+                s.groups().answering(handler)
+            with pytest.raises(InvalidInput, match=f"handlers.price: {wrong}; {allowed}"):
+                s.groups().answering({"price": handler})
+        with pytest.raises(InvalidInput, match=f"named.bonus: is async; {allowed}"):
+            s.groups(named={"bonus": later})  # type: ignore[dict-item]
+
+
+@pytest.mark.req("G42")
+def test_a_handler_that_returns_something_to_run_has_failed(world: World) -> None:
+    async def later() -> dict[str, Any]:
+        return {"value": 7}
+
+    group = Group("late")
+    group.empty("quote", recipes=[Recipe("price", handler="price")])
+    groups = world.s.groups("late", handlers={"price": lambda message: later()})
+    groups.submit(group)
+    groups.processor().run_until_idle()
+    outcome = groups.get("late")
+    assert outcome.state == "aborted"
+    assert "returned a coroutine, which nobody runs" in outcome.steps["quote"].detail
+
+
 @pytest.mark.req("G7", "G58")
 @pytest.mark.parametrize("given", [{"id": "g", "steps": []}, 5, None, ["a"]])
 def test_what_is_no_group_is_refused(given: Any) -> None:

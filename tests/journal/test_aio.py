@@ -155,6 +155,34 @@ def test_a_connection_that_is_awaited_is_closed_by_hand(tmp_path: Path) -> None:
     asyncio.run(connected())
 
 
+def test_one_that_nobody_awaited_says_how(tmp_path: Path) -> None:
+    connecting = aio.connect(url_of("sqlite", tmp_path))
+    calls: list[Callable[[], object]] = [
+        lambda: connecting.journal,
+        lambda: connecting.work("mails"),
+        lambda: connecting.by_tag("blue"),
+        lambda: connecting.projections,
+        lambda: connecting.groups("a"),
+        lambda: connecting.close(),  # noqa: PLW0108 (where it is looked for, too)
+    ]
+    for call in calls:
+        with pytest.raises(InvalidInput, match="not open yet") as refused:
+            call()
+        assert (refused.value.code, "async with aio.connect" in refused.value.hint) == ("closed", True)
+    assert not hasattr(connecting, "nothing_of_the_kind")
+
+
+def test_it_takes_the_places_that_the_plain_one_takes(tmp_path: Path) -> None:
+    plain, to_await = (inspect.signature(one).parameters for one in (strandline.connect, aio.connect))
+    assert plain.keys() - to_await.keys() == set()
+
+    async def connected() -> None:
+        async with aio.connect("memory:", projections=f"sqlite:{tmp_path}/totals.db") as s:
+            assert await s.projections.list() == []
+
+    asyncio.run(connected())
+
+
 def test_every_call_of_the_journal_is_there() -> None:
     plain = {name for name, _ in inspect.getmembers(strandline.Journal, inspect.isfunction) if name[0] != "_"}
     assert plain - {"append_future", "append_reserved", "delete_reserved", "record", "close"} == {

@@ -40,6 +40,7 @@ from strandline.aio.calls import (
 )
 from strandline.connect import Strandline as PlainStrandline
 from strandline.connect import connect as plain_connect
+from strandline.errors import InvalidInput
 from strandline.group.definition import Group
 from strandline.group.groups import Groups as PlainGroups
 from strandline.group.groups import Outcome
@@ -377,6 +378,16 @@ class Connecting:
     def __await__(self) -> Generator[Any, Any, Strandline]:
         return self._connected().__await__()
 
+    def __getattr__(self, name: str) -> Any:
+        """Only a name that an open connection has is looked for by mistake."""
+        if name in ("journal", *vars(Strandline)) and not name.startswith("_"):
+            raise InvalidInput(
+                f"{name}: this connection is not open yet",
+                code="closed",
+                hint="write `async with aio.connect(…) as s:`, or `s = await aio.connect(…)`",
+            )
+        raise AttributeError(name)
+
     async def __aenter__(self) -> Strandline:
         self._opened = await self._connected()
         return self._opened
@@ -394,9 +405,11 @@ def connect(
     log: str | None = None,
     store: str | None = None,
     work: str | None = None,
+    projections: str | None = None,
     clock: Callable[[], int] | None = None,
     threads: int = THREADS,
     **settings: Unpack[GivenSettings],
 ) -> Connecting:
     """Open a log and its store as `strandline.connect` does, with the same arguments."""
-    return Connecting(partial(plain_connect, url, log=log, store=store, work=work, clock=clock, **settings), threads)
+    places: dict[str, Any] = {"log": log, "store": store, "work": work, "projections": projections}
+    return Connecting(partial(plain_connect, url, **places, clock=clock, **settings), threads)

@@ -190,7 +190,7 @@ def _rebuild_tag(options: Options, tag: str, master: str | None) -> None:
         if count
     ]  # fmt: skip
     if not found.rows and not mended:
-        say(f"no event has the tag {printable(shown(name))}, and nothing is in its view: {looked}")
+        say(f"no event has the tag {shown(name)}, and nothing is in its view: {looked}")
     else:
         say(f"{looked}: {', '.join(mended) or 'all is right'}")
     if found.lost:

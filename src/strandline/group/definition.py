@@ -11,7 +11,7 @@ else that is wrong is told together, when the group is submitted or explained (`
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final
 from uuid import UUID
@@ -24,6 +24,7 @@ from strandline.group.core.expression import compiled
 from strandline.group.core.graph import Graph
 from strandline.group.core.names import Problem, bad_id, bad_name, is_id, is_name, of_error, refusal
 from strandline.group.core.parts import RESERVED_RECIPES, SECONDS, Dep, Handler, Hook, Kind, Need, Recipe, StartHandler
+from strandline.group.misfits import fitting, hook_problems, listed
 from strandline.group.problems import bad_fields, bad_settings, problems_of, unknown_fields
 from strandline.group.settings import GroupSettings
 from strandline.group.target import OnConflict
@@ -205,6 +206,8 @@ class Group:
         own = {"deadline_s": self.deadline_s, "on_conflict": self.on_conflict}
         found += bad_settings(GroupSettings, {name: value for name, value in own.items() if value is not None}, None)
         found += [*bad_fields(self.pre_hook, None), *bad_fields(self.post_hook, None)]
+        found += hook_problems("pre_hook", self.pre_hook, (Hook, StartHandler))
+        found += hook_problems("post_hook", self.post_hook, (Hook,))
         for step in self.steps.values():
             found += self._problems_of(step)
         irreversible = [step.name for step in self.steps.values() if step.irreversible]
@@ -279,6 +282,11 @@ def _step(
     given = dict(more)
     label = name if isinstance(name, str) else None
     slips += unknown_fields(given, _OPTIONS, label)
+    given["depends_on"] = [_dep(one) for one in listed(given.get("depends_on"))]
+    for hook in ("pre_hook", "post_hook"):
+        if isinstance(given.get(hook), str):
+            given[hook] = Hook(given[hook])
+    given = fitting(given, label, slips)
     if values is not None and not isinstance(values, Mapping):
         slips.append(
             Problem(
@@ -286,32 +294,30 @@ def _step(
             )
         )
         values = None
-    checks = list(_listed(given.pop("checks", None)))
+    checks = listed(given.pop("checks", None))
     if (success := given.pop("success", None)) is not None:
         checks.insert(0, checking.is_true(success))
-    for recipe in (recipes := _listed(given.pop("recipes", None))):
-        if isinstance(recipe, Recipe) and recipe.expression is not None:
+    for recipe in (recipes := listed(given.pop("recipes", None))):
+        if recipe.expression is not None:
             compiled(recipe.expression)
-    for hook in ("pre_hook", "post_hook"):
-        if isinstance(given.get(hook), str):
-            given[hook] = Hook(given[hook])
     return Step(
         name=name,
         kind=kind,
         statement=statement,
         values=dict(values or {}),
-        depends_on=tuple(Dep(dep) if isinstance(dep, str) else dep for dep in _listed(given.pop("depends_on", None))),
+        depends_on=tuple(given.pop("depends_on")),
         recipes=tuple(recipes),
-        needs=tuple(_listed(given.pop("needs", None))),
+        needs=tuple(given.pop("needs", ())),
         checks=tuple(checks),
-        execute_on_failure=tuple(_listed(given.pop("execute_on_failure", None))),
-        touches=tuple((*one[:2], dict(one[2])) for one in _listed(given.pop("touches", None))),
+        execute_on_failure=tuple(given.pop("execute_on_failure", ())),
+        touches=tuple((*one[:2], dict(one[2])) for one in given.pop("touches", ())),
         **given,
     )
 
 
-def _listed(given: Any) -> Sequence[Any]:
-    return () if given is None else (given,) if isinstance(given, (str, Dep, Recipe, Check)) else tuple(given)
+def _dep(given: Any) -> Any:
+    """A step is named, or given as it was returned."""
+    return Dep(given) if isinstance(given, str) else Dep(given.name) if isinstance(given, Step) else given
 
 
 _FIXED: Final = {"name", "kind", "statement", "values"}

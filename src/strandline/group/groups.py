@@ -37,7 +37,7 @@ from strandline.group.core.names import NAMES, Problem, is_id, is_name, refusal
 from strandline.group.core.parts import Produced, Refused
 from strandline.group.definition import Group, hash_of
 from strandline.group.explain import Explanation, explained
-from strandline.group.handlers import Callee, Handlers, answer_of, check_not_inside
+from strandline.group.handlers import Callee, Handlers, answer_of, check_handlers, check_not_inside
 from strandline.group.history import ENDS, PAGE_BYTES, Entry, History, defined
 from strandline.group.listing import Carried, GroupList, Lister
 from strandline.group.mail import WORK, Box, Boxes, Code, bundle_of, check_digest, group_of
@@ -53,8 +53,10 @@ from strandline.group.settings import GroupSettings
 from strandline.group.statements.api import Dialect, Table
 from strandline.group.target import Limits, Owner
 from strandline.group.target import Target as OpenedTarget
+from strandline.journal import checks
 from strandline.journal.journal import Journal
 from strandline.log.api import Log
+from strandline.plain_calls import check_plain
 from strandline.values.events import Event
 from strandline.values.keys import key_partition
 
@@ -152,6 +154,9 @@ class Groups:
             )
         check_named("handlers", handlers, "NAME: callable", callable)
         check_named("named", named, "NAME: function that makes a Group", callable)
+        check_handlers(handlers)
+        for name, function in named.items():
+            check_plain(function, f"named.{name}")
         for what, most in zip(("event_bytes_max", "append_bytes_max"), bytes_max, strict=True):
             if most < PAGE_BYTES_LEAST:
                 raise invalid("setting", what, "too small for groups", allowed=f"at least {PAGE_BYTES_LEAST}", got=most)
@@ -435,7 +440,7 @@ class Groups:
     def wait(self, id: str, timeout_s: float = 30.0) -> Outcome:  # noqa: A002 (the specification's name)
         """The outcome of a group, once it has ended; `Unavailable.timeout` with its state if that takes longer."""
         check_not_inside(self.stream)
-        until = time.monotonic() + timeout_s
+        until = time.monotonic() + checks.timeout_s(timeout_s)
         partition = key_partition(group_key(id), self.log.partitions)
         looked = 0.0
         while True:

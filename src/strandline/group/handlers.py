@@ -18,6 +18,7 @@ from strandline.errors import InvalidInput, text_of
 from strandline.group.core.encoding import readable
 from strandline.group.core.names import is_name
 from strandline.group.core.parts import Produced, Refused
+from strandline.plain_calls import check_plain, check_ran
 
 THREADS: Final = 32
 IDLE_S: Final = 5.0
@@ -84,10 +85,18 @@ class Handlers:
                 self._busy -= 1
 
 
+def check_handlers(registry: Mapping[str, Callee]) -> None:
+    """Refuse handlers whose call does nothing by itself, before anything is asked of them."""
+    hint = "give a plain function, or take s.groups of strandline.aio, whose handlers may be async"
+    for name, handler in registry.items():
+        check_plain(handler, f"handlers.{name}".rstrip("."), hint)
+
+
 def called(callee: Callee, message: Any) -> Answer:
     """What a handler answers; one that raises has answered, too."""
     try:
         given = callee(message)
+        check_ran(given)
     except BaseException as error:  # noqa: BLE001 (a handler of the user's; one that exits has answered, too)
         return Answer(None, readable(f"{type(error).__name__}: {text_of(error)}"[:1000]))
     return answer_of(given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields, is_dataclass
 from functools import cache
@@ -110,5 +111,9 @@ def unknown_fields(given: dict[str, Any], known: frozenset[str], step: str | Non
     unknown = [name for name in given if name not in known]
     for name in unknown:
         del given[name]
-    listed = " ".join(sorted(known))
-    return [Problem("setting", step, f"unknown field {shown(name)!r}; known: {listed}") for name in unknown]
+    return [Problem("setting", step, f"unknown field {shown(name)!r}; {_near(name, known)}") for name in unknown]
+
+
+def _near(name: str, known: frozenset[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"known: {' '.join(sorted(known))}"

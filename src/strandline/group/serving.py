@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from strandline.errors import InvalidInput, NotFound
 from strandline.group import lease as leases
 from strandline.group.core.parts import Produced, Refused, Start, Stop, Told
-from strandline.group.handlers import Answer, Callee, called, inside
+from strandline.group.handlers import Answer, Callee, called, check_handlers, inside
 from strandline.group.history import History
 from strandline.group.mail import Message, read
 from strandline.group.names import stream_key
@@ -49,6 +49,7 @@ class Server:
     """What a `Worker` calls for each entry. One handler for all messages, or handlers by name."""
 
     def __init__(self, groups: Answers, handlers: Callee | Mapping[str, Callee]) -> None:
+        check_handlers(handlers if isinstance(handlers, Mapping) else {"": handlers})
         self._groups, self._handlers = groups, handlers
         self._started: dict[tuple[str, str], Any] = {}
         """Handlers that groups started, by group and name."""

@@ -50,7 +50,9 @@ def refused(code: str, text: str, column: int, why: str) -> InvalidExpression:
     start = max(0, column - 41)
     line = shown(text[start : start + 80], 80)
     message = f"{why} at column {column}\n  {line}\n  {' ' * (column - 1 - start)}^"
-    return InvalidExpression(message, code=code, hint="see the grammar of expressions", column=column, text=text[:100])
+    return InvalidExpression(
+        message, code=code, hint="see expressions in docs/GROUPS.md", column=column, text=text[:100]
+    )
 
 
 def _next(text: str, at: int) -> tuple[Token, int]:
