@@ -400,6 +400,40 @@ def test_no_more_than_two_pages_are_held(here: Strandline) -> None:
     assert max(asked) == 6
 
 
+class _Together:
+    """A store that is asked for pages of several partitions at once, and counts."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.asked: list[list[int]] = []
+
+    def scan_each(self, scan: Any, asked: Any, to: int) -> list[Page]:
+        self.asked.append([each.limit for each in asked])
+        return [
+            self._store.scan(scan, each.equal, after=each.after, to=to, limit=each.limit, slices=each.slices)
+            for each in asked
+        ]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+@pytest.mark.req("P11", "P12")
+def test_partitions_that_have_little_left_read_on_together(here: Strandline) -> None:
+    """Each of three reads its share of 6 rows; then all of them read on when one must, and hold no more than that."""
+    for _ in range(60):
+        for partition in range(PARTITIONS):
+            put(here, key_in(partition, PARTITIONS))
+    carry_all(here)
+    whole = all_of(here)
+    here.store = together = _Together(here.store)
+    assert all_of(here, page_size=9) == whole
+    assert together.asked[0] == [6, 6, 6]
+    assert max(map(max, together.asked)) == 6
+    assert [len(limits) for limits in together.asked[:5]] == [PARTITIONS] * 5
+    assert len(together.asked) <= 60 * PARTITIONS / 9 + 2
+
+
 @pytest.mark.req("P11")
 @pytest.mark.parametrize("backend", ["memory", "sqlite", "postgresql"])
 def test_a_page_of_large_events_is_bounded_by_bytes(backend: str, tmp_path: Path) -> None:

@@ -57,6 +57,16 @@ def test_many_rows_at_once(place: Place) -> None:
     assert database.rows("all") == [(*row[:3], 3.0, row[4]) for row in rows]
 
 
+def test_a_statement_with_each_of_many_values(place: Place) -> None:
+    database = place.open()
+    with database.write() as tx:
+        tx.many("add_many", [(f"{number:05}", number, True, 1.5, b"x" * 50) for number in range(14, 1200)], 2.0)
+    asked = [[], [17, 15], list(range(14, 1000)), [5000], list(range(100, 201))]
+    expected = [[(f"{number:05}",) for number in sorted(some) if number < 1200] for some in asked]
+    assert database.rows_each("numbered", [(some,) for some in asked]) == expected
+    assert database.rows_each("numbered", []) == []
+
+
 def test_an_exception_undoes_all(place: Place) -> None:
     database = place.open()
 

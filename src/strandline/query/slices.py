@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import starmap
+from itertools import repeat, starmap
 from typing import Any
 
 from strandline.errors import MissingEvent, shown
@@ -17,10 +17,11 @@ from strandline.query.feed import PAGE_BYTES, FeedPage
 from strandline.query.look_back import LookedBack, head_of, journal_of, look, look_back
 from strandline.query.query_row import QueryRow, place_of
 from strandline.rows import Pointer
-from strandline.store.api import Store
-from strandline.store.scans import SLICE_PLACES, SLICE_ROWS, Scan
+from strandline.store.api import Page, Store
+from strandline.store.scans import SLICE_PLACES, SLICE_ROWS, Asked, Scan, scan_each
 from strandline.values.events import Life
 from strandline.values.ranges import Range
+from strandline.values.tuples import make
 
 
 class Slices:
@@ -55,7 +56,7 @@ class Slices:
             rows, more = reader.page(after, to)
             if rows:
                 after = place_of(rows[-1])
-            yield from starmap(QueryRow, rows)
+            yield from map(make, repeat(QueryRow), rows) if bodies else starmap(QueryRow, rows)
 
     def whole(self, row: Sequence[Any]) -> QueryRow | None:
         """A row with its body; None if its event is not in the store any more."""
@@ -91,7 +92,8 @@ class SliceReader:
     """Reads pages of a range, one after the other. What was read ahead is kept for the next one.
 
     Each partition reads its share of a page. What lies at or below the last row of all of them that have more is
-    complete, and is handed out in order. Between two pages no statement is open.
+    complete, and is handed out in order. When one of them has nothing left, all that have little left read on with it,
+    on a server in one round trip. Between two pages no statement is open.
     """
 
     def __init__(self, slices: Slices, page_size: int, scan: Scan) -> None:
@@ -103,12 +105,13 @@ class SliceReader:
     def page(self, after: Place, to: int) -> FeedPage:
         """Rows after a place up to a time, and whether there are more."""
         if after != self._after:
-            self._parts = [
-                _Part(self._slices, part, self._scan, after, self._share) for part in self._slices.partitions
-            ]
+            self._parts = [_Part(self._slices, part, after, self._share) for part in self._slices.partitions]
             self._after = after
-        for part in self._parts:
-            part.fill(to)
+        if any(not part.rows and part.wants(to) for part in self._parts):
+            wanting = [part for part in self._parts if part.wants(to)]
+            asked = [part.asked() for part in wanting]
+            for part, page in zip(wanting, scan_each(self._slices.store, self._scan, asked, to), strict=True):
+                part.add(page, to)
         ends = [part.rows[-1] for part in self._parts if part.more]
         bound = min(ends) if ends else None
         ready = [row for part in self._parts for row in part.take(bound)]
@@ -122,29 +125,31 @@ class SliceReader:
 class _Part:
     """One partition of a range: the rows that were read and not yet handed out."""
 
-    def __init__(self, slices: Slices, partition: int, scan: Scan, after: Place, limit: int) -> None:
+    def __init__(self, slices: Slices, partition: int, after: Place, share: int) -> None:
         self.rows: list[Any] = []
         self.more = False
         """Whether there may be rows behind them, up to the time that was asked for."""
-        self._slices, self._partition, self._scan, self._place, self._limit = slices, partition, scan, after, limit
+        self._equal, self._place, self._share = (slices.entity_type, partition), after, share
         self._done = -1
         """Up to this time all was read."""
         self._bytes_max = max(1, PAGE_BYTES // len(slices.partitions))
         whole = slices.range.covers(partition, slices.store.settings.partitions)
         self._within = None if whole else slices.range
 
-    def fill(self, to: int) -> None:
-        """Read on, if all was handed out."""
-        if self.rows or self._done >= to:
-            return
-        equal = (self._slices.entity_type, self._partition)
-        self.rows, self.more = self._slices.store.scan(
-            self._scan, equal, after=self._place, to=to, limit=self._limit, slices=self._within,
-            bytes_max=self._bytes_max,
-        )  # fmt: skip
-        self.more = self.more and bool(self.rows)
-        if self.rows:
-            self._place = place_of(self.rows[-1])
+    def wants(self, to: int) -> bool:
+        """Whether it should read on."""
+        return self._done < to and 2 * len(self.rows) <= self._share
+
+    def asked(self) -> Asked:
+        """What it reads next."""
+        return Asked(self._equal, self._place, self._share - len(self.rows), self._within, self._bytes_max)
+
+    def add(self, page: Page, to: int) -> None:
+        """What came of it."""
+        self.more = page.more and bool(page.rows)
+        if page.rows:
+            self.rows = self.rows + page.rows if self.rows else page.rows
+            self._place = place_of(page.rows[-1])
         if not self.more:
             self._done = to
 

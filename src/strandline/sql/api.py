@@ -143,6 +143,10 @@ class Database(Protocol):
     def rows(self, name: str, values: Sequence[Any] = (), *, often: bool = False) -> list[Any]:
         """What one statement gives, of one moment: quicker than `read`. `often`: worth preparing on a server."""
 
+    def rows_each(self, name: str, many: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """What a statement gives with each of these values, each of a moment of its own; on a server in one round
+        trip."""
+
     def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
         """What a statement of many rows gives (`Transaction.many`), of one moment, on a server in one statement."""
 

@@ -40,12 +40,18 @@ def up_to(rows: Iterable[Any], bytes_max: int | None, size_of: Callable[[Any], i
 class GrowingPage:
     """A page of a store that can count rows and not bytes: it asks for few rows first, then for as many as may fit."""
 
-    def __init__(self, limit: int, bytes_max: int | None, size_of: Callable[[Any], int] = bytes_of) -> None:
+    def __init__(
+        self,
+        limit: int,
+        bytes_max: int | None,
+        size_of: Callable[[Any], int] = bytes_of,
+        first: int = FIRST_ROWS,
+    ) -> None:
         self.rows: list[Any] = []
         self._size_of = size_of
         self._limit, self._bytes_max = limit, ANY_BYTES if bytes_max is None else bytes_max
         self._size = 0
-        self.asks = limit if bytes_max is None else min(limit, FIRST_ROWS)
+        self.asks = limit if bytes_max is None else min(limit, first)
         """How many rows to ask for next; 0 if the page is full."""
 
     def add(self, rows: Sequence[Any]) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from strandline.rows import Pointer, QuarantineRow
 from strandline.store.api import Page, Store
-from strandline.store.pages import GrowingPage
+from strandline.store.pages import FIRST_ROWS, GrowingPage
 from strandline.store.tables import (
     JOURNAL,
     METAJOURNAL,
@@ -53,8 +53,8 @@ class Scan(NamedTuple):
     distinct: bool = False
     unbounded: bool = False
     light: bool = False
-    """Whether SQL leaves large bodies out, so that a page is bounded without its rows being counted: None stands for
-    them, and whoever wants one asks for its event."""
+    """Whether SQL leaves large bodies out, or there is none, so that a page is bounded without its rows being counted:
+    None stands for them, and whoever wants one asks for its event."""
     large_apart: bool = False
     """SQL: the statement takes one more value, a size, and leaves out what is larger: so a page of small rows needs no
     second look."""
@@ -124,6 +124,32 @@ def _sorted(place: Sequence[Any]) -> tuple[Any, ...]:
     return tuple([value.encode() if isinstance(value, str) else value for value in place])
 
 
+class Asked(NamedTuple):
+    """One page of a scan, as `Store.scan` is asked for it."""
+
+    equal: Sequence[Any]
+    after: Sequence[Any] | None
+    limit: int
+    slices: tuple[int, int] | None = None
+    bytes_max: int | None = None
+
+
+def scan_each(store: Store, scan: Scan, asked: Sequence[Asked], to: Any) -> list[Page]:
+    """A page of each of these, up to the same value: where the store can, in one round trip.
+
+    Whoever stands before a store, and sees its scans, is asked for one after the other.
+    """
+    together = getattr(type(store), "scan_each", None)
+    if together is not None and len(asked) > 1:
+        pages: list[Page] = together(store, scan, asked, to)
+        return pages
+    return [
+        store.scan(scan, each.equal, after=each.after, to=to, limit=each.limit, slices=each.slices,
+                   bytes_max=each.bytes_max)
+        for each in asked
+    ]  # fmt: skip
+
+
 def page_of(rows: Iterator[Any], limit: int, bytes_max: int | None, size_of: Callable[[Any], int]) -> Page:
     """The first of these rows, within bounds, and whether there is one more."""
     kept: list[Any] = []
@@ -142,12 +168,16 @@ def grown(
     after: Sequence[Any] | None,
     limit: int,
     bytes_max: int | None,
+    first: int = FIRST_ROWS,
 ) -> Page:
-    """A page of a store that can count rows and not bytes; `ask` gives so many rows after a place."""
+    """A page of a store that can count rows and not bytes; `ask` gives so many rows after a place.
+
+    `first` is how many to ask for before the size of any is known.
+    """
     if bytes_max is None or not scan.order:
         rows = ask(after, limit)
         return Page(rows, bool(scan.order) and len(rows) == limit)
-    page = GrowingPage(limit, bytes_max, bytes_in(scan))
+    page = GrowingPage(limit, bytes_max, bytes_in(scan), first)
     more = True
     while page.asks and more:
         asked = page.asks
@@ -184,8 +214,9 @@ SLICE_ROWS: Final = Scan(
 )  # fmt: skip
 """The same as queries by slices want them: plain tuples that sort as these queries do."""
 SLICE_PLACES: Final = Scan(
-    "slice_places", JOURNAL, ("entity_type", "partition"), _PLACE, (*_PLACE, "life", "prev_seq_nr"), between="slice"
-)
+    "slice_places", JOURNAL, ("entity_type", "partition"), _PLACE, (*_PLACE, "life", "prev_seq_nr"), between="slice",
+    light=True,
+)  # fmt: skip
 """The same without bodies, for who reads again what was mostly read before."""
 LAST_KEY: Final = "\U0010ffff"
 """Sorts behind every key."""

@@ -29,7 +29,7 @@ from strandline.store.heads import ended_in, ended_place, ended_row, head_in, he
 from strandline.store.pages import ANY_BYTES, BODY, bytes_of, large_bytes, up_to
 from strandline.store.refusals import check_fence, check_pointer, life_ended, other_event
 from strandline.store.reports import report_in, report_text
-from strandline.store.scans import ALL_EVENTS, Scan, grown
+from strandline.store.scans import ALL_EVENTS, Asked, Scan, grown
 from strandline.store.tables import (
     ENDED,
     JOURNAL,
@@ -198,6 +198,15 @@ class SqlStore:
             return list(map(scan.table.read, rows))
 
         return grown(scan, ask, after, limit, None if scan.light else bytes_max)
+
+    def scan_each(self, scan: Scan, asked: Sequence[Asked], to: Any) -> list[Page]:
+        """A page of each of these (`scans.scan_each`)."""
+        if not scan.light:
+            return [self.scan(scan, equal, after=after, to=to, limit=limit, slices=slices, bytes_max=bytes_max)
+                    for equal, after, limit, slices, bytes_max in asked]  # fmt: skip
+        values = [scan.values(each.equal, each.slices, each.after, to, each.limit) for each in asked]
+        found = self._database.rows_each(_named(scan.table, scan.name), values)
+        return [Page(rows, len(rows) == each.limit) for rows, each in zip(found, asked, strict=True)]
 
     def _all_events(
         self,

@@ -171,6 +171,11 @@ class Database:
             return self._read(lambda connection: connection.ask(sent))
         return self._read(lambda connection: connection.rows_of(connection.send(sent)))
 
+    def rows_each(self, name: str, many: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """What a statement gives with each of these values; it is prepared, and says the types of all its values."""
+        sent = [self.schema.sent(name, values, often=True) for values in many]
+        return self._read(lambda connection: [connection.rows_of(answer) for answer in connection.exchange(sent)])
+
     def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
         """What a statement gives that takes an array for each column."""
         return self.rows(name, (*first, *zip(*rows, strict=True))) if rows else []

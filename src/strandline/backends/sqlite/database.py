@@ -302,6 +302,12 @@ class Database:
         with self.connection() as connection:
             return connection.execute(self.statement(name), bound(values)).fetchall()
 
+    def rows_each(self, name: str, many: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """What a statement gives with each of these values."""
+        with self.connection() as connection:
+            text = self.statement(name)
+            return [connection.execute(text, bound(values)).fetchall() for values in many]
+
     def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
         """What a statement gives for many rows, all of one moment."""
         with self.read() as transaction:
