@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from strandline import Key
+from strandline import Event, Key
+from strandline.backends.cassandra import Session
 from strandline.backends.memory.log import MemoryLog
 from strandline.connect import Strandline
 from strandline.settings import Settings
@@ -63,3 +65,24 @@ def test_where_something_else_writes(s: Strandline) -> None:
     write(s, late, 1, now - 40 * SECOND)
     with s.by_slices("order", 0, 1023, after=offset, **how) as events:
         assert [told(event) for event in events] == [(str(late), 1, 1), (str(keys[0]), 1, 2), (str(keys[0]), 1, 3)]
+
+
+@pytest.mark.req("T74", "T76")
+def test_a_page_of_a_tag_is_one_request(s: Strandline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the first one, which lists buckets, and looks at few rows to see how large they are."""
+    for _ in range(30):
+        s.journal.append(Key("order", "1"), [Event("Paid", b"x", tags=("red",))] * 2)
+    carry_all(s)
+    asked: list[str] = []
+    rows = Session.rows
+
+    def counted(session: Session, name: str, *what: Any, **how: Any) -> list[Any]:
+        asked.append(name)
+        return rows(session, name, *what, **how)
+
+    monkeypatch.setattr(Session, "rows", counted)
+    assert len(list(s.by_tag("red", page_size=20))) == 60
+    listed, looked = asked.count("tag_buckets"), asked.count("tag_in_bucket")
+    buckets = len({event.timestamp // 3_600_000_000 for event in s.by_tag("red")})
+    assert listed == 1
+    assert looked <= 1 + 60 // 20 + 1 + buckets

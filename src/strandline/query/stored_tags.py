@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from strandline.fold import segment_of
 from strandline.query.feed import PAGE_BYTES, FeedPage
 from strandline.query.pointer_watch import PointerWatch
-from strandline.query.tag_offset import TagView
+from strandline.query.tag_offset import TagView, place_of
 from strandline.rows import Pointer
 from strandline.store.api import Store
 from strandline.store.scans import look_at
@@ -30,6 +30,16 @@ from strandline.values.tag_rows import Place
 AT_ONCE: Final = 1000
 
 
+class _Listed(NamedTuple):
+    """Buckets that a page found and did not come to the end of: the page behind it need not list them again."""
+
+    behind: tuple[Place, int]
+    """Where the page ended, and the time up to which it was asked for."""
+    buckets: Sequence[int]
+    all: bool
+    """Whether there are no others up to that time."""
+
+
 class StoredTags:
     """A `TagSource` over a store."""
 
@@ -39,6 +49,7 @@ class StoredTags:
         self.now = clock
         self._store, self._watch = store, watch
         self._partitioned = is_partitioned(store)
+        self._listed: _Listed | None = None
 
     # ------------------------------------------------------------ rows in order
 
@@ -53,17 +64,23 @@ class StoredTags:
         """The same, bucket by bucket, of those that exist."""
         rows: list[Any] = []
         bucket, last = after[0] // self.bucket_us - 1, to // self.bucket_us
+        listed = self._listed if self._listed is not None and self._listed.behind == (after, to) else None
         while True:
-            following = self._buckets_after(bucket, last, limit)
-            for bucket in following:
+            if listed is None:
+                following = self._buckets_after(bucket, last, limit)
+                listed = _Listed((after, to), following, all=len(following) < limit)
+            for index, bucket in enumerate(listed.buckets):
                 page = self._store.scan(
                     IN_BUCKET, (self.of.tag, bucket), after=after, to=to, limit=limit - len(rows), bytes_max=bytes_max
                 )
                 rows += page.rows
                 if page.more or len(rows) >= limit:
+                    behind = (place_of(rows[-1]), to) if rows else (after, to)
+                    self._listed = _Listed(behind, listed.buckets[index:], listed.all)
                     return FeedPage(rows, more=True)
-            if len(following) < limit:
+            if listed.all:
                 return FeedPage(rows, more=False)
+            listed = None
 
     def _buckets_after(self, bucket: int, last: int, limit: int) -> list[int]:
         page = self._store.scan(BUCKETS, (self.of.tag,), after=(bucket,), to=last, limit=limit)

@@ -27,7 +27,7 @@ from strandline.store.api import PIPELINE, Amend, CarryMark, Look, Page, StoreSe
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, told_taken, wait_until_free
 from strandline.store.creation import fixed_in, to_fix
 from strandline.store.heads import state_of
-from strandline.store.pages import GrowingPage
+from strandline.store.pages import FIRST_ROWS, GrowingPage
 from strandline.store.phases import Put, Remove, amended, run, written
 from strandline.store.refusals import check_correcting, check_fence, check_pointer, lease_held, life_ended
 from strandline.store.reports import report_in, report_text
@@ -64,6 +64,7 @@ LISTED_A_QUERY: Final = 16
 SLICES_A_ROUND: Final = 64
 FENCE_ATTEMPTS_MAX: Final = 100
 LEASE_ATTEMPTS_MAX: Final = 5
+LARGEST_KEPT: Final = 1000
 
 
 class CassandraStore:
@@ -90,6 +91,8 @@ class CassandraStore:
         """The fence of the lease under which a correction may be made."""
         self._last_us = 0
         self._lock = Lock()
+        self._largest: dict[tuple[Any, ...], int] = {}
+        """Of what was scanned, the bytes of the largest row of the last page."""
 
     @classmethod
     def open(
@@ -255,7 +258,17 @@ class CassandraStore:
             first, last = span_of(equal[1], self.settings.bucket_size)
             return halved(found_by, max(start, (first, "", 0)), min(end, last), limit)
 
-        return grown(scan, ask, after, limit, bytes_max)
+        if bytes_max is None or not scan.order:
+            return grown(scan, ask, after, limit, None)
+        # Rows are mostly as large as those before them: so a page of small ones takes one request.
+        whose = (scan.name, *equal[:1])
+        first = bytes_max // self._largest.get(whose, bytes_max // FIRST_ROWS or 1)
+        page = grown(scan, ask, after, limit, bytes_max, max(1, first))
+        if page.rows:
+            if len(self._largest) >= LARGEST_KEPT:
+                self._largest.clear()
+            self._largest[whose] = max(1, *map(bytes_in(scan), page.rows))
+        return page
 
     def _events(
         self,

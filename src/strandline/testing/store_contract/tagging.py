@@ -17,7 +17,7 @@ from strandline.query.by_tag import TagFeed
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.stored_tags import StoredTags
 from strandline.query.tags import by_tag
-from strandline.store.api import Store
+from strandline.store.api import Page, Store
 from strandline.store.tag_scans import BUCKETS, PLACES, PROGRESS, is_partitioned
 from strandline.testing.store_contract.made import KEY, MadeStore, Make, settings_of
 from strandline.testing.tape import Tape
@@ -39,7 +39,22 @@ class Shown(NamedTuple):
     tag_seq_nr: int
 
 
-def query(store: Store, tag: str, **given: Any) -> TagFeed:
+class Counting:
+    """A store that notes which scans are made of it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.names: list[str] = []
+
+    def scan(self, scan: Any, *what: Any, **how: Any) -> Page:
+        self.names.append(scan.name)
+        return self._store.scan(scan, *what, **how)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def query(store: Any, tag: str, **given: Any) -> TagFeed:
     """A query by tag."""
     return by_tag(store, PointerWatch(store), now_us, tag, **given)
 
@@ -179,6 +194,20 @@ class TaggingContract(MadeStore):
         )
         assert page.more
         assert [len(event.payload) for event in query(store, "red")] == [10, 40_000, 10, 60_000, 40_000, 10]
+
+    @pytest.mark.req("T74", "T76")
+    def test_pages_behind_each_other_list_buckets_once(self, store: Store) -> None:
+        """40 events in four hours or five, seven a page; also one a page, where a page lists one bucket."""
+        tape = Tape()
+        for _ in range(40):
+            tape.append(KEY, ["x"], tags=("red",))
+            tape.later(HOUR // 10)
+        tape.mark()
+        tape.carry(store)
+        for size, lists in ((7, 1), (1, 6)):
+            counting = Counting(store)
+            assert [event.seq_nr for event in query(counting, "red", page_size=size)] == list(range(1, 41))
+            assert counting.names.count(BUCKETS.name) <= (lists if is_partitioned(store) else 0)
 
     @pytest.mark.req("T39")
     def test_delete_stays(self, store: Store) -> None:
