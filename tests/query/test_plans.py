@@ -53,3 +53,30 @@ def test_postgres_seeks_in_the_index_and_sorts_nothing(name: str, mode: str) -> 
         plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN EXECUTE paging ({given})".encode()))
     assert "Index Scan using journal_by_slices" in plan
     assert "Sort" not in plan
+
+
+@pytest.mark.req("P32")
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+def test_postgres_looks_key_rows_up_without_reading_all_of_the_projection(mode: str) -> None:
+    """Without statistics, which a projection that was just begun has not, two rows of 5,000 are found by their keys."""
+    schema = "plans_of_offsets"
+    with strandline.connect(f"{shared_postgres().url}&schema={schema}") as s:
+        s.open_offsets().store.close()
+    sql = statement("strandline.projection", "key_rows", "postgres").replace("{schema}", schema)
+    with psycopg.connect(shared_postgres().url, cursor_factory=psycopg.RawCursor) as connection:
+        connection.execute(f"ALTER TABLE {schema}.projection_offset SET (autovacuum_enabled = off)".encode())
+        connection.execute(f"INSERT INTO {schema}.projection VALUES ('p','p',1,'s',1,'',0,0,0,NULL,0,'')".encode())
+        connection.execute(
+            f"INSERT INTO {schema}.projection_offset "
+            "SELECT 'p', 1, n % 1024, 'order|' || n, 1, 1, n, NULL FROM generate_series(1, 5000) AS n".encode()
+        )
+        connection.execute(f"SET plan_cache_mode = {mode}".encode())
+        connection.execute(f"PREPARE asking AS {sql}".encode())
+        asked = "EXECUTE asking ('p', 1, ARRAY[7, 8, 9], ARRAY['order|7', 'order|8', 'order|0'])"
+        found = connection.execute(asked.encode()).fetchall()
+        plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN ANALYZE {asked}".encode()))
+        connection.rollback()
+    assert [row[2] for row in found] == ["order|7", "order|8"]
+    assert "Index Scan using projection_offset_pkey" in plan
+    assert "(key = " in plan.replace("(o.key", "(key")
+    assert "rows=5000" not in plan

@@ -288,15 +288,12 @@ class OffsetStore:
         return dict(tx.rows("slice_rows", (row.id, row.epoch, *range_)))
 
     def key_rows(self, row: ProjectionRow, keys: Sequence[str]) -> KeyRows:
-        """The rows of these keys and the line, of one moment."""
-        places = [(slice_of(key), key) for key in keys]
-        with self.database.read() as tx:
-            found = tx.many("key_rows", places, row.id, row.epoch)
-            now = tx.rows("projection_by_id", (row.id,))
-        if not now or now[0][4] != row.epoch:
+        """The rows of these keys, at least one, and the line, of one moment."""
+        found = self.database.many("key_rows", [(slice_of(key), key) for key in keys], row.id, row.epoch)
+        if not found or found[0][0] != row.epoch:
             raise LeaseLost(f"{row.name} began anew", code="lease_lost", hint="nothing is to be done")
-        rows = {key: KeyRow(slice_of(key), key, *rest) for key, *rest in found}
-        return KeyRows(rows, now[0][7])
+        rows = {key: KeyRow(slice_of(key), key, *rest) for _, _, key, *rest in found if key is not None}
+        return KeyRows(rows, found[0][1])
 
     def save(self, tx: Transaction, claim: Claim, rows: Iterable[KeyRow], position: int, counts: str) -> None:
         """Write key rows, then move the range: the last statement. `LeaseLost` unless it is its owner's next save."""

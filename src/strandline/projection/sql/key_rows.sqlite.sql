@@ -1,4 +1,5 @@
--- The row of a key, for each of many.
-SELECT key, life, seq_nr, timestamp, parked
-FROM projection_offset
-WHERE projection = ?1 AND epoch = ?2 AND slice = ?3 AND key = ?4;
+-- Epoch and line of a projection, and the row of a key if it has one; for each of many.
+SELECT p.epoch, p.line, o.key, o.life, o.seq_nr, o.timestamp, o.parked
+FROM projection AS p
+LEFT JOIN projection_offset AS o ON o.projection = p.id AND o.epoch = ?2 AND o.slice = ?3 AND o.key = ?4
+WHERE p.id = ?1;
