@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import pytest
 
@@ -11,6 +12,8 @@ from strandline.projection.offsets import KeyRow, KeyRows, RangeOffsets
 from strandline.projection.recovery import Step, decide, restart_delay_s, retry_delay_s
 from strandline.projection.settings import ProjectionSettings
 from strandline.query.acceptance import Candidate, Verdict
+from strandline.query.look_back import candidate
+from strandline.query.query_row import QueryRow
 from strandline.values.keys import SLICES, slice_of
 from strandline.values.ranges import ranges
 
@@ -116,6 +119,26 @@ def test_last_in_memory_or_in_the_table(where: str) -> None:
     assert found.judge(event(key, 5), key) is Verdict.DUPLICATE
     assert found.judge(event(key, 6), key) is Verdict.ACCEPTED
     assert found.judge(event(key, 8), key) is Verdict.LOOK
+
+
+@pytest.mark.req("P34", "P30", "P32")
+def test_what_is_next_for_sure_is_accepted_whatever_else_is_asked() -> None:
+    """Every small case: where the short way says yes, the table does; and it says yes to the next one of a key."""
+    key, other = "order|1", "order|2"
+    short = 0
+    for known, parked, last, line, position, slice_, strandline in product(
+        (None, 1, 2), (None, 4), (1, 2), (-1, 3, 5), (-1, 4, 9), (None, 3, 9), (True, False)
+    ):
+        found = offsets(position, {} if slice_ is None else {slice_of(other): slice_})
+        kept = {} if known is None else {key: KeyRow(slice_of(key), key, known, last, 2, parked)}
+        found.learn([key], KeyRows(kept, line=line))
+        for life, seq_nr, prev, timestamp in product((1, 2), (1, 2, 3), (0, 1, 2), (3, 5)):
+            read = QueryRow(timestamp, seq_nr, key, life, prev, b"x", 0)
+            if prev < seq_nr and found.is_next(read):
+                short += 1
+                assert found.judge(candidate(read), key, strandline=strandline) is Verdict.ACCEPTED
+    assert short > 100
+    assert offsets(2).is_next(QueryRow(3, 1, key, 1, 0, b"x", 0))
 
 
 @pytest.mark.req("P32")

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 from uuid import UUID, uuid5
 
-from strandline.values.events import Life, RecordedEvent
+from strandline.query.query_row import QueryRow
+from strandline.values.events import Cells, Life, RecordedEvent
 
 _IDS: Final = UUID("5f6b1f6e-6f0c-5d0b-9a51-0f3f2a9c7d11")
 
 
 class HandedEvent(RecordedEvent):
-    """An event that a projection hands over."""
+    """An event that a projection hands over. It is taken apart when it is touched."""
 
-    __slots__ = ("_projection",)
+    __slots__ = ("_found", "_projection", "_row")
 
-    def __init__(self, life: Life, cells: tuple[Any, ...], projection: str) -> None:
-        super().__init__(life, cells)
-        self._projection = projection
+    def __init__(self, life: Life, row: QueryRow, projection: str) -> None:
+        self._life, self._row, self._projection = life, row, projection
+        self._found: Cells | None = None
+
+    @property
+    def _cells(self) -> Cells:  # type: ignore[override]
+        if self._found is None:
+            self._found = self._row.cells
+        return self._found
 
     def derived_id(self, n: int = 0) -> UUID:
         """The same at every delivery, another for each projection and n.

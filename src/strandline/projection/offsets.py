@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from strandline.query.acceptance import Candidate, Last, Looked, Place, Verdict, Way, end_of, judge
+from strandline.query.query_row import QueryRow
 from strandline.query.recently_used import RecentlyUsed
 from strandline.values.keys import slice_of
 
@@ -67,6 +68,16 @@ class RangeOffsets:
     def row(self, key: str) -> KeyRow | None:
         """The newest row of a key: unsaved, else remembered."""
         return self._unsaved.get(key) or self._cache.get(key)
+
+    def is_next(self, row: QueryRow) -> bool:
+        """Whether a row, read in order, is accepted for sure: most are. What is not is judged (`judge`)."""
+        timestamp, seq_nr, key, life, prev, _, _ = row
+        if timestamp <= self.position or self._slices:
+            return False
+        known = self._unsaved.get(key) or self._cache.get(key)
+        if known is None:
+            return prev == 0 and timestamp > self._lines.get(key, -1)
+        return prev <= known.seq_nr < seq_nr and known.life == life and known.parked is None
 
     def judge(
         self,

@@ -46,6 +46,7 @@ from strandline.store.scans import look_at
 from strandline.values.events import Life
 from strandline.values.heads import SEQ_NR_MAX, Ended
 from strandline.values.keys import key_partition
+from strandline.values.tuples import make
 
 SERIALIZATION_TRIES: Final = 10
 IDLE_SAVE_S: Final = 10.0
@@ -132,6 +133,8 @@ class RangeRunner:
         self._read_to: Place = end_of(claim.row.position)
         self._hand: list[Accepted] = []
         self._hand_since = 0.0
+        self._life = Life("", 0)
+        """That of the last event that was accepted."""
         self._careful = False
         self._fed = None if feed is None else FedRange(feed, slices, self._wake.set)
         self._saved_at = time.monotonic()
@@ -358,17 +361,20 @@ class RangeRunner:
     def _judge_page(self, page: Sequence[QueryRow], limit: int, way: Way = Way.ORDERED) -> None:
         """Judge rows, and hand over whenever so many are in hand."""
         self._learn(page)
+        ordered, is_next = way is Way.ORDERED, self._offsets.is_next
         for row in page:
-            verdict = self._judged(row, way)
+            verdict = Verdict.ACCEPTED if ordered and is_next(row) else self._judged(row, way)
             if verdict is Verdict.ACCEPTED:
                 self._accept(row)
             elif verdict is Verdict.REJECTED:
                 self._deliver(row.timestamp - 1)
                 self._fill_hole(row)
-            if way is Way.ORDERED:
-                self._read_to = self._slices.place_of(row)
             if len(self._hand) >= limit:
+                if ordered:
+                    self._read_to = self._slices.place_of(row)
                 self._deliver(row.timestamp - 1)
+        if ordered and page:
+            self._read_to = self._slices.place_of(page[-1])
 
     def _take_fed(self) -> bool:
         """Hand over what came by the feed; whether anything did. What is rejected the store will bring."""
@@ -412,14 +418,17 @@ class RangeRunner:
         if whole is None:  # deleted since it was read
             self.counts["gone"] += 1
             return
-        row = whole
-        event = HandedEvent(Life(row.key, row.life), row.cells, self.claim.projection.id)
+        timestamp, seq_nr, key, number, _, body, _ = whole
+        life = self._life
+        if life.key != key or life.number != number:  # events of one append follow each other
+            life = self._life = Life(key, number)
+        event = HandedEvent(life, whole, self.claim.projection.id)
         chosen = self.projection.source.filter
         if not self._hand:
             self._hand_since = time.monotonic()
-        passes = bool(row.body) and (chosen is None or chosen.passes(event))  # a filler of a tag view has no body
-        key_row = _done_row(row)
-        self._hand.append(Accepted(row, event if passes else None, key_row, alone))
+        passes = body and (chosen is None or chosen.passes(event))  # a filler of a tag view has no body
+        key_row = make(KeyRow, (life.slice, key, number, seq_nr, timestamp, None))
+        self._hand.append(make(Accepted, (whole, event if passes else None, key_row, alone)))
         self._offsets.done(key_row)
 
     def _fill_hole(self, row: QueryRow, *, alone: bool = False) -> None:
@@ -520,7 +529,7 @@ class RangeRunner:
         if not self._may_start():
             raise LeaseLost("the lease was not renewed in time", code="lease_lost", hint="nothing is to be done")
         position = max(position, self._offsets.position)
-        if not any(each.event for each in hand):
+        if not any(event for _, event, _, _ in hand):
             self._save(hand, position)
         elif self._settings.grouped:
             self._deliver_list(hand, position)
@@ -683,16 +692,15 @@ class RangeRunner:
         self.claim = self.claim._replace(row=row._replace(saves=row.saves + 1, position=position, restarts=0))
         self._offsets.undone([*_last_rows(hand)])
         self._offsets.saved(position)
-        handled = sum(each.event is not None for each in hand)
+        handled, filtered = _handled(hand)
         self.counts["accepted"] += handled
-        self.counts["filtered"] += len(hand) - handled
+        self.counts["filtered"] += filtered
         self._saved_at = time.monotonic()
 
     def _counted(self, hand: Sequence[Accepted]) -> str:
-        handled = sum(each.event is not None for each in hand)
-        return orjson.dumps(
-            self.counts + Counter(accepted=handled, filtered=len(hand) - handled), option=orjson.OPT_SORT_KEYS
-        ).decode()
+        handled, filtered = _handled(hand)
+        counts = self.counts + Counter(accepted=handled, filtered=filtered)
+        return orjson.dumps(counts, option=orjson.OPT_SORT_KEYS).decode()
 
     # ------------------------------------------------------------ failures
 
@@ -866,7 +874,7 @@ class RangeRunner:
         if row is None:
             gone = f"{request.key} {request.seq_nr} is not in the store any more"
             raise NotFound(gone, code="event", hint="discard the dead letter")
-        event = HandedEvent(Life(row.key, row.life), row.cells, projection.id)
+        event = HandedEvent(Life(row.key, row.life), row, projection.id)
         place = (projection.id, row.key, row.life, row.seq_nr)
         try:
             if self.projection.exactly_once:
@@ -941,6 +949,12 @@ def _done_row(row: QueryRow) -> KeyRow:
     return KeyRow(row.slice, row.key, row.life, row.seq_nr, row.timestamp)
 
 
+def _handled(hand: Sequence[Accepted]) -> tuple[int, int]:
+    """How many of these a handler gets, and how many not."""
+    filtered = sum([event is None for _, event, _, _ in hand])
+    return len(hand) - filtered, filtered
+
+
 def _last_rows(hand: Sequence[Accepted]) -> Sequence[KeyRow]:
     """The last row of each key."""
-    return list({each.row.key: each.key_row for each in hand}.values())
+    return list({row[2]: key_row for row, _, key_row, _ in hand}.values())

@@ -21,7 +21,7 @@ from uuid import UUID
 import orjson
 
 from strandline.errors import Corrupt, SchemaMismatch, shown
-from strandline.values.keys import Key, slice_of
+from strandline.values.keys import SLICES, Key
 from strandline.values.payloads import BYTES, JSON
 
 DAMAGED_UNDECODABLE: Final = 2
@@ -47,8 +47,10 @@ class Life:
     def __init__(self, key: str, number: int) -> None:
         self.key, self.number = key, number
         written = str(key)  # a damaged file may give any type for a column
-        self.entity_type, self.slice = written.partition("|")[0], slice_of(written)
-        self.seed = zlib.crc32(f"{key}\0{number}".encode())
+        self.entity_type = written.partition("|")[0]
+        checksum = zlib.crc32(written.encode())
+        self.slice = checksum % SLICES  # as `slice_of`
+        self.seed = zlib.crc32(f"\0{number}".encode(), checksum)
 
 
 class Cells(NamedTuple):
