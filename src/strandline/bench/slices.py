@@ -55,7 +55,10 @@ def _ours(plan: Plan) -> Sample:
 
 
 def backlog_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
-    """A store with so many events, one a key, written as a pipeline would; what they were made from is not there."""
+    """A store with so many events, one a key, written as a pipeline would; what they were made from is not there.
+
+    Keys grow with time: else each would be written to another place of an index of gigabytes.
+    """
     import strandline
     from strandline.log.api import Draft
     from strandline.record import encode_header
@@ -64,6 +67,7 @@ def backlog_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
     from strandline.values.events import EventRow, Life, plain_body
     from strandline.values.keys import partition_of
     from strandline.values.payloads import BYTES
+    from strandline.values.tuples import make
 
     payload, append_id, began = os.urandom(PAYLOAD_BYTES), bytes(16), time.time_ns() // 1000
     with strandline.connect(**where) as s:
@@ -78,12 +82,12 @@ def backlog_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
             waiting[partition] = []
 
         for number in range(events):
-            life, timestamp = Life(f"order|{number}", 1), began + number
+            life, timestamp = Life(f"order|{number:08d}", 1), began + number
             partition = partition_of(life.slice, s.log.partitions)
             body = plain_body(1, 0, (partition, 0, timestamp), append_id, ("OrderPlaced", ()), BYTES, payload)
             digest = zlib.crc32(body, life.seed)
-            row = EventRow(life.key, 1, 0, 1, 0, "order", life.slice, partition, timestamp, body, digest)
-            waiting[partition].append(row)
+            row = (life.key, 1, 0, 1, 0, "order", life.slice, partition, timestamp, body, digest)
+            waiting[partition].append(make(EventRow, row))
             if len(waiting[partition]) == AT_ONCE:
                 write(partition, timestamp)
         for partition in range(s.log.partitions):

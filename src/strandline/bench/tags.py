@@ -19,6 +19,7 @@ import os
 import sys
 import threading
 import time
+import zlib
 from functools import partial
 from pathlib import Path
 from statistics import quantiles
@@ -37,7 +38,7 @@ AT_ONCE = 10
 START_WAIT_S = 180.0
 YEAR_OF_MINUTES, FEW = 525_600, 100
 APPENDS, QUICK_APPENDS, QUICK_BATCH = 480_000, 1600, 100
-FLAT_SMALL, FLAT_LARGE, FLAT_BATCH = 100_000, 10_000_000, 20_000
+FLAT_SMALL, FLAT_LARGE, FLAT_BATCH, FLAT_CACHE_KIB = 100_000, 10_000_000, 200_000, 2**19
 
 
 # ---------------------------------------------------------------- current
@@ -173,31 +174,35 @@ def peer_of(on: str, plan: Plan) -> Sample:
 
 
 def rows_in_child(where: dict[str, Any], rows: int) -> dict[str, Any]:
-    """A view of so many rows and nothing else: what a query reads, without the log that it would come from."""
+    """A view of so many rows and nothing else: what a query reads, without the log that it would come from.
+
+    The keys take turns, so that their index is written everywhere at once: it is kept in memory meanwhile.
+    """
     import strandline
-    from strandline.rows import life_of
+    from strandline.backends.sqlite.database import Database
     from strandline.store.sql_store import SqlStore
     from strandline.testing import carry
-    from strandline.values.events import bodies
+    from strandline.values.events import Life, plain_body
+    from strandline.values.payloads import BYTES
     from strandline.values.tag_rows import row_digest
 
     payload, tag, start = os.urandom(PAYLOAD_BYTES), f"{TAG}0", time.time_ns() // 1000 - rows
+    event, append_id = ("OrderPlaced", (tag,)), bytes(16)
     with strandline.connect(**where) as s:
         store = s.store
-        if not isinstance(store, SqlStore):
+        if not isinstance(store, SqlStore) or not isinstance(store._database, Database):
             raise TypeError(store)
-        keys = [f"order|{number:05d}" for number in range(KEYS)]
+        store._database.writer.pragma("cache_size", -FLAT_CACHE_KIB)
+        lives = [Life(f"order|{number:05d}", 1) for number in range(KEYS)]
         for first in range(0, rows, FLAT_BATCH):
             made = []
             for at in range(first, min(first + FLAT_BATCH, rows)):
-                key, number, timestamp = keys[at % KEYS], at // KEYS + 1, start + at
-                event = ("OrderPlaced", (tag,)), (0, payload, None)
-                (cells,) = bodies(
-                    number, number - 1, (0, at, timestamp), bytes(16), None, [event], life_of(key, 1).seed
-                )
+                life, number, timestamp = lives[at % KEYS], at // KEYS + 1, start + at
+                body = plain_body(number, number - 1, (0, at, timestamp), append_id, event, BYTES, payload)
                 link = (timestamp - KEYS, number - 1) if number > 1 else (0, 0)
-                place = (tag, timestamp // 3_600_000_000, timestamp, key, 1, number, *link)
-                made.append((*place, row_digest(*place, number), *cells))
+                place = (tag, timestamp // 3_600_000_000, timestamp, life.key, 1, number, *link)
+                digest = zlib.crc32(body, life.seed)
+                made.append((*place, row_digest(*place, number), number, number - 1, body, digest))
             with store._database.write() as tx:
                 tx.many("put_tag_view", made)
         s.log.append([_mark(partition) for partition in range(s.log.partitions)])

@@ -58,7 +58,7 @@ ROUND_S: Final = 2.0
 WATCH_S: Final = 0.2
 FAILURES_MAX: Final = 3
 """So often in a row a range of a build may fail before it is given up."""
-KEYS_AT_ONCE: Final = 1000
+KEYS_AT_ONCE: Final = 8000
 _logger = logging.getLogger("strandline")
 
 
