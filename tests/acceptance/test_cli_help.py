@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from tests.acceptance.cli_call import appended, call
 
-from strandline.cli.app import app
+from strandline.cli.app import parser
 from strandline.cli.later import LATER
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +56,7 @@ NEED_A_PROJECTION = ("project", *(f"projections {verb}" for verb in PROJECTIONS 
 def commands() -> dict[str, Any]:
     """All commands by their full names."""
     found: dict[str, Any] = {}
-    for name, command in typer.main.get_command(app()).commands.items():  # type: ignore[attr-defined]
+    for name, command in parser().commands.items():
         inner = getattr(command, "commands", None)
         found |= {name: command} if inner is None else {f"{name} {part}": inner[part] for part in inner}
     return found

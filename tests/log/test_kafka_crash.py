@@ -42,7 +42,7 @@ def broker(spare_kafka: SpareKafka) -> Iterator[KafkaServer]:
 
 @pytest.fixture
 def cluster() -> Iterator[KafkaCluster]:
-    with started(KafkaCluster()) as three:
+    with started(KafkaCluster(short=True)) as three:
         yield three
 
 

@@ -15,6 +15,7 @@ import strandline
 from strandline import Event
 from strandline.connect import Strandline
 from strandline.pipeline.target import Target
+from strandline.servers.java import SHORT
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.spark import SparkCluster
 from strandline.store.scans import look_at
@@ -53,7 +54,8 @@ def carried(s: Strandline) -> bool:
 
 
 def carrying(cluster: SparkCluster, target: Target, said: Path, *once: str) -> subprocess.Popen[bytes]:
-    told = orjson.dumps([target.url, target.settings, cluster.url, cluster.conf]).decode()
+    quick = dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), " ".join(SHORT))
+    told = orjson.dumps([target.url, target.settings, cluster.url, {**cluster.conf, **quick}]).decode()
     with said.open("wb") as file:
         return subprocess.Popen([sys.executable, "-c", CARRY, told, *once], stdout=file, stderr=file)
 

@@ -62,6 +62,7 @@ class SpareKafka(KafkaServer):
         given = {**self.ports, "NOWHERE": self.nowhere}
         module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
         super().__init__(
+            short=True,
             settings={
                 "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in self.ports.items()),
                 "advertised.listeners": ",".join(f"{n}://{host}:{given[n]}" for n, host in KAFKA_LISTENERS.items()),
@@ -75,7 +76,7 @@ class SpareKafka(KafkaServer):
                 "ssl.truststore.location": str(certificates["ca"]),
                 "listener.name.users.sasl.enabled.mechanisms": "PLAIN",
                 "listener.name.users.plain.sasl.jaas.config": f'{module} user_{KAFKA_USER}="{KAFKA_PASSWORD}";',
-            }
+            },
         )
 
 
@@ -85,6 +86,7 @@ class SpareCassandra(CassandraServer):
     def __init__(self, certificates: Certificates) -> None:
         self._certificates = certificates
         super().__init__(
+            short=True,
             settings={
                 "commitlog_sync": "periodic",
                 "commitlog_sync_period": "10s",
@@ -97,7 +99,7 @@ class SpareCassandra(CassandraServer):
                     "keystore": str(certificates["server"]),
                     "truststore": str(certificates["ca"]),
                 },
-            }
+            },
         )
 
     @cached_property

@@ -137,6 +137,12 @@ def app() -> typer.Typer:
     return top
 
 
+@cache
+def parser() -> Any:
+    """What reads a command line. Making it takes as long as many a command."""
+    return typer.main.get_command(app())
+
+
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Without `argv`, as the process that the shell started."""
     if argv is None:
@@ -168,7 +174,7 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 
 def _call(argv: Sequence[str]) -> int:
-    command = typer.main.get_command(app())
+    command = parser()
     if os.environ.get(COMPLETE_VARIABLE):
         command.main(args=list(argv), prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE)
     try:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from strandline.children.process import Process
 from strandline.errors import Unavailable
 from strandline.servers.jars import CASSANDRA, jars
-from strandline.servers.java import OPTIONS, java_17
+from strandline.servers.java import OPTIONS, SHORT, java_17
 from strandline.servers.server import HOST, Server, free_port, plain_environment
 
 HEAP = ("-Xms256m", "-Xmx768m", "-Xss512k")
@@ -46,14 +46,26 @@ PROPERTIES = {
 
 
 class CassandraServer(Server):
-    """A Cassandra of our own. `settings` are added to its configuration, for example {"commitlog_sync": "periodic"}."""
+    """A Cassandra of our own. `settings` are added to its configuration, for example {"commitlog_sync": "periodic"}.
+
+    `properties` are added to those of its Java. A `short` one starts faster, and is slower at long work.
+    """
 
     name: ClassVar[str] = "cassandra"
     up_wait_s: ClassVar[float] = 180.0
 
-    def __init__(self, folder: Path | None = None, settings: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        settings: dict[str, Any] | None = None,
+        properties: dict[str, str] | None = None,
+        *,
+        short: bool = False,
+    ) -> None:
         super().__init__(folder)
         self._settings = settings or {}
+        self._properties = PROPERTIES | (properties or {})
+        self._short = SHORT if short else ()
 
     @property
     def url(self) -> str:
@@ -137,12 +149,13 @@ class CassandraServer(Server):
         return [
             java_17(),
             *OPTIONS,
+            *self._short,
             *HEAP,
             f"-javaagent:{agent}",
             f"-Dlogback.configurationFile={files('strandline.servers') / 'logback.xml'}",
             *(f"--add-exports={package}=ALL-UNNAMED" for package in EXPORTED),
             *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENED),
-            *(f"-D{name}={value}" for name, value in PROPERTIES.items()),
+            *(f"-D{name}={value}" for name, value in self._properties.items()),
             "-cp",
             f"{libraries}/*",
         ]

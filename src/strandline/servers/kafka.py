@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import subprocess
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ from strandline.children.process import Process
 from strandline.errors import Unavailable
 from strandline.pipeline.java import find_java
 from strandline.servers.jars import KAFKA, jars
-from strandline.servers.java import OPTIONS
+from strandline.servers.java import OPTIONS, SHORT
 from strandline.servers.server import HOST, Server, free_port, plain_environment
 
 FORMAT_WAIT_S = 120
@@ -62,15 +63,24 @@ broker.heartbeat.interval.ms=250
 
 
 class KafkaServer(Server):
-    """A Kafka of our own. `settings` are added to its configuration, and win."""
+    """A Kafka of our own. `settings` are added to its configuration, and win.
+
+    A `short` one starts faster, and is slower at long work.
+    """
 
     name: ClassVar[str] = "kafka"
 
     def __init__(
-        self, folder: Path | None = None, settings: dict[str, str] | None = None, cluster_id: str | None = None
+        self,
+        folder: Path | None = None,
+        settings: dict[str, str] | None = None,
+        cluster_id: str | None = None,
+        *,
+        short: bool = False,
     ) -> None:
         super().__init__(folder)
         self._settings = settings or {}
+        self._short = SHORT if short else ()
         self._cluster_id = cluster_id or new_cluster_id()
 
     @property
@@ -104,7 +114,10 @@ class KafkaServer(Server):
         self._configuration.write_text(text, encoding="utf-8")
         try:
             answer = subprocess.run(  # noqa: S603 - the Java that find_java has run
-                [*self._java, "kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", self._configuration],
+                [
+                    *(*self._java(SHORT), "kafka.tools.StorageTool", "format"),
+                    *("-t", self._cluster_id, "-c", self._configuration),
+                ],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,
@@ -121,7 +134,7 @@ class KafkaServer(Server):
     def _launch(self) -> Process:
         return Process(
             "Kafka",
-            [*self._java, "kafka.Kafka", self._configuration],
+            [*self._java(self._short), "kafka.Kafka", self._configuration],
             folder=self.folder,
             log=self.log_path,
             environment=plain_environment(),
@@ -132,8 +145,11 @@ class KafkaServer(Server):
         return UP in process.said()
 
     @cached_property
-    def _java(self) -> list[str | Path]:
-        return [find_java().executable, *OPTIONS, *HEAP, *LOGGING, "-cp", f"{jars(KAFKA)}/*"]
+    def _executable(self) -> Path:
+        return find_java().executable
+
+    def _java(self, how: Sequence[str]) -> list[str | Path]:
+        return [self._executable, *OPTIONS, *how, *HEAP, *LOGGING, "-cp", f"{jars(KAFKA)}/*"]
 
 
 class KafkaCluster:
@@ -141,7 +157,7 @@ class KafkaCluster:
 
     name: ClassVar[str] = KafkaServer.name
 
-    def __init__(self, size: int = 3) -> None:
+    def __init__(self, size: int = 3, *, short: bool = False) -> None:
         cluster_id = new_cluster_id()
         ports = [(free_port(), free_port()) for _ in range(size)]
         voters = ",".join(f"{node}@{HOST}:{port}" for node, (_, port) in enumerate(ports, 1))
@@ -157,6 +173,7 @@ class KafkaCluster:
                     "controller.quorum.fetch.timeout.ms": "4000",
                 },
                 cluster_id=cluster_id,
+                short=short,
             )
             for node, (port, controller_port) in enumerate(ports, 1)
         ]

@@ -19,9 +19,10 @@ from typing import Any, ClassVar
 from strandline.children.process import Process
 from strandline.errors import Unavailable
 from strandline.extras import install
+from strandline.pipeline import classes
 from strandline.pipeline.java import find_java
 from strandline.pipeline.jvm import OPENED_PACKAGES, log_option, properties_file
-from strandline.servers.java import OPTIONS
+from strandline.servers.java import OPTIONS, SHORT
 from strandline.servers.server import HOST, Server, free_port, plain_environment
 
 HEAP = "-Xmx256m"
@@ -196,4 +197,6 @@ class SparkCluster(Server):
     def _java(self) -> list[str | Path]:
         opened = (f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED_PACKAGES)
         said = (log_option(), "-Dstrandline.log.level=warn")
-        return [find_java().executable, *OPTIONS, HEAP, *opened, *said, "-cp", f"{self._home}/jars/*"]
+        java = find_java()
+        kept = classes.options(java, self._home)
+        return [java.executable, *OPTIONS, *SHORT, *kept, HEAP, *opened, *said, "-cp", f"{self._home}/jars/*"]
