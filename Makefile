@@ -5,6 +5,8 @@ ON ?= sqlite
 LANES ?= 2
 BIN := .venv/bin
 STAMP := .venv/.stamp
+# Tests start hundreds of processes, each of which would compile everything anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup demo test soak check bench servers conformance clean
 
