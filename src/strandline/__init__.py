@@ -57,7 +57,9 @@ from strandline.group.core.parts import (
     Undo,
 )
 from strandline.group.definition import Group
-from strandline.group.groups import Groups, Outcome, Target
+from strandline.group.groups import Groups
+from strandline.group.open_targets import Target
+from strandline.group.outcome import Outcome
 from strandline.journal.journal import Journal
 from strandline.journal.status import PartitionStatus, Status
 from strandline.projection.definition import BySlices, ByTag, Projection

@@ -24,8 +24,9 @@ from strandline.errors import NotFound, SchemaMismatch, Unsupported, closed, cou
 from strandline.fold import Rules
 from strandline.group import mail
 from strandline.group.definition import Group
-from strandline.group.groups import Groups, Target, check_named
+from strandline.group.groups import Groups, check_named
 from strandline.group.listing import StreamStatus, streams_of
+from strandline.group.open_targets import Target
 from strandline.group.record import load
 from strandline.group.settings import GroupSettings
 from strandline.group.target import Target as OpenedTarget

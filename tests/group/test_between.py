@@ -129,13 +129,13 @@ def test_a_log_that_is_away_for_a_moment_ends_no_processor(
 def test_a_target_that_is_away_when_a_group_starts_ends_no_processor(
     world: World, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    monkeypatch.setattr("strandline.group.groups.SCHEMA_S", 0.0)
+    monkeypatch.setattr("strandline.group.open_targets.SCHEMA_S", 0.0)
     groups = world.groups(retries=2)
     for id_ in ("one", "two"):
         g = Group(id_)
         update(g, "x", 1, 1)
         groups.submit(g)
-    target: Any = groups.target("shop")
+    target: Any = groups.targets.target("shop")
     real, left = target.tables, [times]
 
     def moody(names: Any) -> Any:
@@ -304,7 +304,7 @@ def test_a_target_that_is_away_is_waited_for_by_rollback_steps_too(world: World)
     update(g, "x", 1, 1, undo="back")
     g.update("back", "UPDATE account SET amount = 100 WHERE id = 1", target="shop", is_rollback=True)
     g.empty("e", depends_on=["x"], success="1 = 2")
-    target: Any = groups.target("shop")
+    target: Any = groups.targets.target("shop")
     real, left = target.run, [3]
 
     def moody(owner: Any, work: Any) -> Any:

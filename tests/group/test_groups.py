@@ -44,8 +44,8 @@ from strandline.group.core.parts import (
     Undo,
 )
 from strandline.group.definition import Group
-from strandline.group.groups import Target
 from strandline.group.history import Entry, folded, paged
+from strandline.group.open_targets import Target
 from strandline.values.payloads import encode_json
 from tests.group.worlds import ACCOUNTS, PostgresShop, Running, SqliteShop, World, transfer, update
 
@@ -762,7 +762,7 @@ def test_a_table_that_changed_meanwhile(world: World) -> None:
     update(g, "x", 1, 1)
     world.plain.submit(g)
     world.shop.execute("ALTER TABLE account ADD COLUMN more integer")
-    world.plain._schemas.clear()  # a schema is taken for what it was a second ago
+    world.plain.targets.schemas.clear()  # a schema is taken for what it was a second ago
     world.plain.processor().run_until_idle()
     outcome = world.plain.get("changed")
     assert (outcome.state, outcome.reason) == ("aborted", "schema_changed")
@@ -825,7 +825,7 @@ def test_explain_shows_all_and_does_nothing(world: World) -> None:
 def test_a_target_is_made_ours_once_by_whoever_comes_first(world: World) -> None:
     made = [world.s.groups(targets={"shop": world.shop.url}) for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
-        owners = list(pool.map(lambda groups: groups.owner("shop"), made))
+        owners = list(pool.map(lambda groups: groups.targets.owner("shop"), made))
     assert len({owner.identity for owner in owners}) == 1
     other = world.s.groups("other", targets={"shop": world.shop.url})
     g = Group("other")
@@ -1037,7 +1037,7 @@ def test_times_of_steps(world: World) -> None:
 def test_a_step_of_unknown_outcome_says_so(world: World) -> None:
     """It was sent until no try was left, and nobody knows what became of it: unknown, not failed; it is undone."""
     groups = world.groups(retries=0)
-    target: Any = groups.target("shop")
+    target: Any = groups.targets.target("shop")
     real = target.run
 
     def away(owner: Any, work: Any) -> Any:

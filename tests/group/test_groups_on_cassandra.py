@@ -20,7 +20,7 @@ from strandline.group.checks import affected_rows_equal
 from strandline.group.core.encoding import Opaque
 from strandline.group.core.parts import Dep
 from strandline.group.definition import Group
-from strandline.group.groups import Target
+from strandline.group.open_targets import Target
 from strandline.servers.cassandra import CassandraServer
 from strandline.testing.points import kill_at
 from tests.lanes import needs_servers

@@ -53,7 +53,7 @@ def test_nothing_goes_out_and_nothing_is_decided_while_the_log_is_away(world: Wo
         g.empty("quote", depends_on=["give"], recipes=[Recipe("price", handler="price")])
         groups.submit(g)
         groups.submit(transfer("b", 2, 1, 1))
-        target: Any = groups.target("shop")
+        target: Any = groups.targets.target("shop")
         real = target.run
 
         def run(owner: Any, work: Any) -> Any:
@@ -104,7 +104,7 @@ def test_a_full_disk_of_a_target(world: World, back: bool, end: str) -> None:
         text = "UPDATE account SET name = :long WHERE id = 1"
         g.update("x", text, {"long": long}, target="shop", depends_on=["asks"], retries=1)
     world.handlers["fill"] = fill
-    target: Any = world.plain.target("shop")
+    target: Any = world.plain.targets.target("shop")
     outcome = world.run(g)
     assert freed.is_alive() != back, "an undo waits until there is room"
     freed.join()

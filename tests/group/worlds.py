@@ -13,7 +13,8 @@ import apsw
 import strandline
 from strandline.connect import Strandline
 from strandline.group.definition import Group
-from strandline.group.groups import Groups, Outcome
+from strandline.group.groups import Groups
+from strandline.group.outcome import Outcome
 from strandline.group.processor import Processor
 from strandline.work.worker import Worker
 

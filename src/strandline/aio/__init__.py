@@ -43,7 +43,7 @@ from strandline.connect import connect as plain_connect
 from strandline.errors import InvalidInput
 from strandline.group.definition import Group
 from strandline.group.groups import Groups as PlainGroups
-from strandline.group.groups import Outcome
+from strandline.group.outcome import Outcome
 from strandline.group.processor import Processor as PlainProcessor
 from strandline.journal.journal import Journal as PlainJournal
 from strandline.projection.definition import Projection

@@ -22,7 +22,8 @@ from strandline.values.payloads import parse_json
 
 if TYPE_CHECKING:
     from strandline.group.definition import Group
-    from strandline.group.groups import Groups, Outcome
+    from strandline.group.groups import Groups
+    from strandline.group.outcome import Outcome
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The group's id.")]
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The group as JSON; - for standard input.")]

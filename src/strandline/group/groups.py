@@ -12,19 +12,17 @@ handler does elsewhere only an undo handler undoes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from strandline.errors import (
-    GroupIdTaken,
     InvalidGroup,
     InvalidInput,
     NotFound,
-    SeqNrConflict,
     StrandlineError,
     Unavailable,
     Unsupported,
@@ -35,24 +33,24 @@ from strandline.group import lease as leases
 from strandline.group.asking import written_answer
 from strandline.group.core.names import NAMES, Problem, is_id, is_name, refusal
 from strandline.group.core.parts import Produced, Refused
-from strandline.group.definition import Group, hash_of
+from strandline.group.definition import Group
 from strandline.group.explain import Explanation, explained
 from strandline.group.handlers import Callee, Handlers, answer_of, check_handlers, check_not_inside
-from strandline.group.history import ENDS, PAGE_BYTES, Entry, History, defined
+from strandline.group.history import ENDS, PAGE_BYTES, History
 from strandline.group.listing import Carried, GroupList, Lister
 from strandline.group.mail import WORK, Box, Boxes, Code, bundle_of, check_digest, group_of
 from strandline.group.names import group_key, inbox_key, stream_key
-from strandline.group.plan import GroupPlan, handler_names, planned
+from strandline.group.open_targets import OpenTargets, Target, TargetOpener
+from strandline.group.outcome import Outcome, outcome_of
+from strandline.group.plan import GroupPlan, handler_names, planned_again
 from strandline.group.playback import Played, verified
-from strandline.group.points import reached
 from strandline.group.processor import Processor
 from strandline.group.rebuilding import Rebuilt, redone
-from strandline.group.record import event_of, load
+from strandline.group.record import load
 from strandline.group.serving import CodeWatch, Server
 from strandline.group.settings import GroupSettings
-from strandline.group.statements.api import Dialect, Table
-from strandline.group.target import Limits, Owner
-from strandline.group.target import Target as OpenedTarget
+from strandline.group.submitting import Submitter
+from strandline.group.target import Limits
 from strandline.journal import checks
 from strandline.journal.journal import Journal
 from strandline.log.api import Log
@@ -60,62 +58,11 @@ from strandline.plain_calls import check_plain
 from strandline.values.events import Event
 from strandline.values.keys import key_partition
 
-SCHEMA_S: Final = 1.0
-"""How long a table's schema is taken for what it was."""
 LOOK_S: Final = 0.01
 """Between two looks of `wait`, at least."""
 HOW: Final = ("retry", "force", "accept_current")
 PAGE_BYTES_LEAST: Final = 2**20
 VERSION_MAX: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where a target is. `shared`: other streams and writers use it too, and their order is lost."""
-
-    url: str
-    read_back: bool = True
-    consistency: Literal["LOCAL_QUORUM", "ALL"] = "LOCAL_QUORUM"
-    shared: bool = False
-
-
-class StepOutcome(NamedTuple):
-    """What became of a step."""
-
-    state: str
-    results: Mapping[str, Mapping[str, Any]]
-    """Recipe → result → value."""
-    affected: int | None = None
-    reason: str | None = None
-    detail: str = ""
-    verdicts: tuple[Mapping[str, Any], ...] = ()
-    rows: tuple[Mapping[str, Any], ...] = ()
-    started: int = 0
-    ended: int = 0
-    conflicts: tuple[Mapping[str, Any], ...] = ()
-    """Of an undo that failed: key, before, after, current of each row."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a group, or how it stands."""
-
-    id: str
-    state: str
-    failed_step: str | None = None
-    reason: str | None = None
-    detail: str = ""
-    steps: Mapping[str, StepOutcome] = field(default_factory=dict)
-    stream: str = ""
-    place: int = 0
-    started: int = 0
-    ended: int = 0
-    holder: str | None = None
-    """Who runs its stream."""
-    hung: tuple[str, ...] = ()
-    """Handlers that were asked and have not returned in time."""
-    waits_for: str | None = None
-    """What must be there before it runs."""
 
 
 class Handle(NamedTuple):
@@ -142,7 +89,7 @@ class Groups:
         handlers: Mapping[str, Callee],
         named: Mapping[str, Callable[..., Group]],
         settings: GroupSettings,
-        open_target: Callable[[str, Target], OpenedTarget],
+        open_target: TargetOpener,
         boxes: Boxes,
         clock: Callable[[], int],
         bytes_max: tuple[int, int],
@@ -163,68 +110,16 @@ class Groups:
         self.journal, self.log, self.stream, self.settings, self.clock = journal, log, stream, settings, clock
         self.handlers, self._named = dict(handlers), dict(named)
         self._lister = Lister(journal, stream, self.load, carried, clock)
-        self._given = {name: Target(one) if isinstance(one, str) else one for name, one in targets.items()}
-        self._open_target = open_target
+        self.targets = OpenTargets(targets, open_target, log.log_id, stream)
+        self._submitter = Submitter(journal, stream, settings, self.targets, self._no_handler)
         self._open_box, self._boxes = boxes, dict[str, Box]()
         self._lock = Lock()
-        self._targets: dict[str, OpenedTarget] = {}
-        self._owners: dict[str, Owner] = {}
-        self._schemas: dict[tuple[str, str], tuple[float, Table | None]] = {}
-        self._backlog = (0.0, 0)
         self.calls: Handlers | None = None
         """Those of this process's processor."""
 
-    # ------------------------------------------------------------ targets
-
-    def open_targets(self) -> dict[str, OpenedTarget]:
-        """All targets, opened."""
-        return {name: self.target(name) for name in self._given}
-
-    def target(self, name: str) -> OpenedTarget:
-        with self._lock:
-            if name not in self._targets:
-                self._targets[name] = self._open_target(name, self._given[name])
-            return self._targets[name]
-
-    def owner(self, name: str) -> Owner:
-        """The row by which a target is ours; `InvalidGroup.target_taken` if it is another's."""
-        target = self.target(name)
-        with self._lock:
-            known = self._owners.get(name)
-        if known is None:
-            known = target.own(self.log.log_id, self.stream, shared=self._given[name].shared)
-            with self._lock:
-                self._owners[name] = known
-        return known
-
-    def _tables(self, target: str, names: Iterable[str]) -> dict[str, Table]:
-        """The schema of tables, as it was within the last second."""
-        wanted, now = list(names), time.monotonic()
-        with self._lock:
-            known = {name: self._schemas.get((target, name)) for name in wanted}
-        missing = [name for name, found in known.items() if found is None or now - found[0] > SCHEMA_S]
-        if missing:
-            looked = self.target(target).tables(missing)
-            with self._lock:
-                for name in missing:
-                    known[name] = self._schemas[target, name] = (now, looked.get(name))
-        return {name: found[1] for name, found in known.items() if found is not None and found[1] is not None}
-
-    def changed_table(self, plan: GroupPlan) -> str | None:
-        """A table that is not what a plan rests on."""
-        for target, tables in plan.tables.items():
-            now = self._tables(target, tables)
-            for name, table in tables.items():
-                if now.get(name) != table:
-                    return f"{target}.{name}"
-        return None
-
     def close(self) -> None:
         """Let go of all targets. Twice is harmless."""
-        with self._lock:
-            targets, self._targets, self._owners = list(self._targets.values()), {}, {}
-        for target in targets:
-            target.close()
+        self.targets.close()
 
     # ------------------------------------------------------------ handlers
 
@@ -279,41 +174,7 @@ class Groups:
         is `GroupIdTaken.definition`. `group` may be the name of a function in `named`, called with `parameters`.
         """
         made = self._made(group, parameters) if isinstance(group, str) else _group(group)
-        plan = self.plan(made)
-        self._check_queue()
-        tables = {
-            target: {name: table.to_json() for name, table in found.items()} for target, found in plan.tables.items()
-        }
-        definition = made.made()
-        hash_ = hash_of(definition)
-        dialects = {name: self.target(name).dialect for name in plan.tables}
-        events = defined(definition, hash_, self.stream, tables, dialects)
-        first = [event_of(Entry(n, type_, payload)) for n, (type_, payload) in enumerate(events, 1)]
-        try:
-            self.journal.append_reserved(group_key(made.id), first, expected=0).result()
-        except SeqNrConflict:
-            known = self.load(made.id)
-            if known is None:
-                raise
-            if known.hash != hash_:
-                raise GroupIdTaken(
-                    f"group {made.id} is another one: its definition has hash {known.hash[:16]}…, this one "
-                    f"{hash_[:16]}…; it is {known.state}",
-                    hint="give another id, or the same definition",
-                    group=made.id,
-                    stored=known.hash,
-                    given=hash_,
-                    state=known.state,
-                ) from None
-            if known.stream != self.stream or known.state != "queued":
-                return Handle(made.id, self)
-        except InvalidInput as error:
-            if error.code not in ("append_too_large", "event_too_large"):
-                raise
-            raise refusal([Problem("append_too_large", None, error.message)], made.id) from None
-        reached("group.defined")
-        self.journal.append_reserved(stream_key(self.stream), [Event("Submitted", {"group": made.id})]).result()
-        reached("group.submitted")
+        self._submitter.submit(made)
         return Handle(made.id, self)
 
     def _made(self, name: str, parameters: Mapping[str, Any] | None) -> Group:
@@ -328,54 +189,9 @@ class Groups:
             problem = Problem("parameter_type", None, f"{name}: {type(error).__name__}: {error}")
             raise refusal([problem], name) from error
 
-    def plan(self, group: Group) -> GroupPlan:
-        """Check a group against targets and handlers; one `InvalidGroup` says all that is wrong."""
-        dialects: dict[str, Dialect] = {}
-        taken: list[Problem] = []
-        for name in {step.target for step in group.steps.values()} & self._given.keys():
-            if name is None:
-                continue
-            dialects[name] = self.target(name).dialect
-            try:
-                self.owner(name)
-            except InvalidGroup as error:
-                taken.append(Problem(error.code, None, f"{error.message}; {error.hint}"))
-        for name in self._given.keys() - dialects.keys():
-            if any(check.target == name for step in group.steps.values() for check in step.checks):
-                dialects[name] = self.target(name).dialect
-        if taken:
-            raise refusal(taken, group.id)
-        return planned(group, dialects, self._tables, self._no_handler, self.settings.steps_max)
-
     def plan_of(self, history: History) -> GroupPlan:
         """The plan of a group that was submitted, on the tables of that time."""
-        stored = {
-            target: {name: Table.from_json(made) for name, made in tables.items()}
-            for target, tables in history.tables.items()
-        }
-        dialects: dict[str, Dialect] = dict(history.dialects)
-        group = Group.of(history.definition, checked=True)
-
-        def tables(target: str, names: Iterable[str]) -> dict[str, Table]:
-            known = stored.get(target, {})
-            return {name: known[name] for name in names if name in known}
-
-        return planned(group, dialects, tables, None, self.settings.steps_max)
-
-    def _check_queue(self) -> None:
-        looked, behind = self._backlog
-        if time.monotonic() - looked > 1.0:
-            self._backlog = (time.monotonic(), behind)  # other threads take it for what it was
-            head = self.journal.head(stream_key(self.stream))
-            behind = (0 if head is None else head.seq_nr) - leases.said(self.journal, self.stream).done_to
-            self._backlog = (time.monotonic(), behind)
-        if behind > self.settings.queue_max:
-            raise Unavailable(
-                f"{behind:,} groups of stream {self.stream} wait; at most {self.settings.queue_max:,}",
-                code="overloaded",
-                hint="submit later, or run more groups at a time (parallel_groups)",
-                queued=behind,
-            )
+        return planned_again(history.definition, history.tables, history.dialects, self.settings.steps_max)
 
     # ------------------------------------------------------------ look
 
@@ -464,7 +280,7 @@ class Groups:
 
     def explain(self, group: Group) -> Explanation:
         """What a group would do: steps with those that are added, order, rows, undo. Executes and records nothing."""
-        return explained(self.plan(_group(group)))
+        return explained(self._submitter.plan(_group(group)))
 
     def playback(self, id: str) -> Played:  # noqa: A002 (the specification's name)
         """Work a group out again from its history, without handlers and targets; the first difference is named."""
@@ -481,7 +297,7 @@ class Groups:
         named = [(state, found) for state in ("committed", "rolled_back") for found in self._ended(state)]
         as_of = min((found.as_of for _, found in named), default=0)
         listed = sorted({(one.place, one.id) for _, found in named for one in found.groups})
-        opened = self._open_target(target, Target(into) if isinstance(into, str) else into)
+        opened = self.targets.other(target, into)
         steps, shown_ = 0, []
         try:
             if not dry_run:
@@ -602,38 +418,3 @@ def _group(given: object) -> Group:
         hint = "make it by Group(id), g.update(...) and so on"
     message = f"group: no Group; allowed a Group, or a name of `named`; got {shown(given)}"
     raise InvalidGroup(message, code="value", hint=hint)
-
-
-def outcome_of(history: History, *, holder: str | None = None, hung: tuple[str, ...] = ()) -> Outcome:
-    """A history as a program sees it."""
-    return Outcome(
-        history.id, history.state, history.failed_step, history.reason, history.detail, dict(_steps(history)),
-        history.stream, history.place, history.started, history.ended, holder, hung,
-    )  # fmt: skip
-
-
-def _steps(history: History) -> Iterator[tuple[str, StepOutcome]]:
-    declared = [step["name"] for step in history.definition.get("steps", ())]
-    for name in dict.fromkeys([*declared, *history.steps]):
-        step = history.step(name)
-        state = step.state
-        if state == "waiting" and history.decided == "rollback":
-            state = "skipped"
-        elif state == "waiting" and history.decided == "commit":
-            state = "succeeded"  # an empty step without results
-        undo = history.undo.get(name)
-        yield (
-            name,
-            StepOutcome(
-                state,
-                step.results,
-                step.data.affected if step.data is not None else None,
-                step.reason,
-                "; ".join(filter(None, (step.detail, f"undo: {undo.detail}" if undo and undo.detail else ""))),
-                tuple(step.verdicts),
-                tuple(step.data.by_column()) if step.data is not None else (),
-                step.started,
-                step.ended,
-                tuple(undo.conflicts) if undo is not None else (),
-            ),
-        )

@@ -108,6 +108,19 @@ def planned(
     return _Planner(group, dialects, tables, no_handler, steps_max).plan()
 
 
+def planned_again(
+    definition: Mapping[str, Any], tables: Mapping[str, Any], dialects: Mapping[str, Dialect], steps_max: int
+) -> GroupPlan:
+    """The plan of a definition that was found right, on the tables of that time, as its history has them."""
+    stored = {target: {name: Table.from_json(made) for name, made in found.items()} for target, found in tables.items()}
+
+    def known(target: str, names: Iterable[str]) -> dict[str, Table]:
+        of = stored.get(target, {})
+        return {name: of[name] for name in names if name in of}
+
+    return planned(Group.of(definition, checked=True), dialects, known, None, steps_max)
+
+
 class _Planner:
     def __init__(
         self, group: Group, dialects: Mapping[str, Dialect], tables: Tables, no_handler: NoHandler | None, most: int

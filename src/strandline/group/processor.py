@@ -196,14 +196,14 @@ class _Turn:
 
     def begin(self) -> None:
         """Fence the one before, and take its groups over."""
-        for name, target in self._groups.open_targets().items():
+        for name, target in self._groups.targets.all().items():
             self._until_there(lambda name=name, target=target: self._fence(name, target))  # type: ignore[misc]
         listed = [_Place(0, id_, {}) for id_ in self._lease.progress.open]
         self._take([*listed, *self._entries(LOOK_AHEAD)])
         self._follower.start()
 
     def _fence(self, name: str, target: Any) -> None:
-        owner = self._groups.owner(name)
+        owner = self._groups.targets.owner(name)
         if isinstance(target, SqlTarget):
             target.raise_fence(owner, self._lease.fence)
         self._targets[name] = OpenTarget(target, owner)
@@ -473,7 +473,7 @@ class _Turn:
                 started["code"] = {name: list(code) for name, code in one.code.items()}
             execution.record.add("Started", started)
             reached("group.started")
-            execution.check_tables(self._groups.changed_table)
+            execution.check_tables(self._groups.targets.changed_table)
         execution.run()
 
     def _settle(self) -> None:

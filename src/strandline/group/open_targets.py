@@ -1,0 +1,97 @@
+"""The targets that a program names: opened when they are needed, whose they are, and what their tables look like."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final, Literal
+
+from strandline.group.plan import GroupPlan
+from strandline.group.statements.api import Table
+from strandline.group.target import Owner
+from strandline.group.target import Target as OpenedTarget
+
+SCHEMA_S: Final = 1.0
+"""How long a table's schema is taken for what it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a target is. `shared`: other streams and writers use it too, and their order is lost."""
+
+    url: str
+    read_back: bool = True
+    consistency: Literal["LOCAL_QUORUM", "ALL"] = "LOCAL_QUORUM"
+    shared: bool = False
+
+
+TargetOpener = Callable[[str, Target], OpenedTarget]
+
+
+class OpenTargets:
+    """Targets of one stream, by name. Any number of threads may use them."""
+
+    def __init__(self, given: Mapping[str, str | Target], open_: TargetOpener, log_id: str, stream: str) -> None:
+        self.given = {name: Target(one) if isinstance(one, str) else one for name, one in given.items()}
+        self._open, self._log_id, self._stream = open_, log_id, stream
+        self._lock = Lock()
+        self._opened: dict[str, OpenedTarget] = {}
+        self._owners: dict[str, Owner] = {}
+        self.schemas: dict[tuple[str, str], tuple[float, Table | None]] = {}
+        """By target and table: when it was looked at, and what was found."""
+
+    def all(self) -> dict[str, OpenedTarget]:
+        """All targets, opened."""
+        return {name: self.target(name) for name in self.given}
+
+    def target(self, name: str) -> OpenedTarget:
+        with self._lock:
+            if name not in self._opened:
+                self._opened[name] = self._open(name, self.given[name])
+            return self._opened[name]
+
+    def other(self, name: str, place: str | Target) -> OpenedTarget:
+        """A target that is somewhere else, opened for the caller alone."""
+        return self._open(name, Target(place) if isinstance(place, str) else place)
+
+    def owner(self, name: str) -> Owner:
+        """The row by which a target is ours; `InvalidGroup.target_taken` if it is another's."""
+        target = self.target(name)
+        with self._lock:
+            known = self._owners.get(name)
+        if known is None:
+            known = target.own(self._log_id, self._stream, shared=self.given[name].shared)
+            with self._lock:
+                self._owners[name] = known
+        return known
+
+    def tables(self, target: str, names: Iterable[str]) -> dict[str, Table]:
+        """The schema of tables, as it was within the last second."""
+        wanted, now = list(names), time.monotonic()
+        with self._lock:
+            known = {name: self.schemas.get((target, name)) for name in wanted}
+        missing = [name for name, found in known.items() if found is None or now - found[0] > SCHEMA_S]
+        if missing:
+            looked = self.target(target).tables(missing)
+            with self._lock:
+                for name in missing:
+                    known[name] = self.schemas[target, name] = (now, looked.get(name))
+        return {name: found[1] for name, found in known.items() if found is not None and found[1] is not None}
+
+    def changed_table(self, plan: GroupPlan) -> str | None:
+        """A table that is not what a plan rests on."""
+        for target, tables in plan.tables.items():
+            now = self.tables(target, tables)
+            for name, table in tables.items():
+                if now.get(name) != table:
+                    return f"{target}.{name}"
+        return None
+
+    def close(self) -> None:
+        """Let go of all targets. Twice is harmless."""
+        with self._lock:
+            targets, self._opened, self._owners = list(self._opened.values()), {}, {}
+        for target in targets:
+            target.close()

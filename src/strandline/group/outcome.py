@@ -1,0 +1,83 @@
+"""What became of a group and its steps, or how they stand: what a program sees of a history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from strandline.group.history import History
+
+
+class StepOutcome(NamedTuple):
+    """What became of a step."""
+
+    state: str
+    results: Mapping[str, Mapping[str, Any]]
+    """Recipe → result → value."""
+    affected: int | None = None
+    reason: str | None = None
+    detail: str = ""
+    verdicts: tuple[Mapping[str, Any], ...] = ()
+    rows: tuple[Mapping[str, Any], ...] = ()
+    started: int = 0
+    ended: int = 0
+    conflicts: tuple[Mapping[str, Any], ...] = ()
+    """Of an undo that failed: key, before, after, current of each row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a group, or how it stands."""
+
+    id: str
+    state: str
+    failed_step: str | None = None
+    reason: str | None = None
+    detail: str = ""
+    steps: Mapping[str, StepOutcome] = field(default_factory=dict)
+    stream: str = ""
+    place: int = 0
+    started: int = 0
+    ended: int = 0
+    holder: str | None = None
+    """Who runs its stream."""
+    hung: tuple[str, ...] = ()
+    """Handlers that were asked and have not returned in time."""
+    waits_for: str | None = None
+    """What must be there before it runs."""
+
+
+def outcome_of(history: History, *, holder: str | None = None, hung: tuple[str, ...] = ()) -> Outcome:
+    """A history as a program sees it."""
+    return Outcome(
+        history.id, history.state, history.failed_step, history.reason, history.detail, dict(_steps(history)),
+        history.stream, history.place, history.started, history.ended, holder, hung,
+    )  # fmt: skip
+
+
+def _steps(history: History) -> Iterator[tuple[str, StepOutcome]]:
+    declared = [step["name"] for step in history.definition.get("steps", ())]
+    for name in dict.fromkeys([*declared, *history.steps]):
+        step = history.step(name)
+        state = step.state
+        if state == "waiting" and history.decided == "rollback":
+            state = "skipped"
+        elif state == "waiting" and history.decided == "commit":
+            state = "succeeded"  # an empty step without results
+        undo = history.undo.get(name)
+        yield (
+            name,
+            StepOutcome(
+                state,
+                step.results,
+                step.data.affected if step.data is not None else None,
+                step.reason,
+                "; ".join(filter(None, (step.detail, f"undo: {undo.detail}" if undo and undo.detail else ""))),
+                tuple(step.verdicts),
+                tuple(step.data.by_column()) if step.data is not None else (),
+                step.started,
+                step.ended,
+                tuple(undo.conflicts) if undo is not None else (),
+            ),
+        )
