@@ -77,7 +77,7 @@ def test_a_beat_whose_answer_is_lost_is_no_lost_lease(world: World) -> None:
     real = journal.append_reserved
 
     def lost(*args: Any, **more: Any) -> Any:
-        real(*args, **more).result()
+        real(*args, **more)
         journal.append_reserved = real  # type: ignore[method-assign]
         raise away("unknown")
 

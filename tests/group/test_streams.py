@@ -315,7 +315,7 @@ def test_a_queue_has_an_end(world: World) -> None:
     groups = world.groups(queue_max=2)
     for n in range(3):
         groups.submit(transfer(f"g{n}", 1, 2, 1))
-    groups._backlog = (0.0, 0)
+    groups._submitter._backlog = (0.0, 0)
     with pytest.raises(Unavailable) as caught:
         groups.submit(transfer("more", 1, 2, 1))
     assert caught.value.code == "overloaded"

@@ -185,6 +185,6 @@ def test_it_takes_the_places_that_the_plain_one_takes(tmp_path: Path) -> None:
 
 def test_every_call_of_the_journal_is_there() -> None:
     plain = {name for name, _ in inspect.getmembers(strandline.Journal, inspect.isfunction) if name[0] != "_"}
-    assert plain - {"append_future", "append_reserved", "delete_reserved", "record", "close"} == {
+    assert plain - {"append_future", "append_reserved", "delete_reserved", "follower", "record", "close"} == {
         name for name in vars(aio.Journal) if name[0] != "_"
     }

@@ -29,9 +29,11 @@ from strandline.group.plan import PRE, GroupPlan, Planned
 from strandline.group.points import reached
 from strandline.group.record import Record
 from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S
+from strandline.group.statements.api import Table
 from strandline.group.target import CellTarget, Done, Failed, Limits, SqlTarget, StepId, Work
 
 T = TypeVar("T")
+Tables = Mapping[str, Mapping[str, Table]]
 FINAL: Final = "never"
 
 
@@ -75,11 +77,11 @@ class Forward(Asking):
         asks = any(recipe.handler for recipe in one.recipes) or any(check.handler for check in one.checks)
         return (self.shared.asking_pool if asks else self.shared.pool).submit(do, step)
 
-    def check_tables(self, changed_table: Callable[[GroupPlan], str | None]) -> None:
+    def check_tables(self, changed_table: Callable[[Tables], str | None]) -> None:
         """At its start: the group fails if a table is not what its plan rests on, or nobody can tell."""
 
         def look() -> Done | Failed:
-            changed = changed_table(self.plan)
+            changed = changed_table(self.plan.tables)
             if changed is None:
                 return Done(0)
             return Failed("schema_changed", f"{changed} is not what it was when the group was submitted")

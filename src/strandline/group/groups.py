@@ -37,6 +37,7 @@ from strandline.group.definition import Group
 from strandline.group.explain import Explanation, explained
 from strandline.group.handlers import Callee, Handlers, answer_of, check_handlers, check_not_inside
 from strandline.group.history import ENDS, PAGE_BYTES, History
+from strandline.group.in_process import Ending, InProcess
 from strandline.group.listing import Carried, GroupList, Lister
 from strandline.group.mail import WORK, Box, Boxes, Code, bundle_of, check_digest, group_of
 from strandline.group.names import group_key, inbox_key, stream_key
@@ -60,6 +61,8 @@ from strandline.values.keys import key_partition
 
 LOOK_S: Final = 0.01
 """Between two looks of `wait`, at least."""
+NEAR_S: Final = 0.5
+"""The same where a processor of this process tells."""
 HOW: Final = ("retry", "force", "accept_current")
 PAGE_BYTES_LEAST: Final = 2**20
 VERSION_MAX: Final = 64
@@ -70,6 +73,8 @@ class Handle(NamedTuple):
 
     id: str
     groups: Groups
+    ending: Ending | None = None
+    """Where a processor in this process tells it."""
 
     def wait(self, timeout_s: float = 30.0) -> Outcome:
         """Its outcome, once it has ended; `Unavailable.timeout` with its state if that takes longer."""
@@ -111,7 +116,8 @@ class Groups:
         self.handlers, self._named = dict(handlers), dict(named)
         self._lister = Lister(journal, stream, self.load, carried, clock)
         self.targets = OpenTargets(targets, open_target, log.log_id, stream)
-        self._submitter = Submitter(journal, stream, settings, self.targets, self._no_handler)
+        self.near = InProcess()
+        self._submitter = Submitter(journal, stream, settings, self.targets, self._no_handler, self.near)
         self._open_box, self._boxes = boxes, dict[str, Box]()
         self._lock = Lock()
         self.calls: Handlers | None = None
@@ -159,7 +165,7 @@ class Groups:
         if not isinstance(version, str) or not 1 <= len(version) <= VERSION_MAX or not version.isprintable():
             raise invalid("option", "version", "no version", allowed=f"1 to {VERSION_MAX} characters", got=version)
         told = {"name": name, "version": version, "sha256": check_digest(sha256)}
-        self.journal.append_reserved(stream_key(self.stream), [Event("LoadCode", told)]).result()
+        self.journal.append_reserved(stream_key(self.stream), [Event("LoadCode", told)])
 
     def code_watch(self, sha256: str) -> CodeWatch:
         """Tells when no group of this stream is on a version of code any more."""
@@ -174,8 +180,8 @@ class Groups:
         is `GroupIdTaken.definition`. `group` may be the name of a function in `named`, called with `parameters`.
         """
         made = self._made(group, parameters) if isinstance(group, str) else _group(group)
-        self._submitter.submit(made)
-        return Handle(made.id, self)
+        ending = self.near.ending(made.id) if is_id(made.id) else None
+        return Handle(made.id, self, ending if self._submitter.submit(made) else None)
 
     def _made(self, name: str, parameters: Mapping[str, Any] | None) -> Group:
         if name not in self._named:
@@ -191,7 +197,7 @@ class Groups:
 
     def plan_of(self, history: History) -> GroupPlan:
         """The plan of a group that was submitted, on the tables of that time."""
-        return planned_again(history.definition, history.tables, history.dialects, self.settings.steps_max)
+        return planned_again(history.definition, history.tables, history.dialects)
 
     # ------------------------------------------------------------ look
 
@@ -258,8 +264,12 @@ class Groups:
         check_not_inside(self.stream)
         until = time.monotonic() + checks.timeout_s(timeout_s)
         partition = key_partition(group_key(id), self.log.partitions)
-        looked = 0.0
+        looked, ending = 0.0, self.near.known_ending(id)
         while True:
+            if ending is not None and self.near.running:
+                told = ending.wait(min(max(0.0, until - time.monotonic()), NEAR_S))
+                if told is not None:
+                    return told
             time.sleep(max(0.0, looked + LOOK_S - time.monotonic()))  # others write into its partition all the time
             looked = time.monotonic()
             newest = self.log.newest()[partition]
@@ -276,7 +286,8 @@ class Groups:
                     else "wait longer; does a processor run? see `strandline group show`",
                     state=history.state,
                 )
-            self.log.wait({partition: newest}, min(left_s, 1.0))
+            if ending is None or not self.near.running:
+                self.log.wait({partition: newest}, min(left_s, 1.0))
 
     def explain(self, group: Group) -> Explanation:
         """What a group would do: steps with those that are added, order, rows, undo. Executes and records nothing."""
@@ -391,7 +402,7 @@ class Groups:
         return Server(self, handlers)
 
     def _tell(self, stream: str, type_: str, payload: Mapping[str, Any]) -> None:
-        self.journal.append_reserved(inbox_key(stream), [Event(type_, dict(payload))]).result()
+        self.journal.append_reserved(inbox_key(stream), [Event(type_, dict(payload))])
 
     def processor(self) -> Processor:
         """What runs this stream's groups. One at a time does; others wait."""

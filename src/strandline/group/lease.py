@@ -159,7 +159,7 @@ class StreamLease:
         }  # fmt: skip
         began = boot_clock()
         answer = self._journal.append_reserved(lease_key(self.stream), [Event("Held", told)], expected=self._seq_nr)
-        self._seq_nr = answer.result().last or self._seq_nr + 1
+        self._seq_nr = answer.last or self._seq_nr + 1
         self._beaten = began
 
     def _live(self) -> None:

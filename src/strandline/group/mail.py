@@ -117,7 +117,7 @@ class Mail:
         all that came in time can be read. What was read and deleted before is in its group's history. Not `patient`: a
         clock that stands still (another writer's was ahead) is not waited for.
         """
-        now = self._journal.append_reserved(inbox_key(self._stream), [Event("Tick", {})]).result().timestamp
+        now = self._journal.append_reserved(inbox_key(self._stream), [Event("Tick", {})]).timestamp
         if patient and (now is None or now <= deadline):
             return 1.0 if now is None else max((deadline - now) / 1e6, 0.001)
         for event in self._journal.read(inbox_key(self._stream)):

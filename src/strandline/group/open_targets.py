@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Literal
 
-from strandline.group.plan import GroupPlan
 from strandline.group.statements.api import Table
 from strandline.group.target import Owner
 from strandline.group.target import Target as OpenedTarget
@@ -80,11 +79,11 @@ class OpenTargets:
                     known[name] = self.schemas[target, name] = (now, looked.get(name))
         return {name: found[1] for name, found in known.items() if found is not None and found[1] is not None}
 
-    def changed_table(self, plan: GroupPlan) -> str | None:
-        """A table that is not what a plan rests on."""
-        for target, tables in plan.tables.items():
-            now = self.tables(target, tables)
-            for name, table in tables.items():
+    def changed_table(self, tables: Mapping[str, Mapping[str, Table]]) -> str | None:
+        """A table that is not what a plan rests on, which has these of each target."""
+        for target, known in tables.items():
+            now = self.tables(target, known)
+            for name, table in known.items():
                 if now.get(name) != table:
                     return f"{target}.{name}"
         return None

@@ -58,7 +58,8 @@ def outcome_of(history: History, *, holder: str | None = None, hung: tuple[str, 
 
 def _steps(history: History) -> Iterator[tuple[str, StepOutcome]]:
     declared = [step["name"] for step in history.definition.get("steps", ())]
-    for name in dict.fromkeys([*declared, *history.steps]):
+    touched = (name for name, step in history.steps.items() if not step.untouched)  # generated ones may be there
+    for name in dict.fromkeys([*declared, *touched]):
         step = history.step(name)
         state = step.state
         if state == "waiting" and history.decided == "rollback":

@@ -10,13 +10,17 @@ how each step is undone. Pure: the same definition on the same tables gives the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
+import orjson
+
 from strandline.errors import shown
 from strandline.group.checks import Check, is_true, row_absent, row_exists
 from strandline.group.core.binding import Offer, Source, resolve
+from strandline.group.core.encoding import decoded
 from strandline.group.core.expression import compiled
 from strandline.group.core.graph import Graph
 from strandline.group.core.names import Problem, refusal
@@ -30,6 +34,8 @@ from strandline.group.statements.api import Problem as WrongStatement
 PRE: Final = "group/pre"
 POST: Final = "group/post"
 _VERBS: Final = {"query": "query", "insert": "insert", "update": "update", "delete": "delete"}
+SHAPE_BYTES_MAX: Final = 64 * 1024
+"""Of a shape whose plan is remembered."""
 Undoing = Literal["nothing", "automatic", "step", "handler", "never"]
 
 Tables = Callable[[str, Iterable[str]], Mapping[str, Table]]
@@ -58,6 +64,8 @@ class Planned:
     plan: Plan | None = None
     undo: Undoing = "nothing"
     holds: tuple[Held, ...] = ()
+    values_of: str | None = None
+    """The step whose values it has; None: they are its own."""
 
     @property
     def target(self) -> str | None:
@@ -78,6 +86,8 @@ class GroupPlan(NamedTuple):
     """Rollback steps of the user."""
     tables: dict[str, dict[str, Table]]
     """By target, by the name that statements use: what this plan rests on."""
+    sequence: tuple[str, ...]
+    """The names of the steps, each behind what it waits for."""
     warnings: tuple[str, ...] = ()
 
     def wants(self) -> dict[str, list[Want]]:
@@ -90,6 +100,27 @@ class GroupPlan(NamedTuple):
     def behind(self, step: str) -> list[str]:
         """Who comes after a step, order edges included."""
         return [name for name, wants in self.wants().items() if any(need == step for need, _ in wants)]
+
+    def with_values(self, values: Mapping[str, Mapping[str, Any]]) -> GroupPlan:
+        """The plan of another group, which differs from this one in its id and the values of its steps alone."""
+        made = self._replace(
+            steps={name: _with_values(one, values) for name, one in self.steps.items()},
+            rollback={name: _with_values(one, values) for name, one in self.rollback.items()},
+        )
+        made.place()
+        return made
+
+    def place(self) -> None:
+        """Find out which rows each step touches. Those that may touch the same, one writing, run in this order."""
+        for one in (*self.steps.values(), *self.rollback.values()):
+            if one.plan is not None and one.target is not None:
+                found = held(one.plan, one.values)
+                one.holds = tuple(one_held._replace(place=(one.target, *one_held.place)) for one_held in found)
+        last = _Touched()
+        for name in self.sequence:
+            one = self.steps[name]
+            needed = {need for need, _ in one.wants}
+            one.order = [step for step in last.before(name, one.holds) if step not in needed and step != name]
 
     def holds(self) -> tuple[Held, ...]:
         """All rows that the group may touch, going forward and back; a place begins with its target's name."""
@@ -109,16 +140,34 @@ def planned(
 
 
 def planned_again(
-    definition: Mapping[str, Any], tables: Mapping[str, Any], dialects: Mapping[str, Dialect], steps_max: int
+    definition: Mapping[str, Any], tables: Mapping[str, Any], dialects: Mapping[str, Dialect]
 ) -> GroupPlan:
     """The plan of a definition that was found right, on the tables of that time, as its history has them."""
+    shape = orjson.dumps([shape_of(definition), tables, dialects])
+    made = _planned_shape(shape) if len(shape) <= SHAPE_BYTES_MAX else _planned_shape.__wrapped__(shape)
+    group = copy(made.group)
+    group.id = definition["id"]
+    values = {step["name"]: decoded(step.get("values", {})) for step in definition["steps"]}
+    return made._replace(group=group).with_values(values)
+
+
+def shape_of(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """What a definition has in common with those of its kind: all but its id and the values of its steps."""
+    steps = [{**step, "values": dict.fromkeys(step.get("values", ()))} for step in definition["steps"]]
+    return {**definition, "id": "shape", "steps": steps}
+
+
+@lru_cache(maxsize=256)
+def _planned_shape(shape: bytes) -> GroupPlan:
+    """Groups of one kind are planned once."""
+    definition, tables, dialects = orjson.loads(shape)
     stored = {target: {name: Table.from_json(made) for name, made in found.items()} for target, found in tables.items()}
 
     def known(target: str, names: Iterable[str]) -> dict[str, Table]:
         of = stored.get(target, {})
         return {name: of[name] for name in names if name in of}
 
-    return planned(Group.of(definition, checked=True), dialects, known, None, steps_max)
+    return planned(Group.of(definition, checked=True), dialects, known)
 
 
 class _Planner:
@@ -146,8 +195,10 @@ class _Planner:
         self._join_checks()
         self._put_irreversible_last()
         self._put_behind_pre()
-        self._order_rows()
-        return GroupPlan(self._group, self._steps, self._rollback, self._used, tuple(self._warnings))
+        sequence, warnings = self._sequence(), tuple(self._warnings)
+        made = GroupPlan(self._group, self._steps, self._rollback, self._used, sequence, warnings)
+        made.place()
+        return made
 
     # ------------------------------------------------------------ steps
 
@@ -172,7 +223,7 @@ class _Planner:
 
     def _step(self, step: Step) -> Planned:
         own = tuple(check for check in step.checks if check.kind != "query_check")
-        one = Planned(step, step.name, step.values, step.recipes, own)
+        one = Planned(step, step.name, step.values, step.recipes, own, values_of=step.name)
         one.wants = [(dep.step, dep.recipe or SUCCESS) for dep in step.depends_on]
         if step.for_each is not None:
             one.wants.append((step.for_each.partition(".")[0], IDENTITY))
@@ -247,9 +298,8 @@ class _Planner:
         name = f"{one.name}/{'exists' if one.step.must_exist else 'absent'}"
         check = row_exists() if one.step.must_exist else row_absent()
         step = replace(_empty(name), kind="query", target=one.target, statement=made.before.shown())
-        guard = Planned(
-            step, name, one.values, checks=(check,), why=f"{one.name} must {'' if one.step.must_exist else 'not '}exist"
-        )
+        why = f"{one.name} must {'' if one.step.must_exist else 'not '}exist"
+        guard = Planned(step, name, one.values, checks=(check,), why=why, values_of=one.name)
         guard.plan = _query(made, made.before)
         guard.wants = list(one.wants)
         self._steps[name] = guard
@@ -322,10 +372,6 @@ class _Planner:
         unused = set(one.values) - {source.name for source in one.sources.values() if source.kind == "value"}
         if unused and not one.why:
             self._warnings.append(f"{one.name}: values that nothing uses: {', '.join(sorted(unused))}")
-        if one.plan is not None and one.target is not None:
-            one.holds = tuple(
-                one_held._replace(place=(one.target, *one_held.place)) for one_held in held(one.plan, one.values)
-            )
 
     def _offers(self, one: Planned) -> Iterable[Offer]:
         source = self._group.steps.get(one.name.partition("/")[0]) if one.why else one.step
@@ -356,18 +402,15 @@ class _Planner:
             if (why := self._no_handler(name)) is not None:
                 self._problems.append(Problem("unknown_handler", step, f"{shown(name)!r}; {why}"))
 
-    # ------------------------------------------------------------ rows
-
-    def _order_rows(self) -> None:
-        """Steps that may touch the same rows, one writing, run in one order: that of the declared graph."""
+    def _sequence(self) -> tuple[str, ...]:
         graph = Graph()
         for name, one in self._steps.items():
             graph.add(name, [need for need, _ in one.wants])
-        last = _Touched()
-        for name in graph.order():
-            one = self._steps[name]
-            needed = {need for need, _ in one.wants}
-            one.order = [step for step in last.before(name, one.holds) if step not in needed and step != name]
+        return tuple(graph.order())
+
+
+def _with_values(one: Planned, values: Mapping[str, Mapping[str, Any]]) -> Planned:
+    return replace(one, values=one.values if one.values_of is None else values[one.values_of])
 
 
 class _Touched:

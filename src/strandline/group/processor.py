@@ -47,6 +47,8 @@ TICK_S: Final = 0.5
 FORGET_S: Final = 600.0
 FORGET_GROUPS: Final = 1000
 FOLLOW_S: Final = 0.1
+PAUSE_S: Final = 0.02
+"""While groups run, what comes within this time is looked at together."""
 _logger: Final = logging.getLogger("strandline.group")
 
 
@@ -151,7 +153,7 @@ class _Turn:
     ) -> None:
         self._processor, self._lease, self._runners = processor, lease, runners
         self._groups, self._settings = processor._groups, processor._settings
-        self._journal, self._changed = processor._journal, processor._changed
+        self._journal, self._changed, self._near = processor._journal, processor._changed, self._groups.near
         self._targets: dict[str, OpenTarget] = {}
         handlers = Handlers(self._groups.handlers, self._groups.stream)
         self._groups.calls = handlers
@@ -167,6 +169,8 @@ class _Turn:
         """Groups that wait for answers by mail: they are in nobody's way but on their rows."""
         self._ending = False
         self._open: dict[str, _Open] = {}
+        self._done: dict[str, _Open] = {}
+        """Those of them that have ended; hooks may be under way."""
         self._rows = RowQueues()
         self._ready: deque[_Open] = deque()
         self._running = 0
@@ -191,11 +195,13 @@ class _Turn:
         self._ticked = 0.0
         self._forget_at = 0.0
         self._loading = ThreadPoolExecutor(8, thread_name_prefix="strandline-load")
+        self._stream = self._journal.follower(stream_key(self._groups.stream))
 
     # ------------------------------------------------------------ taking over
 
     def begin(self) -> None:
         """Fence the one before, and take its groups over."""
+        self._near.start(self)
         for name, target in self._groups.targets.all().items():
             self._until_there(lambda name=name, target=target: self._fence(name, target))  # type: ignore[misc]
         listed = [_Place(0, id_, {}) for id_ in self._lease.progress.open]
@@ -224,6 +230,8 @@ class _Turn:
         """Take groups over that the one before may have begun: what barrier rows know goes into their histories."""
         found: dict[str, tuple[_Place, Record]] = {}
         ids = list(dict.fromkeys(place.id for place in entries))
+        for id_ in ids:
+            self._near.forget(id_)
         loaded = dict(zip(ids, self._loading.map(self._groups.load, ids), strict=True))
         for place in entries:
             history = loaded[place.id] if place.id not in found else None
@@ -298,7 +306,10 @@ class _Turn:
 
     def end(self) -> None:
         """Let what runs come to its end, or to where it waits for an answer of another process."""
-        self._following, self._ending = False, True
+        self._following = False
+        with self._changed:
+            self._ending = True
+        self._near.stop(self)
         if self._follower.ident is not None:
             self._follower.join()
         self._loading.shutdown()
@@ -332,11 +343,14 @@ class _Turn:
             try:
                 newest = log.newest()
                 now = {partition: newest[partition] for partition in partitions}
-                if now != after:
-                    after = now
-                    self._news = True
-                    self._wake()
-                log.wait(after, FOLLOW_S)
+                if now == after:
+                    log.wait(after, FOLLOW_S)
+                    continue
+                after = now
+                self._news = True
+                self._wake()
+                with self._changed:
+                    self._changed.wait_for(lambda: self._ending or not self._busy(), PAUSE_S)
             except StrandlineError as error:
                 _logger.warning("stream %s cannot be followed: %s", self._groups.stream, error)
                 time.sleep(TICK_S)
@@ -344,7 +358,7 @@ class _Turn:
     def _entries(self, limit: int) -> list[_Place]:
         """The groups of the next entries. Those that load code are in force for all behind them."""
         found, before = [], self._read_to
-        for event in self._journal.read(stream_key(self._groups.stream), from_=before + 1, limit=limit):
+        for event in self._stream.read(from_=before + 1, limit=limit):
             self._read_to = event.seq_nr
             if event.type == "LoadCode":
                 code = Code(event.payload["version"], event.payload["sha256"])
@@ -365,8 +379,9 @@ class _Turn:
         before = self._read_to, self._code
         try:
             entries = self._entries(room)
-            new = [place.id for place in entries if place.id not in self._open]
-            loaded = dict(zip(new, self._loading.map(self._groups.load, new), strict=True))
+            loaded = {place.id: self._near.take(place.id) for place in entries if place.id not in self._open}
+            others = [id_ for id_, history in loaded.items() if history is None]
+            loaded |= zip(others, self._loading.map(self._groups.load, others), strict=True)
         except Unavailable:
             self._read_to, self._code = before  # they are read again
             raise
@@ -392,6 +407,7 @@ class _Turn:
         code = history.code if history.started else {name: one for name, one in place.code.items() if name in used}
         one = self._open[history.id] = _Open(history.id, place.n, history, execution, code)
         if history.state in ENDS:
+            self._done[one.id] = one
             execution.send_hooks()
         elif self._rows.admit(history.id, self._places(plan.holds())):
             self._ready.append(one)
@@ -418,21 +434,35 @@ class _Turn:
             yield one._replace(place=(self._targets[one.place[0]].owner.identity, *one.place[1:]))
 
     def _start(self) -> None:
-        while self._ready and self._busy() < self._settings.parallel_groups:
-            one = self._ready[0]
+        while True:
+            with self._changed:
+                one = self._ready[0] if self._ready else None
+            if one is None:
+                return
             missing = self._missing(one)
-            self._ready.popleft()
-            if missing is not None:
-                self._unserved.append(one)
-                continue
-            one.running, one.parked = True, False
-            self._running += 1
+            with self._changed:
+                if not self._ready or self._ready[0] is not one:
+                    continue  # it runs in the place of another one
+                if missing is not None:
+                    self._unserved.append(self._ready.popleft())
+                    continue
+                if self._next() is None:
+                    return
             self._runners.submit(self._run, one)
+
+    def _next(self) -> _Open | None:
+        """The next group that may run, if there is room for one more. The lock is held."""
+        if not self._ready or self._busy() >= self._settings.parallel_groups:
+            return None
+        one = self._ready.popleft()
+        one.running, one.parked = True, False
+        self._running += 1
+        return one
 
     def _busy(self) -> int:
         """How many groups run and do not just wait for an answer by mail; with one at a time, that counts, too."""
-        with self._changed:
-            return self._running - (len(self._waiting) if self._settings.parallel_groups > 1 else 0)
+        waiting = len(self._waiting) if self._settings.parallel_groups > 1 else 0
+        return self._running - len(self._processor._ended) - waiting
 
     def _waits(self, id_: str, more: int) -> None:
         with self._changed:
@@ -455,15 +485,24 @@ class _Turn:
             self._ready.extend(self._unserved)
             self._unserved = []
 
-    def _run(self, one: _Open) -> None:
-        error: BaseException | None = None
-        try:
-            self._run_group(one)
-        except BaseException as raised:  # noqa: BLE001 (whatever it is, the loop raises it)
-            error = raised
-        with self._changed:
-            self._processor._ended.append((one, error))
-            self._changed.notify_all()
+    def _run(self, first: _Open) -> None:
+        """Run a group, and then others in its place: threads that need not wake each other have more done."""
+        one: _Open | None = first
+        while one is not None:
+            error: BaseException | None = None
+            try:
+                self._run_group(one)
+                if one.history.state in ENDS:
+                    self._near.ended(one.history)
+            except BaseException as raised:  # noqa: BLE001 (whatever it is, the loop raises it)
+                error = raised
+            with self._changed:
+                ended = self._processor._ended
+                ended.append((one, error))
+                code = bool(self._ready) and self._ready[0].code  # whether somebody serves it, the loop finds out
+                one = None if error is not None or code or self._over_soon() else self._next()
+                if one is None or len(ended) >= self._settings.parallel_groups:
+                    self._changed.notify_all()
 
     def _run_group(self, one: _Open) -> None:
         execution = one.execution
@@ -483,14 +522,15 @@ class _Turn:
                 if not self._processor._ended:
                     return
                 one, error = self._processor._ended.popleft()
-            one.running = False
-            self._running -= 1
+                one.running = False
+                self._running -= 1
             if isinstance(error, Paused):
                 one.execution.record.flush()
                 continue
             if error is not None:
                 raise error
             if one.history.state in ENDS:
+                self._done[one.id] = one
                 free = self._rows.release(one.id)
             else:
                 one.parked = True
@@ -507,13 +547,16 @@ class _Turn:
 
     def _tick(self, *, now: bool = False) -> None:
         """Now and then: hooks that hang, groups that are over, and how far that is."""
-        for one in list(self._open.values()):
-            if one.history.state in ENDS and not one.running:
-                one.execution.give_up_hooks()
-                if one.history.over:
-                    one.execution.record.flush()
-                    del self._open[one.id]
-                    self._pass(one.place)
+        for one in list(self._done.values()):
+            one.execution.give_up_hooks()
+            if one.history.over:
+                one.execution.record.flush()
+                del self._open[one.id], self._done[one.id]
+                self._pass(one.place)
+        due = time.monotonic() - self._ticked >= TICK_S or len(self._over) >= LOOK_AHEAD // 2
+        if not (now or due):
+            return
+        self._ticked = time.monotonic()
         progress = self._lease.progress
         parked = [one for one in self._open.values() if one.parked]
         passed = self._over | {one.place for one in parked}
@@ -523,16 +566,14 @@ class _Turn:
         listed = tuple(one.id for one in parked if one.place <= done_to)
         if (done_to, listed) == (progress.done_to, progress.open):
             return
-        if now or time.monotonic() - self._ticked >= TICK_S or done_to - progress.done_to >= LOOK_AHEAD // 2:
-            self._ticked = time.monotonic()
-            self._over = {place for place in self._over if place > done_to}
-            for place in sorted(place for place in self._loads if place <= done_to):
-                progress.load(*self._loads.pop(place))
-            progress.done_to, progress.open = done_to, listed
-            self._lease.beat()
-            self._journal.delete_reserved(stream_key(self._groups.stream), to=done_to)
-            reached("stream.deleted")
-            self._woken = True
+        self._over = {place for place in self._over if place > done_to}
+        for place in sorted(place for place in self._loads if place <= done_to):
+            progress.load(*self._loads.pop(place))
+        progress.done_to, progress.open = done_to, listed
+        self._lease.beat()
+        self._journal.delete_reserved(stream_key(self._groups.stream), to=done_to)
+        reached("stream.deleted")
+        self._woken = True
 
     def _forget(self) -> None:
         """Now and then: barrier rows that are older than a statement could be late."""
@@ -555,7 +596,7 @@ class _Turn:
         """Whether nothing is left to do: what is open waits for an operator, for code, or for rows of such a one."""
         if self._processor._ended or self._ready:
             return False
-        if any(one.running or one.history.state in ENDS for one in self._open.values()):
+        if self._done or any(one.running for one in self._open.values()):
             return False
         head = self._journal.head(stream_key(self._groups.stream))
         if (head is not None and head.seq_nr > self._read_to) or self._inbox.messages():
@@ -582,6 +623,7 @@ class _Turn:
         if head is not None and head.seq_nr > self._read_to:
             return False
         if message["type"] == "Cancel" and not history.cancelled:  # who submits it again finds it cancelled
+            self._near.forget(history.id)
             record = Record(self._journal, history, self._lease, self._settings.history_keep_s)
             record.add("Cancelled", {"at": self._groups.clock()})
             record.flush()

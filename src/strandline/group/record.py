@@ -128,7 +128,7 @@ class Record:
             try:
                 answer = self._journal.append_reserved(
                     group_key(self.history.id), events, expected=self._logged, append_id=append_id, expire_after=keep
-                ).result()
+                )
                 return answer.timestamp or 0
             except SeqNrConflict:
                 self._lease.look()
@@ -159,6 +159,8 @@ def event_of(entry: Entry) -> Event:
 
 def _first_of(entries: list[Entry]) -> list[Entry]:
     """As many as one append takes."""
+    if len(packed(entries)) <= APPEND_BYTES:
+        return entries[:]
     size, count = 0, 0
     for entry in entries:
         size += len(packed([entry]))

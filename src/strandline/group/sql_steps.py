@@ -12,6 +12,7 @@ A back-end brings transactions (`Changes`) and its own words for errors; what a 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
@@ -79,6 +80,13 @@ class Call(NamedTuple):
 
     name: Literal["own", "image", "change"]
     arguments: tuple[Any, ...]
+
+
+class _Statements(NamedTuple):
+    """Of a step, with its values."""
+
+    before: Bound | None
+    change: tuple[Bound, int, Plan]
 
 
 class Changes(Protocol):
@@ -198,40 +206,37 @@ class SqlSteps:
             return error.failed
 
     def _run(self, changes: Changes, owner: Owner, work: Work) -> Done:
-        changes.ahead(self._calls(owner, work))
+        # The change, too, is asked for ahead where it is one of known rows: others may turn out to be too many.
+        known = work.each is None and all(rows.key for rows in work.plan.rows if rows.writes)
+        first = self._statements(work, work.values) if known else None
+        calls = [Call("own", ("gate", (owner.row, *work.id)))]
+        if first is not None:
+            calls += [Call("image", (first.before,))] if first.before is not None else []
+            calls.append(Call("change", first.change))
+        changes.ahead(calls)
         rows = self._gate(changes, owner, work.id, work.fence)
         if "undo" in rows or ("do" in rows and rows["do"].void):
             raise self._lost(work.fence, [(rows["do"].fence,)], f"step {work.id.step} is undone already")
         if "do" in rows:
             raise _Known((rows["do"].done or Done(0))._replace(again=True))  # what was sent ahead is undone
-        done = self._do(changes, work)
+        done = self._do(changes, work, first)
         self._add_barrier(changes, owner, work.id, "do", work.fence, done, work.events)
         return done
 
-    def _calls(self, owner: Owner, work: Work) -> list[Call]:
-        """What a step asks for; its change, too, where it is one of known rows: others may turn out to be too many."""
-        made = [Call("own", ("gate", (owner.row, *work.id)))]
-        plan = work.plan
-        if work.each is not None or not all(rows.key for rows in plan.rows if rows.writes):
-            return made
-        if work.undo and plan.before is not None:
-            made.append(Call("image", (self._before_statement(plan, work.values, work.limits),)))
-        return [*made, Call("change", self._change_call(work, work.values))]
-
-    def _do(self, changes: Changes, work: Work) -> Done:
+    def _do(self, changes: Changes, work: Work, first: _Statements | None = None) -> Done:
         plan, limits = work.plan, work.limits
         before: dict[bytes, Row] = {}
         after: dict[bytes, Row] = {}
         affected, returned = 0, Rows()
         for more in ({},) if work.each is None else work.each:
-            values = {**work.values, **more}
-            found = self._before(changes, plan, values, limits) if work.undo else []
+            statements = first or self._statements(work, {**work.values, **more})
+            found = changes.image(statements.before) if statements.before is not None else []
             for row in found:
                 key = place(row[: self._keys(plan)])
                 if key not in after:  # what this step itself inserted was not there before it
                     before.setdefault(key, row)
             self._check_size(before.values(), limits)
-            changed = self._change(changes, work, values)
+            changed = changes.change(*statements.change)
             if work.undo and plan.undo in ("update", "delete") and not plan.own_row_triggers:
                 self._check_same(plan, len(found), changed.affected)
             affected += changed.affected
@@ -254,31 +259,23 @@ class SqlSteps:
     def _image(self, plan: Plan, rows: Iterable[Row]) -> Image:
         return Image(plan.columns, self._keys(plan), tuple(rows))
 
-    def _before(self, changes: Changes, plan: Plan, values: Mapping[str, Any], limits: Limits) -> list[Row]:
-        return [] if plan.before is None else changes.image(self._before_statement(plan, values, limits))
-
-    def _before_statement(self, plan: Plan, values: Mapping[str, Any], limits: Limits) -> Bound:
-        suffix = f" LIMIT {limits.rows_max + 1}"
-        if self.lock_of:
-            alias = plan.statement.shape.reference if plan.undo != "insert" else ""
-            suffix += self.lock_of.format(alias) if alias else self.lock
-        return _bound(plan.before, values, self.dialect, limits, suffix)
-
-    def _change(self, changes: Changes, work: Work, values: Mapping[str, Any]) -> Changed:
-        return changes.change(*self._change_call(work, values))
-
-    def _change_call(self, work: Work, values: Mapping[str, Any]) -> tuple[Bound, int, Plan]:
-        plan = work.plan
+    def _statements(self, work: Work, values: Mapping[str, Any]) -> _Statements:
+        """The query of the rows before, where they are wanted, and the change."""
+        plan, limits, before = work.plan, work.limits, None
+        if work.undo and plan.before is not None:
+            suffix = f" LIMIT {limits.rows_max + 1}"
+            if self.lock_of:
+                alias = plan.statement.shape.reference if plan.undo != "insert" else ""
+                suffix += self.lock_of.format(alias) if alias else self.lock
+            before = _bound(plan.before, values, self.dialect, limits, suffix)
         ours: tuple[str, ...] = ()
         if work.undo and plan.undo in ("insert", "update"):
             ours = plan.columns
         elif work.undo and plan.undo == "delete":
             ours = plan.columns[: self._keys(plan)]
-        suffix = ""
-        if ours:
-            returning = plan.statement.shape.returning
-            suffix = (", " if returning else " RETURNING ") + texts.listed(ours, cast=texts.CAST[self.dialect])
-        return _bound(plan.statement.template, values, self.dialect, work.limits, suffix), len(ours), plan
+        suffix = _returning(ours, plan.statement.shape.returning, self.dialect) if ours else ""
+        change = _bound(plan.statement.template, values, self.dialect, limits, suffix)
+        return _Statements(before, (change, len(ours), plan))
 
     def _check_same(self, plan: Plan, saved: int, affected: int) -> None:
         """The statement changed exactly the rows of the image: nothing that was not saved can be put back."""
@@ -463,6 +460,12 @@ class SqlSteps:
         void = int(done is None and op == "do")
         values = (owner.row, *step, op, fence, void, affected, outcome, events)
         changes.last("add_barrier", values)
+
+
+@lru_cache(maxsize=1024)
+def _returning(columns: tuple[str, ...], more: bool, dialect: Dialect) -> str:
+    """What makes a change return columns of ours, behind those that it returns itself."""
+    return (", " if more else " RETURNING ") + texts.listed(columns, cast=texts.CAST[dialect])
 
 
 def _bound(template: Any, values: Mapping[str, Any], dialect: Dialect, limits: Limits, suffix: str = "") -> Bound:

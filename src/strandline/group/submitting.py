@@ -8,61 +8,126 @@ Whoever is killed in between has left a group that is never run; submitted again
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import orjson
 
 from strandline.errors import GroupIdTaken, InvalidGroup, InvalidInput, SeqNrConflict, Unavailable
 from strandline.group import lease as leases
-from strandline.group.core.names import Problem, refusal
+from strandline.group.core.names import Problem, is_id, refusal
 from strandline.group.definition import Group, hash_of
 from strandline.group.history import Entry, History, defined
+from strandline.group.in_process import InProcess, Slip
 from strandline.group.names import group_key, stream_key
 from strandline.group.open_targets import OpenTargets
-from strandline.group.plan import GroupPlan, NoHandler, planned
+from strandline.group.plan import SHAPE_BYTES_MAX, GroupPlan, NoHandler, handler_names, planned, shape_of
 from strandline.group.points import reached
 from strandline.group.record import event_of, load
 from strandline.group.settings import GroupSettings
-from strandline.group.statements.api import Dialect
+from strandline.group.statements.api import Dialect, Table
 from strandline.journal.journal import Journal
 from strandline.values.events import Event
+
+SHAPES_MAX: Final = 256
+Tables = Mapping[str, Mapping[str, Table]]
+
+
+class _Right(NamedTuple):
+    """What a group rests on."""
+
+    tables: Tables
+    targets: set[str]
+    handlers: set[str]
 
 
 class Submitter:
     """Puts groups into one stream. Any number of threads may use it."""
 
     def __init__(
-        self, journal: Journal, stream: str, settings: GroupSettings, targets: OpenTargets, no_handler: NoHandler
+        self,
+        journal: Journal,
+        stream: str,
+        settings: GroupSettings,
+        targets: OpenTargets,
+        no_handler: NoHandler,
+        near: InProcess,
     ) -> None:
         self._journal, self._stream, self._settings = journal, stream, settings
-        self._targets, self._no_handler = targets, no_handler
+        self._targets, self._no_handler, self._near = targets, no_handler, near
+        self._right: dict[bytes, _Right] = {}
+        """By shape: what groups rest on in which nothing was wrong."""
         self._backlog = (0.0, 0)
 
-    def submit(self, group: Group) -> None:
-        """Record a group and put it at the end of the stream, unless it is there; returns when both are durable."""
-        plan = self.plan(group)
+    def submit(self, group: Group) -> bool:
+        """Record a group and put it at the end of the stream; whether that was still to be done.
+
+        Returns when both are durable.
+        """
+        definition, tables = self._checked(group)
         self._check_queue()
-        tables = {
-            target: {name: table.to_json() for name, table in found.items()} for target, found in plan.tables.items()
-        }
-        definition = group.made()
-        hash_ = hash_of(definition)
-        dialects = {name: self._targets.target(name).dialect for name in plan.tables}
-        events = defined(definition, hash_, self._stream, tables, dialects)
-        first = [event_of(Entry(n, type_, payload)) for n, (type_, payload) in enumerate(events, 1)]
+        slip = self._near.expect(group.id)
         try:
-            self._journal.append_reserved(group_key(group.id), first, expected=0).result()
+            submitted = self._define(definition, tables, slip)
+            if submitted:
+                reached("group.defined")
+                entry = Event("Submitted", {"group": group.id})
+                self._journal.append_reserved(stream_key(self._stream), [entry])
+                reached("group.submitted")
+        except BaseException:
+            self._near.forget(group.id)
+            raise
+        return submitted
+
+    def _define(self, definition: dict[str, Any], used: Tables, slip: Slip) -> bool:
+        """Begin a history; whether the group, then or before, has been defined for this stream and not begun."""
+        tables = {target: {name: table.to_json() for name, table in found.items()} for target, found in used.items()}
+        id_, hash_ = slip.id, hash_of(definition)
+        dialects = {name: self._targets.target(name).dialect for name in used}
+        events = defined(definition, hash_, self._stream, tables, dialects)
+        entries = [Entry(n, type_, payload) for n, (type_, payload) in enumerate(events, 1)]
+        try:
+            noted = self._journal.append_reserved(group_key(id_), [*map(event_of, entries)], expected=0)
         except SeqNrConflict:
-            known = load(self._journal, group.id)
+            self._near.forget(id_)
+            known = load(self._journal, id_)
             if known is None:
                 raise
             check_same(known, hash_)
-            if known.stream != self._stream or known.state != "queued":
-                return
+            return known.stream == self._stream and known.state == "queued"
         except InvalidInput as error:
             if error.code not in ("append_too_large", "event_too_large"):
                 raise
-            raise refusal([Problem("append_too_large", None, error.message)], group.id) from None
-        reached("group.defined")
-        self._journal.append_reserved(stream_key(self._stream), [Event("Submitted", {"group": group.id})]).result()
-        reached("group.submitted")
+            raise refusal([Problem("append_too_large", None, error.message)], id_) from None
+        self._near.define(slip, noted.life, entries)
+        return True
+
+    def _checked(self, group: Group) -> tuple[dict[str, Any], Tables]:
+        """The definition of a group in which nothing is wrong, and the tables that its plan rests on."""
+        try:
+            definition = group.made()
+            shape = orjson.dumps(shape_of(definition))
+        except Exception:  # noqa: BLE001 (something is wrong with it, which is told with all the rest)
+            shape = b""
+        right = self._right.get(shape)
+        if right is not None and is_id(group.id) and not group.slips and self._still(right):
+            return definition, right.tables
+        plan = self.plan(group)
+        if 0 < len(shape) <= SHAPE_BYTES_MAX:
+            if len(self._right) >= SHAPES_MAX:
+                self._right.clear()
+            targets = {step.target for step in group.steps.values() if step.target}
+            self._right[shape] = _Right(plan.tables, targets, {name for name, _ in handler_names(group)})
+        return group.made(), plan.tables
+
+    def _still(self, right: _Right) -> bool:
+        """Whether what was right once is right on the tables, and with the handlers, that are there now."""
+        try:
+            for target in right.targets:
+                self._targets.owner(target)
+        except InvalidGroup:
+            return False
+        return self._targets.changed_table(right.tables) is None and not any(map(self._no_handler, right.handlers))
 
     def plan(self, group: Group) -> GroupPlan:
         """Check a group against targets and handlers; one `InvalidGroup` says all that is wrong."""

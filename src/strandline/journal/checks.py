@@ -17,6 +17,8 @@ from itertools import islice
 from typing import Any, Final
 from uuid import UUID, uuid5
 
+import orjson
+
 from strandline.errors import InvalidInput, invalid
 from strandline.log.api import Draft
 from strandline.record import content_digest, encode_header, encode_value
@@ -26,7 +28,7 @@ from strandline.values.answers import KEEP
 from strandline.values.events import Event
 from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.keys import SLICES, Key, slice_of
-from strandline.values.payloads import BYTES, encode, encode_json
+from strandline.values.payloads import BYTES, JSON, encode, encode_json
 
 RESERVED_ENTITY_TYPES: Final = frozenset({"group", "group_stream", "group_inbox"})
 RESERVED_TAG_PREFIX: Final = "strandline."
@@ -212,6 +214,8 @@ def _encoded(
         payload = event.payload
         if type(payload) is bytes:
             form, data = BYTES, payload
+        elif reserved:
+            form, data = JSON, orjson.dumps(payload)  # whose it is has made sure that it can be kept
         else:
             form, data = _payload(payload, len(headers))
         if len(data) > event_bytes_max:

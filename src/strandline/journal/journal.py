@@ -31,6 +31,7 @@ from strandline.errors import (
     used_after_fork,
 )
 from strandline.journal import checks, verdict
+from strandline.journal.follow import Follower
 from strandline.journal.heads_cache import HeadsCache
 from strandline.journal.judge import Judge
 from strandline.journal.read import PLANS_MAX, Reader, journal_changed
@@ -124,8 +125,8 @@ class Journal:
         expected: int | None = None,
         append_id: Any = None,
         expire_after: timedelta | Keep | None = KEEP,
-    ) -> Future[Appended]:
-        """The same for parts of this system and the entity types that are theirs; with any number of events."""
+    ) -> verdict.Noted:
+        """The same as `append` for parts of this system and entity types that are theirs; with any number of events."""
         self._check()
         known, draft = checks.append_draft(
             self._unbounded,
@@ -137,7 +138,7 @@ class Journal:
             expire_after=expire_after,
             reserved=True,
         )
-        return self._sent(known, draft, True)
+        return verdict.noted(known, draft, self._committed(draft))
 
     def delete_reserved(self, key: Key | str, *, to: int) -> None:
         """Remove events up to `to` of such a key; nothing happens if it has no journal."""
@@ -284,6 +285,11 @@ class Journal:
         if type(backwards) is not bool:
             raise invalid("setting", "backwards", "not a truth value", allowed="True or False", got=backwards)
         return self._reader.read(written, first, last, limit=most, backwards=backwards)
+
+    def follower(self, key: Key | str) -> Follower:
+        """For parts of this system that read on in one journal all the time."""
+        self._check()
+        return Follower(self._reader, checks.known_key(key)[1])
 
     def head(self, key: Key | str) -> Head | None:
         """What is known of a key, as a read would see it; None for an absent or purged one."""

@@ -85,6 +85,11 @@ class Reader:
         cast(InexactLog, self.log).send(Draft(partition, action, encode_header(action)), marking.answered)
         return nullcontext(marking.offset)
 
+    def end_of(self, key: str, partition: int) -> int:
+        """The same, waited for."""
+        with self._ending(key, partition) as ended_at:
+            return ended_at()
+
     def _looked(self, key: str, partition: int, mark: int | None) -> tuple[int, Pointer, State]:
         """The mark, and what the store has of the key. The log is asked for the one while the store says the other."""
         if mark is not None:

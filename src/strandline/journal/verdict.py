@@ -8,6 +8,8 @@ it is accepted whoever else writes. Of anything else nobody can say then.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from strandline.errors import InvalidInput, SeqNrConflict, StrandlineError, Unavailable
 from strandline.fold import Duplicate, EventsAppended, EventsDeleted, LifePurged, Refused
 from strandline.log.api import Draft, Recorded
@@ -15,6 +17,22 @@ from strandline.values.actions import Append, Delete, Place
 from strandline.values.answers import Appended, Deleted, Marked, Purged
 from strandline.values.heads import Head
 from strandline.values.keys import Key
+
+
+class Noted(NamedTuple):
+    """What became of an append of this system's own. None: no verdict came in time."""
+
+    last: int | None
+    timestamp: int | None
+    life: int | None
+
+
+def noted(key: Key, draft: Draft, recorded: Recorded) -> Noted:
+    """The answer to such an append, or the error that refuses it."""
+    answer, effect = appended(key, draft, recorded), recorded.effect
+    return Noted(
+        answer.last, answer.timestamp, effect.life if isinstance(effect, (EventsAppended, Duplicate)) else None
+    )
 
 
 def appended(key: Key, draft: Draft, recorded: Recorded) -> Appended:

@@ -80,7 +80,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._names: dict[bytes, bytes] = {}
-        self._transformer = Transformer(self)
+        self.transformer = Transformer(self)
 
     def wait(self, gen, interval=0.1, timeout=None):  # type: ignore[no-untyped-def]
         """As in psycopg, but never for ever."""
@@ -143,28 +143,40 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         try:
             if self.is_direct():
                 self._prepare(statements)
-                if (now := time.monotonic()) >= self._plans_until:
-                    self._plans_until = now + PLANS_S
+                if self.plans_are_old():
                     # BEGIN, which is never prepared, must stay the first of its transaction.
                     first = (number for number, sent in enumerate(statements) if sent.often)
                     discard = next(first, len(statements))
                     statements = (*statements[:discard], DISCARD_PLANS, *statements[discard:])
             self._begin(partial(self._send, statements))
         except OTHER_SESSION:
-            self._meet_pooler()
+            self.meet_pooler()
             raise
 
         def answers() -> list[PGresult]:
             try:
                 found = self._end()
             except OTHER_SESSION:
-                self._meet_pooler()
+                self.meet_pooler()
                 raise
             if discard is not None:
                 del found[discard]
             return found
 
         return answers
+
+    def plans_are_old(self) -> bool:
+        """Whether to discard plans now: once in a while."""
+        if (now := time.monotonic()) < self._plans_until:
+            return False
+        self._plans_until = now + PLANS_S
+        return True
+
+    def prepared(self, text: bytes) -> bytes | None:
+        """The name of a statement that is prepared now; None where a pooler stands in between."""
+        if text not in self._names and self.is_direct():
+            self._prepare((Sent(text),))
+        return self._names.get(text)
 
     def send(self, statement: Sent) -> PGresult:
         """Execute one statement of a transaction that may hold locks, however large its parameters are."""
@@ -211,8 +223,8 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
 
     def rows_of(self, answer: PGresult) -> list[Any]:
         """What is in an answer, as psycopg makes it."""
-        self._transformer.set_pgresult(answer)
-        return self._transformer.load_rows(0, answer.ntuples, tuple)
+        self.transformer.set_pgresult(answer)
+        return self.transformer.load_rows(0, answer.ntuples, tuple)
 
     def _send(self, statements: Sequence[Sent], pgconn: PGconn) -> None:
         for text, parameters, _ in statements:
@@ -267,7 +279,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
                 raise errors.error_from_result(answer)
         return answers
 
-    def _meet_pooler(self) -> None:
+    def meet_pooler(self) -> None:
         """One that made up no number."""
         self._direct = False
         self._names.clear()

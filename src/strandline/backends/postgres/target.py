@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -18,8 +19,8 @@ from strandline.backends.postgres import target_values
 from strandline.backends.postgres.database import SCHEMA_DEFAULT
 from strandline.backends.postgres.driver_errors import Doing, lost
 from strandline.backends.postgres.pool import Pool
-from strandline.backends.postgres.round_trips import Connection, TimedOut
-from strandline.backends.postgres.target_round_trips import Answer, answers
+from strandline.backends.postgres.round_trips import DISCARD_PLANS, OTHER_SESSION, Connection, TimedOut
+from strandline.backends.postgres.target_round_trips import Answer, Ours, answers
 from strandline.backends.postgres.target_schema import table_of
 from strandline.errors import SchemaMismatch, StrandlineError, Unavailable
 from strandline.group.sql_steps import Call, Changed, Changes, Collided, Refused, SqlSteps
@@ -42,11 +43,12 @@ _IN_A_MOMENT: Final = {"57014", "55P03"}
 _OF_STATEMENT: Final = ("0A", "21", "22", "23", "25", "26", "2F", "38", "39", "42", "44", "54", "P0")
 """Classes of states that are about what the user wrote."""
 MADE: Final = ("make_schema", "make_target", "make_barrier", "make_barrier_index")
-_BEGIN: Final = Bound("BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE", ())
-_COMMIT: Final = Bound("COMMIT", ())
-_SAVEPOINT: Final = Bound("SAVEPOINT strandline_row", ())
-_RELEASE: Final = Bound("RELEASE strandline_row", ())
-_BACK: Final = Bound("ROLLBACK TO strandline_row", ())
+_BEGIN: Final = Ours(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE")
+_DISCARD_PLANS: Final = Ours(DISCARD_PLANS.text)
+_COMMIT: Final = Ours(b"COMMIT")
+_SAVEPOINT: Final = Ours(b"SAVEPOINT strandline_row")
+_RELEASE: Final = Ours(b"RELEASE strandline_row")
+_BACK: Final = Ours(b"ROLLBACK TO strandline_row")
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
@@ -90,11 +92,14 @@ class PostgresTarget(SqlSteps):
         doing: Doing = "write"
         try:
             connection.timeout_s = limits.timeout_s + 1
-            changes = _Changes(connection, self.our_schema, self._begin(limits))
+            changes = _Changes(connection, self.our_schema, self._begin(connection, limits))
             found = work(changes)
             reused, doing = False, "commit"
             changes.commit()
             return found
+        except OTHER_SESSION as error:
+            connection.meet_pooler()
+            raise _Race(str(error)) from error
         except psycopg.Error as error:
             if reused and not error.sqlstate and doing == "write" and lost(error) and not isinstance(error, TimedOut):
                 # It broke while it was idle, or before the commit: nothing was done.
@@ -104,9 +109,10 @@ class PostgresTarget(SqlSteps):
             self._pool.undo(connection)
             self._pool.give_back(connection)
 
-    def _begin(self, limits: Limits) -> list[Bound]:
-        times = (str(int(limits.timeout_s * 1000)), str(self._idle_ms))
-        return [_BEGIN, Bound(statement(_HERE, "target_settings"), times)]
+    def _begin(self, connection: Connection, limits: Limits) -> list[Ours]:
+        times = (int(limits.timeout_s * 1000), self._idle_ms)
+        settings = Ours(statement(_HERE, "target_settings").encode(), times)
+        return [_BEGIN, _DISCARD_PLANS, settings] if connection.plans_are_old() else [_BEGIN, settings]
 
     def _translated(self, error: psycopg.Error, doing: Doing) -> Exception:
         state = error.sqlstate or ""
@@ -199,11 +205,11 @@ class _Race(Exception):
 class _Changes:
     """A transaction. What is asked together, and what comes last, is one round trip each."""
 
-    def __init__(self, connection: Connection, schema: str, begin: list[Bound]) -> None:
+    def __init__(self, connection: Connection, schema: str, begin: list[Ours]) -> None:
         self._connection = connection
         self._schema = schema
         self._first = begin
-        self._last: list[Bound] = []
+        self._last: list[Ours] = []
         self._ahead: list[tuple[Call, Answer]] = []
 
     def ahead(self, calls: Sequence[Call]) -> None:
@@ -213,12 +219,15 @@ class _Changes:
             answer.check()
         self._ahead = list(zip(calls, found[len(first) :], strict=False))
 
-    def _bound(self, call: Call) -> Bound:
+    def _bound(self, call: Call) -> Bound | Ours:
         if call.name == "own":
             name, values = call.arguments
-            return Bound(_text(name, self._schema), values)
+            return self._ours(name, values)
         statement: Bound = call.arguments[0]
         return statement
+
+    def _ours(self, name: str, values: Sequence[Any]) -> Ours:
+        return Ours(_encoded_text(name, self._schema), tuple(values))
 
     def _asked(self, call: Call) -> Answer:
         """The answer to a call: it may be here already."""
@@ -226,7 +235,7 @@ class _Changes:
             return self._ahead.pop(0)[1].check()
         return self._now(self._bound(call))
 
-    def _now(self, statement: Bound) -> Answer:
+    def _now(self, statement: Bound | Ours) -> Answer:
         first, self._first = self._first, []
         found = answers(self._connection, [*first, statement])
         for answer in found:
@@ -240,7 +249,7 @@ class _Changes:
         return self._asked(Call("own", (name, tuple(values)))).affected
 
     def last(self, name: str, values: Sequence[Any]) -> None:
-        self._last.append(Bound(_text(name, self._schema), tuple(values)))
+        self._last.append(self._ours(name, values))
 
     def commit(self) -> None:
         """Execute what comes last, and make all durable; nothing that was sent ahead and not asked for."""
@@ -289,6 +298,11 @@ def _type(connection: Connection, oid: int) -> str:
 
 def _text(name: str, schema: str) -> str:
     return statement(_OURS, name, "postgres").replace("{schema}", quoted(schema))
+
+
+@lru_cache
+def _encoded_text(name: str, schema: str) -> bytes:
+    return _text(name, schema).encode()
 
 
 def _said(error: psycopg.Error) -> str:

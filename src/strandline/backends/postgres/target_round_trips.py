@@ -1,4 +1,7 @@
-"""Statements of users in few round trips: their values in the forms that psycopg gives them, answers as text.
+"""Statements of users, and ours beside them, in few round trips; answers come as text.
+
+Values of users have the forms that psycopg gives them. What is ours is the same with every step: it is prepared, where
+no pooler stands in between, and its values need nobody to look at them.
 
 Who is stopped must not keep its locks, and the server ends only a transaction that is idle (`round_trips`). So what is
 sent within one leaves this process in one call of the system, or its large message comes first and alone.
@@ -11,7 +14,6 @@ from typing import Any, NamedTuple
 
 from psycopg import errors
 from psycopg._queries import PostgresRawQuery
-from psycopg.adapt import Transformer
 from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
 
@@ -19,6 +21,7 @@ from strandline.backends.postgres.round_trips import AT_ONCE_BYTES, MESSAGE_BYTE
 from strandline.group.statements.binding import Bound
 
 Row = tuple[Any, ...]
+_TEXT, _BINARY = Format.TEXT, Format.BINARY
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
@@ -48,10 +51,7 @@ class Answer:
         return self
 
     def rows(self) -> list[Row]:
-        transformer = Transformer(self._connection)
-        transformer.set_pgresult(self._result, set_loaders=False)
-        transformer.set_loader_types([self._result.ftype(n) for n in range(self._result.nfields)], Format.TEXT)
-        return transformer.load_rows(0, self._result.ntuples, tuple)
+        return self._connection.rows_of(self._result)
 
     def columns(self) -> list[tuple[str, int]]:
         """Name and type of each."""
@@ -59,18 +59,27 @@ class Answer:
         return [((self._result.fname(n) or b"").decode(), self._result.ftype(n)) for n in found]
 
 
+class Ours(NamedTuple):
+    """A statement of ours. With values it is prepared: the server knows of what types they are."""
+
+    text: bytes
+    values: tuple[str | int | bytes, ...] = ()
+
+
 class _Sent(NamedTuple):
     text: bytes
     values: Sequence[Any]
     types: Sequence[int]
     formats: Sequence[Format]
+    name: bytes | None = None
+    """Under which it is prepared."""
 
     @property
     def size(self) -> int:
-        return MESSAGE_BYTES + len(self.text) + sum(4 + len(value) for value in self.values if value is not None)
+        return MESSAGE_BYTES + len(self.text) + sum([4 + len(value) for value in self.values if value is not None])
 
 
-def answers(connection: Connection, asked: Sequence[Bound]) -> list[Answer]:
+def answers(connection: Connection, asked: Sequence[Bound | Ours]) -> list[Answer]:
     """Execute statements in order; after one that fails the others are left out. Errors are in the answers."""
     found: list[PGresult] = []
     group: list[_Sent] = []
@@ -92,16 +101,24 @@ def answers(connection: Connection, asked: Sequence[Bound]) -> list[Answer]:
     return [Answer(connection, result) for result in found]
 
 
-def _sent(connection: Connection, one: Bound) -> _Sent:
-    query = PostgresRawQuery(Transformer(connection))
+def _sent(connection: Connection, one: Bound | Ours) -> _Sent:
+    if isinstance(one, Ours):
+        text, given = one
+        values = [value if type(value) is bytes else str(value).encode() for value in given]
+        formats = [_BINARY if type(value) is bytes else _TEXT for value in given]
+        return _Sent(text, values, (), formats, connection.prepared(text) if given else None)
+    query = PostgresRawQuery(connection.transformer)
     query.convert(one.text, one.values)
     return _Sent(query.query, query.params or (), query.types, query.formats or ())
 
 
 def _small(connection: Connection, group: Sequence[_Sent]) -> list[PGresult]:
     def send(pgconn: PGconn) -> None:
-        for text, values, types, formats in group:
-            pgconn.send_query_params(text, values, types, formats, Format.TEXT)
+        for text, values, types, formats, name in group:
+            if name is None:
+                pgconn.send_query_params(text, values, types, formats, _TEXT)
+            else:
+                pgconn.send_query_prepared(name, values, formats, _TEXT)
 
     return connection.answers_to(send) if group else []
 

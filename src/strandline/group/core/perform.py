@@ -73,6 +73,11 @@ class StepState:
     ended: int = 0
     attempts: int = 0
 
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing is known of it."""
+        return self.state in ("waiting", "skipped") and not (self.started or self.ended or self.results or self.reason)
+
 
 class Host(Protocol):
     """Who runs the steps of a group. Any of its methods may raise `StepFailed`."""

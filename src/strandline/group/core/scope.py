@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 EMPTY: Final[Mapping[str, Any]] = {}
@@ -26,9 +27,14 @@ class Scope:
         self.rows = rows
         self.row: Mapping[str, Any] | None = rows[0] if len(rows) == 1 else None
         self.columns = frozenset(columns) or (frozenset(rows[0]) if rows else frozenset())
-        self.tables = frozenset(spelled for table in tables for spelled in _spellings(table))
+        self.tables = _spelled(tuple(tables))
         self.data = data
         self.applied = applied
+
+
+@lru_cache(maxsize=1024)
+def _spelled(tables: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(spelled for table in tables for spelled in _spellings(table))
 
 
 def _spellings(table: str) -> tuple[str, ...]:

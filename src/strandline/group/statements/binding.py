@@ -51,7 +51,7 @@ def bound(template: Template, values: Mapping[str, Any], dialect: Dialect, rows_
 
 def place(number: int, dialect: Dialect) -> str:
     """Where the driver puts the value of this number, from 1."""
-    return {"sqlite": f"?{number}", "postgres": f"${number}", "cassandra": "?"}[dialect]
+    return f"${number}" if dialect == "postgres" else f"?{number}" if dialect == "sqlite" else "?"
 
 
 def _list(part: Parameter, value: Any, given: list[Any], dialect: Dialect, rows_max: int) -> str:

@@ -1,0 +1,152 @@
+"""What those who submit, the processor and those who wait tell each other where they are in one process.
+
+All of it is in the log, too, and found there by whoever was not told: this only saves reading it.
+
+    submit ──▶ expect ──▶ `Defined` is durable ──▶ define ──▶ entry in the stream ──▶ the processor takes it
+    the processor ──▶ `Ended` is durable ──▶ ended ──▶ whoever waits, or holds a handle
+
+What a submit hands over is the whole history of its group, because nobody but the processor writes into it. A processor
+that does so before it took the group says so (`forget`), and what others may have run before its time is not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from threading import Event, Lock
+from typing import Final
+from weakref import WeakValueDictionary
+
+from strandline.group.history import Entry, History, packed, unpacked
+from strandline.group.outcome import Outcome, outcome_of
+
+BYTES_MAX: Final = 32 * 2**20
+"""Of definitions that wait for the processor."""
+ROWS_MAX: Final = 100
+"""An outcome with more rows is not kept: whoever wants it reads the log."""
+
+
+class Ending:
+    """Where the end of a group is told. Whoever holds it keeps the outcome, too."""
+
+    __slots__ = ("__weakref__", "_told", "outcome")
+
+    def __init__(self) -> None:
+        self._told = Event()
+        self.outcome: Outcome | None = None
+
+    def tell(self, outcome: Outcome | None) -> None:
+        """It has ended; None: the log says how."""
+        self.outcome = outcome
+        self._told.set()
+
+    @property
+    def told(self) -> bool:
+        return self._told.is_set()
+
+    def wait(self, timeout_s: float) -> Outcome | None:
+        """Until it is told, or the time is over."""
+        self._told.wait(timeout_s)
+        return self.outcome
+
+
+class Slip:
+    """One call of submit, and what it hands over."""
+
+    __slots__ = ("events", "id", "life")
+
+    def __init__(self, id_: str) -> None:
+        self.id, self.life, self.events = id_, 0, b""
+
+
+class InProcess:
+    """For the groups of one stream. Any number of threads may use it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._processor: object = None
+        self._slips: dict[str, Slip] = {}
+        """By id: what is being submitted, or was and is still to be taken."""
+        self._bytes = 0
+        self._endings: WeakValueDictionary[str, Ending] = WeakValueDictionary()
+
+    # ------------------------------------------------------------ who runs the stream
+
+    def start(self, processor: object) -> None:
+        """This one runs the stream from now on. What was submitted before may have been run by others."""
+        with self._lock:
+            self._processor, self._slips, self._bytes = processor, {}, 0
+
+    def stop(self, processor: object) -> None:
+        with self._lock:
+            if self._processor is processor:
+                self._processor, self._slips, self._bytes = None, {}, 0
+
+    @property
+    def running(self) -> bool:
+        """Whether somebody in this process runs the stream."""
+        return self._processor is not None
+
+    # ------------------------------------------------------------ from submit to the processor
+
+    def expect(self, id_: str) -> Slip:
+        """A group is going to be defined: this call knows of nothing in the log."""
+        slip = Slip(id_)
+        if self._processor is not None:
+            with self._lock:
+                self._slips.setdefault(id_, slip)
+        return slip
+
+    def define(self, slip: Slip, life: int | None, entries: Iterable[Entry]) -> None:
+        """These are its first events, and all that there are, unless somebody said otherwise meanwhile."""
+        if self._slips.get(slip.id) is not slip or life is None:
+            return
+        events = packed(entries)
+        with self._lock:
+            if self._slips.get(slip.id) is slip and self._bytes + len(events) <= BYTES_MAX:
+                slip.life, slip.events = life, events
+                self._bytes += len(events)
+
+    def forget(self, id_: str) -> None:
+        """The log may have something else of a group than was, or will be, handed over."""
+        self._pop(id_)
+
+    def take(self, id_: str) -> History | None:
+        """The history of a group that was submitted here and not taken yet; None: the log has it."""
+        slip = self._pop(id_)
+        if slip is None or not slip.events:
+            return None
+        history = History(id_, slip.life)
+        for entry in unpacked(slip.events):
+            history.apply(entry)
+        return history
+
+    def _pop(self, id_: str) -> Slip | None:
+        with self._lock:
+            slip = self._slips.pop(id_, None)
+            self._bytes -= 0 if slip is None else len(slip.events)
+            return slip
+
+    # ------------------------------------------------------------ from the processor to those who wait
+
+    def ending(self, id_: str) -> Ending:
+        """Where the end of a group will be told, if a processor of this process runs it."""
+        with self._lock:
+            known = self._endings.get(id_)
+            if known is None or known.told:  # the one of an earlier life of this id
+                known = self._endings[id_] = Ending()
+            return known
+
+    def known_ending(self, id_: str) -> Ending | None:
+        """The one that somebody holds for a group which was submitted here."""
+        with self._lock:
+            return self._endings.get(id_)
+
+    def ended(self, history: History) -> None:
+        """The end of a group is in the log."""
+        with self._lock:
+            ending = self._endings.get(history.id)
+        if ending is not None:
+            # When handlers were asked is the log's to say, and conflicts of an undo look another way there.
+            rows = sum(len(step.data.rows) for step in history.steps.values() if step.data is not None)
+            plain = history.state == "committed" and not history.questions and rows <= ROWS_MAX
+            ending.tell(outcome_of(history) if plain else None)

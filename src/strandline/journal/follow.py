@@ -1,0 +1,66 @@
+"""Reading on in one journal, again and again: what is new costs something, what was read before does not.
+
+Every read folds the log from where the pipeline has carried it. A follower remembers how far it has folded the log and
+what the key's state was there, and goes on from that place, as long as the log still has what comes after it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from strandline.errors import NotFound
+from strandline.journal.read import Reader, Reading
+from strandline.journal.tail import Tail
+from strandline.log.cursor import Cursor
+from strandline.values.events import RecordedEvent
+from strandline.values.heads import SEQ_NR_MAX, Head
+from strandline.values.keys import key_partition
+
+
+class _Place(NamedTuple):
+    """How far the log was folded, and what the key's head was there."""
+
+    offset: int
+    head: Head
+
+
+class Follower:
+    """One journal, read by one thread."""
+
+    def __init__(self, reader: Reader, key: str) -> None:
+        self._reader, self._key = reader, key
+        self._partition = key_partition(key, reader.log.partitions)
+        self._place: _Place | None = None
+
+    def read(self, *, from_: int, limit: int) -> list[RecordedEvent]:
+        """The same as `Journal.read`."""
+        events = self._read_on(from_, limit)
+        return self._read_all(from_, limit) if events is None else events
+
+    def _read_on(self, from_: int, limit: int) -> list[RecordedEvent] | None:
+        """What came since; None if that place does not do."""
+        place, reader = self._place, self._reader
+        if place is None or place.head.seq_nr >= from_:
+            return None
+        mark = reader.end_of(self._key, self._partition)
+        tail = Tail(self._key, place.head, reader.rules, from_=from_, bytes_max=reader.settings.tail_buffer_bytes)
+        try:
+            reader.search(tail, Cursor(reader.log, self._partition, place.offset, 0), mark)
+        except NotFound as error:
+            if error.code != "trimmed":
+                raise
+            return None
+        head = tail.state
+        if not isinstance(head, Head) or head.life != place.head.life or tail.resume is not None:
+            return None
+        if len(tail.events) <= limit:
+            self._place = _Place(mark, head)
+        return [event for event in tail.events[:limit] if event.seq_nr > head.delete_to]
+
+    def _read_all(self, from_: int, limit: int) -> list[RecordedEvent]:
+        made = self._reader.plan(self._key, from_=from_)
+        events = list(Reading(self._reader, made, from_, SEQ_NR_MAX, limit=limit).events())
+        # Timestamps of an inexact log are counted from a place whose timestamp is known: such a log is read as a whole.
+        if made.head is not None and self._reader.log.exact:
+            self._place = _Place(made.mark, made.head)
+        return events

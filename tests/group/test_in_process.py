@@ -1,0 +1,168 @@
+"""What submit, the processor and those who wait tell each other in one process: nothing else than the log says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from strandline.group.checks import affected_rows_equal, query_check
+from strandline.group.core.parts import Dep, Hook, Need, Recipe
+from strandline.group.definition import Group
+from strandline.group.history import Entry
+from strandline.group.in_process import BYTES_MAX, InProcess
+from strandline.group.names import inbox_key
+from strandline.group.outcome import outcome_of
+from strandline.group.record import load
+from strandline.testing import points
+from tests.group.worlds import ACCOUNTS, Running, SqliteShop, World, update
+
+DEFINED = Entry(1, "Defined", {"hash": "h", "stream": "default", "tables": {}, "dialects": {}, "definition": {}})
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(SqliteShop(tmp_path / "shop.db"), f"sqlite:{tmp_path / 'j'}")
+    yield made
+    points.clear()
+    made.close()
+
+
+@pytest.mark.req("G26", "G16")
+def test_what_a_wait_is_told_is_what_the_log_says(world: World) -> None:
+    world.handlers.update(price=lambda _: {"value": (7, 8)}, stock=lambda _: {"left": 3}, hook=lambda _: None)
+    g = Group("g", pre_hook="hook", post_hook=Hook("hook"))
+    g.query("customer", "SELECT is_active FROM customer WHERE id = :id", {"id": 42}, target="shop", success="is_active")
+    g.empty("quote", recipes=[Recipe("price", handler="price")], needs=[Need("stock", "stock")])
+    text = "UPDATE account SET amount = amount + :stock.left WHERE id = :id"
+    needs, behind = [Need("stock", "stock", step="customer")], ["customer", Dep("quote", recipe="price")]
+    check = query_check("SELECT amount FROM account WHERE id = :id", {"id": 1}, "amount = 104")
+    g.update(
+        "grant", text, {"id": 1}, target="shop", needs=needs, depends_on=behind, must_exist=True,
+        checks=[affected_rows_equal(1), check],
+    )  # fmt: skip
+    g.delete("undoing", "DELETE FROM account WHERE id = :id", {"id": 2}, target="shop", is_rollback=True)
+    plain = Group("plain", post_hook=Hook("hook"))
+    update(plain, "x", 1, 1, checks=[affected_rows_equal(1)], must_exist=True, recipes=[Recipe("n", "1 + :n")])
+    plain.query(
+        "sum", "SELECT amount, name FROM account ORDER BY id", target="shop", depends_on=["x", Dep("x", "n")],
+        recipes=[Recipe("rows", "rows.amount"), Recipe("n", "row_count + :n.value")],
+    )  # fmt: skip
+    failing = Group("failing")
+    update(failing, "x", 1, 1)
+    failing.empty("no", depends_on=["x"], success="1 = 2", needs=[Need("stock", "stock")])
+    with Running(world.plain):
+        for group in (plain, g, failing):
+            told = world.plain.submit(group).wait()
+            history = load(world.s.journal, group.id)
+            assert history is not None
+            assert told == outcome_of(history)
+            assert told == world.plain.wait(group.id)
+    assert [world.plain.get(id_).state for id_ in ("plain", "g", "failing")] == [
+        "committed",
+        "committed",
+        "rolled_back",
+    ]
+
+
+@pytest.mark.req("G26", "G61")
+def test_a_group_that_is_run_where_it_was_submitted_is_not_read_from_the_log(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    real = world.s.journal.read
+
+    def noted(key: Any, **more: Any) -> Any:
+        read.append(str(key))
+        return real(key, **more)
+
+    monkeypatch.setattr(world.s.journal, "read", noted)
+    other = world.groups()
+    with Running(world.plain) as running:
+        while running.processor.lease is None or not world.plain.near.running:
+            time.sleep(0.01)
+        for groups, id_ in ((world.plain, "here"), (other, "elsewhere")):
+            g = Group(id_)
+            update(g, "x", 1, 1)
+            assert groups.submit(g).wait().state == "committed"
+    assert {key for key in read if key.startswith("group|")} == {"group|elsewhere"}
+    assert world.accounts()[0][2] == 102
+
+
+@pytest.mark.req("G46", "G59")
+def test_a_cancel_between_definition_and_entry_is_not_missed(world: World) -> None:
+    """Submit has recorded the definition, the processor records the cancel, then comes the entry."""
+    groups = world.plain
+    g = Group("g")
+    update(g, "x", 1, 1)
+    defined, go_on = Event(), Event()
+
+    def stop() -> None:
+        defined.set()
+        assert go_on.wait(20)
+
+    with Running(groups):
+        while not groups.near.running:
+            time.sleep(0.01)
+        points.at("group.defined", stop)
+        submitting = Thread(target=groups.submit, args=(g,))
+        submitting.start()
+        assert defined.wait(20)
+        groups.cancel("g")
+        while list(world.s.journal.read(inbox_key("default"))):
+            time.sleep(0.01)
+        go_on.set()
+        submitting.join()
+        assert groups.wait("g").reason == "cancelled"
+    assert world.accounts() == ACCOUNTS
+
+
+@pytest.mark.req("G59")
+def test_a_handle_of_a_group_that_has_ended_says_so_at_once(world: World) -> None:
+    g = Group("g")
+    update(g, "x", 1, 1)
+    with Running(world.plain):
+        assert world.plain.submit(g).wait().state == "committed"
+        began = time.monotonic()
+        assert world.plain.submit(g).wait().state == "committed"
+        assert time.monotonic() - began < 0.4
+
+
+@pytest.mark.req("G59", "G61")
+def test_nothing_is_handed_over_that_somebody_else_may_have_changed() -> None:
+    near, processor = InProcess(), object()
+    near.define(near.expect("before"), 1, [DEFINED])
+    near.start(processor)
+    assert near.take("before") is None
+    slip = near.expect("g")
+    near.define(slip, 3, [DEFINED])
+    taken = near.take("g")
+    assert taken is not None
+    assert (taken.life, taken.last, taken.state, taken.stream) == (3, 1, "queued", "default")
+    assert near.take("g") is None
+    near.define(slip, 3, [DEFINED])
+    assert near.take("g") is None, "it was taken, and may be over"
+    slip = near.expect("g")
+    near.forget("g")
+    again = near.expect("g")
+    near.define(slip, 3, [DEFINED])
+    assert near.take("g") is None, "the processor has written since"
+    near.define(again, 3, [DEFINED])
+    assert near.take("g") is None
+    near.define(near.expect("unnumbered"), None, [DEFINED])
+    assert near.take("unnumbered") is None
+    large = Entry(1, "Defined", {**DEFINED.payload, "definition": {"x": "x" * (BYTES_MAX // 2)}})
+    for n in range(3):
+        near.define(near.expect(f"large{n}"), 1, [large])
+    assert [near.take(f"large{n}") is None for n in range(3)] == [False, True, True]
+    near.define(near.expect("g"), 1, [large])
+    assert near.take("g") is not None, "what was taken takes no place"
+    near.define(near.expect("g"), 1, [DEFINED])
+    near.start(object())
+    assert near.take("g") is None, "others may have run the stream meanwhile"
+    near.stop(processor)
+    assert near.running, "another one runs it"
