@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from strandline.group.statements import held, parse, plan
 from strandline.group.statements.api import Column, Dialect, ForeignKey, Held, Parameter, Table
 
 SQL: list[Dialect] = ["sqlite", "postgres"]
+DIALECTS: list[Dialect] = [*SQL, "cassandra"]
 ACCOUNT = Table(
     "account",
     (Column("id", "integer"), Column("name", "text"), Column("amount", "integer")),
@@ -36,6 +39,27 @@ def test_a_query_of_its_own_with_reads_what_that_reads(dialect: Dialect, text: s
     statement = parse(text, dialect)
     assert statement.reads == tables
     assert held(plan(statement, TABLES), {}) == tuple(Held((name,), False) for name in tables)
+
+
+WORDS = (
+    "SELECT * FROM t q WHERE id = :x :y.z 1 'a' ( ) , UPDATE SET a n INSERT INTO VALUES DELETE IN NOT :l AND OR WITH "
+    "w AS RETURNING ON CONFLICT DO NOTHING LIMIT ORDER BY count(*) now() random() JOIN USING t.id IF EXISTS TTL "
+    "TIMESTAMP tags['x'] token(id) + - { } [ ] null CONTAINS BEGIN BATCH APPLY ; EXPLAIN TABLE ' \" /* */ $$ ::int ? $1"
+).split()
+STARTS = ("SELECT * FROM t WHERE", "UPDATE t SET", "INSERT INTO t", "DELETE FROM t WHERE", "WITH w AS (", "")
+
+
+@pytest.mark.req("G7", "G54")
+def test_whatever_is_written_has_a_plan_or_problems() -> None:
+    """Random words behind the beginning of a statement: nothing is raised."""
+    rng = random.Random(5)
+    texts = ["(SELECT a FROM t)", "DELETE FROM t WHERE ( ] a", "INSERT INTO t VALUES (?)", "FROM t"]
+    texts += [" ".join([rng.choice(STARTS), *rng.choices(WORDS, k=rng.randint(0, 9))]) for _ in range(1500)]
+    for text in texts:
+        for dialect in DIALECTS:
+            statement = parse(text, dialect)
+            tables = {name: ACCOUNT._replace(name=name, gc_grace_s=10**7) for name in statement.tables}
+            assert held(plan(statement, tables), {"x": 1, "l": [1]}) or not statement.tables, text
 
 
 @pytest.mark.req("G34")
@@ -74,6 +98,7 @@ def test_a_list_is_wanted_behind_in(dialect: Dialect) -> None:
         ("WITH a AS (SELECT 1 AS x) DELETE FROM t WHERE a IN (SELECT x FROM a)", "delete"),
         ("CREATE TABLE t (a int)", "any"),
         ("VALUES (1)", "query"),
+        ("(SELECT a FROM t) UNION (SELECT 2)", "query"),
     ],
 )
 def test_the_verb_says_what_kind_it_is(dialect: Dialect, text: str, kind: str) -> None:

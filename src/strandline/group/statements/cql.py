@@ -113,7 +113,7 @@ def parse_cql(statement: Statement, tokens: list[Token]) -> Statement | None:
         return statement._replace(obstacles=(Problem("not_invertible", wrong),))
     try:
         return _Reader(statement, tokens).read()
-    except (_Wrong, IndexError):
+    except (_Wrong, IndexError, StopIteration):
         return None
 
 

@@ -141,6 +141,7 @@ class _Reader:
         shape = Shape(single=single, given=tuple(self._given(where)) if single and where else ())
         first = tables[0] if tables else None
         return self._statement._replace(
+            kind="query",
             reads=reads,
             understood=known and not self._unknown_functions(tree, writing=True),
             alias=first.alias if first is not None else "",
@@ -313,7 +314,7 @@ class _Reader:
     def _bound(self, column: str, value: exp.Expr) -> Given:
         while isinstance(value, exp.Paren):
             value = value.this
-        if isinstance(value, exp.Placeholder):
+        if isinstance(value, exp.Placeholder) and value.this:
             return Given(column, parameter=self._names[int(str(value.this)[1:])])
         negative = isinstance(value, exp.Neg)
         literal = value.this if negative else value
