@@ -221,6 +221,25 @@ def test_the_code_of_a_refusal_is_the_first_problems(text: str, code: str, probl
     assert caught.value.problems[0].code == problem
 
 
+@pytest.mark.req("G7")
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("undo", 5), ("undo", {"name": 5}), ("undo", {"name": []}), ("for_each", []), ("depends_on", [{"step": {}}]),
+        ("depends_on", [{"step": "a", "recipe": []}]), ("needs", [{"name": "n", "handler": 7}]),
+        ("checks", [{"kind": []}]),
+        ("recipes", [{"name": {}, "expression": "1"}]), ("touches", [[1, "t", {}]]), ("execute_on_failure", [{}]),
+        ("checks", [{"kind": "affected_rows_equal", "n": 10**30}]), ("pre_hook", {"handler": 5}), ("target", []),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_type_is_a_problem(field: str, value: Any) -> None:
+    steps = [{"kind": "empty", "name": "a"}, {"kind": "query", "name": "x", "statement": "SELECT 1", field: value}]
+    for made in ({"id": "g", "steps": steps}, {"id": "g", "steps": steps[:1], "post_hook": {"handler": []}}):
+        with pytest.raises(InvalidGroup) as caught:
+            Group.of(made)
+        assert {problem.code for problem in caught.value.problems} & {"value", "name", "unknown_step"}
+
+
 @pytest.mark.req("G7", "G27")
 def test_an_expression_that_cannot_be_read_is_refused_by_its_call() -> None:
     g = Group("g")

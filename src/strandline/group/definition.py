@@ -248,7 +248,7 @@ class Group:
         if other.is_rollback and not step.is_rollback:
             return [Problem("rollback_step", step.name, f"{dep.step!r} is a rollback step")]
         if dep.recipe is not None and dep.recipe not in RESERVED_RECIPES and other.recipe(dep.recipe) is None:
-            has = ", ".join(recipe.name for recipe in other.recipes) or "none"
+            has = ", ".join(shown(recipe.name) for recipe in other.recipes) or "none"
             return [Problem("unknown_step", step.name, f"needs '{dep.step}.{dep.recipe}', {dep.step!r} has: {has}")]
         return []
 

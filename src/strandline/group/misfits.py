@@ -40,19 +40,9 @@ def fitting(given: Mapping[str, Any], step: str | None, found: list[Problem]) ->
     kept = dict(given)
     for name, one in given.items():
         if name in LISTS:
-            kinds, wanted = LISTS[name]
-            several = listed(one)
-            kept[name] = good = [part for part in several if isinstance(part, kinds)]
-            if len(good) < len(several):
-                found += [_wrong(step, name, part, wanted) for part in several if not isinstance(part, kinds)]
-            for part in good:
-                found += _of_part(part, step)
+            kept[name] = [part for part in listed(one) if _fits(part, LISTS[name], step, name, found)]
         elif name in ONES and one is not None:
-            kinds, wanted = ONES[name]
-            if isinstance(one, kinds):
-                found += _of_part(one, step)
-            else:
-                found.append(_wrong(step, name, one, wanted))
+            if not _fits(one, ONES[name], step, name, found):
                 del kept[name]
         elif name == "touches":
             kept[name] = [place for place in listed(one) if _is_place(place)]
@@ -71,6 +61,14 @@ def hook_problems(what: str, hook: object, kinds: tuple[type, ...]) -> list[Prob
     if hook is None or isinstance(hook, kinds):
         return list(_of_part(hook, None))
     return [_wrong(None, what, hook, ONES["pre_hook"][1])]
+
+
+def _fits(part: Any, wanted: tuple[tuple[type, ...], str], step: str | None, what: str, found: list[Problem]) -> bool:
+    """Whether it is what is wanted, with all its fields; else what is wrong is told."""
+    kinds, words = wanted
+    wrong = [*_of_part(part, step)] if isinstance(part, kinds) else [_wrong(step, what, part, words)]
+    found += wrong
+    return not wrong
 
 
 def _of_part(part: Any, step: str | None) -> Iterator[Problem]:

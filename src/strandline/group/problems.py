@@ -60,7 +60,8 @@ def _recipe_problems(step: Step) -> Iterable[Problem]:
             yield bad_name(recipe.name, "recipe", step.name)
         elif recipe.name in seen:
             yield Problem("name_taken", step.name, f"recipe {recipe.name!r} is defined twice")
-        seen.add(recipe.name)
+        else:
+            seen.add(recipe.name)
         if isinstance(recipe, Recipe) and (recipe.expression is None) == (recipe.handler is None):
             yield Problem("recipe", step.name, f"{recipe.name}: give exactly one of expression, handler")
 
@@ -77,7 +78,7 @@ def _alias_problems(step: Step) -> Iterable[Problem]:
 def _check_problems(step: Step, check: Check) -> Iterable[Problem]:
     if check.kind not in checking.KINDS:
         yield Problem("value", step.name, f"unknown check {shown(check.kind)!r}")
-    elif check.kind.startswith("affected_rows") and (type(check.n) is not int or check.n < 0):
+    elif check.kind.startswith("affected_rows") and (type(check.n) is not int or not 0 <= check.n < 2**63):
         yield Problem("value", step.name, f"{check.kind}: give a number of rows, not {shown(check.n)}")
     elif check.kind == "query_check" and not step.writes:
         yield Problem("value", step.name, "query_check is for steps that write")
