@@ -448,3 +448,29 @@ def test_barrier_rows_of_one_step_are_told_from_anothers(stage: Stage) -> None:
         (StepId("g", 1, "hash", "s0"), "do", False),
         (StepId("g", 1, "hash", "s0"), "undo", True),
     ]
+
+
+# ---------------------------------------------------------------- prepared statements
+
+
+@pytest.mark.req("G85", "RG2")
+@pytest.mark.parametrize("room", ["postgres"], indirect=True)
+@pytest.mark.parametrize("meanwhile", ["nothing", "deallocated", "other type"])
+def test_what_comes_again_is_prepared_and_does_not_hold_longer_than_its_tables(stage: Stage, meanwhile: str) -> None:
+    """A pooler gives us another session, or somebody changes what a statement returns."""
+    change, look = "UPDATE account SET amount = amount + :n WHERE id = :id RETURNING *", "SELECT * FROM account"
+    values = {"id": 1, "n": 1}
+    for _ in range(3):
+        stage.done(change, values)
+        stage.rows(f"{look} WHERE id = :id", {"id": 1})
+    (connection,) = stage.target._pool._idle
+    assert connection.has_prepared_theirs
+    if meanwhile == "deallocated":
+        connection.execute("DEALLOCATE ALL")
+    elif meanwhile == "other type":
+        stage.room.execute("ALTER TABLE account ALTER amount TYPE numeric")
+    done = stage.done(change, values)
+    assert [str(value) for value in done.rows.rows[0]] == ["1", "anna", "14"]
+    assert [str(value) for value in stage.rows(f"{look} WHERE id = :id", {"id": 1}).rows[0]] == ["1", "anna", "14"]
+    stage.undo_all()
+    assert accounts(stage) == ACCOUNTS

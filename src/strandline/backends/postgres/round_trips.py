@@ -37,6 +37,8 @@ LONG_S: Final = 600.0
 """For statements that may touch a whole journal."""
 AT_ONCE_BYTES: Final = 16_000
 """So much is sent with one call of the system, also under TLS, whose records have 16 KiB."""
+THEIRS_MAX: Final = 200
+"""So many statements of users are prepared in a session."""
 MESSAGE_BYTES: Final = 100
 """What comes on top of a statement and its parameters."""
 _READ: Final = select.POLLIN | select.POLLPRI | select.POLLHUP | select.POLLERR
@@ -80,6 +82,8 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._names: dict[bytes, bytes] = {}
+        self._theirs: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
+        """Statements of users, with the types of their values; those that came once have no name yet."""
         self.transformer = Transformer(self)
 
     def wait(self, gen, interval=0.1, timeout=None):  # type: ignore[no-untyped-def]
@@ -177,6 +181,23 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         if text not in self._names and self.is_direct():
             self._prepare((Sent(text),))
         return self._names.get(text)
+
+    @property
+    def has_prepared_theirs(self) -> bool:
+        return any(self._theirs.values())
+
+    def prepared_again(self, text: bytes, types: Sequence[int]) -> bytes | None:
+        """The same for a statement of a user's, if it is one of those that came before."""
+        known = (text, tuple(types))
+        if known not in self._theirs:
+            if len(self._theirs) < THEIRS_MAX:
+                self._theirs[known] = b""
+            return None
+        if not self._theirs[known] and self.is_direct():
+            name = name_of(repr(known).encode())
+            self._round_trip(lambda pgconn: pgconn.send_prepare(name, text, types))
+            self._theirs[known] = name
+        return self._theirs[known] or None
 
     def send(self, statement: Sent) -> PGresult:
         """Execute one statement of a transaction that may hold locks, however large its parameters are."""
@@ -283,6 +304,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         """One that made up no number."""
         self._direct = False
         self._names.clear()
+        self._theirs.clear()
 
     def _lost(self, error: psycopg.OperationalError) -> Lost:
         """What libpq says in words alone: the connection broke."""

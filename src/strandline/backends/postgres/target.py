@@ -97,10 +97,9 @@ class PostgresTarget(SqlSteps):
             reused, doing = False, "commit"
             changes.commit()
             return found
-        except OTHER_SESSION as error:
-            connection.meet_pooler()
-            raise _Race(str(error)) from error
         except psycopg.Error as error:
+            if _outdated(connection, error):
+                raise _Race(str(error)) from error
             if reused and not error.sqlstate and doing == "write" and lost(error) and not isinstance(error, TimedOut):
                 # It broke while it was idle, or before the commit: nothing was done.
                 raise _Race(str(error)) from self._pool.translated(error, "read")
@@ -184,6 +183,8 @@ class PostgresTarget(SqlSteps):
             try:
                 return read(connection)
             except psycopg.Error as error:
+                if _outdated(connection, error):
+                    continue
                 translated = self._translated(error, "read")
                 if reused and not error.sqlstate and isinstance(translated, StrandlineError):
                     continue  # it broke while it was idle, and the others may be as old
@@ -282,6 +283,17 @@ class _Changes:
             self._now(_BACK)
             raise Collided(Failed("statement", _said(error))) from error
         return found[1].affected
+
+
+def _outdated(connection: Connection, error: psycopg.Error) -> bool:
+    """Whether something was prepared that is not there, or returns other columns by now: it is not used again."""
+    if isinstance(error, OTHER_SESSION):
+        connection.meet_pooler()
+        return True
+    if isinstance(error, psycopg.errors.FeatureNotSupported) and connection.has_prepared_theirs:
+        connection.close()
+        return True
+    return False
 
 
 def _rows(connection: Connection, described: Sequence[tuple[str, int]], rows: list[Row], plan: Plan) -> Rows:

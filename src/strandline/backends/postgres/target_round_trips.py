@@ -1,7 +1,7 @@
 """Statements of users, and ours beside them, in few round trips; answers come as text.
 
-Values of users have the forms that psycopg gives them. What is ours is the same with every step: it is prepared, where
-no pooler stands in between, and its values need nobody to look at them.
+Values of users have the forms that psycopg gives them; ours need nobody to look at them. Statements of ours, and those
+of users that come again, are prepared, where no pooler stands in between.
 
 Who is stopped must not keep its locks, and the server ends only a transaction that is idle (`round_trips`). So what is
 sent within one leaves this process in one call of the system, or its large message comes first and alone.
@@ -106,10 +106,11 @@ def _sent(connection: Connection, one: Bound | Ours) -> _Sent:
         text, given = one
         values = [value if type(value) is bytes else str(value).encode() for value in given]
         formats = [_BINARY if type(value) is bytes else _TEXT for value in given]
-        return _Sent(text, values, (), formats, connection.prepared(text) if given else None)
+        return _Sent(text, values, [0] * len(given), formats, connection.prepared(text) if given else None)
     query = PostgresRawQuery(connection.transformer)
     query.convert(one.text, one.values)
-    return _Sent(query.query, query.params or (), query.types, query.formats or ())
+    name = connection.prepared_again(query.query, query.types)
+    return _Sent(query.query, query.params or (), query.types, query.formats or (), name)
 
 
 def _small(connection: Connection, group: Sequence[_Sent]) -> list[PGresult]:
