@@ -46,9 +46,7 @@ from strandline.projection.offset_store import BUILDING, SWITCHING, Claim, Offse
 from strandline.projection.range_runner import FAILED, LOST, STOPPED, RangeRunner
 from strandline.sql.api import Transaction
 from strandline.store.api import Store
-from strandline.store.scans import keys_of
-from strandline.values.heads import Head
-from strandline.values.keys import key_partition
+from strandline.store.scans import keys_cut_short
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +56,6 @@ ROUND_S: Final = 2.0
 WATCH_S: Final = 0.2
 FAILURES_MAX: Final = 3
 """So often in a row a range of a build may fail before it is given up."""
-KEYS_AT_ONCE: Final = 8000
 _logger = logging.getLogger("strandline")
 
 
@@ -164,15 +161,7 @@ def begin(s: Strandline, projection: Projection, ranges: int | None, *, allow_de
 
 def _check_deleted(store: Store, entity_type: str) -> None:
     """`InvalidInput.deleted_events` if events of this type were deleted or purged, as far as heads tell."""
-    count, after = 0, None
-    while keys := keys_of(store, entity_type, after=after, limit=KEYS_AT_ONCE):
-        by_partition: dict[int, list[str]] = {}
-        for key in keys:
-            by_partition.setdefault(key_partition(key, store.settings.partitions), []).append(key)
-        for partition, some in by_partition.items():
-            heads = store.look(partition, some).states.values()
-            count += sum(isinstance(head, Head) and (head.delete_to > 0 or head.life > 1) for head in heads)
-        after = keys[-1]
+    count = keys_cut_short(store, entity_type)
     if count:
         raise InvalidInput(
             f"{entity_type}: events of {count} keys were deleted, and are not in a rebuild",

@@ -107,10 +107,10 @@ class SliceReader:
         if after != self._after:
             self._parts = [_Part(self._slices, part, after, self._share) for part in self._slices.partitions]
             self._after = after
-        if any(not part.rows and part.wants(to) for part in self._parts):
-            wanting = [part for part in self._parts if part.wants(to)]
-            asked = [part.asked() for part in wanting]
-            for part, page in zip(wanting, scan_each(self._slices.store, self._scan, asked, to), strict=True):
+        wanting = [part for part in self._parts if part.wants(to)]
+        if any(not part.rows for part in wanting):
+            pages = scan_each(self._slices.store, self._scan, [part.asked() for part in wanting], to)
+            for part, page in zip(wanting, pages, strict=True):
                 part.add(page, to)
         ends = [part.rows[-1] for part in self._parts if part.more]
         bound = min(ends) if ends else None

@@ -34,6 +34,7 @@ from strandline.values.keys import SLICES, slice_of
 
 MOST: Final = 2**63 - 1
 LISTED_BYTES_MAX: Final = 64 * 2**20
+HEADS_AT_ONCE: Final = 1000
 
 
 class Scan(NamedTuple):
@@ -221,6 +222,9 @@ SLICE_PLACES: Final = Scan(
 LAST_KEY: Final = "\U0010ffff"
 """Sorts behind every key."""
 KEYS: Final = Scan("keys", METAJOURNAL, ("entity_type",), ("slice", "key"), ("slice", "key"))
+HEADS: Final = Scan(
+    "heads_of_type", METAJOURNAL, ("entity_type",), ("slice", "key"), ("slice", "key", "delete_to", "life")
+)
 EXPIRED: Final = Scan("expired", METAJOURNAL, (), ("expire_at", "key"), ("expire_at", "key", "log_offset"))
 ENTITY_TYPES: Final = Scan(
     "entity_types", METAJOURNAL, (), ("entity_type",), ("entity_type",), distinct=True, unbounded=True
@@ -260,6 +264,17 @@ def keys_of(
     lo, hi = slices or (0, SLICES - 1)
     place = (lo, "") if after is None or slice_of(after) < lo else (slice_of(after), after)
     return [key for _, key in store.scan(KEYS, (entity_type,), after=place, to=hi, limit=limit).rows]
+
+
+def keys_cut_short(store: Store, entity_type: str) -> int:
+    """How many keys of a type have lost events to a delete or an earlier life, as far as their heads tell."""
+    count, after, more = 0, (0, ""), True
+    while more:
+        page = store.scan(HEADS, (entity_type,), after=after, to=SLICES - 1, limit=HEADS_AT_ONCE)
+        count += sum(delete_to > 0 or life > 1 for _, _, delete_to, life in page.rows)
+        more = page.more and bool(page.rows)
+        after = page.rows[-1][:2] if page.rows else after
+    return count
 
 
 def expired_keys(store: Store, *, at: int, after: tuple[int, str] | None, limit: int) -> list[tuple[int, str, int]]:

@@ -36,6 +36,7 @@ from strandline.store.scans import (
     ENTITY_TYPES,
     EVENTS,
     EXPIRED,
+    HEADS,
     KEYS,
     LAST_KEY,
     QUARANTINED,
@@ -235,6 +236,13 @@ class CassandraStore:
             return page_of(rows, limit, bytes_max, bytes_in(scan))
         if scan is KEYS:
             return Page(keys := self._keys(equal[0], start[1], limit, (start[0], end)), len(keys) == limit)
+        if scan is HEADS:
+            places = self._keys(equal[0], start[1], limit, (start[0], end))
+            heads = find_heads(self._session, [key for _, key in places])
+            return Page(
+                [(slice_, key, heads[key].delete_to, heads[key].life) for slice_, key in places if key in heads],
+                len(places) == limit,
+            )
         if scan is EXPIRED:
             return Page(found := self._expired(end, (start[0], start[1]), limit), len(found) == limit)
         if scan is ENTITY_TYPES:

@@ -19,6 +19,7 @@ from strandline.store.scans import (
     entity_types_of,
     events_of,
     expired_keys,
+    keys_cut_short,
     keys_of,
     look_at,
     quarantined,
@@ -267,6 +268,11 @@ class ReadingContract(MadeStore):
             assert keys_of(store, "order", after=after, limit=1000, slices=(200, 700)) == within
         assert keys_of(store, "Z", after=None, limit=10) == []
         assert keys_of(store, "été", after=None, limit=10, slices=(slice_of("été|1"),) * 2) == ["été|1"]
+        assert [keys_cut_short(store, type_) for type_ in ("order", "été", "Z")] == [1, 0, 0]
+        tape.append("order|4")
+        tape.append("Z|1")
+        tape.carry(store)
+        assert [keys_cut_short(store, type_) for type_ in ("order", "été", "Z")] == [2, 0, 1]
 
     def test_expired(self, make: Make) -> None:
         store, tape = make(settings_of(partitions=2)), Tape(2)
