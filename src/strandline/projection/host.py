@@ -84,10 +84,15 @@ class Runner(Protocol):
     """A range that a host owns, being run somewhere."""
 
     projection: Projection
-    claim: Claim
     ended: Signal
-    handling_since: float | None
-    """When the handler was called that runs now (monotonic)."""
+
+    @property
+    def claim(self) -> Claim:
+        """Its claim, as it was last saved."""
+
+    @property
+    def handling_since(self) -> float | None:
+        """When the handler was called that runs now (monotonic)."""
 
     @property
     def offset_store(self) -> OffsetStore: ...

@@ -1,0 +1,282 @@
+"""Handing over: what was accepted goes to the handler, in transactions that save the offsets.
+
+    exactly once     effects and offsets are one transaction; an event that fails is left out, and tried alone
+    at least once    the handler first, the offsets after it
+    lists            one list is one of these; one that still fails goes event by event
+
+What fails is tried again; then the range fails, or a dead letter is written: the event is skipped, or its key parked.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import orjson
+
+from strandline.errors import LeaseLost, Unavailable
+from strandline.plain_calls import check_ran
+from strandline.projection.handler_tx import HandlerTransaction, is_serialization
+from strandline.projection.range_state import Accepted, Also, RangeFailed, RangeState, ReadAgain, Stopped, done_row
+from strandline.projection.recovery import Decision, Failure, Step, decide
+from strandline.query.query_row import QueryRow
+
+SERIALIZATION_TRIES: Final = 10
+
+
+class HandlerFailed(Exception):
+    """The handler failed at the n-th of what was handed over."""
+
+    def __init__(self, index: int, error: BaseException) -> None:
+        super().__init__(index, error)
+        self.index, self.error = index, error
+
+
+class Delivery:
+    """Hands over what a range has in hand."""
+
+    def __init__(self, state: RangeState) -> None:
+        self._state, self._settings, self._projection = state, state.settings, state.projection
+        self.handling_since: float | None = None
+        """When the handler was called that runs now (monotonic)."""
+        self._handler_tx: HandlerTransaction | None = None
+
+    def break_off(self) -> None:
+        """From another thread: nothing that the handler does from now on is kept."""
+        if self._handler_tx is not None:
+            self._handler_tx.break_off()
+
+    def deliver(self, position: int | None = None) -> None:
+        """Hand over what is in hand, and save it with this position, or the one that there is."""
+        state = self._state
+        hand, state.hand = state.hand, []
+        if not hand:
+            return
+        state.check_lease()
+        position = max(-1 if position is None else position, state.offsets.position)
+        if not any(event for _, event, _, _ in hand):
+            state.save(hand, position)
+        elif self._settings.grouped:
+            self._list(hand, position)
+        elif self._projection.exactly_once:
+            self._exactly_once(hand, position)
+        else:
+            self._at_least_once(hand, position)
+        if state.fed is not None:
+            state.fed.settled()
+
+    def attempt(self, hand: Sequence[Accepted], position: int | None = None, also: Also | None = None) -> None:
+        """Hand over once, and save; `HandlerFailed`."""
+        position = max(-1 if position is None else position, self._state.offsets.position)
+        if self._projection.exactly_once:
+            self._transaction(hand, position, also)
+        else:
+            self._handle(None, hand)
+            self._state.save(hand, position, also=also)
+
+    # ------------------------------------------------------------ ways of handing over
+
+    def _exactly_once(self, hand: Sequence[Accepted], position: int) -> None:
+        try:
+            self._transaction(hand, position)
+        except HandlerFailed as failed:
+            before, event = hand[: failed.index], hand[failed.index]
+            if before:  # once more without it; if one of these fails now, it is the one
+                self._exactly_once(before, max(event.before, self._state.offsets.position))
+            self.recover(event, failed.error)
+            raise ReadAgain from None
+
+    def _at_least_once(self, hand: Sequence[Accepted], position: int) -> None:
+        state, since, start = self._state, time.monotonic(), 0
+        for index, each in enumerate(hand):
+            if state.stop.is_set() or time.monotonic() - since > self._settings.save_within_s:
+                state.save(hand[start:index], each.before)
+                if state.stop.is_set():
+                    raise Stopped
+                since, start = time.monotonic(), index
+            try:
+                self._handle(None, [each])
+            except HandlerFailed as failed:
+                state.save(hand[start:index], each.before)
+                self.recover(each, failed.error)
+                raise ReadAgain from None
+        state.save(hand[start:], position)
+
+    def _list(self, hand: Sequence[Accepted], position: int) -> None:
+        """A list, with its retries; then each event as a list of one."""
+        attempts = 0
+        while True:
+            try:
+                self.attempt(hand, position)
+                return
+            except HandlerFailed:
+                attempts += 1
+                decision = decide(self._settings, attempts, 0)
+                if decision.step is not Step.RETRY:
+                    break
+                self._delay(decision)
+        for each in hand:
+            try:
+                self.attempt([each], each.before)
+            except HandlerFailed as failed:
+                self.give_up(each, attempts + 1, failed.error)
+        raise ReadAgain
+
+    def _handle(self, tx: HandlerTransaction | None, hand: Sequence[Accepted]) -> None:
+        """Call the handler: event by event, or with the list."""
+        handle = self._projection.handle
+        first = () if tx is None else (tx,)
+        index = 0
+        try:
+            if self._settings.grouped:
+                self.handling_since = time.monotonic()
+                check_ran(handle(*first, [each.event for each in hand if each.event is not None]))
+                _check_whole(tx)
+                return
+            for index, each in enumerate(hand):  # noqa: B007 (which one failed)
+                if each.event is not None:
+                    self.handling_since = time.monotonic()
+                    result = handle(*first, each.event)
+                    if result is not None:
+                        check_ran(result)
+                    _check_whole(tx)
+        except Exception as error:
+            raise HandlerFailed(index, error) from error
+        finally:
+            self.handling_since = None
+
+    def _transaction(self, hand: Sequence[Accepted], position: int, also: Also | None = None) -> None:
+        """Effects and offsets, as one. A serialization failure is none of the handler: the whole again."""
+        state = self._state
+        error: BaseException | None = None
+        for tries in range(SERIALIZATION_TRIES):
+            if tries:
+                state.wait(random.random() * 0.01 * 2 ** min(tries, 6))
+            try:
+                self._try_transaction(hand, position, also)
+            except HandlerFailed as failed:
+                if not is_serialization(failed.error):
+                    raise
+                error = failed.error
+            except Unavailable as refused:
+                if not is_serialization(refused):
+                    state.unknown(refused)
+                error = refused
+            else:
+                state.done(hand, position)
+                return
+        last = Unavailable(
+            f"the transaction was refused {SERIALIZATION_TRIES} times: {error}",
+            code="serialization",
+            hint="handlers of several ranges write the same rows: use fewer ranges, smaller save_after, or other rows",
+        )
+        raise RangeFailed(hand[0].row, last)
+
+    def _try_transaction(self, hand: Sequence[Accepted], position: int, also: Also | None) -> None:
+        state = self._state
+        isolation: Any = self._settings.isolation
+        with state.store.database.write(isolation=isolation) as tx:
+            if tx.dialect == "postgres":
+                tx.rows("handler_timeout", (str(round(self._settings.handler_timeout_s * 1000)),))
+            self._handler_tx = handler_tx = HandlerTransaction(tx)
+            try:
+                self._handle(handler_tx, hand)
+            finally:
+                handler_tx.end()
+                self._handler_tx = None
+            if state.abandoned:
+                raise LeaseLost("the handler took too long", code="lease_lost", hint="raise handler_timeout_s")
+            state.write(tx, hand, position, also=also)
+
+    # ------------------------------------------------------------ failures
+
+    def recover(self, event: Accepted, error: BaseException) -> None:
+        """An event has failed once: try again, then do what the settings say."""
+        attempts = 1
+        while True:
+            decision = decide(self._settings, attempts, 0)
+            if decision.step is not Step.RETRY:
+                self.give_up(event, attempts, error)
+                return
+            self._delay(decision)
+            try:
+                self.attempt([event], event.before)
+                return
+            except HandlerFailed as failed:
+                attempts, error = attempts + 1, failed.error
+
+    def _delay(self, decision: Decision) -> None:
+        """Wait before another attempt. A request may change what is to be done: it comes first."""
+        state = self._state
+        deadline = time.monotonic() + decision.delay_s
+        while (left := deadline - time.monotonic()) > 0:
+            state.wake.wait(left)
+            state.wake.clear()
+            if state.stop.is_set():
+                raise Stopped
+            if state.asked:
+                raise ReadAgain
+
+    def give_up(self, event: Accepted, attempts: int, error: BaseException) -> None:
+        """Do what the settings say of an event that still fails."""
+        parked = 0
+        if self._settings.on_failure == "park":
+            with self._state.store.database.read() as tx:
+                parked = self._state.store.parked(tx, self._state.claim.projection)
+        step = decide(self._settings, max(attempts, self._settings.retries + 1), parked).step
+        if step is Step.FAIL:
+            raise RangeFailed(event.row, error)
+        self.set_aside(event.row, step, attempts, error, event.before)
+
+    def set_aside(self, row: QueryRow, step: Step, attempts: int, error: BaseException, before: int) -> None:
+        """Skip an event or park its key: a dead letter, in the transaction that saves the offset.
+
+        `before` is the position that may be saved: all up to there is done, whatever becomes of the event.
+        """
+        state = self._state
+        state.offsets.undone()
+        known, kept = state.offsets.row(row.key), done_row(row)
+        if step is Step.PARK:
+            done = row.prev_seq_nr if known is None or known.life != row.life else known.seq_nr
+            kept = kept._replace(seq_nr=done, parked=row.timestamp)
+        reason = "parked" if step is Step.PARK else "skipped"
+        state.counts[reason] += 1
+        failure, now = Failure.of(error), state.store.database.now_us()
+        letter = (
+            state.claim.projection.id, row.key, row.life, row.seq_nr, row.slice, row.timestamp, attempts, now, now,
+            failure.type, failure.message, reason,
+        )  # fmt: skip
+        state.save((), before, rows=[kept], also=lambda tx: tx.execute("add_letter", letter))
+
+    # ------------------------------------------------------------ carefully
+
+    def attempt_carefully(self, each: Accepted) -> bool:
+        """Save the attempt before the handler runs: it may kill the process. One that did so too often is given up.
+
+        False if what comes behind it in its key may have to wait."""
+        state = self._state
+        attempts = self._tried(each.row) + 1
+        if attempts > self._settings.retries + 1:
+            error = RuntimeError(f"the process ended {attempts - 1} times while this was handled")
+            self.give_up(each, attempts - 1, error)
+            return False
+        told = orjson.dumps([each.row.key, each.row.life, each.row.seq_nr, attempts]).decode()
+        with state.store.database.write() as tx:
+            tx.execute("try_event", (*state.claim.place, told))
+        try:
+            self.attempt([each], each.before)
+        except HandlerFailed as failed:
+            self.recover(each, failed.error)
+            return False
+        return True
+
+    def _tried(self, row: QueryRow) -> int:
+        *place, attempts = orjson.loads(self._state.claim.row.trying or '["", 0, 0, 0]')
+        return int(attempts) if place == [row.key, row.life, row.seq_nr] else 0
+
+
+def _check_whole(tx: HandlerTransaction | None) -> None:
+    if tx is not None and tx.broken:
+        raise RuntimeError("the handler swallowed an error of the database: nothing of this transaction can be kept")

@@ -1,0 +1,242 @@
+"""What a range reads, and what of it is the next event of its key: read in order, judged, put in hand.
+
+Rows come from the store, page by page, up to the bound. With a live feed they come straight from the log, too, once the
+range has caught up: they pass the same judgement, and move key rows, never the position. Without the strandline, what
+lies shortly behind is read again now and then. At a hole the reader looks back by key.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from itertools import islice
+from typing import Final
+
+from strandline.errors import shown
+from strandline.projection.delivery import Delivery
+from strandline.projection.handed import HandedEvent
+from strandline.projection.offsets import KeyRow
+from strandline.projection.range_state import Accepted, RangeFailed, RangeState, ReadAgain
+from strandline.projection.recovery import Step
+from strandline.query.acceptance import Verdict, Way, end_of
+from strandline.query.look_back import candidate
+from strandline.query.pointer_watch import PointerWatch
+from strandline.query.query_row import QueryRow
+from strandline.query.settings import OFF
+from strandline.query.slices import Slices, missing_event
+from strandline.values.events import Life
+from strandline.values.heads import SEQ_NR_MAX
+from strandline.values.tuples import make
+
+IDLE_SAVE_S: Final = 10.0
+_logger = logging.getLogger("strandline")
+
+
+class RangeReader:
+    """Reads a range, and puts in hand what is next; what is in hand is handed over whenever there is enough."""
+
+    def __init__(self, state: RangeState, delivery: Delivery, slices: Slices, watch: PointerWatch) -> None:
+        self._state, self._delivery, self.slices, self._watch = state, delivery, slices, watch
+        self._settings = state.settings
+        self._life = Life("", 0)
+        """That of the last event that was accepted."""
+
+    def bounds(self, age_s: float = 0.0) -> tuple[int, int]:
+        """Up to where to read, and the time of the newest event there if it is known."""
+        settings = self._settings
+        if not settings.use_strandline:
+            return self.slices.store.now_us() - round(settings.eventual_consistency_delay_s * 1_000_000) - 1, 0
+        pointers = self._watch.within(age_s)
+        return self.slices.bound(pointers), self.slices.newest(pointers)
+
+    # ------------------------------------------------------------ in order
+
+    def read(self) -> bool:
+        """Read up to the bound, as it was not long ago; whether anything was there to read."""
+        state, size = self._state, self._settings.page_size
+        bound, newest = self.bounds(self._settings.refresh_interval_s)
+        if not self._settings.use_strandline and not self._back_tracked(bound):
+            return True
+        if end_of(bound) <= state.read_to:
+            self._settle(state.read_to[0], newest)
+            if state.fed is not None:
+                state.fed.caught_up(state.read_to[0])
+            return False
+        rows = self.slices.rows(state.read_to, bound, size)
+        while page := list(islice(rows, size)):
+            self._judge_page(page, state.hand_max)
+            if state.interrupted:
+                return True
+        state.read_to = end_of(bound)
+        self._settle(bound, newest)
+        return self._settings.use_strandline  # the clock has moved, whether or not anything came
+
+    def read_carefully(self) -> bool:
+        """Processes died here: read up to the next event, and hand it over alone; whether there was one."""
+        state = self._state
+        _logger.warning("%s %s goes carefully", state.projection.name, state.claim.row.range)
+        bound, _ = self.bounds()
+        for row in self.slices.rows(state.read_to, bound, self._settings.page_size):
+            self._judge_page([row], SEQ_NR_MAX)
+            hand, state.hand = state.hand, []
+            for each in hand:
+                if not self._delivery.attempt_carefully(each):
+                    break
+            if hand:
+                return True
+        return False
+
+    def _back_tracked(self, bound: int) -> bool:
+        """Read again, without bodies, what lies shortly behind, where something else writes the store: events may come
+        late. After a start, and every while unless all has arrived there; False if it was interrupted."""
+        state, settings = self._state, self._settings
+        period_us, reached = round(settings.back_track_period_s * 1_000_000), state.read_to[0]
+        if state.back_track_at is not None:
+            due = settings.back_track_interval_s != OFF and time.monotonic() >= state.back_track_at
+            if not due or bound - reached > period_us:
+                return True
+        rows = self.slices.rows(end_of(reached - period_us - 1), reached, settings.page_size, bodies=False)
+        while page := list(islice(rows, settings.page_size)):
+            self._judge_page(page, state.hand_max, Way.BACK_TRACK)
+            if state.interrupted:
+                return False
+        interval = settings.back_track_interval_s
+        state.back_track_at = time.monotonic() + (0.0 if interval == OFF else float(interval))
+        return True
+
+    def _settle(self, bound: int, newest: int) -> None:
+        """All up to the bound was read: hand over what is in hand, and move the position there.
+
+        A position that only passes Marks need not be saved each time: nobody would see a lag.
+        """
+        state = self._state
+        if state.hand:
+            waits = time.monotonic() < state.hand_since + self._settings.group_within_s
+            if not (self._settings.grouped and waits):
+                self._delivery.deliver(bound)
+        elif bound > state.offsets.position:
+            behind = state.offsets.position < newest
+            if behind or time.monotonic() - state.saved_at >= IDLE_SAVE_S:
+                state.save([], bound)
+
+    def _judge_page(self, page: Sequence[QueryRow], limit: int, way: Way = Way.ORDERED) -> None:
+        """Judge rows, and hand over whenever so many are in hand."""
+        state = self._state
+        state.learn(page)
+        ordered, is_next = way is Way.ORDERED, state.offsets.is_next
+        for row in page:
+            verdict = Verdict.ACCEPTED if ordered and is_next(row) else self.judged(row, way)
+            if verdict is Verdict.ACCEPTED:
+                self.accept(row)
+            elif verdict is Verdict.REJECTED:
+                self._delivery.deliver(row.timestamp - 1)
+                self._fill_hole(row)
+            if len(state.hand) >= limit:
+                if ordered:
+                    state.read_to = self.slices.place_of(row)
+                self._delivery.deliver(row.timestamp - 1)
+        if ordered and page:
+            state.read_to = self.slices.place_of(page[-1])
+
+    # ------------------------------------------------------------ out of the order of the query
+
+    def take_fed(self) -> bool:
+        """Hand over what came by the feed; whether anything did. What is rejected the store will bring."""
+        state = self._state
+        if state.fed is None or not (page := state.fed.take(max(1, state.hand_max - len(state.hand)))):
+            return False
+        state.learn(page)
+        for row in page:
+            verdict = self.judged(row, Way.FEED)
+            if verdict is Verdict.ACCEPTED:
+                self.accept(row, alone=True)
+            elif verdict is Verdict.REJECTED:
+                state.counts["left_out"] += 1
+                state.fed.left_out()
+        if not self._settings.grouped or len(state.hand) >= state.hand_max:
+            self._delivery.deliver()
+        return True
+
+    def hand_over_alone(self, page: Sequence[QueryRow]) -> None:
+        """Hand over rows of which others at or below their time are not done: they move key rows alone."""
+        state = self._state
+        state.learn(page)
+        for row in page:
+            verdict = self.judged(row, Way.ORDERED)
+            if verdict is Verdict.ACCEPTED:
+                self.accept(row, alone=True)
+            elif verdict is Verdict.REJECTED:
+                self._delivery.deliver()
+                self._fill_hole(row, alone=True)
+            if len(state.hand) >= state.hand_max:
+                self._delivery.deliver()
+        self._delivery.deliver()
+
+    # ------------------------------------------------------------ one row
+
+    def judged(self, row: QueryRow, way: Way) -> Verdict:
+        """Accepted, rejected, or what else is counted: then nothing is to be done."""
+        state = self._state
+        asked, strandline = candidate(row), self._settings.use_strandline
+        verdict = state.offsets.judge(asked, row.key, way=way, strandline=strandline)
+        if verdict is Verdict.LOOK:
+            looked = self.slices.look(row)
+            verdict = state.offsets.judge(asked, row.key, way=way, strandline=strandline, looked=looked)
+        if verdict is Verdict.UNSEEN:
+            if (known := state.offsets.row(row.key)) is not None:
+                state.counts["unseen"] += row.prev_seq_nr - known.seq_nr
+            return Verdict.ACCEPTED
+        if verdict not in (Verdict.ACCEPTED, Verdict.REJECTED):
+            state.counts[verdict.value] += 1
+        return verdict
+
+    def accept(self, row: QueryRow, *, alone: bool = False) -> None:
+        """Put an event in hand."""
+        state = self._state
+        whole = row if row.body is not None else self.slices.whole(row)
+        if whole is None:  # deleted since it was read
+            state.counts["gone"] += 1
+            return
+        if not state.hand:
+            state.hand_since = time.monotonic()
+        accepted = self.accepted(whole, alone=alone)
+        state.hand.append(accepted)
+        if accepted.key_row is not None:
+            state.offsets.done(accepted.key_row)
+
+    def accepted(self, row: QueryRow, *, alone: bool = False) -> Accepted:
+        """An event as it is handed over, if it passes."""
+        timestamp, seq_nr, key, number, _, body, _ = row
+        life = self._life
+        if life.key != key or life.number != number:  # events of one append follow each other
+            life = self._life = Life(key, number)
+        event = HandedEvent(life, row, self._state.claim.projection.id)
+        chosen = self._state.projection.source.filter
+        passes = body and (chosen is None or chosen.passes(event))  # a filler of a tag view has no body
+        key_row = make(KeyRow, (life.slice, key, number, seq_nr, timestamp, None))
+        return make(Accepted, (row, event if passes else None, key_row, alone))
+
+    def _fill_hole(self, row: QueryRow, *, alone: bool = False) -> None:
+        """Look back by key for what should come before a row; `alone`: as for `accept`."""
+        state = self._state
+        known = state.offsets.row(row.key)
+        last = None if known is None else known.last
+        deadline = time.monotonic() + self._settings.gap_timeout_s
+        while True:
+            found = self.slices.look_back(row, last, state.offsets.line(row.key))
+            if found.missing is None:
+                break
+            if time.monotonic() >= deadline:
+                error = missing_event(row.key, found.missing, None)
+                if self._settings.on_failure != "park":
+                    raise RangeFailed(row, error)
+                self._delivery.set_aside(row, Step.PARK, 1, error, -1 if alone else row.timestamp - 1)
+                raise ReadAgain
+            state.wait(min(self._settings.refresh_interval_s, self._settings.gap_timeout_s))
+        if len(found.rows) > 1 and self._settings.use_strandline:
+            state.counts["violations"] += len(found.rows) - 1
+            _logger.error("%s: %s was looked back for", state.projection.name, shown(row.key))
+        state.counts["unseen"] += found.unseen
+        for each in found.rows:
+            self.accept(each, alone=alone)

@@ -1,0 +1,220 @@
+"""What a range that runs knows, and how it is saved: its claim, what is done, what is in hand, how far it has read.
+
+Whatever goes wrong, what is not saved is forgotten, and the range reads on from its position: key rows tell what is
+done. So there is one way on after a failure, a lost answer and a restart: `ReadAgain`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from threading import Event as Signal
+from typing import Any, Final, NamedTuple, NoReturn
+
+import orjson
+
+from strandline.errors import LeaseLost, Unavailable
+from strandline.projection.definition import Projection
+from strandline.projection.handed import HandedEvent
+from strandline.projection.live_feed import FedRange
+from strandline.projection.offset_store import Claim, OffsetStore, Request
+from strandline.projection.offsets import KeyRow, RangeOffsets
+from strandline.projection.recovery import Failure
+from strandline.query.acceptance import Place, end_of
+from strandline.query.query_row import QueryRow
+from strandline.sql.api import Transaction
+
+RELOAD_S: Final = 0.5
+Also = Callable[[Transaction], object]
+"""What else is done in a transaction that saves."""
+_logger = logging.getLogger("strandline")
+
+
+class Accepted(NamedTuple):
+    """An event that is handed over. `event` is None if the source's filter does not let it pass."""
+
+    row: QueryRow
+    event: HandedEvent | None
+    key_row: KeyRow | None
+    """What is saved of it; None for one that its key was past already."""
+    alone: bool = False
+    """Whether it came out of the order of the query: that it is next says nothing of other keys."""
+
+    @property
+    def before(self) -> int:
+        """The position that may be saved without it."""
+        return -1 if self.alone else self.row.timestamp - 1
+
+
+class Stopped(Exception):
+    """The range is to be given back."""
+
+
+class ReadAgain(Exception):
+    """What was in hand is settled or undone: read on from the position."""
+
+
+class RangeFailed(Exception):
+    """The range cannot go on by itself."""
+
+    def __init__(self, row: QueryRow | None, error: BaseException) -> None:
+        super().__init__(row, error)
+        self.row, self.error = row, error
+
+    def text(self) -> str:
+        """As it is kept with the range."""
+        failure = Failure.of(self.error)
+        said: dict[str, Any] = {"error": failure.type, "message": failure.message}
+        if self.row is not None:
+            said |= {"key": self.row.key, "life": self.row.life, "seq_nr": self.row.seq_nr}
+        return orjson.dumps(said).decode()
+
+
+class RangeState:
+    """A range under one claim, as its thread knows it."""
+
+    def __init__(self, projection: Projection, claim: Claim, store: OffsetStore, may_start: Callable[[], bool]) -> None:
+        self.projection, self.claim, self.store = projection, claim, store
+        self.settings = projection.settings
+        self._may_start = may_start
+        self.stop, self.wake = Signal(), Signal()
+        self.asked: deque[Request] = deque()
+        """What operators want, in order."""
+        self.fed: FedRange | None = None
+        """What comes straight from the log, if anything does."""
+        self.abandoned = False
+        """Whether its handler did not return: nothing that it does later counts."""
+        self.offsets = RangeOffsets(claim.row.position, {}, self.settings.keys_in_memory_max)
+        self.read_to: Place = end_of(claim.row.position)
+        self.back_track_at: float | None = None
+        """Without the strandline: when what lies shortly behind is read again; None: before anything else."""
+        self.hand: list[Accepted] = []
+        self.hand_since = 0.0
+        self.saved_at = time.monotonic()
+        self.counts: Counter[str] = Counter()
+
+    def load(self) -> None:
+        """Begin at what is saved, with nothing in memory."""
+        with self.store.database.read() as tx:
+            slices = self.store.slice_rows(tx, self.claim.projection, self.claim.row.range)
+        self.offsets = RangeOffsets(self.claim.row.position, slices, self.settings.keys_in_memory_max)
+        self.back_track_at = None
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """What is not saved is not done: read on from the position."""
+        self.hand.clear()
+        if self.fed is not None:
+            self.fed.undone()
+        self.offsets.undone()
+        self.read_to = end_of(self.offsets.position)
+
+    @property
+    def reached(self) -> int:
+        """The time up to which all is done or in hand."""
+        return self.read_to[0] if self.read_to == end_of(self.read_to[0]) else self.offsets.position
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether something else comes before the next page."""
+        return self.stop.is_set() or bool(self.asked)
+
+    @property
+    def hand_max(self) -> int:
+        """So many events are handed over at once."""
+        return self.settings.group_size if self.settings.grouped else self.settings.save_after
+
+    def check_lease(self) -> None:
+        """`LeaseLost` if nothing new may be begun."""
+        if not self._may_start():
+            raise LeaseLost("the lease was not renewed in time", code="lease_lost", hint="nothing is to be done")
+
+    def wait(self, seconds: float) -> None:
+        """Wait, unless it is to stop: then `Stopped`."""
+        if self.stop.wait(seconds):
+            raise Stopped
+
+    # ------------------------------------------------------------ keys
+
+    def learn(self, page: Sequence[QueryRow]) -> None:
+        """Look up the rows of keys that are not in memory."""
+        unknown = self.offsets.unknown(row.key for row in page)
+        if unknown:
+            self.offsets.learn(unknown, self.store.key_rows(self.claim.projection, unknown))
+
+    def kept(self, key: str) -> KeyRow | None:
+        """The row of a key, as it is saved."""
+        with self.store.database.read() as tx:
+            return self.store.key_row(tx, self.claim.projection, key)
+
+    # ------------------------------------------------------------ saving
+
+    def save(
+        self, hand: Sequence[Accepted], position: int, *, rows: Sequence[KeyRow] = (), also: Also | None = None
+    ) -> None:
+        """Save offsets alone: of what was handed over, and these rows."""
+        position = max(position, self.offsets.position)
+        try:
+            with self.store.database.write() as tx:
+                self.write(tx, hand, position, rows=rows, also=also)
+        except Unavailable as error:
+            self.unknown(error)
+        self.done(hand, position, rows)
+
+    def write(
+        self,
+        tx: Transaction,
+        hand: Sequence[Accepted],
+        position: int,
+        *,
+        rows: Sequence[KeyRow] = (),
+        also: Also | None = None,
+    ) -> None:
+        """The last statements of a transaction that saves."""
+        if also is not None:
+            also(tx)
+        self.store.save(tx, self.claim, [*_last_rows(hand), *rows], position, self._counted(hand))
+
+    def done(self, hand: Sequence[Accepted], position: int, rows: Sequence[KeyRow] = ()) -> None:
+        """It is committed: remember it."""
+        row = self.claim.row
+        self.claim = self.claim._replace(row=row._replace(saves=row.saves + 1, position=position, restarts=0))
+        self.offsets.undone([*_last_rows(hand), *rows])
+        self.offsets.saved(position)
+        self.counts += _outcomes(hand)
+        self.saved_at = time.monotonic()
+
+    def unknown(self, error: Unavailable) -> NoReturn:
+        """A commit may have come through or not: wait until it is over, and begin at what is saved."""
+        _logger.warning("%s: %s", self.projection.name, error)
+        while True:
+            if self.stop.is_set():
+                raise Stopped
+            self.check_lease()
+            try:
+                self.claim = self.store.reload(self.claim)
+                self.load()
+            except Unavailable:
+                self.stop.wait(RELOAD_S)
+            else:
+                raise ReadAgain
+
+    def _counted(self, hand: Sequence[Accepted]) -> str:
+        return orjson.dumps(self.counts + _outcomes(hand), option=orjson.OPT_SORT_KEYS).decode()
+
+
+def done_row(row: QueryRow) -> KeyRow:
+    """What is saved of a key whose last event is this one."""
+    return KeyRow(row.slice, row.key, row.life, row.seq_nr, row.timestamp)
+
+
+def _last_rows(hand: Sequence[Accepted]) -> list[KeyRow]:
+    """The last row of each key."""
+    return list({row[2]: key_row for row, _, key_row, _ in hand if key_row is not None}.values())
+
+
+def _outcomes(hand: Sequence[Accepted]) -> Counter[str]:
+    filtered = sum([event is None for _, event, _, _ in hand])
+    return Counter(accepted=len(hand) - filtered, filtered=filtered)

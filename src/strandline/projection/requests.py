@@ -1,0 +1,148 @@
+"""What operators ask of the owner of a range: to unpark a key, to hand a dead letter over again, to skip events.
+
+Each is carried out between two transactions of the range, under its fence, and is over when its row is gone; one that
+cannot be done stays, with the reason.
+"""
+
+from __future__ import annotations
+
+from strandline.errors import MissingEvent, NotFound
+from strandline.projection.delivery import Delivery, HandlerFailed
+from strandline.projection.offset_store import DeadLetter, Request
+from strandline.projection.offsets import KeyRow
+from strandline.projection.range_reader import RangeReader
+from strandline.projection.range_state import Accepted, RangeState, ReadAgain, done_row
+from strandline.projection.recovery import Failure, Step, decide
+from strandline.query.query_row import QueryRow
+from strandline.sql.api import Transaction
+from strandline.values.heads import SEQ_NR_MAX
+
+
+class Requests:
+    """Carries out what was asked of a range."""
+
+    def __init__(self, state: RangeState, delivery: Delivery, reader: RangeReader) -> None:
+        self._state, self._delivery, self._reader, self._slices = state, delivery, reader, reader.slices
+        self._verbs = {"unpark": self._unpark, "redeliver": self._redeliver, "skip": self._skip}
+
+    def carry_out(self) -> None:
+        """Do all that is asked for; what was read ahead is judged again by what has changed."""
+        state = self._state
+        if not state.asked:
+            return
+        self._delivery.deliver()
+        while state.asked:
+            request = state.asked[0]
+            try:
+                self._verbs[request.verb](request)
+            except (NotFound, MissingEvent) as error:
+                self._refuse(request, str(error))
+            state.offsets.forget(request.key)
+            state.asked.popleft()
+        raise ReadAgain
+
+    def _refuse(self, request: Request, why: str) -> None:
+        with self._state.store.database.write() as tx:
+            tx.execute("refuse", (request.id, why))
+
+    # ------------------------------------------------------------ parked keys
+
+    def _unpark(self, request: Request) -> None:
+        """Hand over a key's journal from the event that waits on, in order; a new failure parks it again.
+
+        Until the last one is done the key stays parked: whoever goes on after a crash finds out where.
+        """
+        state = self._state
+        kept = state.kept(request.key)
+        if kept is not None and kept.parked is not None:
+            bound, _ = self._reader.bounds()
+            waiting = (
+                row for row in self._slices.of_key(request.key, kept.life, kept.seq_nr + 1, SEQ_NR_MAX)
+                if row.timestamp <= bound
+            )  # fmt: skip
+            row = next(waiting, None)
+            if row is None:  # all of it was deleted since
+                state.save((), state.offsets.position, rows=[kept._replace(parked=None)])
+            while row is not None:
+                behind = next(waiting, None)
+                accepted = self._reader.accepted(row)
+                waits = done_row(row)._replace(parked=behind and behind.timestamp)
+                if not self._handed_again(accepted._replace(key_row=waits)):
+                    break
+                row = behind
+        with state.store.database.write() as tx:
+            tx.execute("asked_done", (request.id,))
+
+    def _handed_again(self, each: Accepted) -> bool:
+        """Hand over one event of a key that was parked, its dead letter removed; whether it is done."""
+        attempts = 0
+        while True:
+            try:
+                self._delivery.attempt([each], also=lambda tx: self._end_letter(tx, each.row))
+                return True
+            except HandlerFailed as failed:
+                attempts += 1
+                decision = decide(self._state.settings, attempts, 0)
+                if decision.step is not Step.RETRY:
+                    self._delivery.set_aside(each.row, Step.PARK, attempts, failed.error, self._state.offsets.position)
+                    return False
+                self._state.wait(decision.delay_s)
+
+    # ------------------------------------------------------------ dead letters
+
+    def _redeliver(self, request: Request) -> None:
+        """Run a dead letter, and remove it in the same transaction."""
+        self._letter(request)
+        row = self._row(request)
+        each = self._reader.accepted(row)._replace(key_row=None)  # its key is past it
+
+        def removed(tx: Transaction) -> None:
+            self._end_letter(tx, row)
+            tx.execute("asked_done", (request.id,))
+
+        try:
+            self._delivery.attempt([each], also=removed)
+        except HandlerFailed as failed:
+            why = Failure.of(failed.error)
+            self._refuse(request, f"the handler failed: {why.type}: {why.message}")
+
+    def _letter(self, request: Request) -> DeadLetter:
+        store, projection = self._state.store, self._state.claim.projection
+        with store.database.read() as tx:
+            return store.letter(tx, projection.id, request.key, request.life, request.seq_nr)
+
+    def _row(self, request: Request) -> QueryRow:
+        row = next(self._slices.of_key(request.key, request.life, request.seq_nr, request.seq_nr), None)
+        if row is None:
+            gone = f"{request.key} {request.seq_nr} is not in the store any more"
+            raise NotFound(gone, code="event", hint="discard the dead letter")
+        return row
+
+    def _end_letter(self, tx: Transaction, row: QueryRow) -> None:
+        tx.execute("end_letter", (self._state.claim.projection.id, row.key, row.life, row.seq_nr))
+
+    # ------------------------------------------------------------ skipping
+
+    def _skip(self, request: Request) -> None:
+        """Count a key as done up to a number; each event of it that is there leaves a dead letter."""
+        state = self._state
+        kept = state.kept(request.key)
+        same = kept is not None and kept.life == request.life
+        done = kept.seq_nr if same and kept is not None else 0
+        now = state.store.database.now_us()
+        rows = list(self._slices.of_key(request.key, request.life, done + 1, request.seq_nr))
+        time_ = max([row.timestamp for row in rows] + ([kept.timestamp] if kept is not None else [0]))
+        place = (state.claim.projection.id, request.key, request.life)
+
+        def told(tx: Transaction) -> None:
+            for row in rows:
+                tx.execute(
+                    "add_letter", (*place, row.seq_nr, row.slice, row.timestamp, 0, now, now, "", "", "operator")
+                )
+            tx.execute("asked_done", (request.id,))
+
+        new = []
+        if request.seq_nr > done:
+            parked = kept.parked if same and kept is not None else None
+            new = [KeyRow(request.slice, request.key, request.life, request.seq_nr, time_, parked)]
+        state.save((), state.offsets.position, rows=new, also=told)
