@@ -12,6 +12,8 @@ import pytest
 from tests.acceptance.cli_call import call
 from tests.journal.worlds import url_of
 from tests.projection.handlers import Writes
+from tests.projection.repairing import Lost
+from tests.projection.repairing import told as letters_told
 from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, check_exactly_once, everything, running, until
 from tests.query.filling import carry_all, put
 
@@ -72,6 +74,25 @@ def contents(table: Table) -> list[Any]:
     with table._offsets.store.database.read() as tx:
         raw: Any = tx.raw
         return sorted(tuple(row) for row in raw.execute(f"select key, life, seq_nr, by_whom from {table.name}"))
+
+
+@pytest.mark.req("P96", "P90")
+def test_rows_that_were_put_back_are_heard_of_on_spark(tmp_path: Path, spark: Any) -> None:
+    """Though no bound has moved; and once only."""
+    url = url_of("sqlite", tmp_path)
+    with strandline.connect(url, partitions=3) as s:
+        table = Table(s)
+        fill(s)
+        lost = Lost(s, KEYS[3], 2)
+        project(url, [totals(table)], once=True, spark=spark)
+        assert (table.of(KEYS[3]), letters_told(s)) == ([1], [])
+        lost.put_back()
+        project(url, [totals(table)], once=True, spark=spark)
+        assert letters_told(s) == [(str(KEYS[3]), 1, 2, "repaired")]
+        s.projections.discard("totals", KEYS[3], 2)
+        project(url, [totals(table)], once=True, spark=spark)
+        assert letters_told(s) == []
+        table.close()
 
 
 @pytest.mark.req("P90", "P86")

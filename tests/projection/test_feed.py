@@ -107,7 +107,7 @@ def test_a_failure_at_an_event_of_the_feed_moves_no_position(
     put(s, bad)
     carry_all(s)
     with running(s, Projection("totals", ORDERS, handle, **settings)):
-        until(lambda: handled == [(str(bad), 1)])
+        until(lambda: handled == [(str(bad), 1)] and caught_up(s))
         before = positions(s)
         put(s, bad)
         put(s, good)

@@ -41,9 +41,10 @@ from strandline.pipeline.supervisor import (
 from strandline.pipeline.target import Target
 from strandline.projection.definition import BySlices, Projection
 from strandline.projection.host import Host, Offsets, Run, Runner, slices_of, take_away, too_long
-from strandline.projection.layout import RangeRow
+from strandline.projection.layout import RangeRow, numbers_in
 from strandline.projection.offset_store import BUILDING, SWITCHING, Claim, OffsetStore, ProjectionRow, Request
 from strandline.projection.range_runner import FAILED, LOST, STOPPED, RangeRunner
+from strandline.rows import Pointer
 from strandline.sql.api import Transaction
 from strandline.store.api import Store
 from strandline.store.scans import keys_cut_short
@@ -156,6 +157,7 @@ def begin(s: Strandline, projection: Projection, ranges: int | None, *, allow_de
         return offsets.begin_generation(
             projection.name, projection.generation, source.text, start=int(start),
             count=ranges or s.store.settings.partitions, history_id=s.store.settings.history_id,
+            repaired=[pointer.repaired for pointer in s.store.pointers()],
         )  # fmt: skip
 
 
@@ -209,6 +211,8 @@ class Done(NamedTuple):
     row: RangeRow
     reached: int
     levelled: bool
+    heard: dict[int, int]
+    """Up to which number it knows of rows that were put back, by partition."""
 
 
 class SparkRange:
@@ -221,6 +225,7 @@ class SparkRange:
         self.asked: dict[str, Request] = {}
         self._done: set[str] = set()
         self.reached, self.levelled = -1, False
+        self.heard = numbers_in(claim.row.repaired)
         self._store, self._due = run.store, due
 
     @property
@@ -248,7 +253,7 @@ class SparkRange:
     def take(self, done: Done, asked: Sequence[Request]) -> None:
         """What a task came to. One that lost its range, or failed, has given it back."""
         self.claim = self.claim._replace(row=done.row)
-        self.reached, self.levelled = done.reached, done.levelled
+        self.reached, self.levelled, self.heard = done.reached, done.levelled, done.heard
         self._done.update(request.id for request in asked)
         self.asked = {id_: request for id_, request in self.asked.items() if id_ not in self._done}
         if done.outcome != STOPPED:
@@ -319,9 +324,11 @@ class SparkHost(Host):
         with run.store.look(run.row.id) as (tx, row):
             return run.store.ranges(tx, row)
 
-    def has_done(self, pointers: Sequence[Any]) -> bool:
-        """Whether all ranges have come to where these pointers are."""
+    def has_done(self, pointers: Sequence[Pointer]) -> bool:
+        """Whether all ranges have come to where these pointers are, and heard of what was put back."""
         for run in self._runs:
+            if any(_has_repaired(runner, pointers) for runner in run.runners.values()):
+                return False
             for row in self._rows(run):
                 slices = slices_of(self._s.store, run.projection, Claim(run.row, row), run.store, run.living)
                 if row.position < slices.bound(pointers):
@@ -389,9 +396,11 @@ class SparkHost(Host):
         context = self._spark.sparkContext
         return due[: context.defaultParallelism] if session.is_local(context.master) else due
 
-    def _has_work(self, run: Run, runner: SparkRange, pointers: Sequence[Any]) -> bool:
+    def _has_work(self, run: Run, runner: SparkRange, pointers: Sequence[Pointer]) -> bool:
         claim = runner.claim
         if claim.projection.state == SWITCHING and not runner.levelled:
+            return True
+        if _has_repaired(runner, pointers):
             return True
         slices = slices_of(self._s.store, run.projection, claim, run.store, run.living)
         return slices.bound(pointers) > max(runner.reached, claim.row.position)
@@ -424,6 +433,14 @@ class SparkHost(Host):
                 del self._failed[run.row.id, runner.claim.row.lo]
             if done[0] != STOPPED or done[3] or self.until is not None:
                 self._wake.set()  # something may be over
+
+
+def _has_repaired(runner: Runner, pointers: Sequence[Pointer]) -> bool:
+    """Whether rows were put back of which a range has not heard."""
+    if not isinstance(runner, SparkRange) or runner.ended.is_set():
+        return False
+    partitions = runner.claim.row.range.partitions(len(pointers))
+    return any(pointers[partition].repaired > runner.heard.get(partition, 0) for partition in partitions)
 
 
 # ---------------------------------------------------------------- on an executor
@@ -483,5 +500,5 @@ def _run(s: Strandline, offsets: Offsets, projection: Projection, work: Work) ->
             fresh = s.open_offsets(settings.offset_store, create=False).store
             take_away(fresh, projection, runner.claim, too_long(settings.handler_timeout_s))
             fresh.close()
-            return Done(LOST, runner.claim.row, runner.reached, levelled=False)
-    return Done(runner.outcome, runner.claim.row, runner.reached, runner.levelled)
+            return Done(LOST, runner.claim.row, runner.reached, levelled=False, heard=runner.heard)
+    return Done(runner.outcome, runner.claim.row, runner.reached, runner.levelled, runner.heard)

@@ -70,7 +70,9 @@ class Delivery:
     def attempt(self, hand: Sequence[Accepted], position: int | None = None, also: Also | None = None) -> None:
         """Hand over once, and save; `HandlerFailed`."""
         position = max(-1 if position is None else position, self._state.offsets.position)
-        if self._projection.exactly_once:
+        if not any(each.event for each in hand):
+            self._state.save(hand, position, also=also)
+        elif self._projection.exactly_once:
             self._transaction(hand, position, also)
         else:
             self._handle(None, hand)

@@ -266,6 +266,7 @@ class Host:
                 start=int(start),
                 partitions=1 if isinstance(source, ByTag) else self._s.store.settings.partitions,
                 history_id=history,
+                repaired=[pointer.repaired for pointer in self._s.pointer_watch.within(LOOK_S)],
             )
         except NotFound:
             return None
@@ -440,7 +441,7 @@ class Host:
             store = run.offsets.store
             living = run.alive.living(hosts, store.database.now_us(), run.lease_s)
             with store.database.write() as tx:
-                rescale_if_free(store, tx, run.row.id, living - {self.name})
+                rescale_if_free(store, tx, run.row.id, living - {self.name}, self._s.store.settings.partitions)
 
     def _watch_handlers(self, run: Run) -> None:
         """Free ranges whose handler does not return."""
@@ -504,14 +505,17 @@ def _ask(runner: Runner, requests: Sequence[Request]) -> None:
             runner.ask(request)
 
 
-def rescale_if_free(store: OffsetStore, tx: Transaction, id_: str, living: set[str]) -> bool:
-    """Cut the ranges of a projection anew, if that is wanted and none of them is owned; whether it is done."""
+def rescale_if_free(store: OffsetStore, tx: Transaction, id_: str, living: set[str], partitions: int) -> bool:
+    """Cut the ranges of a projection anew, if that is wanted and none of them is owned; whether it is done.
+
+    `partitions`: how many the log has.
+    """
     row = store.locked(tx, id_)
     if row.wanted is None:
         return True
     rows = store.ranges(tx, row)
     if any(found.owner is not None and found.owner in living for found in rows):
         return False
-    cut = cut_anew(rows, store.slice_rows(tx, row), row.wanted)
+    cut = cut_anew(rows, store.slice_rows(tx, row), row.wanted, partitions)
     store.change(tx, store.cut(tx, row, cut))
     return True

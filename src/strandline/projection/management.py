@@ -214,6 +214,7 @@ class Projections:
         """Cut it into `n` ranges. It is done when this returns True, else by a host, once all ranges are released."""
         ranges(n)
         wait_s = checks.timeout_s(timeout_s)
+        partitions = self._store.settings.partitions
         with self._offsets(name) as offsets:
             if n != 1 and tag_of(offsets.store.find(name, generation).source) is not None:
                 hint = 'for more ranges, use BySlices(…, filter={"tags": …})'
@@ -222,7 +223,7 @@ class Projections:
             deadline = time.monotonic() + wait_s
             while True:
                 with offsets.store.database.write() as tx:
-                    if rescale_if_free(offsets.store, tx, row.id, self._living(offsets, tx, row)):
+                    if rescale_if_free(offsets.store, tx, row.id, self._living(offsets, tx, row), partitions):
                         return True
                 if time.monotonic() >= deadline:
                     return False
@@ -273,18 +274,33 @@ class Projections:
     def set_offset(self, name: str, time: object, *, generation: int | None = None) -> None:
         """What lies at or below a time counts as done, what lies above it is handed over, perhaps again."""
         moment = time_us(time, "time")
-        newest = min(pointer.timestamp for pointer in self._store.pointers())
+        pointers = self._store.pointers()
+        newest = min(pointer.timestamp for pointer in pointers)
         if moment > newest:
             raise invalid("time_range", "time", "above the strandline", allowed=f"{newest} at most", got=time)
         with self._released(name, generation) as (store, tx, row):
-            new = store.begin_epoch(tx, row, moment, keep_parked=True)
-            store.change(tx, new._replace(history_id=self._store.settings.history_id))
+            self._begin_epoch(store, tx, row, moment, pointers, keep_parked=True)
 
     def reset(self, name: str, *, generation: int | None = None) -> None:
         """Hand over everything again, from where it started."""
+        pointers = self._store.pointers()
         with self._released(name, generation) as (store, tx, row):
-            new = store.begin_epoch(tx, row, row.start, keep_parked=False)
-            store.change(tx, new._replace(history_id=self._store.settings.history_id))
+            self._begin_epoch(store, tx, row, row.start, pointers, keep_parked=False)
+
+    def _begin_epoch(
+        self,
+        store: OffsetStore,
+        tx: Transaction,
+        row: ProjectionRow,
+        time: int,
+        pointers: Sequence[Pointer],
+        *,
+        keep_parked: bool,
+    ) -> None:
+        """Begin at a time, as a projection of this store's history: what was put back so far is in its place there."""
+        repaired = [pointer.repaired for pointer in pointers]
+        new = store.begin_epoch(tx, row, time, keep_parked=keep_parked, repaired=repaired)
+        store.change(tx, new._replace(history_id=self._store.settings.history_id))
 
     def rename(self, name: str, new: str) -> None:
         """Call it otherwise; rows and fences stay. A host that runs it under its old name ends."""

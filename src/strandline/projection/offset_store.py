@@ -14,7 +14,7 @@ from uuid import uuid4
 import orjson
 
 from strandline.errors import InvalidInput, LeaseLost, NotFound, SchemaMismatch, Unavailable, invalid
-from strandline.projection.layout import Cut, RangeRow, done_of
+from strandline.projection.layout import Cut, RangeRow, done_of, numbers_text
 from strandline.projection.offsets import KeyRow, KeyRows
 from strandline.sql.api import Database, Part, Transaction
 from strandline.values.keys import SLICES, slice_of
@@ -71,7 +71,7 @@ class DeadLetter(NamedTuple):
     error_type: str
     message: str
     reason: str
-    """skipped, parked, operator or repaired."""
+    """skipped, parked, operator (skipped by one), or repaired (put back after its place was passed)."""
 
 
 class Claim(NamedTuple):
@@ -120,10 +120,19 @@ class OffsetStore:
         raise unknown_projection(name, generation)
 
     def ensure(
-        self, name: str, generation: int, source: str, *, start: int, partitions: int, history_id: str
+        self,
+        name: str,
+        generation: int,
+        source: str,
+        *,
+        start: int,
+        partitions: int,
+        history_id: str,
+        repaired: Sequence[int] = (),
     ) -> ProjectionRow:
         """The projection, made if it is not there, with as many ranges as the log has partitions.
 
+        `repaired` are the newest numbers of rows that were put back, by partition: it will read those in their places.
         `InvalidInput.projection_changed` if it has another source.
         """
         made = (uuid4().hex, name, generation, SERVING, 1, source, start, start, 0, None, 0, history_id)
@@ -131,12 +140,20 @@ class OffsetStore:
         def ensured(tx: Transaction) -> ProjectionRow:
             if any(row[2] != generation for row in tx.rows("named", (name,))):
                 self._known(tx, name, generation)
-            return self._made(tx, made, partitions)
+            return self._made(tx, made, partitions, repaired)
 
         return self._alone(ensured)  # of two first ones, one serves
 
     def begin_generation(
-        self, name: str, generation: int, source: str, *, start: int, count: int, history_id: str
+        self,
+        name: str,
+        generation: int,
+        source: str,
+        *,
+        start: int,
+        count: int,
+        history_id: str,
+        repaired: Sequence[int] = (),
     ) -> ProjectionRow:
         """Begin a generation beside the one that serves, cut into `count` ranges; one that was begun goes on.
 
@@ -151,7 +168,7 @@ class OffsetStore:
                 raise invalid("generation_serving", "generation", "not a new one", allowed=allowed, got=generation)
             if orjson.loads(serving.source)[:2] != orjson.loads(source)[:2]:
                 raise _changed(serving, source)
-            return self._made(tx, made, count)
+            return self._made(tx, made, count, repaired)
 
         return self._alone(begun)
 
@@ -167,7 +184,7 @@ class OffsetStore:
                 refused = error
         raise refused
 
-    def _made(self, tx: Transaction, made: tuple[Any, ...], count: int) -> ProjectionRow:
+    def _made(self, tx: Transaction, made: tuple[Any, ...], count: int, repaired: Sequence[int]) -> ProjectionRow:
         """Write a row if its generation has none, with so many ranges; what is there then."""
         _, name, generation, _, _, source, start, *_ = made
         tx.execute("add_projection", made)
@@ -176,8 +193,8 @@ class OffsetStore:
         if row.source != source:
             raise _changed(row, source)
         if not tx.rows("ranges", (row.id, row.epoch)):
-            for lo, hi in ranges(count):
-                tx.execute("add_range", (row.id, row.epoch, lo, hi, 0, start))
+            for range_ in ranges(count):
+                tx.execute("add_range", (row.id, row.epoch, *range_, 0, start, _begun(range_, repaired)))
         return row
 
     def serving(self, tx: Transaction, name: str) -> ProjectionRow:
@@ -217,12 +234,17 @@ class OffsetStore:
         for name in ("drop_hosts", "drop_requests", "drop_projection"):
             tx.execute(name, (row.id,))
 
-    def begin_epoch(self, tx: Transaction, row: ProjectionRow, time: int, *, keep_parked: bool) -> ProjectionRow:
-        """Everything up to a time counts as done, nothing above it. The old epoch's rows go with the next deletion."""
+    def begin_epoch(
+        self, tx: Transaction, row: ProjectionRow, time: int, *, keep_parked: bool, repaired: Sequence[int]
+    ) -> ProjectionRow:
+        """Everything up to a time counts as done, nothing above it. The old epoch's rows go with the next deletion.
+
+        `repaired`: as for `ensure`.
+        """
         fence = row.fence + 1
         new = row._replace(epoch=row.epoch + 1, line=time, fence=fence)
         for old in self.ranges(tx, row):
-            tx.execute("add_range", (row.id, new.epoch, old.lo, old.hi, fence, time))
+            tx.execute("add_range", (row.id, new.epoch, *old.range, fence, time, _begun(old.range, repaired)))
         if keep_parked:
             tx.execute("copy_parked", (row.id, row.epoch, new.epoch, time))
         tx.execute("drop_letters", (row.id, time if keep_parked else -1))
@@ -273,8 +295,8 @@ class OffsetStore:
         tx.execute("drop_slice_rows", (row.id, row.epoch))
         slices = [(slice_, "", 0, 0, position, None) for slice_, position in cut.slices.items()]
         tx.many("save_keys", slices, row.id, row.epoch)
-        for (lo, hi), position in cut.positions.items():
-            tx.execute("add_range", (row.id, row.epoch, lo, hi, new.fence, position))
+        for range_, position in cut.positions.items():
+            tx.execute("add_range", (row.id, row.epoch, *range_, new.fence, position, cut.repaired[range_]))
         return new
 
     def done(self, tx: Transaction, row: ProjectionRow) -> list[int]:
@@ -295,10 +317,23 @@ class OffsetStore:
         rows = {key: KeyRow(slice_of(key), key, *rest) for _, _, key, *rest in found if key is not None}
         return KeyRows(rows, found[0][1])
 
-    def save(self, tx: Transaction, claim: Claim, rows: Iterable[KeyRow], position: int, counts: str) -> None:
-        """Write key rows, then move the range: the last statement. `LeaseLost` unless it is its owner's next save."""
+    def save(
+        self,
+        tx: Transaction,
+        claim: Claim,
+        rows: Iterable[KeyRow],
+        position: int,
+        counts: str,
+        repaired: str | None = None,
+    ) -> None:
+        """Write key rows, then move the range: the last statement. `LeaseLost` unless it is its owner's next save.
+
+        `repaired`: up to which numbers it has judged rows that were put back, if that has changed.
+        """
         id_, epoch, lo, fence = claim.place
         tx.many("save_keys", list(rows), id_, epoch)
+        if repaired is not None:
+            tx.execute("save_repaired", (*claim.place, repaired))
         if not tx.execute("save_range", (id_, epoch, lo, fence, claim.row.saves, position, counts)):
             raise lease_lost(claim)
 
@@ -366,6 +401,12 @@ class OffsetStore:
                 hint="see `strandline projections dead-letters`",
             )
         return DeadLetter(*rows[0])
+
+
+def _begun(range_: Range, repaired: Sequence[int]) -> str:
+    """What a range that begins has judged of rows that were put back: it reads all of them in their places."""
+    partitions = range_.partitions(len(repaired)) if repaired else ()
+    return numbers_text({partition: repaired[partition] for partition in partitions})
 
 
 def _changed(row: ProjectionRow, source: str) -> InvalidInput:

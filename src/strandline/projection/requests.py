@@ -13,7 +13,9 @@ from strandline.projection.offsets import KeyRow
 from strandline.projection.range_reader import RangeReader
 from strandline.projection.range_state import Accepted, RangeState, ReadAgain, done_row
 from strandline.projection.recovery import Failure, Step, decide
+from strandline.query.acceptance import Verdict, Way
 from strandline.query.query_row import QueryRow
+from strandline.query.slices import missing_event
 from strandline.sql.api import Transaction
 from strandline.values.heads import SEQ_NR_MAX
 
@@ -36,7 +38,7 @@ class Requests:
             try:
                 self._verbs[request.verb](request)
             except (NotFound, MissingEvent) as error:
-                self._refuse(request, str(error))
+                self._refuse(request, f"{error.message}: {error.hint}" if error.hint else error.message)
             state.offsets.forget(request.key)
             state.asked.popleft()
         raise ReadAgain
@@ -92,19 +94,48 @@ class Requests:
 
     def _redeliver(self, request: Request) -> None:
         """Run a dead letter, and remove it in the same transaction."""
-        self._letter(request)
-        row = self._row(request)
-        each = self._reader.accepted(row)._replace(key_row=None)  # its key is past it
+        letter, row = self._letter(request), self._row(request)
+        hand = self._judged(row) if letter.reason == "repaired" else [self._past(row)]
+        if hand is None:
+            self._refuse(request, f"{row.key} is parked: unpark it, which hands this over in its place")
+            return
 
         def removed(tx: Transaction) -> None:
-            self._end_letter(tx, row)
+            for each in {row.seq_nr: row, **{each.row.seq_nr: each.row for each in hand}}.values():
+                self._end_letter(tx, each)
             tx.execute("asked_done", (request.id,))
 
         try:
-            self._delivery.attempt([each], also=removed)
+            self._delivery.attempt(hand, also=removed)
         except HandlerFailed as failed:
             why = Failure.of(failed.error)
             self._refuse(request, f"the handler failed: {why.type}: {why.message}")
+
+    def _past(self, row: QueryRow) -> Accepted:
+        """An event that its key is past already."""
+        return self._reader.accepted(row)._replace(key_row=None)
+
+    def _judged(self, row: QueryRow) -> list[Accepted] | None:
+        """What is handed over of a key for an event that was put back: nothing if it is done, what lacks before it,
+        too; None while the key is parked.
+
+        Where the key's row may have been forgotten, none is written: it might stand behind what was done.
+        """
+        state = self._state
+        state.offsets.forget(row.key)
+        state.learn([row])
+        known, line = state.offsets.row(row.key), state.offsets.line(row.key)
+        verdict = self._reader.judged(row, Way.LOOK_BACK)
+        if verdict is Verdict.WAITS:
+            return None
+        rows = [row] if verdict is Verdict.ACCEPTED else []
+        if verdict is Verdict.REJECTED:
+            found = self._slices.look_back(row, None if known is None else known.last, line)
+            if found.missing is not None:
+                raise missing_event(row.key, found.missing, None)
+            rows = found.rows
+        forgotten = known is None and row.timestamp <= line[0]
+        return list(map(self._past if forgotten else self._reader.accepted, rows))
 
     def _letter(self, request: Request) -> DeadLetter:
         store, projection = self._state.store, self._state.claim.projection

@@ -311,9 +311,11 @@ def quarantined_at(store: Store, partition: int, offset: int) -> QuarantineRow |
     return rows[0] if rows and rows[0][:2] == (partition, offset) else None
 
 
-def put_back(store: Store, partition: int, *, after: int = 0, limit: int = 1000) -> list[RepairedRow]:
-    """Rows of a partition that a repair or rebuild put back, in the order of their numbers, after one."""
-    return store.scan(PUT_BACK, (partition,), after=(after,), limit=limit).rows
+def put_back(
+    store: Store, partition: int, *, after: int = 0, to: int | None = None, limit: int = 1000
+) -> list[RepairedRow]:
+    """Rows of a partition that a repair or rebuild put back, in the order of their numbers, after one and up to one."""
+    return store.scan(PUT_BACK, (partition,), after=(after,), to=to, limit=limit).rows
 
 
 def snapshots_of(store: Store, key: str, life: int) -> list[tuple[int, int, int]]:

@@ -40,6 +40,8 @@ from strandline.store.tables import (
     SNAPSHOT,
     SnapshotRow,
     Table,
+    pointer_in,
+    stored_pointer,
 )
 from strandline.store.view_list import packages, views_of
 from strandline.store.views import Looked, View, kept, mirrored
@@ -112,8 +114,8 @@ class SqlStore:
         return self._pointers(self._database.rows("pointers"))
 
     def _pointers(self, rows: Iterable[Sequence[Any]]) -> list[Pointer]:
-        found = {row[0]: row for row in rows}
-        return [_pointer(found.get(partition), partition) for partition in range(self.settings.partitions)]
+        found = {row[0]: pointer_in(row) for row in rows}
+        return [found.get(partition) or Pointer(partition) for partition in range(self.settings.partitions)]
 
     def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> Look:
         if len(keys) == 1 and not followed:
@@ -265,7 +267,7 @@ class SqlStore:
                 tx.many(_named(table, f"put_{table.name}"), some)
             putting.clear()
             tx.many("put_metajournal", heads)
-            tx.execute("set_pointer", POINTER.stored(new._replace(revision=found.revision + 1)))
+            tx.execute("set_pointer", stored_pointer(new._replace(revision=found.revision + 1)))
 
     def _remove(self, tx: Transaction, change: Change) -> None:
         segments = [
@@ -289,7 +291,7 @@ class SqlStore:
 
     def _raise_fence(self, tx: Transaction, fence: int) -> None:
         pointers = self._pointers(tx.rows("lock_pointers"))
-        tx.each("set_pointer", [POINTER.stored(pointer._replace(fence=fence)) for pointer in pointers])
+        tx.each("set_pointer", [stored_pointer(pointer._replace(fence=fence)) for pointer in pointers])
 
     # ------------------------------------------------------------ corrections
 
@@ -326,7 +328,7 @@ class SqlStore:
             tx.many("put_metajournal", [METAJOURNAL.stored(head_row(*head))] if head is not None else [])
             if resolved is not None:
                 tx.execute("remove_quarantine_row", (seen.partition, resolved))
-            tx.execute("set_pointer", POINTER.stored(found._replace(revision=found.revision + 1)))
+            tx.execute("set_pointer", stored_pointer(found._replace(revision=found.revision + 1)))
 
     # ------------------------------------------------------------ snapshots
 

@@ -25,7 +25,7 @@ damage.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -333,9 +333,10 @@ ENDED: Final = Table(
     place=("slice", "key_digest"), partitioned_by=1, taken_by="never", phase="own",
 )  # fmt: skip
 POINTER: Final = Table(
-    "pointer", Pointer._make,
+    "pointer", lambda row: Pointer(*row),
     columns_of("partition integer, log_offset bigint, timestamp bigint, moved bigint, fence bigint, revision bigint"),
     place=("partition",), partitioned_by=1, taken_by="never", phase="own",
+    beside=columns_of("repaired bigint null"),
 )  # fmt: skip
 QUARANTINE: Final = Table(
     "quarantine", QuarantineRow._make,
@@ -377,3 +378,21 @@ ENTITY_TYPE: Final = Table(
     place=("partition", "entity_type"), partitioned_by=1, taken_by="never", phase="events", version=None, time=None,
     partitioned_only=True,
 )  # fmt: skip
+
+
+def stored_pointer(pointer: Pointer) -> Sequence[Any]:
+    """The values of a pointer as it is stored, its digest behind it; what stands beside it is not among them."""
+    return POINTER.stored(pointer[: len(POINTER.columns)])
+
+
+def pointer_in(values: Sequence[Any]) -> Pointer:
+    """The pointer in stored values, with the newest number of `repaired` behind its digest, if that was asked for."""
+    pointer: Pointer = POINTER.read(values)
+    beside = values[len(POINTER.columns) + 1 :]
+    return pointer._replace(repaired=beside[0]) if beside and beside[0] else pointer
+
+
+def newest_repaired(before: int, anew: Mapping[Table, Sequence[Any]] | None) -> int:
+    """The newest number of a partition once these rows are there."""
+    listed: Sequence[RepairedRow] = (anew or {}).get(REPAIRED, ())
+    return max([before, *(row.number for row in listed)])

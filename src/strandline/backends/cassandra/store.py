@@ -47,7 +47,15 @@ from strandline.store.scans import (
     grown,
     page_of,
 )
-from strandline.store.tables import POINTER, QUARANTINE, SNAPSHOT, SnapshotRow, Table
+from strandline.store.tables import (
+    QUARANTINE,
+    SNAPSHOT,
+    SnapshotRow,
+    Table,
+    newest_repaired,
+    pointer_in,
+    stored_pointer,
+)
 from strandline.store.tag_scans import IN_BUCKET
 from strandline.store.tag_view import TAG_VIEW
 from strandline.store.view_list import packages, views_of
@@ -416,7 +424,7 @@ class CassandraStore:
         if new.offset <= found.offset:  # all of it is there
             return
         run(written(batch, self.views), self._writing.write, self._writing.find)
-        self._move(found, new._replace(revision=found.revision + 1))
+        self._move(found, new._replace(revision=found.revision + 1, repaired=found.repaired))
 
     @property
     def _writing(self) -> Writing:
@@ -433,7 +441,7 @@ class CassandraStore:
         """Conditionally; the pointer that is there then. A write whose answer was lost is looked at again."""
         absent = found == Pointer(found.partition)
         seen = (None, None, None) if absent else (found.offset, found.fence, found.revision)
-        _, *values = POINTER.stored(new)
+        _, *values = (*stored_pointer(new), new.repaired)
         lost: Unavailable | None = None
         try:
             if self._session.conditional("set_pointer", (*values, new.partition, *seen)):
@@ -451,8 +459,11 @@ class CassandraStore:
         return CassandraLeases(self, name)
 
     def _raise_fence(self, pointer: Pointer, fence: int) -> None:
+        """Whoever had the lease before may have died between what it listed and the pointer that tells of it."""
+        listed = self._session.rows("last_repaired", (pointer.partition,))
+        last = listed[0][0] if listed else 0
         for _ in range(FENCE_ATTEMPTS_MAX):
-            now = self._set_pointer(pointer, pointer._replace(fence=fence))
+            now = self._set_pointer(pointer, pointer._replace(fence=fence, repaired=max(pointer.repaired, last)))
             if now.fence == fence:
                 return
             if now.fence > fence:
@@ -508,7 +519,8 @@ class CassandraStore:
             gone=gone or {},
         )  # fmt: skip
         run(steps, self._writing.write, self._writing.find)
-        self._move(found, found._replace(revision=found.revision + 1))
+        repaired = newest_repaired(found.repaired, anew)
+        self._move(found, found._replace(revision=found.revision + 1, repaired=repaired))
 
     # ------------------------------------------------------------ snapshots
 
@@ -558,7 +570,7 @@ def span_of(bucket: int, size: str) -> tuple[int, int]:
 
 def _pointer_in(rows: Sequence[Any], partition: int) -> Pointer:
     """The pointer in its row; one that was never written stands before everything."""
-    return POINTER.read(rows[0]) if rows else Pointer(partition)
+    return pointer_in(rows[0]) if rows else Pointer(partition)
 
 
 def _beyond(seq_nr: int, from_: int, to: int, backwards: bool) -> tuple[int, int]:

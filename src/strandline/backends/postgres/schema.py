@@ -55,7 +55,7 @@ _RACES: Final = (
     psycopg.errors.DuplicateObject,  # a table's row type, where another table of its name was made a moment before
 )
 _TABLE: Final = re.compile(
-    r"CREATE (?:UNLOGGED )?TABLE IF NOT EXISTS \{schema\}\.(\S+) \((.*?)^\)", re.DOTALL | re.MULTILINE
+    r"CREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?\{schema\}\.(\S+) \((.*?)^\)", re.DOTALL | re.MULTILINE
 )
 _ADDED: Final = re.compile(r"ALTER TABLE \{schema\}\.(\S+) ADD COLUMN IF NOT EXISTS (.*?);", re.DOTALL)
 _COLUMN: Final = re.compile(
@@ -134,7 +134,7 @@ def _column(text: str) -> tuple[object, ...]:
     if match is None:
         raise ValueError(f"not a column as steps declare them: {text}")
     name, kind, rest = match.groups()
-    return name, kind, "NOT NULL" not in rest
+    return name, kind, "NOT NULL" not in rest and "PRIMARY KEY" not in rest
 
 
 def is_there(connection: Connection, schema: Schema) -> bool:

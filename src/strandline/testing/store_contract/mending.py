@@ -262,7 +262,7 @@ class MendingContract(MadeStore):
             numbers = [each.number for each in put_back(store, 0)]
             assert numbers == sorted(set(numbers))
 
-    @pytest.mark.req("T81", "T82")
+    @pytest.mark.req("T81", "T82", "P20", "P96")
     def test_a_view_that_is_gone(self, store: Store) -> None:
         """All of it comes back that the journal has; numbers go on where deleted ones were lost. A purge takes all."""
         tape = Tape()
@@ -286,7 +286,13 @@ class MendingContract(MadeStore):
         left = [row for row in whole if row.key == OTHER or row.tag_seq_nr > 2]
         assert shown(query(store, "red", seen={KEY: (1, 2)})) == left
         assert tables_of(store, tape, "blue") == other
-        assert len(put_back(store, 0)) == 5
+        listed = put_back(store, 0)
+        assert len(listed) == 5
+        assert store.pointers()[0].repaired == listed[-1].number  # who looks at the pointers knows of it
+        assert put_back(store, 0, after=listed[0].number, to=listed[3].number) == listed[1:4]
+        tape.append(OTHER, ["y"])
+        tape.carry(store)
+        assert store.pointers()[0].repaired == listed[-1].number
         tape.purge(KEY)
         tape.carry(store)
         assert [(row.key, row.tag) for row in put_back(store, 0)] == [(OTHER, "red")]
