@@ -10,7 +10,7 @@ import pytest
 
 from strandline import Event, InvalidInput, Key, NotFound
 from strandline.connect import Strandline
-from strandline.projection.definition import Projection
+from strandline.projection.definition import BySlices, Projection
 from strandline.projection.handler_tx import ends_transaction
 from tests.journal.damage import rot
 from tests.projection.worlds import (
@@ -217,6 +217,35 @@ def test_a_list_that_fails_is_run_as_lists_of_one(s: Strandline, table: Table, d
     assert sorted(set(done)) == [1, 2, 3, 5, 6, 7, 8, 9, 10]
     assert len(done) == 9
     assert [letter.seq_nr for letter in s.projections.dead_letters("totals")] == [4]
+
+
+@pytest.mark.req("P64", "P61", "P62", "P50")
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_a_key_that_a_list_parks_gets_nothing_more_of_it(s: Strandline, delivery: str) -> None:
+    """The first of a key's two events in a list fails, beside one that the filter leaves out: the second waits, too."""
+    other = key_in(A.partition(s.log.partitions), s.log.partitions, nth=5)
+    for key in (A, other, A, other):
+        s.journal.append(key, [Event("Placed", 1), Event("Left", 1)])
+    carry_all(s)
+    broken, sizes = [True], set()
+    done: dict[Key, list[int]] = {A: [], other: []}
+
+    def handle(*what: Any) -> None:
+        sizes.add(len(what[-1]))
+        if broken[0] and any((event.key, event.seq_nr) == (A, 1) for event in what[-1]):
+            raise ValueError("no")
+        for event in what[-1]:
+            done[event.key].append(event.seq_nr)
+
+    settings = {**QUICK, "group_size": 20, "group_within_s": 0.01, "retries": 0, "on_failure": "park"}
+    source = BySlices("order", filter={"types": ["Placed"]})
+    with running(s, Projection("totals", source, handle, delivery=delivery, **settings)):
+        until(lambda: s.projections.parked("totals") == [str(A)] and caught_up(s))
+        assert done == {A: [], other: [1, 3]}
+        broken[0] = False
+        s.projections.unpark("totals", A)
+        until(lambda: done[A] == [1, 3])
+    assert 0 not in sizes
 
 
 @pytest.mark.req("P98")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from strandline.connect import Strandline
 from strandline.projection.definition import BySlices, Projection
 from strandline.projection.ended_lives import forget_ended
 from strandline.projection.host import Host
+from strandline.values.events import RecordedEvent
 from tests.journal.worlds import digest
 from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, check_exactly_once, range_of, running, until
 from tests.query.filling import carry_all, key_in, put
@@ -286,6 +287,7 @@ SETTINGS = [
     ({"start": "yesterday"}, "setting"), ({"start": True}, "setting"), ({"offset_store": 5}, "setting"),
     ({"generation": 0}, "setting"), ({"page_size": 0}, "setting"), ({"keys_in_memory_max": 1}, "setting"),
     ({"grouped": True}, "setting"), ({"unknown": 1}, "setting"),
+    ({"group_size": 5, "save_after": 5}, "setting"), ({"group_within_s": 1, "save_within_s": 1}, "setting"),
 ]  # fmt: skip
 
 
@@ -295,6 +297,45 @@ def test_bad_settings(settings: dict[str, Any], code: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         Projection("totals", ORDERS, print, **settings)
     assert refused.value.code == code
+
+
+def _one(tx: Any, given: RecordedEvent) -> None: ...
+
+
+def _many(tx: Any, given: Sequence[RecordedEvent]) -> None: ...
+
+
+class _Hooked:
+    def __init__(self, **hooks: Any) -> None:
+        self.__dict__.update(hooks)
+
+    def handle(self, tx: Any, event: Any) -> None: ...
+
+
+@pytest.mark.req("P94", "P50", "P51", "P55")
+def test_definitions_that_contradict_themselves() -> None:
+    """A handler of one event that would get lists, one of lists that would get events, hooks that cannot be called."""
+    once, many = {"delivery": "at_least_once"}, {"group_size": 5}
+    given: list[tuple[Any, dict[str, Any], str]] = [
+        (lambda tx, event: None, many, "takes one event"), (lambda event: None, {**once, **many}, "takes one event"),
+        (lambda tx, events: None, {}, "takes a list"), (lambda events: None, once, "takes a list"),
+        (_one, {"group_within_s": 1}, "takes one event"), (_many, {}, "takes a list"), (_Hooked(), many, "takes one"),
+        (_Hooked(start=lambda: None), {}, "allowed start(context)"),
+        (_Hooked(stop=lambda a, b: None), {}, "allowed stop(context)"),
+        (_Hooked(on_switch=lambda tx: None), {}, "allowed on_switch(tx, old, new)"),
+    ]  # fmt: skip
+    for handler, settings, text in given:
+        with pytest.raises(InvalidInput) as refused:
+            Projection("totals", ORDERS, handler, **settings)
+        assert refused.value.code == "handler"
+        assert text in refused.value.message
+    right: list[tuple[Any, dict[str, Any]]] = [
+        (_one, {}), (_many, many), (lambda tx, each: None, many), (lambda tx, each: None, {}), (print, many),
+        (_Hooked(start=print, stop=lambda context: None, on_switch=lambda tx, old, new: None), {}),
+        (_Hooked(start=5), {}),
+    ]  # fmt: skip
+    for handler, settings in right:
+        assert Projection("totals", ORDERS, handler, **settings).settings.grouped is bool(settings)
 
 
 @pytest.mark.req("P94")

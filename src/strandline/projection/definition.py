@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from strandline.projection.settings import ProjectionSettings
 from strandline.query.filter import Filter
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
+_LIST: Final = re.compile(r"(collections\.abc\.|typing\.)?(list|List|Sequence|Iterable|Collection)\b")
+_ONE: Final = ("HandedEvent", "RecordedEvent")
+_HOOKS: Final = {"start": ("context",), "stop": ("context",), "on_switch": ("tx", "old", "new")}
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -109,7 +113,8 @@ class Projection:
             allowed, hint = "false with ByTag, or without the strandline", "a feed knows no numbers of a tag"
             raise invalid("setting", "feed", "not for this source", allowed=allowed, got=True, hint=hint)
         self.handler = handler
-        self.handle = _handle_of(handler, exactly_once=self.exactly_once)
+        self.handle = _handle_of(handler, exactly_once=self.exactly_once, grouped=self.settings.grouped)
+        _check_hooks(handler)
 
     @property
     def generation(self) -> int:
@@ -143,7 +148,7 @@ def projection_name(name: object) -> str:
     return name
 
 
-def _handle_of(handler: object, *, exactly_once: bool) -> Callable[..., Any]:
+def _handle_of(handler: object, *, exactly_once: bool, grouped: bool) -> Callable[..., Any]:
     handle = getattr(handler, "handle", handler)
     if not callable(handle):
         raise invalid("handler", "handler", "cannot be called", allowed="a function, or what has handle", got=handler)
@@ -157,7 +162,36 @@ def _handle_of(handler: object, *, exactly_once: bool) -> Callable[..., Any]:
         check_takes(handle, 2, "handler", 'handle(tx, event); handle(event) with delivery="at_least_once"')
     else:
         check_takes(handle, 1, "handler", "handle(event) with this delivery; handle(tx, event) if exactly once")
+    lists = _takes_lists(handle, 1 if exactly_once else 0)
+    if lists is not None and lists is not grouped:
+        wrong = "takes a list, and gets single events" if lists else "takes one event, and group_size gives it lists"
+        allowed = "handle(…, events) with group_size, handle(…, event) without"
+        raise invalid("handler", "handler", wrong, allowed=allowed, got=handler)
     return handle
+
+
+def _takes_lists(handle: Callable[..., Any], at: int) -> bool | None:
+    """Whether a handler wants lists, by the type or the name of what it takes there; None if neither tells."""
+    try:
+        taken = list(inspect.signature(handle).parameters.values())[at]
+    except (TypeError, ValueError, IndexError):
+        return None
+    said = taken.annotation if isinstance(taken.annotation, str) else getattr(taken.annotation, "__name__", "")
+    if _LIST.match(said):
+        return True
+    if said in _ONE or taken.name == "event":
+        return False
+    return True if taken.name == "events" else None
+
+
+def _check_hooks(handler: object) -> None:
+    """Hooks that could only fail when a range begins, ends, or takes another's place."""
+    for name, arguments in _HOOKS.items():
+        hook = getattr(handler, name, None)
+        if callable(hook):
+            field, allowed = f"handler.{name}", f"{name}({', '.join(arguments)})"
+            check_plain(hook, field, f"{allowed}, a plain function")
+            check_takes(hook, len(arguments), field, allowed)
 
 
 def _call(handler: object, name: str, *what: Any) -> None:

@@ -119,11 +119,16 @@ class Delivery:
                 if decision.step is not Step.RETRY:
                     break
                 self._delay(decision)
+        parked: set[str] = set()
         for each in hand:
+            if each.row.key in parked:
+                continue  # it waits for the one that failed
             try:
                 self.attempt([each], each.before)
             except HandlerFailed as failed:
                 self.give_up(each, attempts + 1, failed.error)
+                if self._settings.on_failure == "park":
+                    parked.add(each.row.key)
         raise ReadAgain
 
     def _handle(self, tx: HandlerTransaction | None, hand: Sequence[Accepted]) -> None:

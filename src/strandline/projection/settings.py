@@ -15,6 +15,7 @@ from strandline.urls import check_sql_url
 
 START: Final = ("beginning", "now")
 GROUPED: Final = ("group_size", "group_within_s")
+ONE_BY_ONE: Final = ("save_after", "save_within_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,4 +87,8 @@ class ProjectionSettings:
             allowed = f"back_track_period_s ({made.back_track_period_s:g}) or more"
             raise invalid("setting", "delete_after_s", "too short", allowed=allowed, got=made.delete_after_s)
         object.__setattr__(made, "grouped", any(name in given for name in GROUPED))
+        for name in ONE_BY_ONE if made.grouped else ():
+            if name in given:
+                allowed, hint = "not with lists", "one list is one transaction, or one save: give group_size alone"
+                raise invalid("setting", name, "given with group_size", allowed=allowed, got=given[name], hint=hint)
         return made
