@@ -155,9 +155,6 @@ def _handle_of(handler: object, *, exactly_once: bool, grouped: bool) -> Callabl
     if isinstance(handler, type):
         raise invalid("handler", "handler", "is a class", allowed="an object of it", got=handler)
     check_plain(handle, "handler")
-    for name in ("start", "stop", "on_switch"):
-        if callable(hook := getattr(handler, name, None)):
-            check_plain(hook, f"handler.{name}")
     if exactly_once:
         check_takes(handle, 2, "handler", 'handle(tx, event); handle(event) with delivery="at_least_once"')
     else:
@@ -190,7 +187,7 @@ def _check_hooks(handler: object) -> None:
         hook = getattr(handler, name, None)
         if callable(hook):
             field, allowed = f"handler.{name}", f"{name}({', '.join(arguments)})"
-            check_plain(hook, field, f"{allowed}, a plain function")
+            check_plain(hook, field)
             check_takes(hook, len(arguments), field, allowed)
 
 
