@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from uuid import uuid4
 
 import apsw
 
 import strandline
+from strandline.backends.memory.target import LwwTarget, lww
 from strandline.connect import Strandline
 from strandline.group.definition import Group
 from strandline.group.groups import Groups
@@ -74,6 +76,54 @@ class PostgresShop:
 
     def take_lock(self) -> None:
         self._other.execute(f"LOCK TABLE {self._table} IN ACCESS EXCLUSIVE MODE")
+
+
+class LwwShop:
+    """A target without transactions, in memory."""
+
+    def __init__(self) -> None:
+        self.url = f"lww:{uuid4().hex}"
+        self._target: LwwTarget = lww(self.url.removeprefix("lww:"))
+
+    def execute(self, text: str) -> list[tuple[Any, ...]]:
+        if text.startswith("CREATE TABLE"):
+            self._target.create(text)
+            return []
+        return self._target.execute(text)
+
+    def close(self) -> None:
+        """It stays."""
+
+
+class CassandraShop:
+    """A keyspace of the user's."""
+
+    def __init__(self, server: Any, tables: tuple[str, ...] = ("users", "calculations")) -> None:
+        from strandline.backends.cassandra import Session
+        from tests.store.keyspaces import url_of
+
+        self._keyspace, self._tables = f"g{uuid4().hex[:12]}", tables
+        self.url = f"{server.url}/{self._keyspace}"
+        self._session = Session(url_of(server, self._keyspace), 30)
+        replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+        self._session.alter(f"CREATE KEYSPACE {self._keyspace} WITH replication = {replication}")
+
+    def execute(self, text: str) -> list[tuple[Any, ...]]:
+        for name in self._tables:
+            text = text.replace(f" {name}", f" {self._keyspace}.{name}", 1)
+        if text.startswith(("CREATE", "TRUNCATE")):
+            self._session.alter(text)
+            if "users" in text:  # to find users by that
+                self._session.alter(f"CREATE INDEX ON {self._keyspace}.users (is_active)")
+            return []
+        if not text.startswith("SELECT"):
+            self._session.change(text, ())
+            return []
+        return [tuple(row) for row in self._session.each_row(text)]
+
+    def close(self) -> None:
+        self._session.alter(f"DROP KEYSPACE {self._keyspace}")
+        self._session.close()
 
 
 class World:

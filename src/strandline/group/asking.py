@@ -159,13 +159,13 @@ class Asking:
             call = self.shared.handlers.call(handler, message, self.own_handlers)
 
         def answered() -> Answer:
-            answer, attempt, wait_s, calling = in_time(call, until), 1, WAIT_LEAST_S, call
+            answer, attempt, wait_s, calling = self._waited(call, until), 1, WAIT_LEAST_S, call
             while answer.retryable and attempt <= self.shared.settings.retries and time.monotonic() + wait_s < until:
                 time.sleep(wait_s)
                 attempt, wait_s = attempt + 1, min(2 * wait_s, WAIT_MOST_S)
                 again = message._replace(attempt=attempt) if isinstance(message, Produce) else message
                 calling = self.shared.handlers.call(handler, again, self.own_handlers)
-                answer = in_time(calling, until)
+                answer = self._waited(calling, until)
             if answer.timed_out:
                 self.shared.handlers.hung[message_id] = handler
                 calling.add_done_callback(lambda done: self._late(message_id, done.result()))
@@ -174,6 +174,15 @@ class Asking:
             return answer
 
         return answered
+
+    def _waited(self, call: Future[Answer], until: float) -> Answer:
+        """A local answer. Of a group that has failed it is waited for no longer than a statement would be."""
+        failed = self.history.decided is not None
+        while not failed and not call.done() and (left_s := until - time.monotonic()) > 0:
+            in_time(call, time.monotonic() + min(left_s, LOOK_S))
+            if failed := self.has_failed():
+                until = min(until, time.monotonic() + self.shared.settings.statement_timeout_s)
+        return in_time(call, until)
 
     def _save_answer(self, message_id: str, answer: Answer) -> Answer:
         try:

@@ -59,7 +59,7 @@ def _intended(
     cells = tried(lambda: target.image(work))
     if not cells.applies:
         raise StepFailed("not_applied", "its IF does not hold")
-    if cells.newest > times.now() + int(clock_ahead_max_s * SECOND_US):
+    if times.ahead(cells.newest) > int(clock_ahead_max_s * SECOND_US):
         raise StepFailed("clock_ahead", f"a cell was written at {cells.newest} µs, which is in the future")
     timestamp = times.next(cells.newest)
     record.add_all(intent(work, cells, timestamp, times.now()))

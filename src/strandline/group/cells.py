@@ -52,10 +52,13 @@ class RowState:
         """Cells that it read and did not write."""
         self.newest = 0
         self.inserted = self.removed = False
+        self.writes: set[int] = set()
+        """The timestamps of the writes that met it."""
 
     def note(self, wrote: Wrote, read: dict[str, Cell]) -> None:
         """One write more."""
         plan = wrote.work.plan
+        self.writes.add(wrote.timestamp)
         self.newest = max(self.newest, wrote.timestamp)
         self.inserted |= plan.undo == "insert"
         self.removed |= plan.undo == "delete" and not plan.statement.shape.columns
@@ -69,6 +72,7 @@ class RowState:
     def cover(self, wrote: Wrote) -> None:
         """A removal met it where nothing was left: what is put back has to be above that, too."""
         columns = wrote.work.plan.statement.shape.columns
+        self.writes.add(wrote.timestamp)
         self.removed |= not columns
         self.newest = max(self.newest, wrote.timestamp)
         for name in columns or self.last:

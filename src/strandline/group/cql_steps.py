@@ -14,8 +14,9 @@ from itertools import product
 from typing import Any, Final, ParamSpec, TypeVar
 from uuid import UUID
 
-from strandline.group.cells import Back, rows_written, undo_of
+from strandline.group.cells import Back, RowState, rows_written, undo_of
 from strandline.group.core.encoding import Opaque
+from strandline.group.points import reached
 from strandline.group.statements import texts
 from strandline.group.statements.api import Dialect, Plan, Table
 from strandline.group.statements.binding import Bound, Unbound, bound
@@ -214,16 +215,26 @@ class CqlSteps(ABC):
         self, writes: Sequence[Wrote], on_conflict: OnConflict, *, now: int, force: bool = False
     ) -> Undone | NotUndone:
         """Restore each cell that these writes of one group changed, once."""
+        limits = writes[0].work.limits if writes else Limits()
+        return self.put_back(self.rows_written(writes), limits, on_conflict, now=now, force=force)
+
+    def rows_written(self, writes: Sequence[Wrote]) -> list[RowState]:
+        return rows_written(writes, self._covers)
+
+    def put_back(
+        self, states: Sequence[RowState], limits: Limits, on_conflict: OnConflict, *, now: int, force: bool = False,
+        over: Callable[[int], int] = lambda time: time + 1,
+    ) -> Undone | NotUndone:  # fmt: skip
         try:
-            return self._undo(writes, "overwrite" if force else on_conflict, now)
+            return self._put_back(states, limits, "overwrite" if force else on_conflict, now, over)
         except Refused as error:
             return NotUndone(str(error))
 
-    def _undo(self, writes: Sequence[Wrote], on_conflict: OnConflict, now: int) -> Undone | NotUndone:
-        limits = writes[0].work.limits if writes else Limits()
+    def _put_back(
+        self, states: Sequence[RowState], limits: Limits, on_conflict: OnConflict, now: int, over: Callable[[int], int]
+    ) -> Undone | NotUndone:
         foreign: dict[tuple[str, Row, str], int] = {}
         conflicts: list[Conflict] = []
-        states = rows_written(writes, self._covers)
         for state in states if self.reads_back or on_conflict == "overwrite" else ():
             found = self._current(state.table, state.key, tuple(state.last), limits)
             for name, (value, time, _) in found.items():
@@ -232,10 +243,11 @@ class CqlSteps(ABC):
                     conflicts.append(Conflict((*state.key, name), (state.first[name].value,), None, (value,)))
         if conflicts and on_conflict == "fail":
             return NotUndone("cells were written by others since", tuple(conflicts))
-        restored = 0
+        restored, above = 0, over(max(foreign.values())) if foreign and on_conflict == "overwrite" else 0
         for back in undo_of(states, now):
-            for one in self._against(back, foreign, on_conflict):
+            for one in self._against(back, foreign, above):
                 self.sent(_statement(one), limits, raw=True)
+                reached("undo.sent")
                 restored += 1
         return Undone(restored=restored, kept=tuple(conflicts) if on_conflict == "keep_current" else ())
 
@@ -256,8 +268,8 @@ class CqlSteps(ABC):
                         return False
         return True
 
-    def _against(self, back: Back, foreign: Mapping[tuple[str, Row, str], int], on_conflict: OnConflict) -> list[Back]:
-        """A statement without the cells that others wrote, or above these."""
+    def _against(self, back: Back, foreign: Mapping[tuple[str, Row, str], int], above: int) -> list[Back]:
+        """A statement without the cells that others wrote; those written before `above` are put back there."""
         if back.how not in {"set", "unset"}:
             return [back]
         made = []
@@ -266,8 +278,8 @@ class CqlSteps(ABC):
             time = foreign.get((back.table.name, back.key, name))
             if time is None:
                 kept.append((name, value))
-            elif on_conflict == "overwrite":
-                made.append(back._replace(values=((name, value),), timestamp=time + 1))
+            elif time < above:
+                made.append(back._replace(values=((name, value),), timestamp=above))
         return [*made, back._replace(values=tuple(kept))] if kept else made
 
     def _current(

@@ -44,7 +44,7 @@ class Forward(Asking):
         super().__init__(shared, record, plan)
         self.attempted: set[str] = set(plan.steps) if resumed else set()
         """Steps whose statement may have been sent."""
-        self._final = False
+        self._final = any(one.undo == FINAL and self.history.step(name).attempts for name, one in plan.steps.items())
         """An irreversible step was sent: from there on it goes forward only."""
         self._runner: Runner | None = None
         self._deadline_at: float | None = None
@@ -55,9 +55,6 @@ class Forward(Asking):
 
     def forward(self) -> None:
         """Run all steps; afterwards `failure` says why it has to go back, if it has."""
-        self._final = any(
-            one.undo == FINAL and self.history.step(name).attempts for name, one in self.plan.steps.items()
-        )
         if self.history.cancelled:
             self.fail(None, "cancelled", "")
         self._start_handler()
@@ -73,9 +70,7 @@ class Forward(Asking):
 
     def submit(self, do: Callable[[str], None], step: str, /) -> object:
         """A thread for a step. Those that ask somebody have others: who waits for an answer is in nobody's way."""
-        one = self.plan.steps[step]
-        asks = any(recipe.handler for recipe in one.recipes) or any(check.handler for check in one.checks)
-        return (self.shared.asking_pool if asks else self.shared.pool).submit(do, step)
+        return (self.shared.asking_pool if asks(self.plan.steps[step]) else self.shared.pool).submit(do, step)
 
     def check_tables(self, changed_table: Callable[[Tables], str | None]) -> None:
         """At its start: the group fails if a table is not what its plan rests on, or nobody can tell."""
@@ -229,8 +224,11 @@ class Forward(Asking):
             self._final = True
             self.record.add("Intent", {"step": one.name, "at": self.shared.clock()})
         self.record.flush()
+        reached("intent.recorded")
         done = self._write(one, values, None)
+        reached("step.done")
         self.record.add_all(result(one.name, done, self.shared.clock()))
+        reached("step.recorded")
         return self.history.step(one.name).data or Data()
 
     def _retries(self, one: Planned) -> int:
@@ -370,6 +368,11 @@ class Forward(Asking):
         self.record.add("Checked", payload)
         if wrong is not None:
             raise StepFailed(wrong.reason or "check_false", wrong.detail)
+
+
+def asks(one: Planned) -> bool:
+    """Whether a step asks somebody."""
+    return any(recipe.handler for recipe in one.recipes) or any(check.handler for check in one.checks)
 
 
 def each_of(history: History, one: Planned) -> tuple[Mapping[str, Any], ...] | None:

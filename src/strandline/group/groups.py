@@ -11,11 +11,12 @@ handler does elsewhere only an undo handler undoes.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import orjson
 
@@ -47,11 +48,14 @@ from strandline.group.plan import GroupPlan, handler_names, planned_again
 from strandline.group.playback import Played, verified
 from strandline.group.processor import Processor
 from strandline.group.rebuilding import Rebuilt, redone
-from strandline.group.record import load
+from strandline.group.record import load, restored
+from strandline.group.rollback import still_held
 from strandline.group.serving import CodeWatch, Server
 from strandline.group.settings import GroupSettings
+from strandline.group.sql_steps import Refused as StatementRefused
+from strandline.group.statements.api import Held
 from strandline.group.submitting import Submitter
-from strandline.group.target import Limits
+from strandline.group.target import Barrier, Limits, SqlTarget
 from strandline.journal import checks
 from strandline.journal.journal import Journal
 from strandline.log.api import Log
@@ -63,6 +67,9 @@ LOOK_S: Final = 0.01
 """Between two looks of `wait`, at least."""
 NEAR_S: Final = 0.5
 """The same where a processor of this process tells."""
+BARRIERS_S: Final = 1.0
+"""`get` waits for a target no longer than this."""
+_logger: Final = logging.getLogger("strandline.group")
 HOW: Final = ("retry", "force", "accept_current")
 PAGE_BYTES_LEAST: Final = 2**20
 VERSION_MAX: Final = 64
@@ -197,7 +204,9 @@ class Groups:
 
     def plan_of(self, history: History) -> GroupPlan:
         """The plan of a group that was submitted, on the tables of that time."""
-        return planned_again(history.definition, history.tables, history.dialects)
+        identities = self.targets.identities()
+        known = identities if len(set(identities.values())) < len(identities) else None
+        return planned_again(history.definition, history.tables, history.dialects, known)
 
     # ------------------------------------------------------------ look
 
@@ -207,14 +216,29 @@ class Groups:
 
     def get(self, id: str) -> Outcome:  # noqa: A002 (the specification's name)
         """How a group stands; `NotFound.group` if there is none."""
-        history = self._known(id)
+        history = self._with_barriers(self._known(id))
         holder = None if history.state in ENDS else leases.said(self.journal, history.stream).holder
         calls = self.calls
         hung = tuple(sorted(calls.hung[one] for one in history.questions if one in calls.hung)) if calls else ()
         return replace(outcome_of(history, holder=holder, hung=hung), waits_for=self._waits_for(history))
 
+    def _with_barriers(self, history: History) -> History:
+        """With what only barrier rows know of a group that runs, as far as its targets answer."""
+        found: list[Barrier] = []
+        for name, dialect in history.dialects.items() if history.state not in ENDS else ():
+            if dialect == "cassandra" or name not in self.targets.given or history.stream != self.stream:
+                continue
+            try:
+                target, owner = cast(SqlTarget, self.targets.target(name)), self.targets.owner(name)
+                found += target.barriers(owner, [(history.id, history.life)], BARRIERS_S)
+            except (StrandlineError, StatementRefused) as error:
+                _logger.info("barrier rows of %s are not to be seen: %s", name, error)
+        for _ in restored(history, found, self.clock()):
+            pass
+        return history
+
     def _waits_for(self, history: History) -> str | None:
-        """Code that nobody serves yet, or an answer through a work journal."""
+        """Code that nobody serves yet, an answer through a work journal, or an operator who frees its rows."""
         if history.state in ENDS:
             return None
         for message_id, question in history.questions.items():
@@ -227,6 +251,19 @@ class Groups:
             if not self.has_box(code[bundle].box):
                 version, sha256 = code[bundle]
                 return f"{bundle} {version}: `strandline group handlers FILE`, the file of sha256 {sha256}"
+        return self._waits_for_rows(history) if history.state == "queued" else None
+
+    def _waits_for_rows(self, history: History) -> str | None:
+        """A group that waits for an operator, and holds rows which this one needs."""
+        mine: tuple[Held, ...] | None = None
+        for id_ in leases.said(self.journal, history.stream).open:
+            other = self.load(id_)
+            if other is None or other.state != "rollback_failed":
+                continue
+            mine = self.plan_of(history).holds() if mine is None else mine
+            theirs = still_held(self.plan_of(other), other)
+            if any(one.meets(held) for held in theirs for one in mine):
+                return f"rows of group {id_}, whose undo failed: `strandline group resolve {id_} STEP HOW`"
         return None
 
     def _code_at(self, history: History) -> dict[str, Code]:

@@ -48,6 +48,8 @@ class Undoing:
     conflicts: list[Any] = field(default_factory=list)
     how: str | None = None
     """What an operator said."""
+    over: int = 0
+    """Where others had written, when it is put back (a timestamp of the target's)."""
 
 
 @dataclass(slots=True)
@@ -299,7 +301,8 @@ def _decided(history: History, payload: Payload, at: int) -> None:
 
 
 def _undo_intent(history: History, payload: Payload, at: int) -> None:
-    history.undo.setdefault(payload["step"], Undoing()).state = "undoing"
+    undo = history.undo.setdefault(payload["step"], Undoing())
+    undo.state, undo.over = "undoing", payload.get("over", undo.over)
     history.step(payload["step"]).state = "undoing"
 
 
@@ -315,7 +318,7 @@ def _undo_result(history: History, payload: Payload, at: int) -> None:
 
 def _resolved(history: History, payload: Payload, at: int) -> None:
     undo = history.undo[payload["step"]]
-    undo.state, undo.how = "undoing", payload["how"]
+    undo.state, undo.how, undo.over = "undoing", payload["how"], 0
     history.step(payload["step"]).state = "undoing"
     history.state = "rolling_back"
 

@@ -101,17 +101,22 @@ class GroupPlan(NamedTuple):
         """Who comes after a step, order edges included."""
         return [name for name, wants in self.wants().items() if any(need == step for need, _ in wants)]
 
-    def with_values(self, values: Mapping[str, Mapping[str, Any]]) -> GroupPlan:
+    def with_values(
+        self, values: Mapping[str, Mapping[str, Any]], identities: Mapping[str, str] | None = None
+    ) -> GroupPlan:
         """The plan of another group, which differs from this one in its id and the values of its steps alone."""
         made = self._replace(
             steps={name: _with_values(one, values) for name, one in self.steps.items()},
             rollback={name: _with_values(one, values) for name, one in self.rollback.items()},
         )
-        made.place()
+        made.place(identities or {})
         return made
 
-    def place(self) -> None:
-        """Find out which rows each step touches. Those that may touch the same, one writing, run in this order."""
+    def place(self, identities: Mapping[str, str] | None = None) -> None:
+        """Find out which rows each step touches. Those that may touch the same, one writing, run in this order.
+
+        `identities` of targets, where they are known: two names may lead to one database.
+        """
         for one in (*self.steps.values(), *self.rollback.values()):
             if one.plan is not None and one.target is not None:
                 found = held(one.plan, one.values)
@@ -120,7 +125,10 @@ class GroupPlan(NamedTuple):
         for name in self.sequence:
             one = self.steps[name]
             needed = {need for need, _ in one.wants}
-            one.order = [step for step in last.before(name, one.holds) if step not in needed and step != name]
+            places = one.holds
+            if identities:
+                places = tuple(each._replace(place=(identities.get(each.place[0]), *each.place[1:])) for each in places)
+            one.order = [step for step in last.before(name, places) if step not in needed and step != name]
 
     def holds(self) -> tuple[Held, ...]:
         """All rows that the group may touch, going forward and back; a place begins with its target's name."""
@@ -140,7 +148,10 @@ def planned(
 
 
 def planned_again(
-    definition: Mapping[str, Any], tables: Mapping[str, Any], dialects: Mapping[str, Dialect]
+    definition: Mapping[str, Any],
+    tables: Mapping[str, Any],
+    dialects: Mapping[str, Dialect],
+    identities: Mapping[str, str] | None = None,
 ) -> GroupPlan:
     """The plan of a definition that was found right, on the tables of that time, as its history has them."""
     shape = orjson.dumps([shape_of(definition), tables, dialects])
@@ -148,7 +159,7 @@ def planned_again(
     group = copy(made.group)
     group.id = definition["id"]
     values = {step["name"]: decoded(step.get("values", {})) for step in definition["steps"]}
-    return made._replace(group=group).with_values(values)
+    return made._replace(group=group).with_values(values, identities)
 
 
 def shape_of(definition: Mapping[str, Any]) -> dict[str, Any]:

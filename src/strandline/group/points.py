@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 POINTS: Final = (
-    "group.defined", "group.submitted", "group.taken", "group.started", "step.before", "step.done", "step.recorded",
-    "intent.recorded", "step.written",
+    "group.defined", "group.submitted", "fence.raised", "group.taken", "group.started", "step.before", "step.done",
+    "step.recorded", "intent.recorded", "step.written",
     "asked.recorded", "message.sent", "answered", "hook.queued", "hook.sent", "decided", "void.done", "undo.before",
-    "undo.done", "rollback.step", "undo.recorded", "ended", "stream.deleted", "inbox.copied",
+    "undo.sent", "undo.done", "rollback.step", "undo.recorded", "ended", "progress.recorded", "stream.deleted",
+    "inbox.copied",
 )  # fmt: skip
 
 told: Callable[[str], None] | None = None

@@ -126,10 +126,12 @@ class Processor:
             turn.begin()
             turn.loop(until_idle)
         finally:
-            turn.end()
-            runners.shutdown()
-            steps.shutdown()
-            lease.release()
+            try:
+                turn.end()
+            finally:
+                runners.shutdown()
+                steps.shutdown()
+                lease.release()
 
     def _say_whom(self, holder: leases.LastBeat) -> None:
         if self.waits_for != holder.holder:
@@ -212,6 +214,7 @@ class _Turn:
         owner = self._groups.targets.owner(name)
         if isinstance(target, SqlTarget):
             target.raise_fence(owner, self._lease.fence)
+            reached("fence.raised")
         self._targets[name] = OpenTarget(target, owner)
 
     def _until_there(self, call: Callable[[], None]) -> None:
@@ -313,12 +316,13 @@ class _Turn:
         if self._follower.ident is not None:
             self._follower.join()
         self._loading.shutdown()
-        self._asking.shutdown(wait=False)
         for one in list(self._open.values()):
             if not one.running:
                 continue
             with self._changed:
                 self._changed.wait_for(lambda: any(ended[0] is one for ended in self._processor._ended))  # noqa: B023
+        self._asking.shutdown(wait=False)
+        self._shared.times.settle()
         try:
             self._settle()
             self._tick(now=True)
@@ -571,6 +575,7 @@ class _Turn:
             progress.load(*self._loads.pop(place))
         progress.done_to, progress.open = done_to, listed
         self._lease.beat()
+        reached("progress.recorded")
         self._journal.delete_reserved(stream_key(self._groups.stream), to=done_to)
         reached("stream.deleted")
         self._woken = True

@@ -8,7 +8,7 @@ the number where they belong; if somebody else was there before, this processor'
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from threading import Lock, RLock
 from typing import Final, Protocol
@@ -79,26 +79,10 @@ class Record:
         with self.lock:
             self._carried = max(self._carried, to)
 
-    def copied(self, entries: Iterable[Entry]) -> None:
-        """Take over what was found in barrier rows: each number once, in order."""
-        with self.lock:
-            for entry in sorted({entry.n: entry for entry in entries}.values()):
-                if entry.n == self.history.last + 1:
-                    self.history.apply(entry)
-                    self._pending.append(entry)
-
     def restore(self, barriers: Iterable[Barrier], now: int) -> None:
-        """Bring in what only barrier rows know: events that travelled with them, and that steps were done or undone."""
-        history = self.history
-        mine = [one for one in barriers if (one.id.definition, one.id.life) == (history.hash, history.life)]
-        self.copied(entry for one in mine if one.done is not None for entry in unpacked(one.done.events))
-        for one in mine:
-            if one.op == "do" and one.done is not None and history.step(one.id.step).data is None:
-                self.add_all(result(one.id.step, one.done, now))
-        for one in mine:
-            undo = history.undo.get(one.id.step)
-            if one.op == "undo" and history.decided == "rollback" and (undo is None or undo.state != "undone"):
-                self.add("UndoResult", {"step": one.id.step, "at": now, "state": "undone"})
+        """Bring in what only barrier rows know."""
+        with self.lock:
+            self._pending += restored(self.history, barriers, now)
 
     def flush(self) -> None:
         """Write everything into the log, in one append if it is not long; returns when it is durable.
@@ -138,6 +122,29 @@ class Record:
                     raise
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, WAIT_MOST_S)
+
+
+def restored(history: History, barriers: Iterable[Barrier], now: int) -> Iterator[Entry]:
+    """What only barrier rows know, applied to a history: events that travelled with them, each number once and in
+    order, and that steps were done or undone."""
+    mine = [one for one in barriers if (one.id.definition, one.id.life) == (history.hash, history.life)]
+    travelled = [entry for one in mine if one.done is not None for entry in unpacked(one.done.events)]
+    for entry in sorted({entry.n: entry for entry in travelled}.values()):
+        if entry.n == history.last + 1:
+            history.apply(entry)
+            yield entry
+    more: list[tuple[str, Payload]] = []
+    for one in mine:
+        if one.op == "do" and one.done is not None and history.step(one.id.step).data is None:
+            more += result(one.id.step, one.done, now)
+    for one in mine:
+        undo = history.undo.get(one.id.step)
+        if one.op == "undo" and history.decided == "rollback" and (undo is None or undo.state != "undone"):
+            more.append(("UndoResult", {"step": one.id.step, "at": now, "state": "undone"}))
+    for type_, payload in more:
+        entry = Entry(history.last + 1, type_, payload)
+        history.apply(entry)
+        yield entry
 
 
 def load(journal: Journal, id_: str) -> History | None:

@@ -11,7 +11,7 @@ Undo may be interrupted and repeated anywhere, with the same end.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Lock
 from typing import Any, Final, TypeVar, cast
 
@@ -20,12 +20,14 @@ import orjson
 from strandline.errors import Unavailable
 from strandline.group import cell_steps
 from strandline.group.asking import OpenTarget, Shared
+from strandline.group.cells import RowState
 from strandline.group.core.encoding import encoded, readable
 from strandline.group.core.parts import SUCCESS, Data, Handler, Undo
 from strandline.group.core.perform import StepFailed, perform
 from strandline.group.core.runner import Runner
 from strandline.group.core.schedule import Schedule
-from strandline.group.execution import Forward
+from strandline.group.execution import Forward, asks
+from strandline.group.history import History
 from strandline.group.plan import GroupPlan, Planned
 from strandline.group.points import reached
 from strandline.group.record import Record
@@ -44,8 +46,8 @@ class Execution(Forward):
 
     def __init__(self, shared: Shared, record: Record, plan: GroupPlan, *, resumed: bool) -> None:
         super().__init__(shared, record, plan, resumed=resumed)
-        self._cells: dict[tuple[str, str | None], Undone] = {}
-        """Targets without transactions on which all is undone."""
+        self._cells: dict[tuple[str, frozenset[str]], dict[int, list[RowState]]] = {}
+        """Of targets without transactions, without steps whose cells are to stay: the rows that each write changed."""
         self._cells_lock = Lock()
 
     def run(self) -> str:
@@ -87,15 +89,21 @@ class Execution(Forward):
 
     # ------------------------------------------------------------ back
 
+    def submit(self, do: Callable[[str], None], step: str, /) -> object:
+        """A thread for a step, or its undo."""
+        one = self.plan.steps[step]
+        undo = self.plan.rollback.get(one.step.undo) if isinstance(one.step.undo, str) else None
+        if self.history.decided is not None and (one.undo == "handler" or (undo is not None and asks(undo))):
+            return self.shared.asking_pool.submit(do, step)
+        return super().submit(do, step)
+
     def _back(self) -> None:
         ran = self._ran()
         wants: dict[str, list[tuple[str, str]]] = {name: [] for name in reversed(self.plan.steps)}
         for name, needs in self.plan.wants().items():
             for need, _ in needs:
                 wants[need].append((name, SUCCESS))
-        Runner(
-            Schedule(wants), lambda name: name not in ran or self._undo(name), self.shared.pool, stop_on_failure=False
-        ).run()
+        Runner(Schedule(wants), lambda name: name not in ran or self._undo(name), self, stop_on_failure=False).run()
         if self.not_undone():
             self.record.flush()
             return
@@ -191,27 +199,48 @@ class Execution(Forward):
     def _cells_undone(
         self, one: Planned, target: CellTarget, on_conflict: OnConflict, how: str | None
     ) -> Undone | NotUndone:
-        """Undo all that the group wrote on a target, whichever of its steps comes first: each cell is put back once."""
-        if how == "accept_current":
+        """Put back the rows that a step changed, to what they were before the group: each cell once, at one time,
+        whichever of its steps comes first."""
+        if how == "accept_current" or one.name not in self.history.intents:
             return UNDONE
-        with self._cells_lock:
-            known = self._cells.get((one.target or "", how))
-            if known is not None:
-                return known
-            works = {
-                name: self.work(other, {}, b"")._replace(each=None)
-                for name, other in self.plan.steps.items()
-                if other.target == one.target and other.undo == "automatic" and other.plan is not None and other.writes
-                and getattr(self.history.undo.get(name), "how", None) != "accept_current"
-            }  # fmt: skip
-            writes = cell_steps.wrote(self.history, works)
-            self.record.flush()
-            outcome = self._undo_tried(
-                lambda: target.undo(writes, on_conflict, now=self.shared.clock(), force=how == "force")
+        rows = self._rows_written(one, target).get(int(self.history.intents[one.name]["timestamp"]), [])
+        self.record.flush()
+        limits, force = self.limits(one), how == "force"
+
+        def undo() -> Undone | NotUndone:
+            return target.put_back(
+                rows, limits, on_conflict, now=self.shared.clock(), force=force, over=lambda time: self._over(one, time)
             )
-            if isinstance(outcome, Undone):
-                self._cells[one.target or "", how] = outcome
-            return outcome
+
+        return self._undo_tried(undo)
+
+    def _rows_written(self, one: Planned, target: CellTarget) -> dict[int, list[RowState]]:
+        """What the group did on a step's target, under whatever name, by the timestamp of each write."""
+        stay = frozenset(name for name, undo in self.history.undo.items() if undo.how == "accept_current")
+        place = self._target(one).owner.identity
+        with self._cells_lock:
+            if (place, stay) not in self._cells:
+                works = {
+                    name: self.work(other, {}, b"")._replace(each=None)
+                    for name, other in self.plan.steps.items()
+                    if other.undo == "automatic" and other.plan is not None and other.writes and name not in stay
+                    and self._target(other).owner.identity == place
+                }  # fmt: skip
+                found = self._cells.setdefault((place, stay), {})
+                for row in target.rows_written(cell_steps.wrote(self.history, works)):
+                    for timestamp in row.writes:
+                        found.setdefault(timestamp, []).append(row)
+            return self._cells[place, stay]
+
+    def _over(self, one: Planned, time_: int) -> int:
+        """The time at which a step's cells are put back over those that others wrote, the last one then; the same for
+        every try, so that what is written after the undo stays."""
+        undo = self.history.undo[one.name]
+        if not undo.over:
+            over = self.shared.times.next(time_)
+            self.record.add("UndoIntent", {"step": one.name, "at": self.shared.clock(), "over": over})
+            self.record.flush()
+        return undo.over
 
     def _undo_tried(self, undo: Callable[[], Undone | NotUndone]) -> Undone | NotUndone:
         tries, wait_s = 0, WAIT_LEAST_S
@@ -230,7 +259,12 @@ class Execution(Forward):
         handler = cast(Handler, one.step.undo)
         data = self.history.step(one.name).data
         message_id = self.message_id(one.name, "undo")
-        message = Undo(self.history.id, one.name, "unknown" if data is None else "done", data or Data(), message_id)
+        known = data is not None and all(
+            question.answer is not None and not question.answer.get("timed_out")
+            for message, question in self.history.questions.items()
+            if question.step == one.name and message != message_id
+        )
+        message = Undo(self.history.id, one.name, "done" if known else "unknown", data or Data(), message_id)
         for attempt in range(self.shared.settings.undo_retries + 1):
             answer = self.asked(one.name, "undo", handler.name, message, handler.timeout_s, again=attempt > 0)
             if answer.results is not None:
@@ -310,35 +344,41 @@ class Execution(Forward):
     def still_held(self) -> Iterable[Held]:
         """What a group that waits for an operator keeps: the rows in images of steps that are not undone, and those of
         rollback steps that are still to run."""
-        failed = self.plan.group.steps.get(self.history.failed_step or "")
-        to_run = set(failed.execute_on_failure if failed is not None else ())
-        for name, one in self.plan.steps.items():
-            undo = self.history.undo.get(name)
-            if one.plan is None or undo is None or undo.state == "undone":
-                continue
-            if isinstance(one.step.undo, str):
-                to_run.add(one.step.undo)
-            yield from self._rows_of(one) or one.holds
-        for name in to_run:
-            undo = self.history.undo.get(name)
-            if undo is None or undo.state != "undone":
-                yield from self.plan.rollback[name].holds
+        return still_held(self.plan, self.history)
 
-    def _rows_of(self, one: Planned) -> list[Held]:
-        images = self.history.images.get(one.name, {})
-        table = one.plan.table if one.plan is not None else None
-        if not images or table is None or one.plan is None or one.target is None:
-            return []
-        if one.plan.statement.dialect == "cassandra":  # it holds partitions, and keys in images are bytes
-            return []
-        types = tuple(column.type for name in table.key for column in table.columns if column.name == name)
-        found = []
-        for image in images.values():
-            for row in image["rows"]:
-                given = tuple(Given(name, value) for name, value in zip(table.key, row, strict=False))
-                plan = Plan(one.plan.statement, rows=(RowSet(table.name, given, writes=True, types=types),))
-                found += [place._replace(place=(one.target, *place.place)) for place in held(plan, {})]
-        return found
+
+def still_held(plan: GroupPlan, history: History) -> Iterator[Held]:
+    """What a group that waits for an operator keeps."""
+    failed = plan.group.steps.get(history.failed_step or "")
+    to_run = set(failed.execute_on_failure if failed is not None else ())
+    for name, one in plan.steps.items():
+        undo = history.undo.get(name)
+        if one.plan is None or undo is None or undo.state == "undone":
+            continue
+        if isinstance(one.step.undo, str):
+            to_run.add(one.step.undo)
+        yield from _rows_of(one, history) or one.holds
+    for name in to_run:
+        undo = history.undo.get(name)
+        if undo is None or undo.state != "undone":
+            yield from plan.rollback[name].holds
+
+
+def _rows_of(one: Planned, history: History) -> list[Held]:
+    images = history.images.get(one.name, {})
+    table = one.plan.table if one.plan is not None else None
+    if not images or table is None or one.plan is None or one.target is None:
+        return []
+    if one.plan.statement.dialect == "cassandra":  # it holds partitions, and keys in images are bytes
+        return []
+    types = tuple(column.type for name in table.key for column in table.columns if column.name == name)
+    found = []
+    for image in images.values():
+        for row in image["rows"]:
+            given = tuple(Given(name, value) for name, value in zip(table.key, row, strict=False))
+            plan = Plan(one.plan.statement, rows=(RowSet(table.name, given, writes=True, types=types),))
+            found += [place._replace(place=(one.target, *place.place)) for place in held(plan, {})]
+    return found
 
 
 def _shown(conflicts: Sequence[Conflict]) -> list[dict[str, Any]]:

@@ -419,7 +419,7 @@ class SqlSteps:
 
     # ------------------------------------------------------------ barrier rows
 
-    def barriers(self, owner: Owner, groups: Sequence[tuple[str, int]]) -> list[Barrier]:
+    def barriers(self, owner: Owner, groups: Sequence[tuple[str, int]], timeout_s: float = 30.0) -> list[Barrier]:
         def found(changes: Changes) -> list[Barrier]:
             made = []
             for group, life in groups:
@@ -427,7 +427,7 @@ class SqlSteps:
                     made.append(_barrier(StepId(group, life, definition, step), tuple(row)))
             return made
 
-        return self.changing(Limits(), found)
+        return self.changing(Limits(timeout_s), found)
 
     def forget(self, owner: Owner, fence: int, older_s: float, open_groups: Collection[str], limit: int) -> int:
         def forgotten(changes: Changes) -> int:

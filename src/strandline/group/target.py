@@ -11,10 +11,13 @@ refused, "unknown" if nobody knows. What the database itself says of a statement
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from strandline.group.statements.api import Dialect, Plan, Table
+
+if TYPE_CHECKING:
+    from strandline.group.cells import RowState
 
 OnConflict = Literal["fail", "keep_current", "overwrite"]
 
@@ -201,7 +204,7 @@ class SqlTarget(Target, Protocol):
     def redo(self, work: Work, done: Done | None) -> Done | Undone | Failed | NotUndone:
         """For a rebuild: put the rows after a step there, whatever is there now; without images, run its statement."""
 
-    def barriers(self, owner: Owner, groups: Sequence[tuple[str, int]]) -> list[Barrier]:
+    def barriers(self, owner: Owner, groups: Sequence[tuple[str, int]], timeout_s: float = 30.0) -> list[Barrier]:
         """All barrier rows of these groups (id, life)."""
 
     def forget(self, owner: Owner, fence: int, older_s: float, open_groups: Collection[str], limit: int) -> int:
@@ -260,3 +263,13 @@ class CellTarget(Target, Protocol):
         self, writes: Sequence[Wrote], on_conflict: OnConflict, *, now: int, force: bool = False
     ) -> Undone | NotUndone:
         """Restore each cell that these writes of one group changed, once: its first image, one above the last."""
+
+    def rows_written(self, writes: Sequence[Wrote]) -> list[RowState]:
+        """What these writes of one group did, row by row."""
+
+    def put_back(
+        self, states: Sequence[RowState], limits: Limits, on_conflict: OnConflict, *, now: int, force: bool = False,
+        over: Callable[[int], int] = ...,
+    ) -> Undone | NotUndone:  # fmt: skip
+        """`undo` of some of these rows. Where others wrote and that does not count, at the time that `over` gives for
+        their last write; what is above that stays."""

@@ -27,6 +27,16 @@ class Times:
         """What the clock says."""
         return self._clock()
 
+    def ahead(self, time: int) -> int:
+        """How far a write time is ahead of the clock, and of all that may have been given before (µs)."""
+        with self._lock:
+            return time - max(self._clock(), self._last)
+
+    def settle(self) -> None:
+        """None is given any more, and all that were given are known: who comes next starts above these alone."""
+        with self._lock:
+            self._lease.progress.horizon = self._last
+
     def next(self, above: int) -> int:
         """A timestamp above this one, and above all that were given before."""
         with self._lock:
