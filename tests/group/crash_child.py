@@ -1,16 +1,30 @@
-"""A process that runs groups of transfers, and ends at a named point: `crash_child.py JOURNAL SHOP POINT TIME`."""
+"""Groups that come to every named point, and a process that ends at one: `crash_child.py JOURNAL SHOP POINT TIME`.
+
+The same statements run on SQLite, PostgreSQL and Cassandra.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
 from typing import Any
 
+import apsw
+
 import strandline
+from strandline.group import mail
 from strandline.group.checks import ask, is_true
 from strandline.group.core.parts import Dep, Handler, Hook, Recipe
 from strandline.group.definition import Group
-from strandline.testing.points import kill_at
-from tests.group.worlds import update
+from strandline.group.groups import Groups, Target
+from strandline.group.lease import StreamLease
+from strandline.testing.points import POINTS, at, kill_at
+from strandline.work.declaration import WorkDeclaration
+from strandline.work.worker import Worker
 
 HANDLERS: dict[str, Any] = {
     "price": lambda message: {"value": 5},
@@ -19,43 +33,114 @@ HANDLERS: dict[str, Any] = {
     "hook": lambda message: None,
     "undo": lambda message: None,
 }
+BOX = WorkDeclaration("prices", key=mail.KEY, data=mail.DATA, poll_s=0.05, lease_s=0.5)
+TABLES = (
+    "CREATE TABLE account (id int PRIMARY KEY, name text, amount int)",
+    "CREATE TABLE note (id text PRIMARY KEY)",
+)
+ENDS = {
+    "plain-good": "committed", "asks-good": "committed", "mail-good": "committed", "last-good": "committed",
+    "plain-bad": "rolled_back", "asks-bad": "rolled_back", "refused-bad": "rolled_back",
+}  # fmt: skip
+CELLS_ALONE = {"step.written", "undo.sent"}
+SQL_ALONE = {"void.done", "fence.raised"}
 
 
-def group(id_: str, *, fails: bool, asks: bool = True) -> Group:
-    """Three writes in a chain on accounts 1 and 2, with a handler, a hook and a last word."""
+def points_of(shop: str) -> set[str]:
+    """The points that there are on a target."""
+    return set(POINTS) - (SQL_ALONE if shop.startswith("cassandra") else CELLS_ALONE)
+
+
+def _read(g: Group, name: str, id_: int, more: int, *, by: str = "", **depends: Any) -> Dep:
+    """Read an account; what its new amount is."""
+    text = f"SELECT amount FROM account WHERE id = {id_}"
+    new = Recipe(f"{name}_new", expression=f"amount + {by or more}")
+    g.query(name, text, target="shop", recipes=[new], **depends)
+    return Dep(name, f"{name}_new")
+
+
+def _set(g: Group, name: str, id_: int, new: Dep, **more: Any) -> None:
+    text = f"UPDATE account SET amount = :{new.recipe}.value WHERE id = {id_}"
+    g.update(name, text, target="shop", depends_on=[new], **more)
+
+
+def group(id_: str, shop: str) -> Group:
+    """Money from account 1 to 2, and a note; with handlers, hooks, mail or a last word, where its name says so."""
+    kind, _, end = id_.partition("-")
+    fails, asks = end == "bad", kind == "asks"
     g = Group(id_, post_hook=Hook("hook") if asks else None)
-    if asks:
-        g.empty("quote", recipes=[Recipe("price", handler="price")])
-    g.update(
-        "take", f"UPDATE account SET amount = amount - {':price.value' if asks else '5'} WHERE id = 1", target="shop",
-        depends_on=[Dep("quote", "price")] if asks else [], pre_hook="hook" if asks else None,
-    )  # fmt: skip
-    update(g, "give", 2, 5, depends_on=["take"])
-    g.insert("note", f"INSERT INTO note VALUES ('{id_}')", target="shop", depends_on=["give"])
-    g.update(
-        "mark", "UPDATE account SET name = 'undone' WHERE id = 3", target="shop", is_rollback=True
-    )  # fmt: skip
+    handler = {"asks": "price", "mail": "work:prices"}.get(kind)
+    quote: dict[str, Any] = {}
+    if handler is not None:
+        g.empty("quote", recipes=[Recipe("price", handler=handler, timeout_s=30)])
+        quote = {"depends_on": [Dep("quote", "price")]}
+    take = _read(g, "old1", 1, -5, by="0 - :price.value" if handler else "", **quote)
+    _set(g, "take", 1, take, pre_hook="hook" if asks else None)
+    give = _read(g, "old2", 2, 5, depends_on=["take"])
+    _set(g, "give", 2, give)
+    text = f"INSERT INTO note (id) VALUES ('{'there' if kind == 'refused' else id_}')"
+    if kind == "refused" and shop.startswith("cassandra"):
+        text += " IF NOT EXISTS"
+    g.insert("note", text, target="shop", depends_on=["give"], irreversible=kind == "last")
+    if kind == "last":
+        return g
+    g.update("mark", "UPDATE account SET name = 'undone' WHERE id = 3", target="shop", is_rollback=True)
     last = [ask("no" if fails else "yes")] if asks else [is_true("1 = 2" if fails else "1 = 1")]
-    g.empty(
-        "last", depends_on=["note"], checks=last, execute_on_failure=["mark"], undo=Handler("undo") if asks else None
-    )
+    undo = Handler("undo") if asks else None
+    g.empty("last", depends_on=["note"], checks=last, execute_on_failure=["mark"], undo=undo)
     if fails:
-        update(g, "never", 3, 1, depends_on=["last"])
+        g.update("never", "UPDATE account SET amount = 1 WHERE id = 3", target="shop", depends_on=["last"])
     return g
 
 
-def groups_of(s: strandline.Strandline, shop: str) -> Any:
-    return s.groups(targets={"shop": shop}, handlers=HANDLERS, lease_s=2)
+def groups_of(s: strandline.Strandline, shop: str) -> Groups:
+    return s.groups(targets={"shop": Target(shop, shared=shop.startswith("cassandra"))}, handlers=HANDLERS, lease_s=1)
 
 
-def main(journal: str, shop: str, point: str, time: str) -> None:
-    kill_at(point, int(time))
-    with strandline.connect(journal) as s:
-        groups = groups_of(s, shop)
-        for fails in (False, True):
-            for asks in (False, True):
-                groups.submit(group(f"g-{fails}-{asks}".lower(), fails=fails, asks=asks))
+@contextmanager
+def answering(s: strandline.Strandline, groups: Groups) -> Iterator[None]:
+    """Somebody who answers what comes by mail."""
+    s.work(BOX)
+    worker = Worker(s, {"prices": groups.answering(HANDLERS["price"])})
+    thread = Thread(target=worker.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join(30)
+
+
+def run_all(s: strandline.Strandline, shop: str) -> Groups:
+    """Submit all that is not there yet, and run until nothing is left."""
+    groups = groups_of(s, shop)
+    with answering(s, groups):
+        for id_ in ENDS:
+            groups.submit(group(id_, shop))
         groups.processor().run_until_idle()
+    return groups
+
+
+def stop(folder: str) -> None:
+    """Stop this process, while none of its threads is in a transaction of the journal (others would wait for that);
+    when it goes on, what it does next is as good as sent: it asks no clock before."""
+    held = [apsw.Connection(f"{folder}/{name}.db") for name in ("log", "work")]
+    for connection in held:
+        connection.set_busy_timeout(10_000)
+        connection.execute("BEGIN IMMEDIATE")
+    for connection in held:
+        connection.close()
+    os.kill(os.getpid(), signal.SIGSTOP)
+    StreamLease.check = lambda self: None  # type: ignore[method-assign]
+
+
+def main(journal: str, shop: str, point: str, time: str, how: str = "kill") -> None:
+    if how == "kill":
+        kill_at(point, int(time))
+    else:
+        at(point, lambda: stop(journal.removeprefix("sqlite:")), int(time))
+    with strandline.connect(journal) as s:
+        run_all(s, shop)
 
 
 if __name__ == "__main__":

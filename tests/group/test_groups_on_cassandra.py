@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -22,13 +19,10 @@ from strandline.group.core.parts import Dep
 from strandline.group.definition import Group
 from strandline.group.open_targets import Target
 from strandline.servers.cassandra import CassandraServer
-from strandline.testing.points import kill_at
 from tests.lanes import needs_servers
 from tests.store.keyspaces import url_of
 
 pytestmark = needs_servers
-
-ROOT = Path(__file__).parents[2]
 
 
 class Theatre:
@@ -113,16 +107,7 @@ def groups_of(s: strandline.Strandline, url: str) -> Any:
     return s.groups(targets={"shop": Target(url, shared=True)}, lease_s=2)
 
 
-def child(journal: str, url: str, hall: str, count: str, point: str, time: str) -> None:
-    """Submits a group and runs it, and ends at a point."""
-    kill_at(point, int(time))
-    with strandline.connect(journal) as s:
-        groups = groups_of(s, url)
-        groups.submit(group(hall, hall, int(count)))
-        groups.processor().run_until_idle()
-
-
-@pytest.mark.req("G36", "G38", "G39", "G41", "G48", "RG1", "RG2")
+@pytest.mark.req("G36", "G38", "G39", "G41", "G48", "S15", "RG1", "RG2")
 @pytest.mark.parametrize(("count", "end", "left"), [(2, "committed", AFTER), (3, "rolled_back", BEFORE)])
 def test_a_group_is_committed_or_leaves_every_cell_as_before(
     theatre: Theatre, hall: str, tmp_path: Path, count: int, end: str, left: list[Any]
@@ -139,7 +124,7 @@ def test_a_group_is_committed_or_leaves_every_cell_as_before(
         assert types[first : first + 2] == ["Intent", "Result"], types
 
 
-@pytest.mark.req("G39", "RG2")
+@pytest.mark.req("G39", "S22", "RG2")
 def test_a_row_that_was_not_there_was_not_affected_and_is_gone_again(theatre: Theatre, hall: str) -> None:
     g = Group(hall)
     g.update(
@@ -153,7 +138,7 @@ def test_a_row_that_was_not_there_was_not_affected_and_is_gone_again(theatre: Th
     assert theatre.seats(hall) == BEFORE
 
 
-@pytest.mark.req("G5", "G40")
+@pytest.mark.req("G5", "G40", "S26")
 def test_a_condition_that_does_not_hold_fails_with_nothing_to_undo(theatre: Theatre, hall: str) -> None:
     g = Group(hall)
     g.insert(
@@ -165,7 +150,7 @@ def test_a_condition_that_does_not_hold_fails_with_nothing_to_undo(theatre: Thea
     assert theatre.seats(hall) == BEFORE
 
 
-@pytest.mark.req("G45", "G54")
+@pytest.mark.req("G45", "G54", "S46")
 def test_what_cannot_be_undone_runs_last_and_once(theatre: Theatre, hall: str) -> None:
     theatre.table(f"gone_{hall[:8]}")
     g = Group(hall)
@@ -182,34 +167,6 @@ def _run(groups: Any, g: Group) -> Any:
     groups.submit(g)
     groups.processor().run_until_idle()
     return groups.get(g.id)
-
-
-FEW = [("intent.recorded", 1), ("step.written", 2), ("undo.done", 1)]
-MANY = [("step.done", 3), ("step.recorded", 1), ("decided", 1), ("undo.before", 1), ("undo.recorded", 2)]
-POINTS = [*FEW, *(pytest.param(*point, marks=pytest.mark.soak) for point in MANY)]
-
-
-@pytest.mark.req("G71", "G72", "RG3", "RG4", "RG5")
-@pytest.mark.parametrize(("point", "time"), POINTS)
-def test_a_group_resumes_after_a_crash_at_any_point(
-    theatre: Theatre, hall: str, tmp_path: Path, point: str, time: int
-) -> None:
-    journal = f"sqlite:{tmp_path / 'journal'}"
-    for count, end, left in ((3, "rolled_back", BEFORE), (2, "committed", AFTER)):
-        if end == "committed" and point.startswith(("undo", "decided")):
-            continue
-        name = f"{hall}{count}"
-        theatre.fill(name)
-        script = "import sys; from tests.group.test_groups_on_cassandra import child; child(*sys.argv[1:])"
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        command = [sys.executable, "-c", script, journal, theatre.url, name, str(count), point, str(time)]
-        ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=120, check=False)
-        assert ended.returncode == -9, ended.stderr.decode()[-2000:]
-        with strandline.connect(journal) as s:
-            groups = groups_of(s, theatre.url)
-            groups.processor().run_until_idle()
-            assert groups.get(name).state == end
-        assert theatre.seats(name) == left
 
 
 EVERY = {
