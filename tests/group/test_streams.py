@@ -10,15 +10,18 @@ from typing import Any
 
 import pytest
 
+import strandline
 from strandline.errors import LeaseLost, Unavailable
 from strandline.group import lease as leases
 from strandline.group import points
 from strandline.group.checks import affected_rows_equal, is_true
 from strandline.group.core.parts import Dep, Recipe
 from strandline.group.definition import Group
+from strandline.group.groups import Groups, Target
 from strandline.group.rows import RowQueues
 from strandline.group.statements.api import Held
-from tests.group.worlds import PostgresShop, Running, SqliteShop, World, transfer, update
+from tests.group.worlds import CassandraShop, LwwShop, PostgresShop, Running, SqliteShop, World, transfer, update
+from tests.lanes import needs_servers
 from tests.repeats import repeats
 
 
@@ -60,7 +63,7 @@ def test_who_may_run_side_by_side(first: Held, second: Held, together: bool) -> 
     assert first.meets(second) is not together
 
 
-@pytest.mark.req("G63", "S57")
+@pytest.mark.req("G63", "S59")
 def test_nobody_is_overtaken_on_its_rows() -> None:
     queues = RowQueues()
     assert queues.admit("reader", [held("a", 1, writes=False)])
@@ -70,7 +73,7 @@ def test_nobody_is_overtaken_on_its_rows() -> None:
     assert queues.release("writer") == ["late reader"]
 
 
-@pytest.mark.req("G47", "S57")
+@pytest.mark.req("G47", "S60")
 def test_what_is_kept_holds_back_only_who_needs_it() -> None:
     queues = RowQueues()
     queues.admit("stuck", [held("a")])
@@ -81,7 +84,7 @@ def test_what_is_kept_holds_back_only_who_needs_it() -> None:
     assert queues.release("stuck") == ["same"]
 
 
-@pytest.mark.req("G63")
+@pytest.mark.req("G63", "S59")
 @pytest.mark.parametrize("seed", range(20))
 def test_random_queues_are_those_of_a_plain_list(seed: int) -> None:
     """A group may start exactly when nobody admitted before it, and not yet over, is in its way."""
@@ -140,27 +143,92 @@ def groups_of(rng: random.Random, count: int) -> list[Group]:
     return made
 
 
-@pytest.mark.req("G61", "G62", "S57", "RG7")
-@repeats(2, 200)
-def test_parallel_equals_sequential(tmp_path: Path, times: int) -> None:
+def outcomes_of(groups: Groups, made: list[Group]) -> list[tuple[str, str | None, str | None]]:
+    """Submitted, run, and how each has ended."""
+    for group in made:
+        groups.submit(group)
+    groups.processor().run_until_idle()
+    outcomes = [groups.get(group.id) for group in made]
+    assert {one.state for one in outcomes} <= {"committed", "rolled_back", "aborted"}
+    return [(one.state, one.failed_step, one.reason) for one in outcomes]
+
+
+GROUPS = 25
+
+
+@pytest.mark.req("G61", "G62", "S58", "RG7")
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@repeats(1, 10_000 // GROUPS)
+@pytest.mark.timeout(3600)
+def test_parallel_equals_sequential(request: pytest.FixtureRequest, tmp_path: Path, times: int, kind: str) -> None:
     for seed in range(times):
         found = []
         for parallel in (1, 8):
-            shop = SqliteShop(tmp_path / f"shop-{seed}-{parallel}.db")
+            file = tmp_path / f"shop-{seed}-{parallel}.db"
+            shop: Any = SqliteShop(file) if kind == "sqlite" else PostgresShop(request.getfixturevalue("shop"))
             world = World(shop)
             shop.execute("INSERT INTO account VALUES (4, 'd', 100), (5, 'e', 30)")
             shop.execute("UPDATE account SET amount = 40 WHERE id = 3")
-            groups = world.groups(parallel_groups=parallel)
-            made = groups_of(random.Random(seed), 25)
-            for group in made:
-                groups.submit(group)
-            groups.processor().run_until_idle()
-            outcomes = [groups.get(group.id) for group in made]
-            found.append((world.accounts(), [(one.state, one.failed_step, one.reason) for one in outcomes]))
-            assert {one.state for one in outcomes} <= {"committed", "rolled_back", "aborted"}
+            outcomes = outcomes_of(world.groups(parallel_groups=parallel), groups_of(random.Random(seed), GROUPS))
+            found.append((world.accounts(), outcomes))
             world.close()
+            file.unlink(missing_ok=True)
         assert found[0] == found[1], seed
         assert len({state for state, _, _ in found[0][1]}) > 1
+
+
+def cell_groups_of(rng: random.Random, count: int, prefix: str) -> list[Group]:
+    """The same on a target that only sets cells: transfers of what was read, rows that come and go."""
+    made = []
+    for n in range(count):
+        from_, to = rng.sample([1, 2, 3, 4, 5], 2)
+        g = Group(f"{prefix}{n}")
+        if rng.randrange(5) < 3:
+            amount = rng.randrange(60)
+            for step, id_, sign in (("take", from_, "-"), ("give", to, "+")):
+                new = Recipe(step, expression=f"amount {sign} {amount}")
+                g.query(f"{step}n", f"SELECT amount FROM account WHERE id = {id_}", target="shop", recipes=[new])
+                text = f"UPDATE account SET amount = :{step}.value WHERE id = {id_}"
+                g.update(f"{step}s", text, target="shop", depends_on=[Dep(f"{step}n", step)])
+            enough = f"SELECT amount FROM account WHERE id = {from_}"
+            g.query("enough", enough, target="shop", depends_on=["takes"], success="amount >= 0")
+        else:
+            row = rng.randrange(6, 10)
+            text = f"INSERT INTO account (id, name, amount) VALUES ({row}, 'new', {n})"
+            g.insert("in", text, target="shop", must_not_exist=True)
+            out = f"DELETE FROM account WHERE id = {rng.randrange(6, 10)}"
+            g.delete("out", out, target="shop", depends_on=["in"])
+            g.update("mark", f"UPDATE account SET name = 'by {n}' WHERE id = {to}", target="shop", depends_on=["out"])
+            g.empty("end", depends_on=["mark"], checks=[is_true("true" if n % 3 else "false")])
+        made.append(g)
+    return made
+
+
+CELLS = "CREATE TABLE account (id int, name text, amount int, PRIMARY KEY (id))"
+
+
+@pytest.mark.req("G61", "G62", "S58", "RG7")
+@pytest.mark.parametrize("kind", ["lww", pytest.param("cassandra", marks=[needs_servers, pytest.mark.soak])])
+@repeats(1, 10_000 // GROUPS)
+@pytest.mark.timeout(3600)
+def test_parallel_equals_sequential_without_transactions(request: pytest.FixtureRequest, times: int, kind: str) -> None:
+    here = kind == "lww"
+    shop: Any = LwwShop() if here else CassandraShop(request.getfixturevalue("cassandra"), ("account",))
+    shop.execute(CELLS)
+    for seed in range(times if here else times // 20):
+        found = []
+        for parallel in (1, 8):
+            with strandline.connect("memory:") as s:
+                for id_ in range(10):
+                    shop.execute(f"DELETE FROM account WHERE id = {id_}")
+                for id_, amount in ((1, 100), (2, 50), (3, 40), (4, 100), (5, 30)):
+                    shop.execute(f"INSERT INTO account (id, name, amount) VALUES ({id_}, 'a', {amount})")
+                groups = s.groups(targets={"shop": Target(shop.url, shared=True)}, parallel_groups=parallel)
+                outcomes = outcomes_of(groups, cell_groups_of(random.Random(seed), GROUPS, "g"))
+                found.append((sorted(shop.execute("SELECT id, name, amount FROM account")), outcomes))
+        assert found[0] == found[1], seed
+        assert len({state for state, _, _ in found[0][1]}) > 1
+    shop.close()
 
 
 @pytest.mark.req("G61", "S57")
@@ -188,7 +256,7 @@ def test_groups_on_the_same_rows_run_in_their_order(world: World) -> None:
 # ---------------------------------------------------------------- one processor at a time
 
 
-@pytest.mark.req("G74", "S48")
+@pytest.mark.req("G74", "S52")
 def test_a_second_processor_waits_and_says_for_whom(world: World) -> None:
     first, second = world.plain, world.groups()
     with Running(first) as one:
@@ -236,7 +304,7 @@ def test_until_idle_ends_while_another_processor_has_nothing_to_do(world: World)
         assert two.waits_for is None
 
 
-@pytest.mark.req("G75", "G76", "S48", "RG7")
+@pytest.mark.req("G75", "G76", "S52", "RG7")
 def test_a_processor_that_lost_its_lease_changes_nothing_more(world: World) -> None:
     """One that was stopped inside a step wakes up after another one took over: its statement does not commit."""
     inside, go = threading.Event(), threading.Event()
@@ -275,7 +343,7 @@ def _still(running: Running) -> None:
     running.processor.lease._over.set()
 
 
-@pytest.mark.req("G74", "S48")
+@pytest.mark.req("G74", "S52")
 def test_a_lease_goes_over_when_its_beat_is_still(world: World) -> None:
     journal = world.s.journal
     first = leases.take(journal, "x", 1.0, lambda: 1, lambda said: True)
@@ -321,7 +389,7 @@ def test_a_queue_has_an_end(world: World) -> None:
     assert caught.value.code == "overloaded"
 
 
-@pytest.mark.req("G72")
+@pytest.mark.req("G72", "S55")
 def test_groups_run_though_no_pipeline_ever_did(world: World) -> None:
     assert world.run(transfer("g", 1, 2, 1)).state == "committed"
     assert world.s.strandline() == 0
