@@ -25,6 +25,7 @@ STATEMENTS = (
     re.compile(r"\b([A-Z]{1,2}\d+)\b\*{0,2} \[(?:seed|implied|ours)"),  # with its tag, anywhere in a line
     re.compile(r"^- \*{0,2}([A-Z]{1,2}\d+)\b", re.MULTILINE),  # at the start of a list item
     re.compile(r"(?<=[.;] )([UD]\d+)(?= (?:`|log:))"),  # further ones in a list item, without a tag
+    re.compile(r"[.;:]\s+(S\d+)(?=\s)"),  # scenarios, several in a list item
 )
 # Shipped contract suites are tests too: each back-end's test class inherits them.
 TEST_FOLDERS = ("tests", "src/strandline/testing")

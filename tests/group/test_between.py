@@ -94,7 +94,7 @@ def test_a_beat_whose_answer_is_lost_is_no_lost_lease(world: World) -> None:
     assert said(journal, "default").fence == other.fence
 
 
-@pytest.mark.req("G72", "S48")
+@pytest.mark.req("G72", "S49")
 @pytest.mark.parametrize("call", ["read", "head", "delete_reserved"])
 def test_a_log_that_is_away_for_a_moment_ends_no_processor(
     world: World, monkeypatch: pytest.MonkeyPatch, call: str
@@ -124,7 +124,7 @@ def test_a_log_that_is_away_for_a_moment_ends_no_processor(
     assert world.accounts()[0][2] == 102
 
 
-@pytest.mark.req("G85", "G72", "S48")
+@pytest.mark.req("G85", "G72", "S49")
 @pytest.mark.parametrize("times", [2, 1000])
 def test_a_target_that_is_away_when_a_group_starts_ends_no_processor(
     world: World, monkeypatch: pytest.MonkeyPatch, times: int

@@ -143,7 +143,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.req("G39", "G50", "G51", "G53", "RG2")
+@pytest.mark.req("G39", "G50", "G51", "G53", "S26", "S27", "S28", "RG2")
 @pytest.mark.parametrize("text", CHANGES)
 def test_a_change_is_undone_as_if_it_had_never_been(hall: Hall, text: str) -> None:
     before = hall.rows()
@@ -154,7 +154,7 @@ def test_a_change_is_undone_as_if_it_had_never_been(hall: Hall, text: str) -> No
     assert set(hall.ttls("guest")) == {None}
 
 
-@pytest.mark.req("G51", "RG2")
+@pytest.mark.req("G51", "S31", "RG2")
 def test_a_group_of_several_writes_leaves_no_trace(hall: Hall) -> None:
     before = hall.rows()
     for text in (
@@ -184,7 +184,7 @@ def test_what_is_removed_twice_is_put_back_above_both(hall: Hall, text: str) -> 
     assert hall.rows() == before
 
 
-@pytest.mark.req("G51", "RG2")
+@pytest.mark.req("G51", "S29", "RG2")
 def test_what_remained_of_a_life_is_given_back(hall: Hall) -> None:
     hall.outside("UPDATE seat USING TTL 1000 SET guest = 'brief' WHERE hall = :h AND row = 1")
     hall.write("UPDATE seat SET guest = 'for ever' WHERE hall = :h AND row = 1")
@@ -196,7 +196,7 @@ def test_what_remained_of_a_life_is_given_back(hall: Hall) -> None:
     assert hall.rows()[0][2] == "brief"
 
 
-@pytest.mark.req("G51", "RG2")
+@pytest.mark.req("G51", "S29", "RG2")
 def test_what_expired_meanwhile_is_not_given_back(hall: Hall) -> None:
     hall.outside("UPDATE seat USING TTL 1000 SET guest = 'brief' WHERE hall = :h AND row = 1")
     hall.write("UPDATE seat SET guest = 'for ever' WHERE hall = :h AND row = 1")
@@ -204,7 +204,7 @@ def test_what_expired_meanwhile_is_not_given_back(hall: Hall) -> None:
     assert hall.rows()[0][2] is None
 
 
-@pytest.mark.req("G51")
+@pytest.mark.req("G51", "S29")
 def test_a_row_that_would_have_expired_is_not_kept_by_the_groups_insert(hall: Hall) -> None:
     hall.outside("UPDATE seat USING TTL 1000 SET guest = 'brief' WHERE hall = :h AND row = 6")
     hall.write("INSERT INTO seat (hall, row, guest) VALUES (:h, 6, 'over')")
@@ -213,7 +213,7 @@ def test_a_row_that_would_have_expired_is_not_kept_by_the_groups_insert(hall: Ha
     assert [row[0] for row in hall.rows()] == [1, 2], "no marker of the row is left"
 
 
-@pytest.mark.req("G53", "RG2")
+@pytest.mark.req("G53", "S34", "RG2")
 @pytest.mark.parametrize(
     ("on_conflict", "guest"), [("fail", "theirs"), ("keep_current", "theirs"), ("overwrite", "anna")]
 )
@@ -233,7 +233,7 @@ def test_who_wrote_the_same_cell_later(hall: Hall, on_conflict: Any, guest: str)
         assert (row[2], row[3]) == (guest, True)
 
 
-@pytest.mark.req("G53")
+@pytest.mark.req("G53", "S34")
 def test_columns_of_others_survive(hall: Hall) -> None:
     hall.write("UPDATE seat SET guest = 'ours' WHERE hall = :h AND row = 1")
     hall.outside("UPDATE seat SET paid = false, price = 9 WHERE hall = :h AND row = 1")
@@ -241,7 +241,7 @@ def test_columns_of_others_survive(hall: Hall) -> None:
     assert hall.rows()[0][:4] == (1, 9, "anna", False)
 
 
-@pytest.mark.req("G53", "G5")
+@pytest.mark.req("G53", "G5", "S35")
 def test_a_foreign_cell_is_seen_when_it_is_read_back(hall: Hall) -> None:
     work, cells = hall.image("UPDATE seat SET guest = 'ours' WHERE hall = :h AND row = 1")
     wrote = Wrote(work, cells, hall.later())
@@ -277,7 +277,7 @@ def test_affected_rows_are_those_of_the_image(hall: Hall) -> None:
     assert len(cells.keys) == 3
 
 
-@pytest.mark.req("G5", "G35", "G56")
+@pytest.mark.req("G5", "G35", "G56", "S32")
 def test_what_cannot_be_bound_or_is_too_large_is_found_before_the_write(hall: Hall) -> None:
     for text, values, limits, reason in (
         ("UPDATE seat SET guest = 'x' WHERE hall = :h AND row = :row", {"row": "one"}, Limits(), "binding"),
@@ -304,7 +304,7 @@ def test_a_query_gives_rows_with_names_and_types(hall: Hall) -> None:
     assert isinstance(hall.target.query(wrong, {"h": hall.name}, Limits()), Failed)
 
 
-@pytest.mark.req("G54", "G85")
+@pytest.mark.req("G54", "G85", "S30")
 def test_the_schema_is_read_from_the_server(target: CassandraTarget) -> None:
     found = target.tables(["seat", "hits", "nobody"])
     assert set(found) == {"seat", "hits"}

@@ -91,7 +91,7 @@ def test_a_definition_comes_from_standard_input_and_says_all_that_is_wrong(world
     assert "not a step" in answer.err
 
 
-@pytest.mark.req("G78")
+@pytest.mark.req("G78", "S53")
 def test_a_saved_value_that_was_changed_is_named(world: World) -> None:
     from strandline.group.playback import verified
 

@@ -74,7 +74,7 @@ def value(world: World, id_: str) -> Any:
 # ---------------------------------------------------------------- in a stream
 
 
-@pytest.mark.req("G79", "G80", "S57")
+@pytest.mark.req("G79", "G80", "S66")
 def test_each_group_is_on_the_version_of_its_place(world: World) -> None:
     groups = world.plain
     groups.load_code("shop", "1", V1)
@@ -95,7 +95,7 @@ def test_each_group_is_on_the_version_of_its_place(world: World) -> None:
     assert history.code == {"shop": ("1", V1)}
 
 
-@pytest.mark.req("G79", "S57", "G72")
+@pytest.mark.req("G79", "G72", "S66")
 def test_a_group_that_is_resumed_stays_on_its_version(world: World) -> None:
     groups = world.plain
     groups.load_code("shop", "1", V1)
@@ -114,7 +114,7 @@ def test_a_group_that_is_resumed_stays_on_its_version(world: World) -> None:
     assert groups.get("one").steps["b"].results["r"]["value"] == 1
 
 
-@pytest.mark.req("G80", "G81", "S57")
+@pytest.mark.req("G80", "G81", "S66")
 def test_a_group_waits_for_code_that_nobody_serves_and_says_so(world: World) -> None:
     groups = world.plain
     groups.load_code("shop", "1.0", V1)
@@ -320,7 +320,7 @@ def process(file: str) -> Iterator[subprocess.Popen[str]]:
         running.communicate(timeout=30)
 
 
-@pytest.mark.req("G79", "G80", "G90", "G69", "S57")
+@pytest.mark.req("G79", "G80", "G90", "G69", "S66", "S67")
 def test_versions_are_served_by_processes_and_an_old_one_ends_by_itself(world: World, tmp_path: Path) -> None:
     files = {}
     for number in (1, 2):

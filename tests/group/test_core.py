@@ -91,7 +91,7 @@ def test_a_chain_runs_in_its_order() -> None:
     assert [line for line in host.log if line.startswith("start")] == ["start b", "start c", "start a", "start d"]
 
 
-@pytest.mark.req("G9", "G10", "S1")
+@pytest.mark.req("G9", "G10", "S2")
 def test_the_middle_of_a_diamond_overlaps() -> None:
     together = threading.Barrier(2, timeout=10)
 
@@ -105,7 +105,7 @@ def test_the_middle_of_a_diamond_overlaps() -> None:
     assert host.log[-2:] == ["start d", "end d"]
 
 
-@pytest.mark.req("G10", "S1")
+@pytest.mark.req("G10", "S3")
 def test_a_step_does_not_wait_for_others_of_its_depth() -> None:
     d_started = threading.Event()
 
@@ -121,7 +121,7 @@ def test_a_step_does_not_wait_for_others_of_its_depth() -> None:
     assert host.log.index("start d") < host.log.index("end c")
 
 
-@pytest.mark.req("G9", "S1")
+@pytest.mark.req("G9", "S4")
 def test_one_of_three_fails_and_what_is_behind_is_skipped() -> None:
     def execute(name: str, values: Mapping[str, Any]) -> Data:
         if name == "b":
@@ -158,7 +158,7 @@ def test_a_result_is_handed_on_as_soon_as_it_is_there() -> None:
     assert host.states["a"].results == {"quick": {"value": 7}, "slow": {"value": 7}}
 
 
-@pytest.mark.req("G15", "G16", "S1")
+@pytest.mark.req("G15", "G16", "S13")
 def test_a_handler_is_called_also_when_there_are_no_rows() -> None:
     """And may make several results up; an expression gives one, `value`."""
     seen: list[Any] = []
@@ -186,7 +186,7 @@ def test_a_failed_recipe_fails_its_step_unless_it_is_optional(optional: bool, en
     assert host.states["a"].reason == (None if optional else "recipe_error")
 
 
-@pytest.mark.req("G33", "S1")
+@pytest.mark.req("G33", "S7")
 def test_parameters_and_where_they_come_from() -> None:
     offers = [
         Offer("a", "calculatedValue", ("calculatedValue", "c")),
@@ -212,7 +212,7 @@ def test_parameters_that_nobody_or_more_than_one_provides(name: str) -> None:
     assert (problem.code, problem.step, problem.position) == ("parameter_missing", "x", 12)
 
 
-@pytest.mark.req("G14", "S1")
+@pytest.mark.req("G14", "S6")
 def test_scheduling_is_linear_and_does_not_recurse() -> None:
     def chain(size: int) -> float:
         began = time.process_time()

@@ -155,7 +155,7 @@ def test_the_graph_is_kept_as_dependents() -> None:
     assert g.graph.order() == ["c", "a", "b"]
 
 
-@pytest.mark.req("G12", "RG10")
+@pytest.mark.req("G12", "S5", "RG10")
 def test_a_cycle_is_refused_by_the_call_that_closes_it() -> None:
     g = Group("g")
     with pytest.raises(CycleFound, match="a → a"):
@@ -172,7 +172,7 @@ def test_a_cycle_is_refused_by_the_call_that_closes_it() -> None:
     assert g.problems() == []
 
 
-@pytest.mark.req("G12")
+@pytest.mark.req("G12", "S5")
 @pytest.mark.parametrize("how", ["undo", "execute_on_failure"])
 def test_a_cycle_through_a_rollback_step(how: str) -> None:
     g = Group("g")

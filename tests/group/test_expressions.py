@@ -31,7 +31,7 @@ def refusal(text: str, rows: Any = (ROW,), **more: Any) -> InvalidExpression:
     return caught.value
 
 
-@pytest.mark.req("G27")
+@pytest.mark.req("G27", "S23")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -63,7 +63,7 @@ def test_a_syntax_error_has_its_column_and_a_caret(text: str, column: int) -> No
     assert error.message.splitlines()[-1] == "  " + " " * (column - 1) + "^"
 
 
-@pytest.mark.req("G28")
+@pytest.mark.req("G28", "S23")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -81,7 +81,7 @@ def test_size_counts_code_points() -> None:
     assert value("t.size", [{"t": "😀é"}]) == 2
 
 
-@pytest.mark.req("G29")
+@pytest.mark.req("G29", "S23")
 def test_all_rows_of_a_statement_can_be_named() -> None:
     two = [{"id": 1, "n": "a"}, {"id": 2, "n": "b"}]
     assert value("rows.id", two) == [1, 2]
@@ -99,7 +99,7 @@ def test_all_rows_of_a_statement_can_be_named() -> None:
     assert refusal(":y", data=data).code == "expression_name"
 
 
-@pytest.mark.req("G31")
+@pytest.mark.req("G31", "S23")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -115,7 +115,7 @@ def test_numbers(text: str, expected: Any) -> None:
     assert type(found) is type(expected)
 
 
-@pytest.mark.req("G31")
+@pytest.mark.req("G31", "S23")
 @pytest.mark.parametrize(
     "text",
     [
@@ -153,7 +153,7 @@ def test_texts_and_elements_are_bounded() -> None:
     assert value("(" * 32 + "1" + ")" * 32) == 1
 
 
-@pytest.mark.req("G32", "D7")
+@pytest.mark.req("G32", "S24", "D7")
 def test_hostile_expressions_are_refused_quickly() -> None:
     rng = random.Random(24)
     bits = [

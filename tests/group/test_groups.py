@@ -65,7 +65,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 # ---------------------------------------------------------------- the seed's examples
 
 
-@pytest.mark.req("G2", "G16", "G40", "G70", "S15")
+@pytest.mark.req("G2", "G16", "G40", "G70", "S20")
 def test_the_example_of_the_specification(world: World) -> None:
     world.handlers["price"] = lambda message: {"value": 7}
     g = Group("bonus-42", deadline_s=600, on_conflict="fail")
@@ -98,7 +98,7 @@ def test_an_update_and_the_count_that_checks_it(world: World, count: int, end: s
     assert world.shop.execute("SELECT is_active FROM customer")[0][0] in ((0, False) if count == 1 else (1, True))
 
 
-@pytest.mark.req("G41", "G43", "G49", "S15", "RG2")
+@pytest.mark.req("G41", "G43", "G49", "S25", "RG2")
 def test_the_fifteen_steps_of_the_seed(world: World) -> None:
     """Q1 saves, U1 updates, Q2 says false, U2 puts back: the table is as before, the history in this order."""
     g = Group("undo")
@@ -116,7 +116,7 @@ def test_the_fifteen_steps_of_the_seed(world: World) -> None:
     assert outcome.steps["U1"].state == "undone"
 
 
-@pytest.mark.req("G35", "G70", "S1")
+@pytest.mark.req("G35", "G70", "S11")
 @pytest.mark.parametrize("ids", [[], [1], [1, 2, 3]])
 @pytest.mark.parametrize("fails", [False, True])
 def test_delete_many_rows_by_a_prior_select(world: World, ids: list[int], fails: bool) -> None:
@@ -167,7 +167,7 @@ CHECKS = [
 ]  # fmt: skip
 
 
-@pytest.mark.req("G37", "G39", "G88", "S15")
+@pytest.mark.req("G37", "G39", "G88", "S15", "S33")
 @pytest.mark.parametrize(("check", "holds"), CHECKS, ids=[f"{n}-{check.kind}" for n, (check, _) in enumerate(CHECKS)])
 def test_each_check(world: World, check: Any, holds: bool) -> None:
     g = Group("checked")
@@ -182,7 +182,7 @@ def test_each_check(world: World, check: Any, holds: bool) -> None:
         assert outcome.steps["behind"].state == "skipped"
 
 
-@pytest.mark.req("G37", "S15")
+@pytest.mark.req("G37", "S16")
 def test_every_verdict_is_recorded(world: World) -> None:
     g = Group("five")
     checks = [is_true("true"), is_true("1 = 1"), is_true("1 = 2"), no_exception(), affected_rows_equal(1)]
@@ -192,7 +192,7 @@ def test_every_verdict_is_recorded(world: World) -> None:
     assert [verdict["value"] for verdict in outcome.steps["x"].verdicts] == [True, True, False, True, True]
 
 
-@pytest.mark.req("G36", "S15")
+@pytest.mark.req("G36", "S17")
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
@@ -208,7 +208,7 @@ def test_only_true_is_success(world: World, value: Any, reason: str | None) -> N
     assert (outcome.state, outcome.reason) == ("committed" if reason is None else "rolled_back", reason)
 
 
-@pytest.mark.req("G36", "G38", "S15")
+@pytest.mark.req("G36", "G38", "S18", "S19")
 @pytest.mark.parametrize("answers", [True, False])
 def test_an_optimistic_check_says_no_after_others_wrote(world: World, answers: bool) -> None:
     wrote = threading.Event()
@@ -229,7 +229,7 @@ def test_an_optimistic_check_says_no_after_others_wrote(world: World, answers: b
     assert world.accounts() == ACCOUNTS
 
 
-@pytest.mark.req("G40", "G48", "S15")
+@pytest.mark.req("G40", "G48", "S20")
 @pytest.mark.parametrize("wrong", ["active", "items"])
 def test_the_bonus_with_two_preconditions_each_false_once(world: World, wrong: str) -> None:
     g = Group("bonus")
@@ -253,7 +253,7 @@ def test_the_bonus_with_two_preconditions_each_false_once(world: World, wrong: s
     assert "UndoIntent" not in world.types("bonus")
 
 
-@pytest.mark.req("G40", "S15")
+@pytest.mark.req("G40", "S21")
 def test_must_exist(world: World) -> None:
     there, absent = Group("there"), Group("absent")
     update(there, "x", 1, 1, must_exist=True)
@@ -263,7 +263,7 @@ def test_must_exist(world: World) -> None:
     assert (outcome.state, outcome.failed_step, outcome.reason) == ("aborted", "x/exists", "check_false")
 
 
-@pytest.mark.req("G40", "S15")
+@pytest.mark.req("G40", "S21")
 @pytest.mark.parametrize("text", ["", " ON CONFLICT (id) DO UPDATE SET amount = 1"])
 def test_must_not_exist(world: World, text: str) -> None:
     new, old = Group("new"), Group("old")
@@ -277,7 +277,7 @@ def test_must_not_exist(world: World, text: str) -> None:
 # ---------------------------------------------------------------- values and data
 
 
-@pytest.mark.req("G33", "G34", "S1")
+@pytest.mark.req("G33", "G34", "S9", "S10")
 def test_values_travel_as_they_are(world: World) -> None:
     nasty = "O'Hara\"; DROP TABLE account; -- 😀 :id % ?"
     g = Group("nasty")
@@ -291,7 +291,7 @@ def test_values_travel_as_they_are(world: World) -> None:
     assert world.accounts()[0][1] == nasty
 
 
-@pytest.mark.req("G33", "S1")
+@pytest.mark.req("G33", "S8")
 def test_data_of_two_steps_with_the_same_recipe_needs_an_alias(world: World) -> None:
     def group(first: Dep, text: str) -> Group:
         g = Group("two")
@@ -330,7 +330,7 @@ def test_a_value_that_is_missing_when_it_is_needed(world: World) -> None:
     assert (outcome.state, outcome.reason, outcome.failed_step) == ("aborted", "binding", "x")
 
 
-@pytest.mark.req("G23", "S1")
+@pytest.mark.req("G23", "S14")
 def test_needs_are_asked_for_by_who_needs_them(world: World) -> None:
     seen: list[Produce] = []
 
@@ -362,7 +362,7 @@ def test_identity_saves_rows_and_columns(world: World) -> None:
 # ---------------------------------------------------------------- handlers
 
 
-@pytest.mark.req("G19", "S1")
+@pytest.mark.req("G19", "S12")
 def test_a_handler_gets_the_data_and_one_message_id(world: World) -> None:
     seen: list[Produce] = []
 
@@ -386,7 +386,7 @@ def test_a_handler_gets_the_data_and_one_message_id(world: World) -> None:
     )
 
 
-@pytest.mark.req("G5", "G20", "G22", "S1")
+@pytest.mark.req("G5", "G20", "G22", "S12")
 @pytest.mark.parametrize(
     ("handler", "reason"),
     [
@@ -418,7 +418,7 @@ def test_a_handler_is_looked_up_in_the_registry_alone(world: World, name: str) -
         world.plain.get("bad")
 
 
-@pytest.mark.req("G65")
+@pytest.mark.req("G65", "S65")
 def test_a_handler_may_submit_and_not_wait(world: World) -> None:
     said: list[Any] = []
 
@@ -489,7 +489,7 @@ def test_an_undo_handler_is_told_what_is_known(world: World) -> None:
     assert sorted((undo.step, undo.outcome) for undo in told) == [("e", "done"), ("x", "done")]
 
 
-@pytest.mark.req("G43", "G46", "S37", "RG1", "RG2")
+@pytest.mark.req("G43", "G46", "S31", "S38", "RG1", "RG2")
 def test_steps_are_undone_in_reverse_order(world: World) -> None:
     g = Group("thrice")
     g.insert("a", "INSERT INTO account VALUES (9, 'new', 1)", target="shop")
@@ -505,7 +505,7 @@ def test_steps_are_undone_in_reverse_order(world: World) -> None:
     assert [step for step in undone if step != "e"] == ["d", "c", "b", "a"]
 
 
-@pytest.mark.req("G45", "S37")
+@pytest.mark.req("G45", "S46")
 def test_an_irreversible_step_is_last(world: World) -> None:
     g = Group("ship")
     g.statement("ship", "UPDATE account SET amount = 0 WHERE id = 3", target="shop", irreversible=True)
@@ -522,7 +522,7 @@ def test_an_irreversible_step_is_last(world: World) -> None:
     assert world.accounts()[2] == (3, None, 0)
 
 
-@pytest.mark.req("G47", "S37", "S57", "RG1", "RG8")
+@pytest.mark.req("G47", "S42", "S60", "RG1", "RG8")
 @pytest.mark.parametrize(("how", "amount"), [("retry", 101), ("force", 100), ("accept_current", 777)])
 def test_an_undo_that_fails_waits_for_an_operator(world: World, how: str, amount: int) -> None:
     meddled = threading.Event()
@@ -594,7 +594,7 @@ def test_each_resolve_counts_whoever_runs_and_however_soon_the_next_one_comes(wo
     assert [row[2] for row in world.accounts()[:2]] == [100, 50], "as before the group"
 
 
-@pytest.mark.req("G46", "S37")
+@pytest.mark.req("G46", "S43")
 def test_cancel(world: World) -> None:
     inside, go = threading.Event(), threading.Event()
 
@@ -625,7 +625,7 @@ def test_cancel(world: World) -> None:
     assert world.accounts() == ACCOUNTS
 
 
-@pytest.mark.req("G46", "S37", "RG8")
+@pytest.mark.req("G46", "S44", "RG8")
 def test_a_deadline_undoes(world: World) -> None:
     world.handlers["slow"] = lambda message: time.sleep(0.6)
     g = Group("slow", deadline_s=0.3)
@@ -640,7 +640,7 @@ def test_a_deadline_undoes(world: World) -> None:
 # ---------------------------------------------------------------- hooks
 
 
-@pytest.mark.req("G66", "G67", "G68", "S57", "RG9")
+@pytest.mark.req("G66", "G67", "G68", "S62", "S64", "RG9")
 @pytest.mark.parametrize("fails", [False, True])
 def test_hooks_are_told_before_and_after(world: World, fails: bool) -> None:
     told: list[Any] = []
@@ -660,7 +660,7 @@ def test_hooks_are_told_before_and_after(world: World, fails: bool) -> None:
     assert len({message.message_id for message in told}) == len(told)
 
 
-@pytest.mark.req("G67", "RG9")
+@pytest.mark.req("G67", "S62", "RG9")
 def test_a_hook_that_hangs_changes_nothing(world: World) -> None:
     go = threading.Event()
     world.handlers["hangs"] = lambda message: go.wait(20) and None
@@ -672,7 +672,7 @@ def test_a_hook_that_hangs_changes_nothing(world: World) -> None:
     go.set()
 
 
-@pytest.mark.req("G69", "S57")
+@pytest.mark.req("G69", "S67")
 def test_a_group_may_start_a_handler(world: World) -> None:
     stopped = threading.Event()
 
@@ -701,7 +701,7 @@ def test_a_group_may_start_a_handler(world: World) -> None:
 # ---------------------------------------------------------------- submit
 
 
-@pytest.mark.req("G58", "G59", "S48")
+@pytest.mark.req("G58", "G59", "S51")
 def test_an_id_is_executed_once(world: World) -> None:
     g = Group("once")
     update(g, "x", 1, 1)
@@ -891,7 +891,7 @@ def test_a_statement_that_the_database_refuses(world: World) -> None:
     assert world.accounts() == ACCOUNTS
 
 
-@pytest.mark.req("G5", "G6", "G47", "S48", "RG5", "RG6")
+@pytest.mark.req("G5", "G6", "G47", "S49", "RG5", "RG6")
 @pytest.mark.parametrize("when", ["forward", "back"])
 def test_a_target_that_does_not_answer_for_a_while(world: World, when: str) -> None:
     """Another program holds a lock: forward the step fails in the end, back it is waited for."""
@@ -915,7 +915,7 @@ def test_a_target_that_does_not_answer_for_a_while(world: World, when: str) -> N
     assert world.accounts() == ACCOUNTS
 
 
-@pytest.mark.req("G20", "S1")
+@pytest.mark.req("G20", "S12")
 def test_a_late_answer_is_recorded_and_changes_nothing(world: World) -> None:
     answered = threading.Event()
 
@@ -1033,7 +1033,7 @@ def test_times_of_steps(world: World) -> None:
     assert steps[3].ended - steps[0].started >= 50_000
 
 
-@pytest.mark.req("G6")
+@pytest.mark.req("G6", "S40")
 def test_a_step_of_unknown_outcome_says_so(world: World) -> None:
     """It was sent until no try was left, and nobody knows what became of it: unknown, not failed; it is undone."""
     groups = world.groups(retries=0)
@@ -1085,7 +1085,7 @@ def test_values_that_json_has_no_place_for_are_kept(value: Any) -> None:
     assert decoded(orjson.loads(encode_json({"rows": [[encoded(value)]]}, "payload")))["rows"] == [[value]]
 
 
-@pytest.mark.req("G16", "G71", "S1")
+@pytest.mark.req("G16", "G71", "S9")
 def test_what_a_handler_or_a_row_brings_never_stops_a_stream(tmp_path: Path) -> None:
     """The log takes no U+0000 and no half of a pair: a group whose history could not be written would be in the way
     of all others."""

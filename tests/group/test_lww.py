@@ -125,7 +125,7 @@ def differences(seed: int) -> str | None:
     return None
 
 
-@pytest.mark.req("G50", "G51", "G52", "G53", "S26", "RG2", "RG6")
+@pytest.mark.req("G50", "G51", "G52", "G53", "S36", "RG2", "RG6")
 @repeats(500, 60_000)
 def test_random_histories_with_later_writes_of_others(times: int) -> None:
     """What others write later stays; all else is as if the group had never been."""
@@ -158,7 +158,7 @@ def test_what_the_target_refuses_is_an_answer() -> None:
     assert target.undo([wrote], "fail", now=now_us()) == NotUndone("there is no table seat")
 
 
-@pytest.mark.req("G87", "G40", "S26")
+@pytest.mark.req("G87", "G40", "S15")
 def test_groups_run_on_it() -> None:
     name = uuid4().hex
     target = lww(name)

@@ -212,7 +212,7 @@ def test_data_that_a_journal_does_not_take_is_a_recipe_error(world: World) -> No
 # ---------------------------------------------------------------- time
 
 
-@pytest.mark.req("G20", "G24", "S1")
+@pytest.mark.req("G20", "G24", "S12")
 def test_no_answer_in_time_and_one_that_comes_late(world: World) -> None:
     box, groups = world.s.work(BOX), world.plain
     g = priced("g", timeout_s=0.5)

@@ -37,7 +37,7 @@ class Outage:
             raise Unavailable("the log is away", code="away", hint="", applied="no")
 
 
-@pytest.mark.req("G71", "S48", "RG4")
+@pytest.mark.req("G71", "S49", "RG4")
 def test_nothing_goes_out_and_nothing_is_decided_while_the_log_is_away(world: World) -> None:
     outage, faults = Outage(), Faults()
     faults.at("before log.append", outage, times=10**9)
@@ -77,7 +77,7 @@ def test_nothing_goes_out_and_nothing_is_decided_while_the_log_is_away(world: Wo
     assert world.accounts()[:2] == [(1, "anna", 91), (2, "bert", 59)]
 
 
-@pytest.mark.req("G5", "G47", "S48")
+@pytest.mark.req("G5", "G47", "S50")
 @pytest.mark.parametrize(("back", "end"), [(False, "aborted"), (True, "rolled_back")])
 def test_a_full_disk_of_a_target(world: World, back: bool, end: str) -> None:
     """Forward the step fails in the end, and leaves nothing; back it is waited for until there is room."""

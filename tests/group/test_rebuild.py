@@ -65,7 +65,7 @@ def groups_of() -> list[Group]:
     return [first, transfer("t1", 1, 2, 30), each, transfer("too-much", 2, 1, 10**6), bound, gone, failed, last]
 
 
-@pytest.mark.req("G78", "S48")
+@pytest.mark.req("G78", "S54")
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_what_groups_left_is_there_again(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
     live: Any = SqliteShop(tmp_path / "shop.db") if kind == "sqlite" else PostgresShop(request.getfixturevalue("shop"))

@@ -325,7 +325,7 @@ def test_a_file_keeps_its_own_modes_and_another_library_is_refused(tmp_path: Pat
         theirs.close()
 
 
-@pytest.mark.req("G6", "RG5")
+@pytest.mark.req("G6", "S40", "RG5")
 @pytest.mark.parametrize("room", ["postgres"], indirect=True)
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "not committed"])
 def test_a_lost_answer_to_the_commit_is_found_by_running_the_step_again(

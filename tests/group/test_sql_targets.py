@@ -49,7 +49,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.req("G39", "G43", "G49", "G50", "G51", "RG2")
+@pytest.mark.req("G39", "G43", "G49", "G50", "G51", "S26", "S27", "S28", "RG2")
 @pytest.mark.parametrize(("text", "affected"), CHANGES)
 def test_a_change_is_undone_as_if_it_had_never_been(stage: Stage, text: str, affected: int) -> None:
     done = stage.done(text)
@@ -60,7 +60,7 @@ def test_a_change_is_undone_as_if_it_had_never_been(stage: Stage, text: str, aff
     assert accounts(stage) == ACCOUNTS
 
 
-@pytest.mark.req("G42", "G46", "RG6")
+@pytest.mark.req("G42", "G46", "S41", "RG6")
 def test_an_undo_may_be_repeated_and_a_late_statement_has_no_effect(stage: Stage) -> None:
     work = stage.work("UPDATE account SET amount = amount + 1 WHERE id = 1")
     stage.target.run(stage.owner, work)
@@ -97,7 +97,7 @@ def test_what_never_ran_is_voided_and_can_never_run(stage: Stage) -> None:
     assert not stage.target.void(stage.owner, other.id, 1), "it ran"
 
 
-@pytest.mark.req("G42", "RG6")
+@pytest.mark.req("G42", "S41", "RG6")
 def test_undoing_what_never_ran_changes_nothing_and_keeps_it_from_running(stage: Stage) -> None:
     work = stage.work("DELETE FROM account")
     assert stage.undo() == Undone(ran=False)
@@ -106,7 +106,7 @@ def test_undoing_what_never_ran_changes_nothing_and_keeps_it_from_running(stage:
     assert accounts(stage) == ACCOUNTS
 
 
-@pytest.mark.req("G43", "RG2")
+@pytest.mark.req("G43", "S31", "RG2")
 def test_a_row_changed_again_and_again_has_its_first_state_back(stage: Stage) -> None:
     stage.done("INSERT INTO account VALUES (4, 'd', 1)")
     stage.done("UPDATE account SET amount = 2 WHERE id = 4")
@@ -120,7 +120,7 @@ def test_a_row_changed_again_and_again_has_its_first_state_back(stage: Stage) ->
 # ---------------------------------------------------------------- others write, too
 
 
-@pytest.mark.req("G52", "RG2")
+@pytest.mark.req("G52", "S34", "RG2")
 def test_columns_that_the_step_did_not_change_are_their_writers(stage: Stage) -> None:
     stage.done("UPDATE account SET amount = 99 WHERE id = 1")
     stage.room.execute("UPDATE account SET name = 'theirs' WHERE id = 1")
@@ -129,7 +129,7 @@ def test_columns_that_the_step_did_not_change_are_their_writers(stage: Stage) ->
     assert accounts(stage) == [(1, "theirs", 10), (2, "bert", 77), ACCOUNTS[2]]
 
 
-@pytest.mark.req("G53")
+@pytest.mark.req("G53", "S34")
 @pytest.mark.parametrize(("on_conflict", "left"), [("fail", 50), ("keep_current", 50), ("overwrite", 10)], ids=str)
 def test_who_wrote_the_same_column_meanwhile(stage: Stage, on_conflict: Any, left: int) -> None:
     stage.done("UPDATE account SET amount = 99 WHERE id < 3")
@@ -148,7 +148,7 @@ def test_who_wrote_the_same_column_meanwhile(stage: Stage, on_conflict: Any, lef
         assert accounts(stage)[:2] == [(1, "anna", left), (2, "bert", 20)]
 
 
-@pytest.mark.req("G53")
+@pytest.mark.req("G53", "S34")
 def test_a_row_that_is_as_before_needs_nothing(stage: Stage) -> None:
     stage.done("UPDATE account SET amount = 99 WHERE id = 1")
     stage.room.execute("UPDATE account SET amount = 10 WHERE id = 1")
@@ -297,7 +297,7 @@ def test_a_refused_statement_changes_nothing_and_leaves_no_barrier(stage: Stage,
     assert stage.target.barriers(stage.owner, [("g", 1)]) == []
 
 
-@pytest.mark.req("G56")
+@pytest.mark.req("G56", "S32")
 def test_too_large_an_image_is_found_before_the_write(stage: Stage) -> None:
     limits = Limits(rows_max=2)
     assert stage.run("UPDATE account SET amount = 0", limits=limits) == Failed(
@@ -310,7 +310,7 @@ def test_too_large_an_image_is_found_before_the_write(stage: Stage) -> None:
     assert isinstance(stage.run("UPDATE account SET amount = 0 WHERE id < 3", limits=limits), Done)
 
 
-@pytest.mark.req("G34")
+@pytest.mark.req("G34", "S9")
 def test_values_arrive_as_they_are(stage: Stage) -> None:
     text = "it's; DROP TABLE account; -- :x % ? \U0001f600 $1 \\"
     stage.done("UPDATE account SET name = :text WHERE id = :id AND name <> ':text ?'", {"text": text, "id": 1})
@@ -319,7 +319,7 @@ def test_values_arrive_as_they_are(stage: Stage) -> None:
     assert accounts(stage) == ACCOUNTS
 
 
-@pytest.mark.req("G35")
+@pytest.mark.req("G35", "S11")
 @pytest.mark.parametrize("ids", [[], [2], [1, 2, 3], list(range(2, 10_002))])
 def test_a_list_binds_to_in(stage: Stage, ids: list[int]) -> None:
     done = stage.done("DELETE FROM account WHERE id IN :old.ids", {"old.ids": ids})

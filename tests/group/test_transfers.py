@@ -10,7 +10,7 @@ from strandline.demo.transfers import play
 from tests.repeats import repeats
 
 
-@pytest.mark.req("G70", "G72", "S57", "RG1", "RG3")
+@pytest.mark.req("G70", "G72", "S61", "RG1", "RG3")
 @repeats(1, 20)
 def test_the_sum_is_constant(tmp_path: Path, times: int) -> None:
     for seed in range(times):
