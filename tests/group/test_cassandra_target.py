@@ -25,6 +25,7 @@ TABLES = [
        notes frozen<list<text>>, PRIMARY KEY (hall, row))""",
     "CREATE TABLE plain (id text PRIMARY KEY, a int, b text, c blob)",
     "CREATE TABLE hits (id text PRIMARY KEY, n counter)",
+    "CREATE TABLE listed (id text PRIMARY KEY, notes list<text>)",
 ]
 LOOK = "SELECT row, price, guest, paid, tags, notes FROM seat WHERE hall = :h"
 
@@ -250,6 +251,37 @@ def test_a_foreign_cell_is_seen_when_it_is_read_back(hall: Hall) -> None:
     found = hall.target.read_back(wrote)
     assert isinstance(found, Failed)
     assert found.reason == "foreign_write"
+
+
+@pytest.mark.req("G53", "G5", "S35")
+@pytest.mark.parametrize("removal", ["DELETE guest FROM", "DELETE FROM"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE seat SET guest = 'ours' WHERE hall = :h AND row = 1",
+        "UPDATE seat SET guest = :t WHERE hall = :h AND row IN (1, 2)",
+        "INSERT INTO seat (hall, row, guest) VALUES (:h, 1, :t)",
+    ],
+)
+def test_a_removal_ahead_of_the_write_is_seen_when_it_is_read_back(hall: Hall, text: str, removal: str) -> None:
+    """It leaves nothing to be seen before the write, and nothing after it."""
+    ahead = now_us() + 3_600_000_000
+    hall.outside(f"{removal} seat USING TIMESTAMP {ahead} WHERE hall = :h AND row = 1")
+    work, cells = hall.image(text, {"t": "ours"})
+    wrote = Wrote(work, cells, hall.later())
+    assert hall.target.write(work, cells, wrote.timestamp) is None
+    found = hall.target.read_back(wrote)
+    assert isinstance(found, Failed)
+    assert found.reason == "not_applied"
+    nothing, cells = hall.image("UPDATE seat SET guest = :t, paid = null WHERE hall = :h AND row = 1", {"t": None})
+    assert not isinstance(hall.target.read_back(Wrote(nothing, cells, hall.later())), Failed), "null leaves nothing"
+
+
+@pytest.mark.req("G54", "S35")
+def test_to_append_to_a_list_is_refused(hall: Hall) -> None:
+    """Sent twice, it would be there twice."""
+    statement = parse("UPDATE listed SET notes = notes + ['x'] WHERE id = 'a'", "cassandra")
+    assert not plan(statement, hall.target.tables(statement.tables)).invertible
 
 
 @pytest.mark.req("G5", "G40")

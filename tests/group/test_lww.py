@@ -158,6 +158,17 @@ def test_what_the_target_refuses_is_an_answer() -> None:
     assert target.undo([wrote], "fail", now=now_us()) == NotUndone("there is no table seat")
 
 
+@pytest.mark.req("G53", "G5", "S35")
+@pytest.mark.parametrize("text", [WRITES[0], WRITES[6]])
+def test_a_removal_ahead_of_the_write_is_seen_when_it_is_read_back(text: str) -> None:
+    target = LwwTarget("ahead")
+    target.create(TABLE)
+    target.execute(f"DELETE FROM seat USING TIMESTAMP {now_us() + 10 * SECOND} WHERE hall = 'h'")
+    found = target.read_back(written(target, text, {"h": "h", "r": 1, "t": "x"}, now_us()))
+    assert isinstance(found, Failed)
+    assert found.reason == "not_applied"
+
+
 @pytest.mark.req("G87", "G40", "S15")
 def test_groups_run_on_it() -> None:
     name = uuid4().hex

@@ -29,12 +29,9 @@ class Seed:
         self.shop = shop
         self.s = strandline.connect("memory:")
         self.groups: Groups = self.s.groups(targets={"db": shop.url})
-        for table in (
-            "CREATE TABLE users (user_id int, user_name text, is_active boolean, PRIMARY KEY (user_id))",
-            "CREATE TABLE calculations (calculation_id int, calculated_value int, name text, "
-            "PRIMARY KEY (calculation_id))",
-        ):
-            shop.execute(table)
+        shop.execute("CREATE TABLE users (user_id int, user_name text, is_active boolean, PRIMARY KEY (user_id))")
+        columns = "calculation_id int, calculated_value int, name text"
+        shop.execute(f"CREATE TABLE calculations ({columns}, PRIMARY KEY (calculation_id))")
 
     def fill(self) -> None:
         for id_, name, active in USERS:

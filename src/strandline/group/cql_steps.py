@@ -7,7 +7,7 @@ them, in hexadecimal: exact for every type, and never interpreted.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from itertools import product
@@ -20,7 +20,7 @@ from strandline.group.points import reached
 from strandline.group.statements import texts
 from strandline.group.statements.api import Dialect, Plan, Table
 from strandline.group.statements.binding import Bound, Unbound, bound
-from strandline.group.statements.cql import TIMESTAMP, CqlShape
+from strandline.group.statements.cql import TIMESTAMP, CqlShape, value_of
 from strandline.group.target import (
     Cells,
     Conflict,
@@ -198,7 +198,7 @@ class CqlSteps(ABC):
     def read_back(self, wrote: Wrote) -> Image | Failed:
         """The rows after the write, by key."""
         plan = wrote.work.plan
-        states = rows_written([wrote], self._covers)
+        states, filled = rows_written([wrote], self._covers), set(_filled(wrote.work))
         rows: list[Row] = []
         for state in states:
             found = self._current(state.table, state.key, tuple(state.last), wrote.work.limits)
@@ -206,7 +206,8 @@ class CqlSteps(ABC):
                 cell = f"{state.table.name}.{name}"
                 if time is not None and time > wrote.timestamp:
                     return Failed("foreign_write", f"{cell} was written by somebody else")
-                if time is not None and time < wrote.timestamp and name not in plan.statement.shape.inside:
+                older = time is not None and time < wrote.timestamp and name not in plan.statement.shape.inside
+                if older or (time is None and name in filled):
                     return Failed("not_applied", f"{cell} has not what was written")
             rows.append((*state.key, *(found[name][0] for name in state.last)))
         return Image(plan.columns, len(plan.table.key) if plan.table else 0, tuple(rows))
@@ -301,6 +302,16 @@ class CqlSteps(ABC):
             name: (_hex(rows[0][n]), _greatest(rows[0][size + n]), _greatest(rows[0][2 * size + n]))
             for n, name in enumerate(columns)
         }
+
+
+def _filled(work: Work) -> Iterator[str]:
+    """Columns that a write gives a value which is there afterwards: one that is removed later than it was not."""
+    shape: CqlShape = work.plan.statement.shape
+    for column, term in zip(shape.columns, shape.terms, strict=False) if shape.ttl is None else ():
+        with suppress(Unbound):  # not a plain value
+            value = value_of(term, work.values)
+            if column not in shape.inside and value is not None and value not in ([], {}, set(), ()):
+                yield column
 
 
 def _statement(back: Back) -> Bound:
