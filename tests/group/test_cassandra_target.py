@@ -259,7 +259,7 @@ def test_a_foreign_cell_is_seen_when_it_is_read_back(hall: Hall) -> None:
     "text",
     [
         "UPDATE seat SET guest = 'ours' WHERE hall = :h AND row = 1",
-        "UPDATE seat SET guest = :t WHERE hall = :h AND row IN (1, 2)",
+        "UPDATE seat SET guest = :t WHERE hall = :h AND row IN :rows",
         "INSERT INTO seat (hall, row, guest) VALUES (:h, 1, :t)",
     ],
 )
@@ -267,14 +267,13 @@ def test_a_removal_ahead_of_the_write_is_seen_when_it_is_read_back(hall: Hall, t
     """It leaves nothing to be seen before the write, and nothing after it."""
     ahead = now_us() + 3_600_000_000
     hall.outside(f"{removal} seat USING TIMESTAMP {ahead} WHERE hall = :h AND row = 1")
-    work, cells = hall.image(text, {"t": "ours"})
+    work, cells = hall.image(text, {"t": "ours", "rows": [1, 2]})
     wrote = Wrote(work, cells, hall.later())
     assert hall.target.write(work, cells, wrote.timestamp) is None
     found = hall.target.read_back(wrote)
     assert isinstance(found, Failed)
     assert found.reason == "not_applied"
-    nothing, cells = hall.image("UPDATE seat SET guest = :t, paid = null WHERE hall = :h AND row = 1", {"t": None})
-    assert not isinstance(hall.target.read_back(Wrote(nothing, cells, hall.later())), Failed), "null leaves nothing"
+    hall.write("UPDATE seat SET guest = :t, paid = null WHERE hall = :h AND row = 1", {"t": None})
 
 
 @pytest.mark.req("G54", "S35")
