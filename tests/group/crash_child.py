@@ -20,8 +20,9 @@ from strandline.group import mail
 from strandline.group.checks import ask, is_true
 from strandline.group.core.parts import Dep, Handler, Hook, Recipe
 from strandline.group.definition import Group
-from strandline.group.groups import Groups, Target
+from strandline.group.groups import Groups
 from strandline.group.lease import StreamLease
+from strandline.group.open_targets import Target
 from strandline.testing.points import POINTS, at, kill_at
 from strandline.work.declaration import WorkDeclaration
 from strandline.work.worker import Worker

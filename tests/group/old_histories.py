@@ -17,8 +17,8 @@ from strandline.group import mail
 from strandline.group.checks import affected_rows_equal, ask, is_true, query_check
 from strandline.group.core.parts import Dep, Handler, Hook, Recipe
 from strandline.group.definition import Group
-from strandline.group.groups import outcome_of
 from strandline.group.history import Entry, folded
+from strandline.group.outcome import outcome_of
 from strandline.work.declaration import WorkDeclaration
 from tests.group.worlds import SqliteShop, World, serving, transfer, update
 

@@ -373,7 +373,7 @@ def test_a_group_is_seen_though_its_target_is_away(both: World) -> None:
     def away(*_: Any) -> Any:
         raise Unavailable("away", code="away", hint="", applied="no")
 
-    target: Any = groups.target("shop")
+    target: Any = groups.targets.target("shop")
     target.barriers = away
     assert groups.get("g").state == "queued"
 
@@ -391,7 +391,7 @@ def test_a_step_in_flight_while_another_fails_is_undone(both: World) -> None:
 
     both.handlers["fail"] = fail
     groups = both.groups()
-    target: Any = groups.target("shop")
+    target: Any = groups.targets.target("shop")
     real = target.run
 
     def slowly(owner: Any, work: Any) -> Any:
@@ -416,7 +416,7 @@ def test_a_step_in_flight_while_another_fails_is_undone(both: World) -> None:
 def test_an_answer_that_is_lost(both: World, done: bool, retries: int) -> None:
     """Sent again, its outcome is found; where it is not sent again it is undone, done or not."""
     groups = both.groups(retries=retries)
-    target: Any = groups.target("shop")
+    target: Any = groups.targets.target("shop")
     real, left = target.run, [1]
 
     def lost(owner: Any, work: Any) -> Any:
@@ -753,7 +753,7 @@ def test_branches_are_undone_side_by_side_each_in_reverse(both: World) -> None:
             update(g, f"{branch}{n}", id_, 1, depends_on=[f"{branch}{n - 1}"] if n else [])
     g.empty("last", depends_on=["a2", "b2"], success="1 = 2")
     groups, done = both.groups(), list[str]()
-    target: Any = groups.target("shop")
+    target: Any = groups.targets.target("shop")
     real = target.undo
 
     def undo(owner: Any, work: Any, *given: Any, **more: Any) -> Any:

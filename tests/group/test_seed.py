@@ -14,7 +14,8 @@ from strandline.errors import InvalidGroup
 from strandline.group.checks import affected_rows_equal, query_check
 from strandline.group.core.parts import Dep, Recipe
 from strandline.group.definition import Group
-from strandline.group.groups import Groups, Outcome
+from strandline.group.groups import Groups
+from strandline.group.outcome import Outcome
 from tests.group.worlds import CassandraShop, LwwShop, PostgresShop, SqliteShop
 from tests.lanes import needs_servers
 

@@ -17,7 +17,8 @@ from strandline.group import points
 from strandline.group.checks import affected_rows_equal, is_true
 from strandline.group.core.parts import Dep, Recipe
 from strandline.group.definition import Group
-from strandline.group.groups import Groups, Target
+from strandline.group.groups import Groups
+from strandline.group.open_targets import Target
 from strandline.group.rows import RowQueues
 from strandline.group.statements.api import Held
 from tests.group.worlds import CassandraShop, LwwShop, PostgresShop, Running, SqliteShop, World, transfer, update
