@@ -122,10 +122,11 @@ def run_all(s: strandline.Strandline, shop: str) -> Groups:
     return groups
 
 
-def stop(folder: str) -> None:
-    """Stop this process, while none of its threads is in a transaction of the journal (others would wait for that);
-    when it goes on, what it does next is as good as sent: it asks no clock before."""
-    held = [apsw.Connection(f"{folder}/{name}.db") for name in ("log", "work")]
+def stop(journal: str, shop: str) -> None:
+    """Stop this process, while none of its threads is in a transaction of SQLite (others would wait for that); when it
+    goes on, what it does next is as good as sent: it asks no clock before."""
+    files = [f"{journal}/{name}.db" for name in ("log", "work")] + [shop] * shop.startswith("sqlite:")
+    held = [apsw.Connection(file.removeprefix("sqlite:")) for file in files]
     for connection in held:
         connection.set_busy_timeout(10_000)
         connection.execute("BEGIN IMMEDIATE")
@@ -139,7 +140,7 @@ def main(journal: str, shop: str, point: str, time: str, how: str = "kill") -> N
     if how == "kill":
         kill_at(point, int(time))
     else:
-        at(point, lambda: stop(journal.removeprefix("sqlite:")), int(time))
+        at(point, lambda: stop(journal, shop), int(time))
     with strandline.connect(journal) as s:
         run_all(s, shop)
 
