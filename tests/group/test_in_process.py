@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from strandline.errors import InvalidGroup
 from strandline.group.checks import affected_rows_equal, query_check
 from strandline.group.core.parts import Dep, Hook, Need, Recipe
 from strandline.group.definition import Group
@@ -166,3 +167,41 @@ def test_nothing_is_handed_over_that_somebody_else_may_have_changed() -> None:
     assert near.take("g") is None, "others may have run the stream meanwhile"
     near.stop(processor)
     assert near.running, "another one runs it"
+
+
+@pytest.mark.req("G7", "G73", "G85")
+def test_a_group_of_a_known_shape_is_what_it_would_be_if_it_were_the_first(world: World) -> None:
+    """Checked and planned once for its shape: hash, history and outcome are those of its own definition."""
+
+    def made(n: int, **more: Any) -> Group:
+        g = Group(f"g{n}")
+        update(g, "x", n % 3 + 1, n, **more)
+        text, values = "DELETE FROM account WHERE id IN :ids AND name = :name", {"ids": [n, 77], "name": f"n{n}'\0"}
+        g.delete("y", text, values, target="shop", depends_on=["x"])
+        update(g, "z", 1, 5, depends_on=["y"])
+        return g
+
+    for n in range(4):
+        world.plain.submit(made(n))
+    again = world.groups()
+    for n in range(4):
+        again.submit(made(n))  # the same hash, by the long way the first time and the short way then
+        history = load(world.s.journal, f"g{n}")
+        assert history is not None
+        assert history.hash == made(n).hash
+        plan, first = world.plain.plan_of(history), again._submitter.plan(made(n))
+        assert {name: (one.values, one.holds, one.order) for name, one in plan.steps.items()} == {
+            name: (one.values, one.holds, one.order) for name, one in first.steps.items()
+        }
+        assert plan.group.id == f"g{n}"
+    bad = made(9)
+    bad.update("w", "UPDATE account SET amount = 1", {"id": object()}, target="shop")
+    with pytest.raises(InvalidGroup) as refused:
+        world.plain.submit(bad)
+    assert [problem.code for problem in refused.value.problems] == ["payload_type"]
+    world.shop.execute("ALTER TABLE account RENAME COLUMN amount TO money")
+    world.plain.targets.schemas.clear()
+    with pytest.raises(InvalidGroup):
+        world.plain.submit(made(5))
+    with pytest.raises(InvalidGroup):
+        world.plain.submit(made(6, retries=-1))

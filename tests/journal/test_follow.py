@@ -37,6 +37,7 @@ def test_a_follower_gives_what_a_read_gives(backend: str, tmp_path: Path) -> Non
             found = follower.read(from_=from_, limit=limit)
             assert found == list(s.journal.read(KEY, from_=from_, limit=limit))
             from_ = found[-1].seq_nr + 1 if found else from_
+            assert follower.head() == s.journal.head(KEY)
 
 
 @pytest.mark.req("J54")

@@ -76,7 +76,10 @@ class OpenTargets:
         wanted, now = list(names), time.monotonic()
         with self._lock:
             known = {name: self.schemas.get((target, name)) for name in wanted}
-        missing = [name for name, found in known.items() if found is None or now - found[0] > SCHEMA_S]
+            missing = [name for name, found in known.items() if found is None or now - found[0] > SCHEMA_S]
+            for name in missing:  # others take it for what it was, while this one looks
+                if (found := known[name]) is not None:
+                    self.schemas[target, name] = (now, found[1])
         if missing:
             looked = self.target(target).tables(missing)
             with self._lock:

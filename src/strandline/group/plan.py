@@ -88,6 +88,8 @@ class GroupPlan(NamedTuple):
     """By target, by the name that statements use: what this plan rests on."""
     sequence: tuple[str, ...]
     """The names of the steps, each behind what it waits for."""
+    handlers: frozenset[str]
+    """Those that it names, but for one that it starts itself."""
     warnings: tuple[str, ...] = ()
 
     def wants(self) -> dict[str, list[Want]]:
@@ -207,7 +209,8 @@ class _Planner:
         self._put_irreversible_last()
         self._put_behind_pre()
         sequence, warnings = self._sequence(), tuple(self._warnings)
-        made = GroupPlan(self._group, self._steps, self._rollback, self._used, sequence, warnings)
+        handlers = frozenset(name for name, _ in handler_names(self._group))
+        made = GroupPlan(self._group, self._steps, self._rollback, self._used, sequence, handlers, warnings)
         made.place()
         return made
 

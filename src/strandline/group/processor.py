@@ -27,7 +27,7 @@ from strandline.group.history import ENDS, History
 from strandline.group.inbox import Inbox, Message
 from strandline.group.mail import WORK, Code, Mail, bundle_of
 from strandline.group.names import inbox_key, stream_key
-from strandline.group.plan import GroupPlan, handler_names
+from strandline.group.plan import GroupPlan
 from strandline.group.points import reached
 from strandline.group.record import Record
 from strandline.group.rollback import Execution
@@ -407,7 +407,7 @@ class _Turn:
         plan = self._groups.plan_of(history)
         self._check_has(plan)
         execution = Execution(self._shared, record, plan, resumed=resumed)
-        used = {bundle_of(name) for name, _ in handler_names(plan.group) if name not in self._groups.handlers}
+        used = {bundle_of(name) for name in plan.handlers if name not in self._groups.handlers}
         code = history.code if history.started else {name: one for name, one in place.code.items() if name in used}
         one = self._open[history.id] = _Open(history.id, place.n, history, execution, code)
         if history.state in ENDS:
@@ -419,7 +419,7 @@ class _Turn:
     def _check_has(self, plan: GroupPlan) -> None:
         """A group that names what is not here is not begun: it would end for good, where another processor could."""
         every = (*plan.steps.values(), *plan.rollback.values())
-        here = {name for name, _ in handler_names(plan.group) if not name.startswith(WORK) and bundle_of(name) is None}
+        here = {name for name in plan.handlers if not name.startswith(WORK) and bundle_of(name) is None}
         for what, option, needed, known in (
             ("target", "--target NAME=URL", {one.target for one in every if one.target}, self._targets.keys()),
             ("handler", "--handlers MODULE:NAME", here, self._groups.handlers.keys()),
@@ -576,7 +576,7 @@ class _Turn:
         progress.done_to, progress.open = done_to, listed
         self._lease.beat()
         reached("progress.recorded")
-        self._journal.delete_reserved(stream_key(self._groups.stream), to=done_to)
+        self._journal.delete_reserved(stream_key(self._groups.stream), to=done_to, head=self._stream.head())
         reached("stream.deleted")
         self._woken = True
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -21,7 +22,7 @@ from strandline.group.history import Entry, History, defined
 from strandline.group.in_process import InProcess, Slip
 from strandline.group.names import group_key, stream_key
 from strandline.group.open_targets import OpenTargets
-from strandline.group.plan import SHAPE_BYTES_MAX, GroupPlan, NoHandler, handler_names, planned, shape_of
+from strandline.group.plan import SHAPE_BYTES_MAX, GroupPlan, NoHandler, planned, shape_of
 from strandline.group.points import reached
 from strandline.group.record import event_of, load
 from strandline.group.settings import GroupSettings
@@ -38,7 +39,7 @@ class _Right(NamedTuple):
 
     tables: Tables
     targets: set[str]
-    handlers: set[str]
+    handlers: frozenset[str]
 
 
 class Submitter:
@@ -58,17 +59,18 @@ class Submitter:
         self._right: dict[bytes, _Right] = {}
         """By shape: what groups rest on in which nothing was wrong."""
         self._backlog = (0.0, 0)
+        self._entries = journal.follower(stream_key(stream))
 
     def submit(self, group: Group) -> bool:
         """Record a group and put it at the end of the stream; whether that was still to be done.
 
         Returns when both are durable.
         """
-        definition, tables = self._checked(group)
+        definition, hash_, tables = self._checked(group)
         self._check_queue()
         slip = self._near.expect(group.id)
         try:
-            submitted = self._define(definition, tables, slip)
+            submitted = self._define(definition, hash_, tables, slip)
             if submitted:
                 reached("group.defined")
                 entry = Event("Submitted", {"group": group.id})
@@ -79,10 +81,10 @@ class Submitter:
             raise
         return submitted
 
-    def _define(self, definition: dict[str, Any], used: Tables, slip: Slip) -> bool:
+    def _define(self, definition: dict[str, Any], hash_: str, used: Tables, slip: Slip) -> bool:
         """Begin a history; whether the group, then or before, has been defined for this stream and not begun."""
         tables = {target: {name: table.to_json() for name, table in found.items()} for target, found in used.items()}
-        id_, hash_ = slip.id, hash_of(definition)
+        id_ = slip.id
         dialects = {name: self._targets.target(name).dialect for name in used}
         events = defined(definition, hash_, self._stream, tables, dialects)
         entries = [Entry(n, type_, payload) for n, (type_, payload) in enumerate(events, 1)]
@@ -102,8 +104,8 @@ class Submitter:
         self._near.define(slip, noted.life, entries)
         return True
 
-    def _checked(self, group: Group) -> tuple[dict[str, Any], Tables]:
-        """The definition of a group in which nothing is wrong, and the tables that its plan rests on."""
+    def _checked(self, group: Group) -> tuple[dict[str, Any], str, Tables]:
+        """The definition of a group in which nothing is wrong, its hash, and the tables that its plan rests on."""
         try:
             definition = group.made()
             shape = orjson.dumps(shape_of(definition))
@@ -111,14 +113,16 @@ class Submitter:
             shape = b""
         right = self._right.get(shape)
         if right is not None and is_id(group.id) and not group.slips and self._still(right):
-            return definition, right.tables
+            # All texts of it were looked at with the first of its shape, and values are encoded.
+            return definition, sha256(orjson.dumps(definition)).hexdigest(), right.tables
         plan = self.plan(group)
         if 0 < len(shape) <= SHAPE_BYTES_MAX:
             if len(self._right) >= SHAPES_MAX:
                 self._right.clear()
             targets = {step.target for step in group.steps.values() if step.target}
-            self._right[shape] = _Right(plan.tables, targets, {name for name, _ in handler_names(group)})
-        return group.made(), plan.tables
+            self._right[shape] = _Right(plan.tables, targets, plan.handlers)
+        definition = group.made()
+        return definition, hash_of(definition), plan.tables
 
     def _still(self, right: _Right) -> bool:
         """Whether what was right once is right on the tables, and with the handlers, that are there now."""
@@ -152,7 +156,7 @@ class Submitter:
         looked, behind = self._backlog
         if time.monotonic() - looked > 1.0:
             self._backlog = (time.monotonic(), behind)  # other threads take it for what it was
-            head = self._journal.head(stream_key(self._stream))
+            head = self._entries.head()
             behind = (0 if head is None else head.seq_nr) - leases.said(self._journal, self._stream).done_to
             self._backlog = (time.monotonic(), behind)
         if behind > self._settings.queue_max:

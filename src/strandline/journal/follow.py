@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from strandline.errors import NotFound
+from strandline.journal.plan import Plan
 from strandline.journal.read import Reader, Reading
 from strandline.journal.tail import Tail
 from strandline.log.cursor import Cursor
@@ -25,7 +26,7 @@ class _Place(NamedTuple):
 
 
 class Follower:
-    """One journal, read by one thread."""
+    """One journal. Threads that use it at once may fold something twice."""
 
     def __init__(self, reader: Reader, key: str) -> None:
         self._reader, self._key = reader, key
@@ -36,6 +37,14 @@ class Follower:
         """The same as `Journal.read`."""
         events = self._read_on(from_, limit)
         return self._read_all(from_, limit) if events is None else events
+
+    def head(self) -> Head | None:
+        """The same as `Journal.head`."""
+        if self._read_on(SEQ_NR_MAX, 0) is not None and self._place is not None:
+            return self._place.head
+        made = self._reader.plan(self._key, values=False)
+        self._keep(made)
+        return made.head
 
     def _read_on(self, from_: int, limit: int) -> list[RecordedEvent] | None:
         """What came since; None if that place does not do."""
@@ -60,7 +69,10 @@ class Follower:
     def _read_all(self, from_: int, limit: int) -> list[RecordedEvent]:
         made = self._reader.plan(self._key, from_=from_)
         events = list(Reading(self._reader, made, from_, SEQ_NR_MAX, limit=limit).events())
+        self._keep(made)
+        return events
+
+    def _keep(self, made: Plan) -> None:
         # Timestamps of an inexact log are counted from a place whose timestamp is known: such a log is read as a whole.
         if made.head is not None and self._reader.log.exact:
             self._place = _Place(made.mark, made.head)
-        return events

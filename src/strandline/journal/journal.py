@@ -140,11 +140,11 @@ class Journal:
         )
         return verdict.noted(known, draft, self._committed(draft))
 
-    def delete_reserved(self, key: Key | str, *, to: int) -> None:
-        """Remove events up to `to` of such a key; nothing happens if it has no journal."""
+    def delete_reserved(self, key: Key | str, *, to: int, head: Head | None = None) -> None:
+        """Remove events up to `to` of such a key; nothing happens if it has no journal. `head`: one of its own life."""
         self._check()
         _, written, slice_ = checks.known_key(key)
-        head = self._reader.head(written)
+        head = head or self._reader.head(written)
         if head is not None and head.delete_to < min(to, head.seq_nr):
             self._committed(self._draft(Delete(written, min(to, head.seq_nr), head.life), slice_))
 

@@ -28,13 +28,11 @@ _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 class Answer:
     """What the server answered to one statement."""
 
+    __slots__ = ("_connection", "_result")
+
     def __init__(self, connection: Connection, result: PGresult) -> None:
         self._connection = connection
         self._result = result
-
-    @property
-    def failed(self) -> bool:
-        return self._result.status not in _DONE
 
     @property
     def status(self) -> str:
@@ -46,7 +44,7 @@ class Answer:
 
     def check(self) -> Answer:
         """Raise what the server said, as psycopg does."""
-        if self.failed:
+        if self._result.status not in _DONE:
             raise errors.error_from_result(self._result)
         return self
 
@@ -71,12 +69,9 @@ class _Sent(NamedTuple):
     values: Sequence[Any]
     types: Sequence[int]
     formats: Sequence[Format]
-    name: bytes | None = None
+    name: bytes | None
     """Under which it is prepared."""
-
-    @property
-    def size(self) -> int:
-        return MESSAGE_BYTES + len(self.text) + sum([4 + len(value) for value in self.values if value is not None])
+    size: int
 
 
 def answers(connection: Connection, asked: Sequence[Bound | Ours]) -> list[Answer]:
@@ -104,18 +99,25 @@ def answers(connection: Connection, asked: Sequence[Bound | Ours]) -> list[Answe
 def _sent(connection: Connection, one: Bound | Ours) -> _Sent:
     if isinstance(one, Ours):
         text, given = one
+        if not given:
+            return _Sent(text, (), (), (), None, MESSAGE_BYTES + len(text))
         values = [value if type(value) is bytes else str(value).encode() for value in given]
         formats = [_BINARY if type(value) is bytes else _TEXT for value in given]
-        return _Sent(text, values, [0] * len(given), formats, connection.prepared(text) if given else None)
+        return _Sent(text, values, [0] * len(given), formats, connection.prepared(text), _size(text, values))
     query = PostgresRawQuery(connection.transformer)
     query.convert(one.text, one.values)
-    name = connection.prepared_again(query.query, query.types)
-    return _Sent(query.query, query.params or (), query.types, query.formats or (), name)
+    text, params = query.query, query.params or ()
+    name = connection.prepared_again(text, query.types)
+    return _Sent(text, params, query.types, query.formats or (), name, _size(text, params))
+
+
+def _size(text: bytes, values: Sequence[Any]) -> int:
+    return MESSAGE_BYTES + len(text) + sum([4 + len(value) for value in values if value is not None])
 
 
 def _small(connection: Connection, group: Sequence[_Sent]) -> list[PGresult]:
     def send(pgconn: PGconn) -> None:
-        for text, values, types, formats, name in group:
+        for text, values, types, formats, name, _ in group:
             if name is None:
                 pgconn.send_query_params(text, values, types, formats, _TEXT)
             else:
