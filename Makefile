@@ -2,9 +2,10 @@
 PYTHON ?= python3
 NAME ?= append
 ON ?= sqlite
-LANES ?= 2
+LANES ?= 3
 BIN := .venv/bin
 STAMP := .venv/.stamp
+CLASSES := .venv/.classes
 # Tests start hundreds of processes, each of which would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -13,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help:
 	@echo "make demo            a tour: record, carry, read (ON=postgres, ON=kafka: on real servers)"
 	@echo "make setup           the environment in .venv, and nothing else"
-	@echo "make test            every statement's tests, in two lanes (ARGS='-k name' for some, LANES=0 for one)"
+	@echo "make test            every statement's tests, in three lanes (ARGS='-k name' for some, LANES=0 for one)"
 	@echo "make soak            what only repeats: many kills, many seeds, large numbers; hours"
 	@echo "make check           style, types, imports, conformance marks"
 	@echo "make bench NAME=...  one benchmark, for example append (ARGS='--on postgres' for some back-ends)"
@@ -21,7 +22,7 @@ help:
 	@echo "make conformance     statements of docs/spec and the tests that name them"
 	@echo "make clean           remove .venv and everything that was built"
 
-setup: $(STAMP)
+setup: $(STAMP) $(CLASSES)
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Strandline needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
@@ -29,16 +30,19 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Setting up .venv (about 2 minutes: PySpark is 450 MB)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(CLASSES): $(STAMP)
 	@$(BIN)/strandline pipeline prepare || echo "Spark will start without them, only slower"
 	@touch $@
 
-demo: $(STAMP)
+demo: $(STAMP) $(CLASSES)
 	@$(BIN)/strandline demo --on $(ON)
 
-test: $(STAMP)
+test: $(STAMP) $(CLASSES)
 	@$(BIN)/pytest -n $(LANES) --durations 20 $(ARGS)
 
-soak: $(STAMP)
+soak: $(STAMP) $(CLASSES)
 	@STRANDLINE_SOAK=1 $(BIN)/pytest -n $(LANES) -m "soak or hypothesis" -o timeout=3600 $(ARGS)
 
 check: $(STAMP)
@@ -48,7 +52,7 @@ check: $(STAMP)
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python tools/conformance.py --brief --strict
 
-bench: $(STAMP)
+bench: $(STAMP) $(CLASSES)
 	@$(BIN)/strandline bench $(NAME) $(ARGS)
 
 servers: $(STAMP)

@@ -1,4 +1,6 @@
-"""Two lanes: `make test` runs the tests in two processes, each with servers and a Spark session of its own.
+"""Lanes: `make test` runs the tests in three processes, each with servers and a Spark session of its own.
+
+A test waits for a fifth of its time: for a lease, for a process, for an answer. Three lanes keep two cores busy.
 
 Kafka, Cassandra and a Spark cluster take long to start and much memory, so all tests that use one of them go together
 into one lane. What takes longest goes first, and what takes no time goes last, so that the lanes end together.

@@ -1,4 +1,4 @@
-"""Two lanes: what uses the same server runs in one of them, and what takes long begins first."""
+"""Lanes: what uses the same server runs in one of them, and what takes long begins first."""
 
 from __future__ import annotations
 
