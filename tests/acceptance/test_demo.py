@@ -435,7 +435,10 @@ def _wait(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 
 @pytest.mark.spark
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.soak)],
+)
 def test_no_process_outlives_the_demo(tmp_path: Path, how: signal.Signals, code: int) -> None:
     mark = f"STRANDLINE_DEMO_TEST={uuid.uuid4()}"
     name, _, value = mark.partition("=")
