@@ -449,4 +449,4 @@ def test_settings_are_named_by_their_option(kafka: KafkaServer, tmp_path: Path) 
 @pytest.mark.parametrize("command", [["status"], ["pipeline", "purge-expired", "--dry-run"], ["doctor"]])
 def test_a_journal_that_is_not_there(command: list[str], places: list[str], url: str) -> None:
     answer = call(*command, *places)
-    assert "is the URL right? `strandline append` makes a new one" in answer.out + answer.err
+    assert "is the URL right? `strandline append` and `group submit` make a new one" in answer.out + answer.err

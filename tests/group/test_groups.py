@@ -1172,3 +1172,34 @@ def test_pages_that_a_process_left_are_not_taken_twice(size: int) -> None:
         data = folded_.step("a").data
         assert data is not None
         assert [list(row) for row in data.rows] == rows * (4 if size == 10 else 1)
+
+
+@pytest.mark.req("G83")
+def test_what_a_step_hands_on_is_explained_and_an_undo_is_drawn_below_its_step(world: World) -> None:
+    g = Group("g")
+    g.empty("quote", recipes=[Recipe("price", handler="price"), Recipe("twice", expression="2 * 21")])
+    g.insert("note", "INSERT INTO account (id, name, amount) VALUES (99, 'x', 0)", target="shop", depends_on=["quote"])
+    groups = world.s.groups("explained", targets={"shop": world.shop.url}, handlers={"price": print})
+    explained = groups.explain(g)
+    assert explained.steps[0].recipes == ("price: price", "twice = 2 * 21")
+    assert "    recipes      price: price, twice = 2 * 21" in explained.text().splitlines()
+    places = {
+        name: (int(x), int(y))
+        for x, y, name in re.findall(r'<rect x="(\d+)" y="(\d+)".*?<text[^>]*>([^<]*)</text>', explained.svg())
+    }
+    (x, y), (under_x, under_y) = places["note"], places["note/undo"]
+    assert (x, y < under_y) == (under_x, True)
+    assert f'<path d="M{x + 75} {y + 34}L{x + 75} {under_y}"/>' in explained.svg()
+
+
+@pytest.mark.req("G84")
+def test_a_step_without_a_statement_that_answered_was_not_skipped(world: World) -> None:
+    g = Group("g")
+    g.empty("quote", recipes=[Recipe("price", expression="7")])
+    g.query("no", "SELECT 1 AS one", target="shop", depends_on=[Dep("quote", recipe="price")], success="one = 2")
+    g.empty("never", depends_on=["no"], recipes=[Recipe("price", expression="7")])
+    outcome = world.run(g)
+    assert outcome.state == "aborted"
+    assert {name: step.state for name, step in outcome.steps.items()} == {
+        "quote": "succeeded", "no": "failed", "never": "skipped",
+    }  # fmt: skip

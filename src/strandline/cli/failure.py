@@ -83,7 +83,7 @@ def spoken(error: StrandlineError) -> Spoken:
     """An error for people who type commands."""
     message, hint, facts = error.message, error.hint, error.facts
     if error.name == "SchemaMismatch.no_schema":
-        hint = "is the URL right? `strandline append` makes a new one, or `strandline pipeline run --create`"
+        hint = "is the URL right? `strandline append` and `group submit` make a new one, and `pipeline run --create`"
     for words, said in _ARGUMENTS:
         message, hint = words.sub(said, message), words.sub(said, hint)
     field = facts.get("field")

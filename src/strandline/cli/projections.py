@@ -21,7 +21,7 @@ from strandline.cli.output import emit, note, printable, say
 from strandline.cli.record import Yes
 from strandline.cli.stopping import stopped_in_order
 from strandline.clock import now_us, seconds_text, time_text
-from strandline.errors import invalid
+from strandline.errors import counted, invalid
 from strandline.query.times import time_us
 from strandline.values.ranges import ranges as check_ranges
 
@@ -242,10 +242,11 @@ def _show(found: ProjectionStatus) -> None:
     log = f"the store is {seconds_text(found.behind_log_s)} behind the log"
     say(f"{found.name}: generation {found.generation}, {found.state}, {lag}; {log}")
     for one in found.ranges:
-        said = [f"{one.lo}-{one.hi}", one.state, time_text(one.position, digits=3) if one.position else "at the start"]
+        at = time_text(one.position, digits=3) if one.position else "at the start"
+        said = [f"{one.lo}-{one.hi}".ljust(9), one.state.ljust(7), at]
         said += [one.owner] if one.owner else []
         said += [f"{one.parked} parked"] if one.parked else []
-        said += [f"{one.dead_letters} dead letters"] if one.dead_letters else []
+        said += [counted(one.dead_letters, "dead letter")] if one.dead_letters else []
         said += [f"{one.last_error.get('key', '')} {one.last_error['message']}"] if one.last_error else []
         say("  " + printable("  ".join(said)))
     for request in found.requests:

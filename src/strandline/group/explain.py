@@ -8,6 +8,7 @@ from graphlib import TopologicalSorter
 from html import escape
 from typing import Any, Final
 
+from strandline.group.core.parts import Recipe
 from strandline.group.plan import POST, GroupPlan, Planned
 from strandline.group.statements.api import Held
 
@@ -41,6 +42,8 @@ class ExplainedStep:
     not_restored: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     rollback: bool = False
+    recipes: tuple[str, ...] = ()
+    """What it hands on: `name = expression`, or `name: handler`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class Explanation:
             yield f"{step.name}: {step.kind}{f' on {step.target}' if step.target else ''}{added}"
             for label, value in (
                 ("statement", step.statement), ("before", step.before), ("undo", step.undo),
+                ("recipes", ", ".join(step.recipes)),
                 ("after", ", ".join(step.needs)), ("order", ", ".join(step.order)), ("rows", ", ".join(step.rows)),
                 ("checks", ", ".join(step.checks)), ("not restored", ", ".join(step.not_restored)),
             ):  # fmt: skip
@@ -133,7 +137,12 @@ def _step(one: Planned, plan: GroupPlan) -> ExplainedStep:
         one.plan.not_restored if one.plan is not None else (),
         tuple(check.kind for check in one.checks),
         one.step.is_rollback,
+        tuple(_recipe(recipe) for recipe in one.step.recipes),
     )
+
+
+def _recipe(recipe: Recipe) -> str:
+    return f"{recipe.name} = {recipe.expression}" if recipe.handler is None else f"{recipe.name}: {recipe.handler}"
 
 
 def _waiting(one: Planned, plan: GroupPlan) -> Iterator[str]:
@@ -207,6 +216,10 @@ def _edge(before: tuple[int, int], after: tuple[int, int], dashed: bool) -> str:
     x2, y2 = after[0], after[1] + STEP_HEIGHT // 2
     bend = GAP_X // 2
     style = ' stroke-dasharray="4 3"' if dashed else ""
+    if before[0] == after[0]:  # what is added to a step stands below it
+        middle = before[0] + STEP_WIDTH // 2
+        y1, y2 = (before[1] + STEP_HEIGHT, after[1]) if before[1] < after[1] else (before[1], after[1] + STEP_HEIGHT)
+        return f'<path d="M{middle} {y1}L{middle} {y2}"{style}/>'
     return f'<path d="M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"{style}/>'
 
 

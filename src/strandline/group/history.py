@@ -296,8 +296,8 @@ def _decided(history: History, payload: Payload, at: int) -> None:
         history.failed_step, history.reason = payload.get("step"), payload["reason"]
         history.detail = payload.get("detail", "")
         for step in history.steps.values():
-            if step.state == "waiting":
-                step.state = "skipped"
+            if step.state == "waiting":  # one without a statement has only results
+                step.state = "succeeded" if step.results else "skipped"
 
 
 def _undo_intent(history: History, payload: Payload, at: int) -> None:
