@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from strandline import Key, Unavailable
+from strandline import ByTag, Event, Key, Unavailable
 from strandline.connect import Strandline
 from strandline.projection.definition import Projection
 from strandline.projection.offset_store import OffsetStore
 from strandline.store.api import Page
+from tests.projection.repairing import Lost, LostTag
 from tests.projection.worlds import (
     ORDERS,
     QUICK,
@@ -44,6 +45,94 @@ class Hiding:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+
+PARKING: dict[str, Any] = {**QUICK, "gap_timeout_s": 0.02, "retries": 0, "on_failure": "park"}
+
+
+@pytest.mark.req("P35", "P62", "P38")
+@pytest.mark.parametrize("life", [1, 2])
+def test_a_key_that_begins_with_a_hole_is_parked_before_it(s: Strandline, table: Table, life: int) -> None:
+    """Nothing is known of the key: what lacks is not taken for done, neither by unpark nor by a repair."""
+    key = key_in(0, s.log.partitions)
+    if life == 2:
+        put(s, key)
+        s.journal.purge(key)
+    for _ in range(3):
+        put(s, key)
+    carry_all(s)
+    whole = s.store
+    s.store = hiding = Hiding(whole, key, 1)
+    with running(s, Projection("totals", ORDERS, table.add, **PARKING)):
+        until(lambda: s.projections.parked("totals") == [str(key)])
+        s.projections.unpark("totals", key)
+        until(lambda: any(each.refused for each in s.projections.status("totals").requests))
+        (request,) = s.projections.status("totals").requests
+        assert "lacks 1" in str(request.refused)
+        assert table.of(key) == []
+        hiding.from_slices = hiding.from_all = False
+        s.projections.unpark("totals", key)
+        until(lambda: table.of(key) == [1, 2, 3])
+    s.store = whole
+
+
+@pytest.mark.req("P35", "P33", "P62")
+@pytest.mark.parametrize("source", [ORDERS, ByTag("blue")])
+def test_a_hole_behind_what_was_forgotten(s: Strandline, table: Table, source: Any) -> None:
+    """1 to 3 are done and forgotten, 4 is lost, 5 comes: it waits; unparked, neither is 4 left out nor 3 repeated."""
+    key = key_in(0, s.log.partitions)
+
+    def more(count: int) -> None:
+        for _ in range(count):
+            s.journal.append(key, [Event("Placed", 1, tags=["blue"])])
+        carry_all(s)
+
+    more(3)
+    projection = Projection("totals", source, table.add, **PARKING)
+    with running(s, projection):
+        until(lambda: caught_up(s))
+    store = s.open_offsets().store
+    store.forget(store.find("totals"), min(found.position for found in s.projections.status("totals").ranges))
+    store.close()
+    more(2)
+    lost = Lost(s, key, 4) if source is ORDERS else LostTag(s, key, 4)
+    with running(s, projection):
+        until(lambda: s.projections.parked("totals") == [str(key)] or table.of(key) != [1, 2, 3])
+        assert table.of(key) == [1, 2, 3]
+        lost.put_back()
+        s.projections.unpark("totals", key)
+        until(lambda: table.of(key) == [1, 2, 3, 4, 5])
+    assert s.projections.dead_letters("totals") == []
+
+
+@pytest.mark.req("P35", "P62", "P79")
+def test_a_hole_that_an_operator_steps_over(s: Strandline, table: Table) -> None:
+    """Unpark is refused while it is there; skip says that it does not matter."""
+    key = key_in(0, s.log.partitions)
+    for _ in range(5):
+        put(s, key)
+    carry_all(s)
+    Lost(s, key, 3)
+    with running(s, Projection("totals", ORDERS, table.add, **PARKING)):
+        until(lambda: s.projections.parked("totals") == [str(key)])
+        s.projections.unpark("totals", key)
+        until(lambda: any(each.refused for each in s.projections.status("totals").requests))
+        assert table.of(key) == [1, 2]
+        s.projections.skip("totals", key, 3)
+        s.projections.unpark("totals", key)
+        until(lambda: table.of(key) == [1, 2, 4, 5])
+
+
+@pytest.mark.req("P63", "P35")
+def test_holes_count_among_the_keys_that_may_be_parked(s: Strandline, table: Table) -> None:
+    key = key_in(0, s.log.partitions)
+    put(s, key)
+    put(s, key)
+    carry_all(s)
+    Lost(s, key, 1)
+    with running(s, Projection("totals", ORDERS, table.add, parked_keys_max=0, **PARKING)):
+        assert error_of(s, key)["error"] == "MissingEvent"
+        assert s.projections.parked("totals") == []
 
 
 @pytest.mark.req("P35", "RP5", "P36")

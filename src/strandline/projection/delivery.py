@@ -226,8 +226,8 @@ class Delivery:
             if state.asked:
                 raise ReadAgain
 
-    def give_up(self, event: Accepted, attempts: int, error: BaseException) -> None:
-        """Do what the settings say of an event that still fails."""
+    def give_up(self, event: Accepted, attempts: int, error: BaseException, *, done: int | None = None) -> None:
+        """Do what the settings say of an event that still fails. `done`: the last one before it that is not missing."""
         parked = 0
         if self._settings.on_failure == "park":
             with self._state.store.database.read() as tx:
@@ -235,19 +235,31 @@ class Delivery:
         step = decide(self._settings, max(attempts, self._settings.retries + 1), parked).step
         if step is Step.FAIL:
             raise RangeFailed(event.row, error)
-        self.set_aside(event.row, step, attempts, error, event.before)
+        self.set_aside(event.row, step, attempts, error, event.before, done=done)
 
-    def set_aside(self, row: QueryRow, step: Step, attempts: int, error: BaseException, before: int) -> None:
+    def set_aside(
+        self,
+        row: QueryRow,
+        step: Step,
+        attempts: int,
+        error: BaseException,
+        before: int,
+        *,
+        done: int | None = None,
+    ) -> None:
         """Skip an event or park its key: a dead letter, in the transaction that saves the offset.
 
-        `before` is the position that may be saved: all up to there is done, whatever becomes of the event.
+        `before` is the position that may be saved: all up to there is done, whatever becomes of the event. `done`: as
+        for `give_up`, where nothing is known of the key.
         """
         state = self._state
         state.offsets.undone()
         known, kept = state.offsets.row(row.key), done_row(row)
         if step is Step.PARK:
-            done = row.prev_seq_nr if known is None or known.life != row.life else known.seq_nr
-            kept = kept._replace(seq_nr=done, parked=row.timestamp)
+            last = row.prev_seq_nr if done is None else done
+            if known is not None and known.life == row.life:
+                last = known.seq_nr
+            kept = kept._replace(seq_nr=last, parked=row.timestamp)
         reason = "parked" if step is Step.PARK else "skipped"
         state.counts[reason] += 1
         failure, now = Failure.of(error), state.store.database.now_us()

@@ -18,7 +18,6 @@ from strandline.projection.delivery import Delivery
 from strandline.projection.handed import HandedEvent
 from strandline.projection.offsets import KeyRow
 from strandline.projection.range_state import Accepted, RangeFailed, RangeState, ReadAgain
-from strandline.projection.recovery import Step
 from strandline.query.acceptance import Verdict, Way, end_of
 from strandline.query.look_back import candidate
 from strandline.query.pointer_watch import PointerWatch
@@ -237,7 +236,7 @@ class RangeReader:
                 error = missing_event(row.key, found.missing, None)
                 if self._settings.on_failure != "park":
                     raise RangeFailed(row, error)
-                self._delivery.set_aside(row, Step.PARK, 1, error, -1 if alone else row.timestamp - 1)
+                self._delivery.give_up(self.accepted(row, alone=alone), 1, error, done=found.missing[1] - 1)
                 raise ReadAgain
             state.wait(min(self._settings.refresh_interval_s, self._settings.gap_timeout_s))
         if len(found.rows) > 1 and self._settings.use_strandline:

@@ -13,7 +13,8 @@ from strandline.projection.offsets import KeyRow
 from strandline.projection.range_reader import RangeReader
 from strandline.projection.range_state import Accepted, RangeState, ReadAgain, done_row
 from strandline.projection.recovery import Failure, Step, decide
-from strandline.query.acceptance import Verdict, Way
+from strandline.query.acceptance import Last, Verdict, Way, judge
+from strandline.query.look_back import candidate
 from strandline.query.query_row import QueryRow
 from strandline.query.slices import missing_event
 from strandline.sql.api import Transaction
@@ -65,15 +66,27 @@ class Requests:
             row = next(waiting, None)
             if row is None:  # all of it was deleted since
                 state.save((), state.offsets.position, rows=[kept._replace(parked=None)])
+            last = Last(kept.life, kept.seq_nr)
             while row is not None:
+                self._check_next(row, last)
                 behind = next(waiting, None)
                 accepted = self._reader.accepted(row)
                 waits = done_row(row)._replace(parked=behind and behind.timestamp)
                 if not self._handed_again(accepted._replace(key_row=waits)):
                     break
-                row = behind
+                last, row = Last(row.life, row.seq_nr), behind
         with state.store.database.write() as tx:
             tx.execute("asked_done", (request.id,))
+
+    def _check_next(self, row: QueryRow, last: Last) -> None:
+        """`MissingEvent` if something lacks between the last event of a key that is done and this one."""
+        verdict = judge(candidate(row), last, way=Way.LOOK_BACK)
+        if verdict is Verdict.LOOK:
+            verdict = judge(candidate(row), last, way=Way.LOOK_BACK, looked=self._slices.look(row))
+        if verdict is Verdict.REJECTED:
+            missing = missing_event(row.key, (row.life, last.seq_nr + 1, row.prev_seq_nr), None)
+            missing.hint = "once it is put back, unpark again; skip counts it as done"
+            raise missing
 
     def _handed_again(self, each: Accepted) -> bool:
         """Hand over one event of a key that was parked, its dead letter removed; whether it is done."""

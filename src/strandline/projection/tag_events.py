@@ -94,6 +94,7 @@ class TagEvents(Slices):
             rows = list(self.of_key(row.key, row.life, max(low, to - STEP + 1), to))
             for each in reversed(rows):
                 if not known and each.timestamp <= line[0]:
+                    low = each.seq_nr + 1  # that one is done
                     break
                 found.append(each)
                 before = self._linked_at(each)

@@ -54,8 +54,13 @@ def look_back(store: Store, row: QueryRow, last: Last | None, line: Place) -> Lo
         return LookedBack([]) if head.delete_to >= row.seq_nr else LookedBack([], (row.life, row.seq_nr, row.seq_nr))
     known = last is not None and last.life == row.life
     low = max(head.delete_to, last.seq_nr if known and last is not None else 0) + 1
-    before, found = _above(store, head, own, low, None if known else line)
-    return followed([*found, own], last, line, low, Looked(head.life, head.delete_to, before))
+    done, found = _above(store, head, own, low, None if known else line)
+    rows = [*found, own]
+    if done is None:
+        return followed(rows, last, line, low, Looked(head.life, head.delete_to))
+    linked = done.seq_nr == rows[0].prev_seq_nr  # else something lacks between the two
+    before = done.timestamp if linked else None
+    return followed(rows, last, line, done.seq_nr + 1, Looked(head.life, head.delete_to, before))
 
 
 def followed(rows: Sequence[QueryRow], last: Last | None, line: Place, low: int, looked: Looked) -> LookedBack:
@@ -88,15 +93,17 @@ def journal_of(store: Store, key: str, life: int, from_: int, to: int) -> Iterat
         from_ = rows[-1].seq_nr + 1
 
 
-def _above(store: Store, head: Head, row: QueryRow, low: int, line: Place | None) -> tuple[int | None, list[QueryRow]]:
-    """The events `low`..prev of a row above the line, in order, and when the one at which this ended was recorded."""
+def _above(
+    store: Store, head: Head, row: QueryRow, low: int, line: Place | None
+) -> tuple[QueryRow | None, list[QueryRow]]:
+    """The events `low`..prev of a row above the line, in order, and the one at or below it at which this ended."""
     found: list[QueryRow] = []
     to = row.prev_seq_nr
     while to >= low:
         rows = list(_rows(store, row.key, head, low, to, backwards=True))
         for each in rows:
             if line is not None and place_of(each) <= line:
-                return each.timestamp, found[::-1]
+                return each, found[::-1]
             found.append(each)
         if len(rows) < STEP:
             break
