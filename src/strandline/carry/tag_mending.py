@@ -454,7 +454,9 @@ class TagMender:
             home = found.timestamp, row.key, found.seq_nr
             lives = self._partitioned and found.sound and not self._is_ended(partition, row)
             if lives and tag_row_at(self._store, self._tag, home) is None:
-                mending.put(TAG_VIEW, self._at_home(row, found))
+                back = self._at_home(row, found)
+                mending.put(TAG_VIEW, back)
+                mending.listed.append(back)
                 homeless.add(row.key)
         self._amend(amend, seen, mending)
         counts = mending.counts
