@@ -80,8 +80,7 @@ class RangeReader:
     def read_carefully(self) -> bool:
         """Processes died here: read up to the next event, and hand it over alone; whether there was one."""
         state = self._state
-        _logger.warning("%s %s goes carefully", state.projection.name, state.claim.row.range)
-        bound, _ = self.bounds()
+        bound, _ = self.bounds(self._settings.refresh_interval_s)
         for row in self.slices.rows(state.read_to, bound, self._settings.page_size):
             self._judge_page([row], SEQ_NR_MAX)
             hand, state.hand = state.hand, []

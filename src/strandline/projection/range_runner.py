@@ -175,6 +175,8 @@ class RangeRunner:
         state = self._state
         state.load()
         self._careful = self.claim.row.claims > CAREFUL_AFTER_CLAIMS
+        if self._careful:
+            _logger.warning("%s %s goes carefully", self.projection.name, self.claim.row.range)
         while True:
             try:
                 self._check()
