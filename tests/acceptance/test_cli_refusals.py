@@ -409,7 +409,7 @@ def test_a_password_that_is_a_word_of_ours_leaves_our_words_alone(password: str)
     [
         (
             ["--log", "kafka://host:70000/orders", "--store", "memory:"],
-            "--log: not a port; allowed 1..65535; got 70000",
+            "--log: not a port; allowed 1..65535; got '70000'",
             "write HOST:PORT, or HOST alone for port 9092",
         ),
         (
