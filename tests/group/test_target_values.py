@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import orjson
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from strandline.group.core.encoding import Opaque, decoded, encoded
 from strandline.group.cql_steps import serialized
 from strandline.group.statements.binding import Unbound
-from strandline.group.target import Undone
+from strandline.group.target import Done, Failed, Rows, Undone
 from tests.group.target_rooms import Stage
 
 POSTGRES = {
@@ -154,3 +157,25 @@ def test_a_text_that_is_no_uuid_cannot_be_bound_to_one() -> None:
     kind = pytest.importorskip("cassandra.cqltypes").UUIDType
     with pytest.raises(Unbound, match="'x' is no uuid"):
         serialized(kind, "x")
+
+
+ODD = [
+    {1, 2}, frozenset({"a"}), (1, 2), {"a": b"x"}, {1: 2}, 2**80, "a\0b", "\ud800", Decimal("sNaN"),
+    Opaque("point", "?"),
+    [None, {}], [[1], [2, 3]], memoryview(b"x"), dt.timedelta(days=10**6), float("nan"), UUID(int=1), b"",
+    [b"\xff", "\ud800"],
+]  # fmt: skip
+
+
+@pytest.mark.req("G5", "G35")
+@pytest.mark.parametrize("column", ["name", "amount", "id"])
+def test_whatever_is_bound_is_done_or_refused(stage: Stage, column: str) -> None:
+    """Nothing that a definition can have as a value is an error of the driver's, which would end the processor."""
+    for value in ODD:
+        encoded(value)
+        found = [stage.run(f"UPDATE account SET amount = 1 WHERE {column} = :v", {"v": value})]
+        found.append(stage.rows(f"SELECT name FROM account WHERE {column} IN :v", {"v": [value, value]}))
+        found.append(stage.rows("SELECT name FROM account WHERE CAST(:v AS text) IS NOT NULL", {"v": value}))
+        if column != "id":
+            found.append(stage.run(f"UPDATE account SET {column} = :v WHERE id = 1", {"v": value}))
+        assert all(isinstance(one, (Done, Rows, Failed)) for one in found), value

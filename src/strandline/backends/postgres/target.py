@@ -20,7 +20,7 @@ from strandline.backends.postgres.database import SCHEMA_DEFAULT
 from strandline.backends.postgres.driver_errors import Doing, lost
 from strandline.backends.postgres.pool import Pool
 from strandline.backends.postgres.round_trips import DISCARD_PLANS, OTHER_SESSION, Connection, TimedOut
-from strandline.backends.postgres.target_round_trips import Answer, Ours, answers
+from strandline.backends.postgres.target_round_trips import Answer, Ours, answers, converted
 from strandline.backends.postgres.target_schema import table_of
 from strandline.errors import SchemaMismatch, StrandlineError, Unavailable
 from strandline.group.sql_steps import Call, Changed, Changes, Collided, Refused, SqlSteps
@@ -119,6 +119,8 @@ class PostgresTarget(SqlSteps):
             return _Race(_said(error))
         if state in _IN_A_MOMENT and doing != "commit":
             return Refused(Failed("statement", _said(error), retry=True))
+        if not state and isinstance(error, (psycopg.ProgrammingError, psycopg.DataError)):  # before anything was sent
+            return Refused(Failed("binding", str(error)))
         if state[:2] in _OF_STATEMENT and state not in {"25P02", "25P03"}:
             return Refused(Failed("statement", _said(error)))
         return self._pool.translated(error, doing)
@@ -153,6 +155,7 @@ class PostgresTarget(SqlSteps):
             if plan.rows and plan.rows[0].key is not None:  # one row at most
                 answer = answers(connection, [asked])[0].check()
                 return _rows(connection, answer.columns(), answer.rows(), plan)
+            converted(connection, asked)
             found: list[Row] = []
             with connection.cursor() as cursor:
                 for row in cursor.stream(asked.text, asked.values):

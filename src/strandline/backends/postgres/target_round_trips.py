@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from psycopg import errors
+from psycopg import DataError, errors
 from psycopg._queries import PostgresRawQuery
 from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
@@ -96,6 +96,16 @@ def answers(connection: Connection, asked: Sequence[Bound | Ours]) -> list[Answe
     return [Answer(connection, result) for result in found]
 
 
+def converted(connection: Connection, one: Bound) -> PostgresRawQuery:
+    """A statement with its values in the forms that are sent; `DataError` for a value that has none."""
+    query = PostgresRawQuery(connection.transformer)
+    try:
+        query.convert(one.text, one.values)
+    except (TypeError, ValueError, ArithmeticError) as error:  # of what is in a list: psycopg lets these through
+        raise DataError(str(error)) from error
+    return query
+
+
 def _sent(connection: Connection, one: Bound | Ours) -> _Sent:
     if isinstance(one, Ours):
         text, given = one
@@ -104,8 +114,7 @@ def _sent(connection: Connection, one: Bound | Ours) -> _Sent:
         values = [value if type(value) is bytes else str(value).encode() for value in given]
         formats = [_BINARY if type(value) is bytes else _TEXT for value in given]
         return _Sent(text, values, [0] * len(given), formats, connection.prepared(text), _size(text, values))
-    query = PostgresRawQuery(connection.transformer)
-    query.convert(one.text, one.values)
+    query = converted(connection, one)
     text, params = query.query, query.params or ()
     name = connection.prepared_again(text, query.types)
     return _Sent(text, params, query.types, query.formats or (), name, _size(text, params))

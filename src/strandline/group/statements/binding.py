@@ -39,13 +39,16 @@ def bound(template: Template, values: Mapping[str, Any], dialect: Dialect, rows_
         if part.name not in values:
             raise Unbound(f":{part.name} has no value")
         value = values[part.name]
-        if part.many:
-            parts.append(_list(part, value, given, dialect, rows_max))
-            continue
-        if isinstance(value, LISTS) and (part.compared or dialect == "sqlite"):
+        if isinstance(value, LISTS) and not part.many and (part.compared or dialect == "sqlite"):
             raise Unbound(f":{part.name} is a list, and stands where one value is wanted: write IN :{part.name}")
-        given.append(plain(value, dialect))
-        parts.append(place(len(given), dialect))
+        try:
+            if part.many:
+                parts.append(_list(part, value, given, dialect, rows_max))
+            else:
+                given.append(plain(value, dialect))
+                parts.append(place(len(given), dialect))
+        except (TypeError, ValueError) as error:  # half a character; a key that JSON does not have
+            raise Unbound(f":{part.name} cannot be sent: {error}") from None
     return Bound("".join(parts) + suffix, tuple(given))
 
 
@@ -65,7 +68,7 @@ def _list(part: Parameter, value: Any, given: list[Any], dialect: Dialect, rows_
     if not items and part.many == "not in":
         raise Unbound(f":{part.name} is empty, so NOT IN would take every row")
     if dialect == "postgres":
-        given.append(array_text(items))
+        given.append(_encodable(array_text(items)))
         return f"= ANY(${len(given)})" if part.many == "in" else f"<> ALL(${len(given)})"
     words = part.many.upper()
     if dialect == "cassandra":
@@ -90,11 +93,23 @@ def plain(value: Any, dialect: Dialect) -> Any:
     """A value as the driver takes it."""
     if isinstance(value, Opaque):
         return value if dialect == "cassandra" else value.text
+    if isinstance(value, str):
+        return _encodable(value)
     if dialect == "sqlite":
         return _for_sqlite(value)
     if dialect == "postgres" and isinstance(value, dict):
-        return orjson.dumps(value, default=str).decode()
-    return value
+        return _json(value)
+    return sorted(value, key=repr) if dialect == "postgres" and isinstance(value, (set, frozenset)) else value
+
+
+def _encodable(text: str) -> str:
+    """Or a `ValueError`."""
+    text.encode()
+    return text
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
 def _for_sqlite(value: Any) -> Any:
@@ -110,7 +125,7 @@ def _for_sqlite(value: Any) -> Any:
     if isinstance(value, (dt.datetime, dt.date, dt.time)):
         return value.isoformat(" ") if isinstance(value, dt.datetime) else value.isoformat()
     if isinstance(value, Mapping):
-        return orjson.dumps(value, default=str).decode()
+        return _json(value)
     return str(value)
 
 
