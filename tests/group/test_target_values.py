@@ -13,8 +13,8 @@ import pytest
 from strandline.group.core.encoding import Opaque, decoded, encoded
 from strandline.group.cql_steps import serialized
 from strandline.group.statements.binding import Unbound
-from strandline.group.target import Done, Failed, Rows, Undone
-from tests.group.target_rooms import Stage
+from strandline.group.target import Done, Failed, Limits, Rows, Undone
+from tests.group.target_rooms import PostgresRoom, Stage
 
 POSTGRES = {
     "numeric": ["'NaN'", "1.10", "123456789012345678901234567890.5", "'Infinity'"],
@@ -179,3 +179,26 @@ def test_whatever_is_bound_is_done_or_refused(stage: Stage, column: str) -> None
         if column != "id":
             found.append(stage.run(f"UPDATE account SET {column} = :v WHERE id = 1", {"v": value}))
         assert all(isinstance(one, (Done, Rows, Failed)) for one in found), value
+
+
+@pytest.mark.req("G17", "G72")
+@pytest.mark.parametrize("known", [False, True])
+def test_one_connection_gives_rows_one_by_one_and_then_all_at_once(shop: str, known: bool) -> None:
+    """A query of any rows, then one of a row by its key, then a step: on the same connection."""
+    room = PostgresRoom(shop)
+    room.execute("CREATE TABLE account (id integer PRIMARY KEY, amount integer)")
+    room.execute("INSERT INTO account VALUES (1, 1), (2, 2)")
+    room.target, other = room.again(connections=1), room.target
+    stage = Stage(room)
+    many, one = "SELECT id FROM account WHERE amount > 0 ORDER BY id", "SELECT id FROM account WHERE id = 1"
+    plans = {text: stage.plan(text) for text in (many, one)}
+    if not known:
+        room.target.close()  # type: ignore[attr-defined]
+        stage.target = room.target = room.again(connections=1)
+    for _ in range(3):
+        for text in (many, one):
+            found = stage.target.query(plans[text], {}, Limits())
+            assert found.rows == (((1,), (2,)) if text == many else ((1,),))
+        stage.done("UPDATE account SET amount = amount + 1 WHERE id = 1")
+    other.close()  # type: ignore[attr-defined]
+    room.close()

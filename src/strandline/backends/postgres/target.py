@@ -157,6 +157,7 @@ class PostgresTarget(SqlSteps):
                 return _rows(connection, answer.columns(), answer.rows(), plan)
             converted(connection, asked)
             found: list[Row] = []
+            connection.streamed = True
             with connection.cursor() as cursor:
                 for row in cursor.stream(asked.text, asked.values):
                     found.append(row)
