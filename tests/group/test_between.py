@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, current_thread, main_thread
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from strandline.group.checks import ask
 from strandline.group.core.parts import Handler, Recipe, StartHandler
 from strandline.group.definition import Group
 from strandline.group.groups import Groups
+from strandline.group.inbox import Inbox
 from strandline.group.lease import said, take
 from strandline.group.record import Record
 from strandline.testing import points
@@ -156,7 +157,7 @@ def test_a_target_that_is_away_when_a_group_starts_ends_no_processor(
 # ---------------------------------------------------------------- who waits for whom
 
 
-@pytest.mark.req("G47", "G61")
+@pytest.mark.req("G47", "G61", "G84", "S57")
 def test_nothing_is_left_to_do_where_all_waits_for_an_operator(world: World) -> None:
     """One whose undo failed, and one behind it on its rows."""
 
@@ -173,6 +174,7 @@ def test_nothing_is_left_to_do_where_all_waits_for_an_operator(world: World) -> 
         world.plain.submit(g)
     run_until_idle(world.plain)
     assert [world.plain.get(id_).state for id_ in ("stuck", "behind")] == ["rollback_failed", "queued"]
+    assert "group stuck" in str(world.plain.get("behind").waits_for)
     world.plain.resolve("stuck", "x", "accept_current")
     run_until_idle(world.plain)
     assert [world.plain.get(id_).state for id_ in ("stuck", "behind")] == ["rolled_back", "committed"]
@@ -377,3 +379,73 @@ def test_a_cancel_that_is_recorded_counts(world: World, monkeypatch: pytest.Monk
         outcome = groups.wait("g")
     assert (outcome.state, outcome.reason) == ("rolled_back", "cancelled")
     assert world.accounts() == ACCOUNTS
+
+
+@pytest.mark.req("G72", "G74", "S48")
+def test_a_log_that_is_away_while_a_stream_is_taken_over_ends_no_processor(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for the lease, takes it, or reads what was begun, tries again."""
+    groups = world.plain
+    g = Group("g")
+    update(g, "x", 1, 1)
+    groups.submit(g)
+    held = take(groups.journal, "default", 30, lambda: 1, lambda _: True)
+    assert held is not None
+    failed = dict.fromkeys(("read", "append_reserved", "head"), 0)
+    real = {call: getattr(groups.journal, call) for call in failed}
+
+    def moody(call: str) -> Any:
+        def called(*args: Any, **more: Any) -> Any:
+            if current_thread() is not main_thread():
+                failed[call] += 1
+                if failed[call] in (2, 3, 4, 9):
+                    raise away()
+            return real[call](*args, **more)
+
+        return called
+
+    for call in failed:
+        monkeypatch.setattr(groups.journal, call, moody(call))
+    with Running(groups) as running:
+        while failed["read"] < 6 and running.error is None:
+            time.sleep(0.01)
+        held.release()
+        assert groups.wait("g").state == "committed"
+    assert world.accounts()[0][2] == 101
+
+
+@pytest.mark.req("G26")
+def test_messages_are_read_once_however_long_one_of_them_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups, journal = world.plain, world.s.journal
+    inbox, waits, read, acted = Inbox(journal, "default"), [True], [0], list[int]()
+    real = journal.read
+
+    def counted(*args: Any, **more: Any) -> Any:
+        for event in real(*args, **more):
+            read[0] += 1
+            yield event
+
+    def act(message: Any) -> bool:
+        if message["n"] == 0 and waits[0]:
+            return False
+        acted.append(message["n"])
+        return True
+
+    monkeypatch.setattr(journal, "read", counted)
+    for n in range(6):
+        groups._tell("default", "Ack", {"group": "g", "message_id": "", "n": n})
+        inbox.hear(act)
+    assert (acted, read, inbox.waiting, inbox.is_empty()) == ([1, 2, 3, 4, 5], [6], True, False)
+    again, seen = Inbox(journal, "default"), list[int]()
+
+    def see(message: Any) -> bool:
+        seen.append(message["n"])
+        return False
+
+    again.hear(see)
+    assert seen == [0, 1, 2, 3, 4, 5], "a restart finds all that is behind one that waits"
+    waits[0] = False
+    inbox.hear(act)
+    assert (acted[-1], inbox.waiting, inbox.is_empty()) == (0, False, True)
+    assert list(real("group_inbox|default")) == []

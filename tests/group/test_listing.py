@@ -123,7 +123,7 @@ def test_from_the_command_line(world: World) -> None:
     assert call("group", "list", "--after", more, *place).out.split()[:2] == ["stuck", "rollback_failed"]
     (after,) = call("status", "--json", *place).lines
     assert after["streams"] == [
-        {"stream": "default", "holder": None, "done_to": 2, "queued": 0, "open": 1, "rollback_failed": 1}
+        {"stream": "default", "holder": None, "done_to": 2, "queued": 0, "open": 1, "rollback_failed": 1, "away": []}
     ]
     shown = call("status", *place).out
     assert "rollback failed" in shown

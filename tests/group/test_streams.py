@@ -59,7 +59,7 @@ def test_who_may_run_side_by_side(first: Held, second: Held, together: bool) -> 
     queues = RowQueues()
     assert queues.admit("first", [first])
     assert queues.admit("second", [second]) is together
-    assert queues.waits_for("second") == ([] if together else ["first"])
+    assert queues.behind("first") == ([] if together else ["second"])
     assert queues.release("first") == ([] if together else ["second"])
     assert first.meets(second) is not together
 
@@ -81,7 +81,7 @@ def test_what_is_kept_holds_back_only_who_needs_it() -> None:
     assert not queues.admit("same", [held("a", 1)])
     assert not queues.admit("other", [held("a", 2)])
     assert queues.release("stuck", [held("a", 1)]) == ["other"]
-    assert queues.waits_for("same") == ["stuck"]
+    assert queues.behind("stuck") == ["same"]
     assert queues.release("stuck") == ["same"]
 
 
@@ -350,7 +350,7 @@ def test_a_lease_goes_over_when_its_beat_is_still(world: World) -> None:
     first = leases.take(journal, "x", 1.0, lambda: 1, lambda said: True)
     assert first is not None
     assert leases.take(journal, "x", 1.0, lambda: 1, lambda said: False) is None
-    first.progress.done_to = 7
+    first.say(done_to=7)
     first.beat()
     first._over.set()  # as if its process were stopped
     second = leases.take(journal, "x", 1.0, lambda: 1, lambda said: True)

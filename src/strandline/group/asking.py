@@ -32,6 +32,7 @@ from strandline.group.plan import POST, GroupPlan
 from strandline.group.points import reached
 from strandline.group.record import Lease, Record
 from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S, GroupSettings
+from strandline.group.step_threads import StepThreads
 from strandline.group.target import CellTarget, Owner, SqlTarget
 from strandline.group.times import Times
 
@@ -43,7 +44,7 @@ NO_ANSWER: Final = Answer(None, "no answer in time", timed_out=True)
 
 
 class Paused(Exception):
-    """The processor stops while an answer is to come: the group is left as it is, for whoever resumes it."""
+    """The processor stops while an answer, or a target, is to come: the group is left as it is, for who resumes it."""
 
 
 @dataclass(slots=True)
@@ -64,11 +65,11 @@ class Shared:
     mail: Mail
     lease: Lease
     clock: Callable[[], int]
-    pool: Executor
+    pool: StepThreads
     asking_pool: Executor
     """For steps that ask somebody."""
     waits: Callable[[str, int], None]
-    """So many more steps of a group wait for an answer by mail."""
+    """So many more steps of a group wait for an answer by mail, or for a target that is away."""
     times: Times
     changed: Callable[[], None]
     """Something happened after a group's end that the processor should look at."""
@@ -253,6 +254,23 @@ class Asking:
                     look_at = now + max(WAIT_LEAST_S, min(left_s, patient_until - now))
 
         return answered
+
+    def pause(self, seconds: float) -> None:
+        """Wait before a target that is away is tried again: in nobody's way but on the group's rows."""
+        until = time.monotonic() + seconds
+        self.shared.waits(self.history.id, 1)
+        try:
+            with self.shared.pool.waiting():
+                self._sleep(until)
+        finally:
+            self.shared.waits(self.history.id, -1)
+
+    def _sleep(self, until: float) -> None:
+        while (left_s := until - time.monotonic()) > 0:
+            self.shared.lease.check()
+            if self.shared.mail.stopping():
+                raise Paused
+            time.sleep(min(left_s, LOOK_S))
 
     def has_failed(self) -> bool:
         """Whether the group goes back as soon as nothing of it runs."""

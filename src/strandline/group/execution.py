@@ -304,7 +304,7 @@ class Forward(Asking):
             tries += 1
             if not answer.retry or (retries is not None and tries > retries):
                 raise StepFailed(answer.reason, answer.detail, unknown=unknown, away=away)
-            time.sleep(wait_s)
+            time.sleep(wait_s) if retries is not None else self.pause(wait_s)
             wait_s = min(2 * wait_s, WAIT_MOST_S)
 
     # ------------------------------------------------------------ host: recipes and checks

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import Any, Final, NamedTuple, cast
@@ -216,17 +216,20 @@ class Groups:
 
     def get(self, id: str) -> Outcome:  # noqa: A002 (the specification's name)
         """How a group stands; `NotFound.group` if there is none."""
-        history = self._with_barriers(self._known(id))
-        holder = None if history.state in ENDS else leases.said(self.journal, history.stream).holder
+        history = self._known(id)
+        told = leases.LastBeat() if history.state in ENDS else leases.said(self.journal, history.stream)
+        history = self._with_barriers(history, told.away)
         calls = self.calls
         hung = tuple(sorted(calls.hung[one] for one in history.questions if one in calls.hung)) if calls else ()
-        return replace(outcome_of(history, holder=holder, hung=hung), waits_for=self._waits_for(history))
+        return replace(outcome_of(history, holder=told.holder, hung=hung), waits_for=self._waits_for(history, told))
 
-    def _with_barriers(self, history: History) -> History:
+    def _with_barriers(self, history: History, away: Container[str]) -> History:
         """With what only barrier rows know of a group that runs, as far as its targets answer."""
         found: list[Barrier] = []
         for name, dialect in history.dialects.items() if history.state not in ENDS else ():
             if dialect == "cassandra" or name not in self.targets.given or history.stream != self.stream:
+                continue
+            if name in away:  # whom its processor waits for is not waited for here
                 continue
             try:
                 target, owner = cast(SqlTarget, self.targets.target(name)), self.targets.owner(name)
@@ -237,26 +240,28 @@ class Groups:
             pass
         return history
 
-    def _waits_for(self, history: History) -> str | None:
-        """Code that nobody serves yet, an answer through a work journal, or an operator who frees its rows."""
+    def _waits_for(self, history: History, told: leases.LastBeat) -> str | None:
+        """A target that is away, code nobody serves, an answer through a work journal, or a group that holds rows."""
         if history.state in ENDS:
             return None
+        for name in sorted(told.away.keys() & history.dialects.keys()):
+            return f"target {name}, which is away: {told.away[name]}"
         for message_id, question in history.questions.items():
             if question.box is not None and not question.answered:
                 return f"an answer to {message_id}, in work journal {question.box}"
         names = [name for name, _ in handler_names(Group.of(history.definition)) if name not in self.handlers]
         used = {bundle for name in names if (bundle := bundle_of(name)) is not None}
-        code = history.code if history.started or not used else self._code_at(history)
+        code = history.code if history.started or not used else self._code_at(history, told)
         for bundle in sorted(used & code.keys()):
             if not self.has_box(code[bundle].box):
                 version, sha256 = code[bundle]
                 return f"{bundle} {version}: `strandline group handlers FILE`, the file of sha256 {sha256}"
-        return self._waits_for_rows(history) if history.state == "queued" else None
+        return self._waits_for_rows(history, told) if history.state == "queued" else None
 
-    def _waits_for_rows(self, history: History) -> str | None:
-        """A group that waits for an operator, and holds rows which this one needs."""
+    def _waits_for_rows(self, history: History, told: leases.LastBeat) -> str | None:
+        """A group that waits for an operator, or for others, and holds rows which this one needs."""
         mine: tuple[Held, ...] | None = None
-        for id_ in leases.said(self.journal, history.stream).open:
+        for id_ in told.open:
             other = self.load(id_)
             if other is None or other.state != "rollback_failed":
                 continue
@@ -264,13 +269,15 @@ class Groups:
             theirs = still_held(self.plan_of(other), other)
             if any(one.meets(held) for held in theirs for one in mine):
                 return f"rows of group {id_}, whose undo failed: `strandline group resolve {id_} STEP HOW`"
-        return None
+        behind = told.behind.get(history.id)
+        return None if behind is None else f"rows of group {behind}, which waits itself: see `strandline group show`"
 
-    def _code_at(self, history: History) -> dict[str, Code]:
+    def _code_at(self, history: History, told: leases.LastBeat) -> dict[str, Code]:
         """The versions in force at a group's place in its stream."""
-        said = leases.said(self.journal, history.stream)
-        code = dict(said.code)
-        for event in self.journal.read(stream_key(history.stream), from_=said.done_to + 1):
+        if history.id in told.open:
+            return dict(told.open[history.id].code)
+        code = dict(told.code)
+        for event in self.journal.read(stream_key(history.stream), from_=told.done_to + 1):
             if event.type == "LoadCode":
                 code[event.payload["name"]] = Code(event.payload["version"], event.payload["sha256"])
             elif event.payload["group"] == history.id:

@@ -91,6 +91,8 @@ class History:
     definition: Payload = field(default_factory=dict)
     tables: Payload = field(default_factory=dict)
     dialects: Mapping[str, Any] = field(default_factory=dict)
+    identities: Mapping[str, str] = field(default_factory=dict)
+    """By target, which database it was."""
     state: str = "defined"
     last: int = 0
     """The number of the last event."""
@@ -172,6 +174,7 @@ class History:
 def _defined(history: History, payload: Payload, at: int) -> None:
     history.hash, history.stream = payload["hash"], payload["stream"]
     history.tables, history.dialects = payload["tables"], payload["dialects"]
+    history.identities = payload.get("identities", {})
     if "definition" in payload:
         history.definition = payload["definition"]
     history.state = "queued"
@@ -344,12 +347,12 @@ _APPLY: Final[dict[str, Callable[[History, Payload, int], None]]] = {
 
 
 def defined(
-    definition: Payload, hash_: str, stream: str, tables: Payload, dialects: Payload
+    definition: Payload, hash_: str, stream: str, tables: Payload, dialects: Payload, identities: Payload
 ) -> list[tuple[str, Payload]]:
     """The first events of a history: the definition, in pages if it is long."""
     whole = orjson.dumps({"definition": definition, "tables": tables}).decode()
     rules = {"expression_rules": 1, "statement_rules": 1}
-    head = {"hash": hash_, "stream": stream, "dialects": dialects, **rules}
+    head = {"hash": hash_, "stream": stream, "dialects": dialects, "identities": identities, **rules}
     if len(whole) <= PAGE_BYTES // 4:  # one byte a character, or four
         return [("Defined", {**head, "definition": definition, "tables": tables})]
     texts = texts_of(whole)

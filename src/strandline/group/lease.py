@@ -15,12 +15,12 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event as Signal
 from threading import Lock, Thread
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from strandline.errors import LeaseLost, SeqNrConflict, StrandlineError
+from strandline.errors import LeaseLost, SeqNrConflict, StrandlineError, Unavailable
 from strandline.group.handlers import boot_clock
 from strandline.group.mail import Code
 from strandline.group.names import lease_key
@@ -33,53 +33,78 @@ REPLACED_MAX: Final = 100
 _logger: Final = logging.getLogger("strandline.group")
 
 
-@dataclass(frozen=True, slots=True)
-class LastBeat:
-    """What the last holder said with its last beat."""
+class Place(NamedTuple):
+    """An entry of the stream that is a group's."""
 
-    fence: int = 0
-    holder: str | None = None
-    """None: it was given back."""
+    n: int
+    """0 if nobody remembers: the group's history knows."""
+    id: str
+    code: Mapping[str, Code]
+    """The versions of bundles that are in force there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a stream is done, as a beat says it."""
+
     done_to: int = 0
-    open: tuple[str, ...] = ()
-    seq_nr: int = 0
-    since: int = 0
+    open: Mapping[str, Place] = field(default_factory=dict)
+    """Groups up to there that are not over."""
     horizon: int = 0
     """No timestamp above it was given to a target."""
     code: Mapping[str, Code] = field(default_factory=dict)
     """By bundle, the version in force at `done_to`."""
     replaced: tuple[str, ...] = ()
     """Digests of versions that were in force before that, the last ones."""
+    away: Mapping[str, str] = field(default_factory=dict)
+    """Targets that the holder could not fence yet, and why: their groups wait."""
+    behind: Mapping[str, str] = field(default_factory=dict)
+    """Groups that wait for rows of one that waits itself, and for which; some of them."""
+
+    def loaded(self, name: str, code: Code) -> Progress:
+        """Another version of a bundle is in force."""
+        before = self.code.get(name, code)
+        others = (sha256 for sha256 in (*self.replaced, before.sha256) if sha256 != code.sha256)
+        replaced = tuple(dict.fromkeys(others))[-REPLACED_MAX:]
+        return replace(self, code={**self.code, name: code}, replaced=replaced)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastBeat(Progress):
+    """What the last holder said with its last beat."""
+
+    fence: int = 0
+    holder: str | None = None
+    """None: it was given back."""
+    seq_nr: int = 0
+    since: int = 0
 
 
 def said(journal: Journal, stream: str) -> LastBeat:
     """What a stream's lease says now."""
     for event in journal.read(lease_key(stream), limit=1, backwards=True):
         told = event.payload
+        places = told.get("places", {})
         return LastBeat(
-            told["fence"], told["holder"], told["done_to"], tuple(told["open"]), event.seq_nr, told["since"],
-            told.get("horizon", 0), {name: Code(*code) for name, code in told.get("code", {}).items()},
-            tuple(told.get("replaced", ())),
+            done_to=told["done_to"], horizon=told.get("horizon", 0), code=_codes(told.get("code", {})),
+            open={id_: _place(id_, *places.get(id_, (0, {}))) for id_ in told["open"]},
+            replaced=tuple(told.get("replaced", ())), away=told.get("away", {}),
+            behind=told.get("behind", {}),
+            fence=told["fence"], holder=told["holder"], seq_nr=event.seq_nr, since=told["since"],
         )  # fmt: skip
     return LastBeat()
 
 
-@dataclass(slots=True)
-class Progress:
-    """What is written with the next beat."""
+def _place(id_: str, n: int, code: Mapping[str, Any]) -> Place:
+    return Place(n, id_, _codes(code))
 
-    done_to: int = 0
-    open: tuple[str, ...] = ()
-    horizon: int = 0
-    code: Mapping[str, Code] = field(default_factory=dict)
-    replaced: tuple[str, ...] = ()
 
-    def load(self, name: str, code: Code) -> None:
-        """Another version of a bundle is in force."""
-        before = self.code.get(name, code)
-        self.code = {**self.code, name: code}
-        others = (sha256 for sha256 in (*self.replaced, before.sha256) if sha256 != code.sha256)
-        self.replaced = tuple(dict.fromkeys(others))[-REPLACED_MAX:]
+def _told(code: Mapping[str, Code]) -> dict[str, list[str]]:
+    return {name: list(one) for name, one in code.items()}
+
+
+def _codes(told: Mapping[str, Any]) -> dict[str, Code]:
+    return {name: Code(*code) for name, code in told.items()}
 
 
 class StreamLease:
@@ -88,7 +113,13 @@ class StreamLease:
     def __init__(self, journal: Journal, stream: str, lease_s: float, before: LastBeat, holder: str, now: int) -> None:
         """Taken over from `before`, whose beat is still; `SeqNrConflict` if somebody else was quicker."""
         self.stream, self.fence, self.holder = stream, before.fence + 1, holder
-        self.progress = Progress(before.done_to, before.open, before.horizon, before.code, before.replaced)
+        self.progress = Progress(
+            done_to=before.done_to, open=before.open, horizon=before.horizon, code=before.code, replaced=before.replaced
+        )
+        """What the next beat says."""
+        self.written = self.progress
+        """What is known to be in the log: whoever takes over finds this, or what was said later."""
+        self._saying = Lock()
         self._journal, self._lease_s, self._since = journal, lease_s, now
         self._seq_nr = before.seq_nr
         self._lock = Lock()
@@ -112,6 +143,11 @@ class StreamLease:
             self._lost = f"{found.holder} took it over"
             raise self._gone(self._lost)
 
+    def say(self, **changes: Any) -> None:
+        """Let the next beat say this, all of it or nothing."""
+        with self._saying:
+            self.progress = replace(self.progress, **changes)
+
     def beat(self) -> None:
         """Say now how far it came."""
         self.check()
@@ -127,9 +163,10 @@ class StreamLease:
             self._thread.join()
             try:
                 if not self._lost:
-                    self._beat(holder=None)
+                    self._beat(holder=None, away={}, behind={})
             except StrandlineError as error:
                 _logger.warning("the lease of stream %s ends by itself: %s", self.stream, error)
+            self._lost = self._lost or "it was given back"
 
     def _gone(self, why: str) -> LeaseLost:
         return LeaseLost(
@@ -151,16 +188,19 @@ class StreamLease:
             self._journal.delete_reserved(lease_key(self.stream), to=self._seq_nr - 1)
 
     def _append(self, more: Mapping[str, Any]) -> None:
+        progress = self.progress
         told = {
-            "fence": self.fence, "holder": self.holder, "done_to": self.progress.done_to,
-            "open": list(self.progress.open), "since": self._since, "horizon": self.progress.horizon,
-            "code": {name: list(code) for name, code in self.progress.code.items()},
-            "replaced": list(self.progress.replaced), **more,
+            "fence": self.fence, "holder": self.holder, "done_to": progress.done_to,
+            "open": list(progress.open), "since": self._since, "horizon": progress.horizon,
+            "places": {id_: [place.n, _told(place.code)] for id_, place in progress.open.items() if place.n},
+            "code": _told(progress.code),
+            "replaced": list(progress.replaced), "away": dict(progress.away),
+            "behind": dict(progress.behind), **more,
         }  # fmt: skip
         began = boot_clock()
         answer = self._journal.append_reserved(lease_key(self.stream), [Event("Held", told)], expected=self._seq_nr)
         self._seq_nr = answer.last or self._seq_nr + 1
-        self._beaten = began
+        self._beaten, self.written = began, progress
 
     def _live(self) -> None:
         while not self._over.wait(self._lease_s / 5):
@@ -191,19 +231,31 @@ def take(
     waiting: Callable[[LastBeat], bool],
     holder: str = "",
 ) -> StreamLease | None:
-    """Take the lease, once nobody holds it. `waiting` is told for whom, and says whether to wait on."""
+    """Take the lease, once nobody holds it. `waiting` is told for whom, and says whether to wait on.
+
+    While the log is away it is waited for: nobody sees meanwhile whether the holder beats.
+    """
     name = holder or f"{socket.gethostname()}:{os.getpid()}"
     found, still = said(journal, stream), boot_clock()
     while True:
-        if found.holder is None or boot_clock() - still >= lease_s:
-            try:
+        try:
+            if found.holder is None or boot_clock() - still >= lease_s:
                 return StreamLease(journal, stream, lease_s, found, name, clock())
-            except SeqNrConflict:
-                pass
-        elif not waiting(found):
+        except SeqNrConflict:
+            pass
+        except Unavailable as error:
+            if not error.retryable:
+                raise
+            _logger.warning("the lease of stream %s could not be taken: %s", stream, error)
+        if not waiting(found):
             return None
+        time.sleep(WATCH_S)
+        try:
+            now = said(journal, stream)
+        except Unavailable as error:
+            if not error.retryable:
+                raise
+            still = boot_clock()
         else:
-            time.sleep(WATCH_S)
-        now = said(journal, stream)
-        if now != found:
-            found, still = now, boot_clock()
+            if now != found:
+                found, still = now, boot_clock()

@@ -69,6 +69,8 @@ class StreamStatus(NamedTuple):
     """Groups before done_to that are not over."""
     rollback_failed: int
     """Those of them that wait for an operator."""
+    away: tuple[str, ...] = ()
+    """Targets that the holder has not reached yet: their groups wait."""
 
 
 class Lister:
@@ -97,9 +99,11 @@ class Lister:
                 if len(found) > limit:
                     break
         # After the entries: what was taken away of them before we looked is listed here.
-        for id_ in said(self._journal, self._stream).open:
-            if id_ not in found and (one := self._listed(id_, states)) is not None and one.place >= from_:
-                found[id_] = one
+        for id_, told in said(self._journal, self._stream).open.items():
+            if id_ not in found and (one := self._listed(id_, states)) is not None:
+                at = one.place or told.n
+                if at >= from_:
+                    found[id_] = one._replace(place=at)
         listed = sorted(found.values(), key=lambda one: one.place)
         return GroupList(tuple(listed[:limit]), as_of, str(listed[limit - 1].place) if len(listed) > limit else None)
 
@@ -138,5 +142,6 @@ def streams_of(journal: Journal, load: Load) -> list[StreamStatus]:
 def _status(journal: Journal, key: Key, load: Load) -> StreamStatus:
     head, told = journal.head(key), said(journal, key.entity_id)
     failed = sum(history is not None and history.state == "rollback_failed" for history in map(load, told.open))
+    away = tuple(sorted(told.away))
     last = told.done_to if head is None else head.seq_nr
-    return StreamStatus(key.entity_id, told.holder, told.done_to, last - told.done_to, len(told.open), failed)
+    return StreamStatus(key.entity_id, told.holder, told.done_to, last - told.done_to, len(told.open), failed, away)

@@ -37,18 +37,20 @@ class OpenTargets:
         self._open, self._log_id, self._stream = open_, log_id, stream
         self._lock = Lock()
         self._opened: dict[str, OpenedTarget] = {}
+        self._opening = {name: Lock() for name in self.given}
         self._owners: dict[str, Owner] = {}
         self.schemas: dict[tuple[str, str], tuple[float, Table | None]] = {}
         """By target and table: when it was looked at, and what was found."""
 
-    def all(self) -> dict[str, OpenedTarget]:
-        """All targets, opened."""
-        return {name: self.target(name) for name in self.given}
-
     def target(self, name: str) -> OpenedTarget:
-        with self._lock:
+        known = self._opened.get(name)
+        if known is not None:
+            return known
+        with self._opening[name]:  # to open one that is away takes long: the others are not in its way
             if name not in self._opened:
-                self._opened[name] = self._open(name, self.given[name])
+                opened = self._open(name, self.given[name])
+                with self._lock:
+                    self._opened[name] = opened
             return self._opened[name]
 
     def other(self, name: str, place: str | Target) -> OpenedTarget:

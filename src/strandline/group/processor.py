@@ -3,9 +3,9 @@
     stream ──▶ admitted, in order ──▶ waiting for rows ──▶ running ──▶ ended, or waiting for an operator
                  (1,000 ahead)          (`rows`)            (`parallel_groups` at a time)
 
-There is one per stream, by a lease. Whoever takes over first raises the fence in every target, so that nothing of the
-one before it commits there any more; then it copies into each open history what only barrier rows know, and writes
-`Taken`, so that nothing of the one before it gets into the history. Then it goes on from there.
+There is one per stream, by a lease. Whoever takes over first raises the fence in every target (`fences`), so that
+nothing of the one before it commits there any more; then it takes its groups over (`takeover`), and goes on from there.
+A target that is away holds up its own groups, and those behind them on their rows; they keep their places in line.
 """
 
 from __future__ import annotations
@@ -13,67 +13,43 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from threading import Condition, Thread
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from strandline.errors import InvalidGroup, StrandlineError, Unavailable
 from strandline.group import lease as leases
+from strandline.group.advance import LOOK_AHEAD, TICK_S, Advance
 from strandline.group.asking import OpenTarget, Paused, Shared
+from strandline.group.fences import Fences
 from strandline.group.handlers import Handlers
 from strandline.group.history import ENDS, History
 from strandline.group.inbox import Inbox, Message
-from strandline.group.mail import WORK, Code, Mail, bundle_of
+from strandline.group.lease import Place
+from strandline.group.mail import WORK, Mail, bundle_of
 from strandline.group.names import inbox_key, stream_key
 from strandline.group.plan import GroupPlan
 from strandline.group.points import reached
 from strandline.group.record import Record
 from strandline.group.rollback import Execution
 from strandline.group.rows import RowQueues
-from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S
 from strandline.group.statements.api import Held
-from strandline.group.target import Barrier, SqlTarget
+from strandline.group.step_threads import StepThreads
+from strandline.group.takeover import Admitted, Takeover
 from strandline.group.times import Times
 from strandline.values.keys import key_partition
 
 if TYPE_CHECKING:
     from strandline.group.groups import Groups
 
-LOOK_AHEAD: Final = 1000
 ASKING_MAX: Final = 1000
-TICK_S: Final = 0.5
-FORGET_S: Final = 600.0
-FORGET_GROUPS: Final = 1000
+BEHIND_MAX: Final = 100
 FOLLOW_S: Final = 0.1
 PAUSE_S: Final = 0.02
 """While groups run, what comes within this time is looked at together."""
 _logger: Final = logging.getLogger("strandline.group")
-
-
-class _Place(NamedTuple):
-    """An entry of the stream that is a group's."""
-
-    n: int
-    id: str
-    code: Mapping[str, Code]
-    """The versions that are in force there."""
-
-
-@dataclass(slots=True)
-class _Open:
-    """A group that was admitted and is not over."""
-
-    id: str
-    place: int
-    history: History
-    execution: Execution
-    code: Mapping[str, Code]
-    """The versions of the bundles that it uses."""
-    running: bool = False
-    parked: bool = False
-    """It waits for an operator."""
 
 
 class Processor:
@@ -84,7 +60,7 @@ class Processor:
         self._journal, self._settings = groups.journal, groups.settings
         self._changed = Condition()
         self._stopping = False
-        self._ended: deque[tuple[_Open, BaseException | None]] = deque()
+        self._ended: deque[tuple[Admitted, BaseException | None]] = deque()
         self.waits_for: str | None = None
         """Who holds the stream, while this one waits."""
         self.lease: leases.StreamLease | None = None
@@ -111,15 +87,21 @@ class Processor:
             self._say_whom(holder)
             if not first or first[0].fence != holder.fence:
                 first[:] = [holder]  # a later beat shows that it lives, and what it has done
-            done = until_idle and holder.seq_nr > first[0].seq_nr and self._has_done_all(holder)
-            return not (done or self._stopping)
+            if self._stopping or not until_idle or holder.seq_nr <= first[0].seq_nr:
+                return not self._stopping
+            try:
+                return not self._has_done_all(holder)
+            except Unavailable as error:  # the log: it may come back
+                if not error.retryable:
+                    raise
+                return True
 
         lease = leases.take(self._journal, groups.stream, settings.lease_s, groups.clock, waiting)
         self.waits_for = None
         if lease is None:
             return
         self.lease = lease
-        steps = ThreadPoolExecutor(settings.parallel_steps, thread_name_prefix="strandline-step")
+        steps = StepThreads(settings.parallel_steps)
         runners = ThreadPoolExecutor(LOOK_AHEAD, thread_name_prefix="strandline-group")
         turn = _Turn(self, lease, steps, runners)
         try:
@@ -134,7 +116,7 @@ class Processor:
                 lease.release()
 
     def _say_whom(self, holder: leases.LastBeat) -> None:
-        if self.waits_for != holder.holder:
+        if holder.holder is not None and self.waits_for != holder.holder:
             self.waits_for = holder.holder
             _logger.warning("stream %s is run by %s: waiting", self._groups.stream, holder.holder)
 
@@ -151,12 +133,13 @@ class _Turn:
     """A processor's time with the lease."""
 
     def __init__(
-        self, processor: Processor, lease: leases.StreamLease, steps: ThreadPoolExecutor, runners: ThreadPoolExecutor
+        self, processor: Processor, lease: leases.StreamLease, steps: StepThreads, runners: ThreadPoolExecutor
     ) -> None:
         self._processor, self._lease, self._runners = processor, lease, runners
         self._groups, self._settings = processor._groups, processor._settings
         self._journal, self._changed, self._near = processor._journal, processor._changed, self._groups.near
         self._targets: dict[str, OpenTarget] = {}
+        """Those that are there, as far as the loop has seen it."""
         handlers = Handlers(self._groups.handlers, self._groups.stream)
         self._groups.calls = handlers
         clock = self._groups.clock
@@ -168,108 +151,80 @@ class _Turn:
             self._wake,
         )  # fmt: skip
         self._waiting: Counter[str] = Counter()
-        """Groups that wait for answers by mail: they are in nobody's way but on their rows."""
+        """Groups that wait for answers by mail, or to undo on a target that is away."""
         self._ending = False
-        self._open: dict[str, _Open] = {}
-        self._done: dict[str, _Open] = {}
+        self._open: dict[str, Admitted] = {}
+        self._done: dict[str, Admitted] = {}
         """Those of them that have ended; hooks may be under way."""
+        self._fences = Fences(self._groups, lease, lambda: list(self._open), self._wake)
+        self._untaken = Takeover(self._groups, self._shared, self._wake)
+        self._advance = Advance(self._journal, lease)
         self._rows = RowQueues()
-        self._ready: deque[_Open] = deque()
+        self._ready: deque[Admitted] = deque()
         self._running = 0
-        self._unserved: list[_Open] = []
-        """Groups whose code nobody serves yet."""
+        self._held_up: list[Admitted] = []
+        """Groups whose rows are free, but a target is away, or nobody serves their code."""
         self._looked = 0.0
-        self._read_to = lease.progress.done_to
-        self._code = dict(lease.progress.code)
-        """By bundle, the version in force where the stream was read to."""
-        self._loads: dict[int, tuple[str, Code]] = {}
-        """Places above done_to that load one."""
-        self._over: set[int] = set()
-        """Places above done_to whose groups are over."""
         self._inbox = Inbox(self._journal, self._groups.stream)
         self._woken = True
         self._news = True
         """Something came into stream or inbox."""
-        self._more = True
-        """There may be entries of the stream that were not read."""
         self._follower = Thread(target=self._follow, name="strandline-follow", daemon=True)
         self._following = True
-        self._ticked = 0.0
-        self._forget_at = 0.0
+        self._begun = False
         self._loading = ThreadPoolExecutor(8, thread_name_prefix="strandline-load")
-        self._stream = self._journal.follower(stream_key(self._groups.stream))
 
     # ------------------------------------------------------------ taking over
 
     def begin(self) -> None:
-        """Fence the one before, and take its groups over."""
+        """Fence the one before, as far as its targets are there."""
         self._near.start(self)
-        for name, target in self._groups.targets.all().items():
-            self._until_there(lambda name=name, target=target: self._fence(name, target))  # type: ignore[misc]
-        listed = [_Place(0, id_, {}) for id_ in self._lease.progress.open]
-        self._take([*listed, *self._entries(LOOK_AHEAD)])
+        self._fences.begin()
         self._follower.start()
 
-    def _fence(self, name: str, target: Any) -> None:
-        owner = self._groups.targets.owner(name)
-        if isinstance(target, SqlTarget):
-            target.raise_fence(owner, self._lease.fence)
-            reached("fence.raised")
-        self._targets[name] = OpenTarget(target, owner)
-
-    def _until_there(self, call: Callable[[], None]) -> None:
-        wait_s = WAIT_LEAST_S
-        while True:
-            self._lease.check()
-            try:
-                return call()
-            except Unavailable as error:
-                if not error.retryable or self._processor._stopping:
-                    raise
-            time.sleep(wait_s)
-            wait_s = min(2 * wait_s, WAIT_MOST_S)
-
-    def _take(self, entries: list[_Place]) -> None:
-        """Take groups over that the one before may have begun: what barrier rows know goes into their histories."""
-        found: dict[str, tuple[_Place, Record]] = {}
-        ids = list(dict.fromkeys(place.id for place in entries))
-        for id_ in ids:
-            self._near.forget(id_)
-        loaded = dict(zip(ids, self._loading.map(self._groups.load, ids), strict=True))
+    def _admit_first(self) -> None:
+        """Admit what the one before may have begun."""
+        before = self._advance.position
+        try:
+            entries = [*self._lease.progress.open.values(), *self._advance.entries(LOOK_AHEAD)]
+            for place in entries:
+                self._near.forget(place.id)
+            loaded = self._loaded(place.id for place in entries)
+        except Unavailable:
+            self._advance.read_again(before)
+            raise
         for place in entries:
-            history = loaded[place.id] if place.id not in found else None
-            if history is None or history.stream != self._groups.stream or history.over:
-                self._pass(place.n)
-                continue
-            found[place.id] = (place, Record(self._journal, history, self._lease, self._settings.history_keep_s))
-        barriers = self._barriers(record.history for _, record in found.values())
-        written: list[tuple[_Place, Record]] = []
-        for id_, (place, record) in found.items():
-            if record.history.state not in ENDS:
-                record.restore(barriers.get(id_, []), self._groups.clock())
-                record.add("Taken", {"fence": self._lease.fence, "at": self._groups.clock()})
-            written.append((place, record))
-        self._flush(record for _, record in written)
-        reached("group.taken")
-        for place, record in written:
-            self._admit(place, record, resumed=True)
+            history = loaded[place.id]
+            if place.id in self._open or history is None or history.stream != self._groups.stream or history.over:
+                self._advance.over(place.n)
+            else:
+                self._admit(place, history, resumed=True)
+        self._begun = True
+        self._fences.admitted()
 
-    def _flush(self, records: Iterable[Record]) -> None:
-        """Many histories at once: their appends go into few commits."""
-        with ThreadPoolExecutor(16, thread_name_prefix="strandline-take") as pool:
-            flushed: list[Future[None]] = [pool.submit(record.flush) for record in records]
-        for one in flushed:
-            one.result()
+    def _loaded(self, ids: Iterable[str]) -> dict[str, History | None]:
+        wanted = list(dict.fromkeys(ids))
+        return dict(zip(wanted, self._loading.map(self._groups.load, wanted), strict=True))
 
-    def _barriers(self, histories: Iterable[History]) -> dict[str, list[Barrier]]:
-        ids = [(history.id, history.life) for history in histories]
-        found: dict[str, list[Barrier]] = {}
-        for opened in self._targets.values():
-            if not isinstance(opened.target, SqlTarget):
-                continue
-            for barrier in opened.target.barriers(opened.owner, ids) if ids else ():
-                found.setdefault(barrier.id.group, []).append(barrier)
-        return found
+    def _look_for_targets(self) -> None:
+        """Targets that are there now, and groups that were taken over since."""
+        self._fences.check()
+        new = {name: one for name, one in self._fences.there.copy().items() if name not in self._targets}
+        self._targets.update(new)
+        if any(self._was_another(one, name) for name in new for one in self._open.values()):
+            self._admit_again()
+        if self._lease.progress.away != (away := self._fences.away.copy()):
+            self._lease.say(away=away)
+            self._lease.beat()
+        self._untaken.begin()
+        taken = list(self._untaken.taken())
+        for one in taken:
+            if one.ended:
+                self._done[one.id] = one
+                self._free(self._rows.release(one.id))
+                one.execution.send_hooks()
+        if new or taken:
+            self._looked, self._news = 0.0, self._news or self._inbox.waiting
 
     # ------------------------------------------------------------ the loop
 
@@ -282,10 +237,12 @@ class _Turn:
             with self._changed:
                 self._woken = False
             try:
+                self._look_for_targets()
+                if not self._begun:
+                    self._admit_first()
                 self._look()
                 self._start()
                 self._tick()
-                self._forget()
                 if until_idle and self._idle():
                     return
             except Unavailable as error:  # the log: as long as the lease is held, it may come back
@@ -302,10 +259,13 @@ class _Turn:
         news, self._news = self._news, False
         if news:
             self._inbox.hear(self._act_on)
-            self._more = True
-        if self._more and len(self._ready) < self._settings.parallel_groups:  # else what came can wait
+            self._advance.more = True
+        if self._advance.more and len(self._ready) < self._settings.parallel_groups:  # else what came can wait
             self._admit_new()
-        self._look_for_code()
+        if self._held_up and time.monotonic() - self._looked >= TICK_S:
+            self._looked = time.monotonic()
+            self._ready.extend(self._held_up)
+            self._held_up = []
 
     def end(self) -> None:
         """Let what runs come to its end, or to where it waits for an answer of another process."""
@@ -313,6 +273,7 @@ class _Turn:
         with self._changed:
             self._ending = True
         self._near.stop(self)
+        self._fences.end()
         if self._follower.ident is not None:
             self._follower.join()
         self._loading.shutdown()
@@ -359,69 +320,59 @@ class _Turn:
                 _logger.warning("stream %s cannot be followed: %s", self._groups.stream, error)
                 time.sleep(TICK_S)
 
-    def _entries(self, limit: int) -> list[_Place]:
-        """The groups of the next entries. Those that load code are in force for all behind them."""
-        found, before = [], self._read_to
-        for event in self._stream.read(from_=before + 1, limit=limit):
-            self._read_to = event.seq_nr
-            if event.type == "LoadCode":
-                code = Code(event.payload["version"], event.payload["sha256"])
-                self._loads[event.seq_nr] = (event.payload["name"], code)
-                self._code = {**self._code, event.payload["name"]: code}
-                self._pass(event.seq_nr)
-            else:
-                found.append(_Place(event.seq_nr, event.payload["group"], self._code))
-        self._more = self._read_to - before >= limit
-        return found
-
     def _admit_new(self) -> None:
         """Read on in the stream, as far as the look-ahead goes."""
-        ahead = self._lease.progress.done_to + LOOK_AHEAD - self._read_to
-        room = min(LOOK_AHEAD - len(self._open), ahead)
-        if room <= 0:
+        if (room := self._room()) <= 0:
             return
-        before = self._read_to, self._code
+        before = self._advance.position
         try:
-            entries = self._entries(room)
+            entries = self._advance.entries(room)
             loaded = {place.id: self._near.take(place.id) for place in entries if place.id not in self._open}
-            others = [id_ for id_, history in loaded.items() if history is None]
-            loaded |= zip(others, self._loading.map(self._groups.load, others), strict=True)
+            loaded |= self._loaded(id_ for id_, history in loaded.items() if history is None)
         except Unavailable:
-            self._read_to, self._code = before  # they are read again
+            self._advance.read_again(before)
             raise
         for place in entries:
-            if place.id in self._open:
-                self._pass(place.n)
-                continue
-            history = loaded[place.id]
+            history = None if place.id in self._open else loaded[place.id]
             if history is None or history.stream != self._groups.stream or history.state != "queued":
-                self._pass(place.n)
-                continue
-            self._admit(place, Record(self._journal, history, self._lease, self._settings.history_keep_s))
+                self._advance.over(place.n)
+            else:
+                self._admit(place, history)
         if self._inbox.waiting and entries:
             self._inbox.hear(self._act_on)
 
-    def _admit(self, place: _Place, record: Record, *, resumed: bool = False) -> None:
-        """A group joins the queues of what it holds."""
-        history = record.history
-        plan = self._groups.plan_of(history)
-        self._check_has(plan)
-        execution = Execution(self._shared, record, plan, resumed=resumed)
-        used = {bundle_of(name) for name in plan.handlers if name not in self._groups.handlers}
-        code = history.code if history.started else {name: one for name, one in place.code.items() if name in used}
-        one = self._open[history.id] = _Open(history.id, place.n, history, execution, code)
-        if history.state in ENDS:
-            self._done[one.id] = one
-            execution.send_hooks()
-        elif self._rows.admit(history.id, self._places(plan.holds())):
-            self._ready.append(one)
+    def _room(self) -> int:
+        """How many entries more may be read."""
+        return min(LOOK_AHEAD - len(self._open), self._advance.room)
 
-    def _check_has(self, plan: GroupPlan) -> None:
-        """A group that names what is not here is not begun: it would end for good, where another processor could."""
+    def _admit(self, place: Place, history: History, *, resumed: bool = False) -> None:
+        """A group joins the queues of what it holds. `resumed`: the processor before may have begun it."""
+        plan = self._groups.plan_of(history)
+        targets = self._checked(plan)
+        execution = Execution(self._shared, self._record(history), plan, resumed=resumed)
+        used = {bundle_of(name) for name in plan.handlers if name not in self._groups.handlers}
+        place = place._replace(code={name: code for name, code in place.code.items() if name in used})
+        one = self._open[history.id] = Admitted(place, plan, execution, targets)
+        if one.ended:
+            self._done[one.id] = one
+            return execution.send_hooks()
+        if resumed:
+            self._untaken.add(one)
+        if self._rows.admit(one.id, self._places(one, plan.holds())):
+            self._ready.append(one)
+        return None
+
+    def _record(self, history: History) -> Record:
+        return Record(self._journal, history, self._lease, self._settings.history_keep_s)
+
+    def _checked(self, plan: GroupPlan) -> frozenset[str]:
+        """The targets of a group. One that names what is not here is not begun: it would end for good, where another
+        processor could run it."""
         every = (*plan.steps.values(), *plan.rollback.values())
+        targets = frozenset(one.target for one in every if one.target)
         here = {name for name in plan.handlers if not name.startswith(WORK) and bundle_of(name) is None}
         for what, option, needed, known in (
-            ("target", "--target NAME=URL", {one.target for one in every if one.target}, self._targets.keys()),
+            ("target", "--target NAME=URL", targets, self._groups.targets.given.keys()),
             ("handler", "--handlers MODULE:NAME", here, self._groups.handlers.keys()),
         ):
             if missing := ", ".join(sorted(needed - known)):
@@ -431,11 +382,33 @@ class _Turn:
                     hint=f"give all {what}s of the stream to its processor: {what}s=, or {option}",
                     group=plan.group.id,
                 )
+        return targets
 
-    def _places(self, holds: Iterable[Held]) -> Iterable[Held]:
+    def _places(self, one: Admitted, holds: Iterable[Held]) -> Iterator[Held]:
         """By the targets' own identities: two names may lead to one database."""
-        for one in holds:
-            yield one._replace(place=(self._targets[one.place[0]].owner.identity, *one.place[1:]))
+        for held in holds:
+            name = held.place[0]
+            identity = self._targets[name].owner.identity if name in self._targets else one.identity(name)
+            yield held._replace(place=(identity, *held.place[1:]))
+
+    def _was_another(self, one: Admitted, target: str) -> bool:
+        return target in one.targets and one.identity(target) != self._targets[target].owner.identity
+
+    def _admit_again(self) -> None:
+        """A target is another database than was thought while it was away: who waits for whom is found out anew."""
+        with self._changed:
+            self._rows, self._held_up = RowQueues(), []
+            self._ready.clear()
+            for one in sorted(self._open.values(), key=lambda one: (not one.running, one.place.n)):
+                if one.ended and not one.running:
+                    continue
+                holds = one.execution.still_held() if one.parked else one.plan.holds()
+                if self._rows.admit(one.id, self._places(one, holds)) and not one.running and not one.parked:
+                    self._ready.append(one)
+
+    def _free(self, ids: Iterable[Hashable]) -> None:
+        """These may start, as far as their rows go."""
+        self._ready.extend(sorted((self._open[str(id_)] for id_ in ids), key=lambda one: one.place.n))
 
     def _start(self) -> None:
         while True:
@@ -443,18 +416,19 @@ class _Turn:
                 one = self._ready[0] if self._ready else None
             if one is None:
                 return
-            missing = self._missing(one)
+            can = self._can_start(one)
             with self._changed:
                 if not self._ready or self._ready[0] is not one:
                     continue  # it runs in the place of another one
-                if missing is not None:
-                    self._unserved.append(self._ready.popleft())
+                if not can or one.ended:
+                    self._ready.popleft()
+                    self._held_up += [] if one.ended else [one]
                     continue
                 if self._next() is None:
                     return
             self._runners.submit(self._run, one)
 
-    def _next(self) -> _Open | None:
+    def _next(self) -> Admitted | None:
         """The next group that may run, if there is room for one more. The lock is held."""
         if not self._ready or self._busy() >= self._settings.parallel_groups:
             return None
@@ -464,7 +438,7 @@ class _Turn:
         return one
 
     def _busy(self) -> int:
-        """How many groups run and do not just wait for an answer by mail; with one at a time, that counts, too."""
+        """How many groups run and do not just wait for others; with one at a time, that counts, too."""
         waiting = len(self._waiting) if self._settings.parallel_groups > 1 else 0
         return self._running - len(self._processor._ended) - waiting
 
@@ -476,47 +450,50 @@ class _Turn:
             self._woken = True
             self._changed.notify_all()
 
-    def _missing(self, one: _Open) -> Code | None:
-        """A version of code that a group needs and nobody serves yet; one that was cancelled needs none."""
+    def _can_start(self, one: Admitted) -> bool:
+        """Whether its targets are there and its code is served; one that was cancelled and never begun needs none."""
+        if one.id in self._untaken:
+            return False
         if one.execution.failure is not None:
-            return None
-        return next((code for code in one.code.values() if not self._groups.has_box(code.box)), None)
+            return True
+        return not self._lacks_target(one) and all(self._groups.has_box(code.box) for code in one.code.values())
 
-    def _look_for_code(self) -> None:
-        """Now and then: groups whose code may be served by now."""
-        if self._unserved and time.monotonic() - self._looked >= TICK_S:
-            self._looked = time.monotonic()
-            self._ready.extend(self._unserved)
-            self._unserved = []
+    def _lacks_target(self, one: Admitted) -> bool:
+        return not one.targets <= self._targets.keys()
 
-    def _run(self, first: _Open) -> None:
+    def _run(self, first: Admitted) -> None:
         """Run a group, and then others in its place: threads that need not wake each other have more done."""
-        one: _Open | None = first
+        one: Admitted | None = first
         while one is not None:
             error: BaseException | None = None
             try:
                 self._run_group(one)
-                if one.history.state in ENDS:
+                if one.ended:
                     self._near.ended(one.history)
             except BaseException as raised:  # noqa: BLE001 (whatever it is, the loop raises it)
                 error = raised
             with self._changed:
                 ended = self._processor._ended
                 ended.append((one, error))
-                code = bool(self._ready) and self._ready[0].code  # whether somebody serves it, the loop finds out
-                one = None if error is not None or code or self._over_soon() else self._next()
+                ask = bool(self._ready) and self._is_open_question(self._ready[0])
+                one = None if error is not None or ask or self._over_soon() else self._next()
                 if one is None or len(ended) >= self._settings.parallel_groups:
                     self._changed.notify_all()
 
-    def _run_group(self, one: _Open) -> None:
+    def _is_open_question(self, one: Admitted) -> bool:
+        """Whether it is for the loop to find out if a group may start."""
+        return bool(one.id in self._untaken or one.code or one.ended or self._lacks_target(one))
+
+    def _run_group(self, one: Admitted) -> None:
         execution = one.execution
         if not one.history.started:
-            started: dict[str, Any] = {"fence": self._lease.fence, "place": one.place, "at": self._groups.clock()}
+            started: dict[str, Any] = {"fence": self._lease.fence, "place": one.place.n, "at": self._groups.clock()}
             if one.code:
                 started["code"] = {name: list(code) for name, code in one.code.items()}
             execution.record.add("Started", started)
             reached("group.started")
-            execution.check_tables(self._groups.targets.changed_table)
+            if execution.failure is None:
+                execution.check_tables(self._groups.targets.changed_table)
         execution.run()
 
     def _settle(self) -> None:
@@ -533,21 +510,12 @@ class _Turn:
                 continue
             if error is not None:
                 raise error
-            if one.history.state in ENDS:
+            one.parked = not one.ended
+            if one.ended:
                 self._done[one.id] = one
-                free = self._rows.release(one.id)
-            else:
-                one.parked = True
-                free = self._rows.release(one.id, self._places(one.execution.still_held()))
-            self._ready.extend(sorted((self._open[str(id_)] for id_ in free), key=lambda other: other.place))
+            self._free(self._rows.release(one.id, self._places(one, one.execution.still_held() if one.parked else ())))
             self._woken = True
             self._news = self._news or self._inbox.waiting  # a message may have waited for this one
-
-    # ------------------------------------------------------------ how far it came
-
-    def _pass(self, place: int) -> None:
-        if place > self._lease.progress.done_to:
-            self._over.add(place)
 
     def _tick(self, *, now: bool = False) -> None:
         """Now and then: hooks that hang, groups that are over, and how far that is."""
@@ -556,56 +524,33 @@ class _Turn:
             if one.history.over:
                 one.execution.record.flush()
                 del self._open[one.id], self._done[one.id]
-                self._pass(one.place)
-        due = time.monotonic() - self._ticked >= TICK_S or len(self._over) >= LOOK_AHEAD // 2
-        if not (now or due):
+                self._advance.over(one.place.n)
+        if not (now or self._advance.due()):
             return
-        self._ticked = time.monotonic()
-        progress = self._lease.progress
-        parked = [one for one in self._open.values() if one.parked]
-        passed = self._over | {one.place for one in parked}
-        done_to = progress.done_to
-        while done_to + 1 in passed:
-            done_to += 1
-        listed = tuple(one.id for one in parked if one.place <= done_to)
-        if (done_to, listed) == (progress.done_to, progress.open):
-            return
-        self._over = {place for place in self._over if place > done_to}
-        for place in sorted(place for place in self._loads if place <= done_to):
-            progress.load(*self._loads.pop(place))
-        progress.done_to, progress.open = done_to, listed
-        self._lease.beat()
-        reached("progress.recorded")
-        self._journal.delete_reserved(stream_key(self._groups.stream), to=done_to, head=self._stream.head())
-        reached("stream.deleted")
-        self._woken = True
+        self._say_behind([*self._held_up, *(one for one in self._open.values() if one.parked)])
+        idle = not (self._ready or self._busy() or self._untaken.under_way)
+        stuck = idle and self._advance.room <= 0  # all that was read waits, and would hold back the others
+        passed = {one.place.n for one in self._open.values() if one.parked or (stuck and not one.running)}
+        if self._advance.tick((one.place for one in self._open.values()), passed):
+            self._woken = self._advance.more = True
 
-    def _forget(self) -> None:
-        """Now and then: barrier rows that are older than a statement could be late."""
-        if time.monotonic() < self._forget_at:
-            return
-        full = False
-        for name, opened in self._targets.items():
-            if isinstance(opened.target, SqlTarget):
-                try:
-                    gone = opened.target.forget(
-                        opened.owner, self._lease.fence, self._settings.barrier_keep_s, self._open.keys(), FORGET_GROUPS
-                    )
-                except Unavailable as error:
-                    _logger.info("barrier rows of %s are left for later: %s", name, error)
-                else:
-                    full = full or gone == FORGET_GROUPS
-        self._forget_at = time.monotonic() + (TICK_S if full else FORGET_S)
+    def _say_behind(self, waiting: list[Admitted]) -> None:
+        """With the next beat: who waits for rows of these."""
+        pairs = ((str(id_), one.id) for one in waiting for id_ in self._rows.behind(one.id))
+        if (behind := dict(islice(pairs, BEHIND_MAX))) != self._lease.progress.behind:
+            self._lease.say(behind=behind)
 
     def _idle(self) -> bool:
-        """Whether nothing is left to do: what is open waits for an operator, for code, or for rows of such a one."""
-        if self._processor._ended or self._ready:
+        """Whether nothing is left to do: what is open waits for an operator, for code, or for rows of such a one.
+
+        A target that is away is waited for, if a group needs it.
+        """
+        if self._processor._ended or self._ready or self._untaken or any(map(self._lacks_target, self._held_up)):
             return False
         if self._done or any(one.running for one in self._open.values()):
             return False
-        head = self._journal.head(stream_key(self._groups.stream))
-        if (head is not None and head.seq_nr > self._read_to) or self._inbox.messages():
-            self._news = self._woken = True
+        if (self._room() > 0 and self._advance.behind()) or not self._inbox.is_empty():
+            self._news, self._woken = True, self._woken or not self._inbox.waiting
             return False
         return True
 
@@ -614,33 +559,32 @@ class _Turn:
     def _act_on(self, message: Message) -> bool:
         """Whether a message has acted, or has nothing to act on.
 
-        One for a group that is not admitted yet waits, as does a resolve until its group has come to rest.
+        One for a group that is not admitted or taken over yet waits, as does a resolve until its group came to rest.
         """
         if message["type"] == "Tick":
             return True
         one = self._open.get(message["group"])
         if one is not None:
-            return self._tell(one, one.execution, message)
+            return one.id not in self._untaken and self._tell(one, one.execution, message)
         history = self._groups.load(message["group"])
         if history is None or history.state in ENDS or history.stream != self._groups.stream:
             return True
-        head = self._journal.head(stream_key(self._groups.stream))
-        if head is not None and head.seq_nr > self._read_to:
+        if self._advance.behind():
             return False
         if message["type"] == "Cancel" and not history.cancelled:  # who submits it again finds it cancelled
             self._near.forget(history.id)
-            record = Record(self._journal, history, self._lease, self._settings.history_keep_s)
+            record = self._record(history)
             record.add("Cancelled", {"at": self._groups.clock()})
             record.flush()
         return True
 
-    def _tell(self, one: _Open, execution: Execution, message: Message) -> bool:
+    def _tell(self, one: Admitted, execution: Execution, message: Message) -> bool:
         """Let a message act. False if it has to wait: its group still runs, or runs again after another resolve."""
         if message["type"] in ("Answer", "Ack"):
             execution.hear(message)
         elif message["type"] == "Cancel":
             execution.cancel()
-        elif message["type"] == "Resolve" and one.history.state not in ENDS:
+        elif message["type"] == "Resolve" and not one.ended:
             if not one.parked:
                 return False
             if message["step"] in execution.not_undone():

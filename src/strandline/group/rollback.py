@@ -34,7 +34,7 @@ from strandline.group.record import Record
 from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S
 from strandline.group.statements import held
 from strandline.group.statements.api import Given, Held, Plan, RowSet
-from strandline.group.target import CellTarget, Conflict, NotUndone, OnConflict, Undone
+from strandline.group.target import CellTarget, Conflict, NotUndone, OnConflict, SqlTarget, Undone
 
 SHOWN_BYTES: Final = 256 * 1024
 UNDONE: Final = Undone()
@@ -135,14 +135,13 @@ class Execution(Forward):
         return asked or bool(state.results) or state.data is not None
 
     def _has_run(self, one: Planned) -> bool:
-        if self.history.step(one.name).data is not None:
+        state = self.history.step(one.name)
+        if state.data is not None or one.name in self.history.intents or state.attempts > 0:
             return True
-        opened = self._target(one)
-        target = opened.target
-        if isinstance(target, CellTarget):
-            return one.name in self.history.intents or self.history.step(one.name).attempts > 0
-        if one.name not in self.attempted:
+        if one.name not in self.attempted or (one.plan is not None and one.plan.statement.dialect == "cassandra"):
             return False
+        opened = self._target(one)
+        target = cast(SqlTarget, opened.target)
         try:
             never = self._until_there(
                 lambda: target.void(opened.owner, self.step_id(one.name), self.shared.lease.fence)
@@ -281,7 +280,7 @@ class Execution(Forward):
             return UNDONE
         if state.data is not None and state.success is not False:
             return UNDONE
-        until = time.monotonic() + self.shared.settings.undo_wait_s
+        until, wait_s = time.monotonic() + self.shared.settings.undo_wait_s, WAIT_LEAST_S
         while True:
             state.reason = None
             try:
@@ -290,6 +289,8 @@ class Execution(Forward):
                 state.success, state.data = None, None
                 if not failed.away or time.monotonic() >= until:
                     return NotUndone(f"{name}: {failed}")
+                self.pause(wait_s)
+                wait_s = min(2 * wait_s, WAIT_MOST_S)
             else:
                 reached("rollback.step")
                 return UNDONE
@@ -331,7 +332,7 @@ class Execution(Forward):
             except Unavailable as error:
                 if not error.retryable or time.monotonic() >= until:
                     raise
-            time.sleep(min(wait_s, max(0.0, until - time.monotonic())))
+            self.pause(min(wait_s, max(0.0, until - time.monotonic())))
             wait_s = min(2 * wait_s, WAIT_MOST_S)
 
     # ------------------------------------------------------------ for an operator

@@ -51,9 +51,9 @@ class RowQueues:
             self._waiting.setdefault(blocker, set()).add(group)
         return not blockers
 
-    def waits_for(self, group: Hashable) -> list[Hashable]:
-        """Who is in its way."""
-        return list(self._blockers.get(group, ()))
+    def behind(self, group: Hashable) -> list[Hashable]:
+        """In whose way it is."""
+        return list(self._waiting.get(group, ()))
 
     def release(self, group: Hashable, keep: Iterable[Held] = ()) -> list[Hashable]:
         """Leave, but for what is kept; those that may start now."""

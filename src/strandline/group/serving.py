@@ -152,9 +152,10 @@ class CodeWatch:
             self._read_to = event.seq_nr
         if not self._seen or self._sha256 in self._in_force.values() or said.done_to < self._ended_at:
             return False
-        listed = (self._load(id_) for id_ in said.open)
-        pinned = (code.sha256 for history in listed if history is not None for code in history.code.values())
-        return self._sha256 not in pinned
+        codes = [code for place in said.open.values() for code in place.code.values()]
+        for history in map(self._load, said.open):
+            codes += history.code.values() if history is not None else ()
+        return self._sha256 not in {code.sha256 for code in codes}
 
     def _see(self, place: int, in_force: dict[str, str]) -> None:
         if self._sha256 in self._in_force.values() and self._sha256 not in in_force.values():

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import orjson
 
-from strandline.errors import InvalidGroup, LeaseLost, SchemaMismatch
+from strandline.errors import InvalidGroup, LeaseLost, SchemaMismatch, Unavailable
 from strandline.group.core.encoding import decoded, encoded
 from strandline.group.restoring import Back, in_order, keys_of, place, restoration
 from strandline.group.statements import texts
@@ -43,6 +43,8 @@ from strandline.group.target import (
 
 VERSION: Final = 1
 KEYS_AT_ONCE: Final = 100
+OURS_S: Final = 5.0
+"""How long a look at whose a target is waits for others; it is tried again."""
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
@@ -141,6 +143,15 @@ class SqlSteps:
         """Make the tables; `SchemaMismatch.barrier` if this user may not."""
         raise NotImplementedError
 
+    def _ours(self, limits: Limits, work: Callable[[Changes], T]) -> T:
+        """A transaction without a statement of the user's: what keeps it from coming through does so for a while."""
+        try:
+            return self.changing(limits, work)
+        except Refused as error:
+            raise Unavailable(
+                f"{self.name}: {error.failed.detail}", code="timeout", hint="call again; see who holds a lock there"
+            ) from error
+
     # ------------------------------------------------------------ whose it is
 
     def own(self, history_id: str, stream: str, *, shared: bool) -> Owner:
@@ -157,7 +168,7 @@ class SqlSteps:
             changes.count("add_owner", (row, identity, history_id, stream))
             return Owner(identity, history_id, stream, 0, row)
 
-        return self.changing(Limits(), owned)
+        return self._ours(Limits(OURS_S), owned)
 
     def _owners(self, changes: Changes) -> list[Row]:
         owners = changes.own("owners")
@@ -184,7 +195,7 @@ class SqlSteps:
             if not changes.count("raise_fence", (owner.row, fence)):
                 raise self._lost(fence, changes.own("fence", (owner.row,)))
 
-        self.changing(Limits(), raised)
+        self._ours(Limits(OURS_S), raised)
 
     def _lost(self, fence: int, found: Sequence[Row], why: str = "") -> LeaseLost:
         other = found[0][0] if found else None
@@ -300,7 +311,7 @@ class SqlSteps:
                 return True
             return rows["do"].void
 
-        return self.changing(Limits(), voided)
+        return self._ours(Limits(), voided)
 
     def undo(
         self, owner: Owner, work: Work, on_conflict: OnConflict, *, force: bool = False, accept: bool = False
@@ -427,7 +438,7 @@ class SqlSteps:
                     made.append(_barrier(StepId(group, life, definition, step), tuple(row)))
             return made
 
-        return self.changing(Limits(timeout_s), found)
+        return self._ours(Limits(timeout_s), found)
 
     def forget(self, owner: Owner, fence: int, older_s: float, open_groups: Collection[str], limit: int) -> int:
         def forgotten(changes: Changes) -> int:
@@ -438,7 +449,7 @@ class SqlSteps:
                 changes.count("forget_barriers", (owner.row, group, life))
             return len(over)
 
-        return self.changing(Limits(), forgotten)
+        return self._ours(Limits(), forgotten)
 
     def _check_fence(self, changes: Changes, owner: Owner, fence: int) -> None:
         found = changes.own("fence", (owner.row,))

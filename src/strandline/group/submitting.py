@@ -86,7 +86,8 @@ class Submitter:
         tables = {target: {name: table.to_json() for name, table in found.items()} for target, found in used.items()}
         id_ = slip.id
         dialects = {name: self._targets.target(name).dialect for name in used}
-        events = defined(definition, hash_, self._stream, tables, dialects)
+        identities = {name: self._targets.owner(name).identity for name in used}
+        events = defined(definition, hash_, self._stream, tables, dialects, identities)
         entries = [Entry(n, type_, payload) for n, (type_, payload) in enumerate(events, 1)]
         try:
             noted = self._journal.append_reserved(group_key(id_), [*map(event_of, entries)], expected=0)

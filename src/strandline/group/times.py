@@ -35,14 +35,14 @@ class Times:
     def settle(self) -> None:
         """None is given any more, and all that were given are known: who comes next starts above these alone."""
         with self._lock:
-            self._lease.progress.horizon = self._last
+            self._lease.say(horizon=self._last)
 
     def next(self, above: int) -> int:
         """A timestamp above this one, and above all that were given before."""
         with self._lock:
             made = max(self._last + APART_US, above + APART_US, self._clock())
-            if made > self._lease.progress.horizon or self._last == 0:
-                self._lease.progress.horizon = made + HORIZON_US
+            if made > self._lease.written.horizon or self._last == 0:
+                self._lease.say(horizon=made + HORIZON_US)
                 self._lease.beat()
             self._last = made
             return made

@@ -1,0 +1,105 @@
+"""How far a processor is in its stream: what it has read, and up to where everything is over.
+
+Up to `done_to` all is over, or listed with the lease: the stream is deleted up to there, and a restart reads on from
+there. Nothing is begun more than 1,000 entries behind it, so whoever takes over knows what may have been begun.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from strandline.group.lease import Place, StreamLease
+from strandline.group.mail import Code
+from strandline.group.names import stream_key
+from strandline.group.points import reached
+from strandline.journal.journal import Journal
+
+LOOK_AHEAD: Final = 1000
+TICK_S: Final = 0.5
+
+
+Position = tuple[int, Mapping[str, Code]]
+
+
+class Advance:
+    def __init__(self, journal: Journal, lease: StreamLease) -> None:
+        self._journal, self._lease, self._key = journal, lease, stream_key(lease.stream)
+        self._stream = journal.follower(self._key)
+        self.read_to = lease.progress.done_to
+        self.more = True
+        """There may be entries that were not read."""
+        self._code: Mapping[str, Code] = lease.progress.code
+        """By bundle, the version in force where the stream was read to."""
+        self._loads: dict[int, tuple[str, Code]] = {}
+        """Places above done_to that load one."""
+        self._over: set[int] = set()
+        """Places above done_to whose groups are over."""
+        self._ticked = 0.0
+
+    @property
+    def position(self) -> Position:
+        return self.read_to, self._code
+
+    @property
+    def room(self) -> int:
+        """How many entries more may be read. What is not known to be in the log does not count."""
+        return self._lease.written.done_to + LOOK_AHEAD - self.read_to
+
+    def entries(self, limit: int) -> list[Place]:
+        """The groups of the next entries. Those that load code are in force for all behind them."""
+        found, to, code, loads = [], self.read_to, self._code, dict[int, tuple[str, Code]]()
+        for event in self._stream.read(from_=to + 1, limit=limit):
+            to = event.seq_nr
+            if event.type == "LoadCode":
+                loads[to] = (event.payload["name"], Code(event.payload["version"], event.payload["sha256"]))
+                code = {**code, loads[to][0]: loads[to][1]}
+            else:
+                found.append(Place(to, event.payload["group"], code))
+        self.more = to - self.read_to >= limit
+        self.read_to, self._code = to, code
+        self._loads |= loads
+        self._over.update(loads)
+        return found
+
+    def read_again(self, from_: Position) -> None:
+        """What was read since then was read in vain."""
+        self.read_to, self._code = from_
+        self.more = True
+
+    def behind(self) -> bool:
+        """Whether there are entries that were not read."""
+        head = self._stream.head()
+        return head is not None and head.seq_nr > self.read_to
+
+    def over(self, place: int) -> None:
+        if place > self._lease.progress.done_to:
+            self._over.add(place)
+
+    def due(self) -> bool:
+        """Whether it is time to say how far it is."""
+        return time.monotonic() - self._ticked >= TICK_S or len(self._over) >= LOOK_AHEAD // 2
+
+    def tick(self, open_: Iterable[Place], passed: Collection[int]) -> bool:
+        """Say how far it is; whether there was something to say.
+
+        `open_` are not over; `passed` are those of them that others need not wait for, and so may be listed.
+        """
+        self._ticked = time.monotonic()
+        progress = self._lease.progress
+        done_to = progress.done_to
+        while done_to + 1 in self._over or done_to + 1 in passed:
+            done_to += 1
+        listed = {place.id: place for place in open_ if place.n <= done_to}
+        if (done_to, listed) == (progress.done_to, progress.open):
+            return False
+        for place in sorted(place for place in self._loads if place <= done_to):
+            progress = progress.loaded(*self._loads.pop(place))
+        self._over = {place for place in self._over if place > done_to}
+        self._lease.say(done_to=done_to, open=listed, code=progress.code, replaced=progress.replaced)
+        self._lease.beat()
+        reached("progress.recorded")
+        self._journal.delete_reserved(self._key, to=done_to, head=self._stream.head())
+        reached("stream.deleted")
+        return True
