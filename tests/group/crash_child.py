@@ -5,15 +5,13 @@ The same statements run on SQLite, PostgreSQL and Cassandra.
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Thread
+from pathlib import Path
+from threading import Event, Thread
+from time import sleep
 from typing import Any
-
-import apsw
 
 import strandline
 from strandline.group import mail
@@ -122,25 +120,29 @@ def run_all(s: strandline.Strandline, shop: str) -> Groups:
     return groups
 
 
-def stop(journal: str, shop: str) -> None:
-    """Stop this process, while none of its threads is in a transaction of SQLite (others would wait for that); when it
-    goes on, what it does next is as good as sent: it asks no clock before."""
-    files = [f"{journal}/{name}.db" for name in ("log", "work")] + [shop] * shop.startswith("sqlite:")
-    held = [apsw.Connection(file.removeprefix("sqlite:")) for file in files]
-    for connection in held:
-        connection.set_busy_timeout(10_000)
-        connection.execute("BEGIN IMMEDIATE")
-    for connection in held:
-        connection.close()
-    os.kill(os.getpid(), signal.SIGSTOP)
+def stop(go: str) -> None:
+    """Stand still until a file is there, and let the lease's beat do so: as a process that is stopped, but that none of
+    its threads is stopped inside a transaction of SQLite (others would wait for that). When it goes on, what it does
+    next is as good as sent: it asks no clock before."""
+    beat, still = StreamLease._beat, Event()
+
+    def waiting(self: StreamLease, **more: Any) -> None:
+        still.wait(60)
+        beat(self, **more)
+
+    StreamLease._beat = waiting  # type: ignore[method-assign]
+    Path(f"{go}.there").touch()
+    while not Path(go).exists():
+        sleep(0.01)
     StreamLease.check = lambda self: None  # type: ignore[method-assign]
+    still.set()
 
 
-def main(journal: str, shop: str, point: str, time: str, how: str = "kill") -> None:
-    if how == "kill":
-        kill_at(point, int(time))
+def main(journal: str, shop: str, point: str, time: str, go: str = "") -> None:
+    if go:
+        at(point, lambda: stop(go), int(time))
     else:
-        at(point, lambda: stop(journal, shop), int(time))
+        kill_at(point, int(time))
     with strandline.connect(journal) as s:
         run_all(s, shop)
 
