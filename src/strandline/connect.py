@@ -201,7 +201,7 @@ class Strandline:
                 "not given",
                 allowed="the URL of an SQL database",
                 got="nothing",
-                hint='give connect(…, projections="sqlite:FILE") or a postgresql: URL: this store has no SQL',
+                hint='this store has no SQL: give connect(…, projections="sqlite:FILE"), or --projections sqlite:FILE',
             )
         return found
 

@@ -748,6 +748,10 @@ def test_everything_that_is_wrong_is_told_together_and_nothing_recorded(world: W
         world.plain.submit(g)
     found = {(problem.step, problem.code) for problem in caught.value.problems}
     assert found == {("a", "statement_kind"), ("b", "value"), ("c", "unknown_target"), ("d", "unknown_handler")}
+    assert "there is no target 'elsewhere': give targets={'elsewhere': URL}, or --target elsewhere=URL" in str(
+        caught.value
+    )
+    assert "known are: none; give handlers={NAME: function}, or --handlers MODULE:NAME" in str(caught.value)
     with pytest.raises(NotFound):
         world.plain.get("wrong")
     bad = Group("bad")

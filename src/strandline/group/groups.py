@@ -155,7 +155,8 @@ class Groups:
         if name in self.handlers or (isinstance(name, str) and bundle_of(name) is not None):
             return None
         if not isinstance(name, str) or not name.startswith(WORK):
-            return f"known are: {', '.join(sorted(self.handlers)) or 'none'}"
+            known = ", ".join(sorted(self.handlers)) or "none"
+            return f"known are: {known}; give handlers={{NAME: function}}, or --handlers MODULE:NAME"
         try:
             self.box(name.removeprefix(WORK))
         except (NotFound, InvalidInput, Unsupported) as error:

@@ -251,8 +251,8 @@ class _Planner:
         """Parse a statement, look its tables up, and plan it."""
         step, dialect = one.step, self._dialects.get(target)
         if dialect is None:
-            known = ", ".join(sorted(self._dialects)) or "none"
-            self._problem(step, "unknown_target", f"{target!r}; known are: {known}")
+            given = f"targets={{{target!r}: URL}}, or --target {target}=URL"
+            self._problem(step, "unknown_target", f"there is no target {target!r}: give {given}")
             return
         statement = _parsed(text, dialect)
         verb = _VERBS.get(step.kind)
