@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from strandline.errors import invalid
+from strandline.errors import invalid, shown, text_of
 
+OURS = str(Path(__file__).parent)
 PLAIN = "a plain function: it is called in a thread"
 
 
@@ -19,6 +22,14 @@ def check_plain(handler: Callable[..., Any], field: str, hint: str = "") -> None
         raise invalid("handler", field, "is async", allowed=PLAIN, got=handler, hint=hint)
     if inspect.isgeneratorfunction(called):
         raise invalid("handler", field, "has a yield", allowed=PLAIN, got=handler)
+
+
+def told(error: BaseException) -> str:
+    """What a handler raised, and the last line outside of this library that it came through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(OURS)]
+    at = f" at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
+    return shown(": ".join(filter(None, (type(error).__name__, text_of(error)))), 300) + at
 
 
 def check_takes(handler: Callable[..., Any], count: int, field: str, allowed: str) -> None:

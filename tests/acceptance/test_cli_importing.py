@@ -58,7 +58,7 @@ def test_what_the_module_was_refused_is_said_as_it_is() -> None:
 
 def test_a_handler_where_a_mapping_is_meant() -> None:
     answer = call("work", "run", "whole:Projection", "--url", "sqlite:orders", "--json")
-    assert (answer.name, 'HANDLERS = {"Projection": Projection}' in answer.problem["hint"]) == (
+    assert (answer.name, "HANDLERS = {NAME: Projection}" in answer.problem["hint"]) == (
         "InvalidInput.option",
         True,
     )

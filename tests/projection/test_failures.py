@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from typing import Any
@@ -430,3 +431,23 @@ def test_a_handler_that_ends_its_process_is_skipped(s: Strandline, table: Table)
     assert len(deaths) >= 3
     (letter,) = s.projections.dead_letters("totals")
     assert (letter.seq_nr, letter.reason) == (2, "skipped")
+
+
+@pytest.mark.req("P82")
+def test_whoever_runs_it_is_told_what_failed_and_where(s: Strandline, caplog: pytest.LogCaptureFixture) -> None:
+    put(s, Key("order", "3"), 2)
+    carry_all(s)
+
+    def fail(tx: Any, event: Any) -> None:
+        raise ValueError("no such customer")
+
+    quick = {**QUICK, "retries": 0}
+    with running(
+        s, Projection("failing", ORDERS, fail, **quick), Projection("parking", ORDERS, fail, on_failure="park", **quick)
+    ):
+        until(lambda: s.projections.parked("parking"))
+        until(lambda: any(one.last_error for one in s.projections.status("failing").ranges))
+    said = [record.getMessage() for record in caplog.records]
+    what = rf"order\|3 1: ValueError: no such customer at {re.escape(__file__)}:\d+"
+    assert any(re.fullmatch(rf"failing \S+ failed, and starts again in .* s: {what}", line) for line in said), said
+    assert any(re.fullmatch(rf"parking: {what}; parked", line) for line in said), said

@@ -227,7 +227,9 @@ def test_what_a_worker_refuses(world: World) -> None:
 
 
 @pytest.mark.req("W75")
-def test_a_handler_that_ends_its_thread_or_did_not_run_has_failed(world: World) -> None:
+def test_a_handler_that_ends_its_thread_or_did_not_run_has_failed(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """`sys.exit` in a handler keeps no entry running for ever; one that returns something to run has done nothing."""
 
     async def later() -> None: ...
@@ -247,6 +249,7 @@ def test_a_handler_that_ends_its_thread_or_did_not_run_has_failed(world: World) 
         work.add_many([one("exits"), one("awaits"), one("yields"), one("good")])
         with running(Worker(s, {"thumbs": handle})):
             until(lambda: work.counts()[:5] == (0, 0, 0, 0, 3))
+        assert any(f"failed: SystemExit: 3 at {__file__}:" in record.getMessage() for record in caplog.records)
         assert {(letter.key or {})["page"]: letter.reason for letter in work.dead()} == {
             "exits": "failed: SystemExit: 3",
             "awaits": "failed: TypeError: the handler returned a coroutine, which nobody runs: nothing was done",

@@ -376,7 +376,7 @@ def mapping_of(text: str) -> Mapping[str, Any]:
     found = object_of(text, "a mapping: handlers by name")
     if not isinstance(found, Mapping):
         name = text.partition(":")[2]
-        hint = f'write e.g. HANDLERS = {{"{name}": {name}}}, and name that' if callable(found) else ""
+        hint = f"write HANDLERS = {{NAME: {name}}}, and give that" if callable(found) else ""
         allowed = "a mapping: handlers by name"
         raise invalid("option", "MODULE:NAME", "not a mapping", allowed=allowed, got=type(found).__name__, hint=hint)
     return found

@@ -9,6 +9,7 @@ What fails is tried again; then the range fails, or a dead letter is written: th
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Sequence
@@ -24,6 +25,9 @@ from strandline.projection.recovery import Decision, Failure, Step, decide
 from strandline.query.query_row import QueryRow
 
 SERIALIZATION_TRIES: Final = 10
+
+
+_logger = logging.getLogger("strandline")
 
 
 class HandlerFailed(Exception):
@@ -268,6 +272,7 @@ class Delivery:
             failure.type, failure.message, reason,
         )  # fmt: skip
         state.save((), before, rows=[kept], also=lambda tx: tx.execute("add_letter", letter))
+        _logger.warning("%s: %s", state.projection.name, f"{RangeFailed(row, error).told()}; {reason}")
 
     # ------------------------------------------------------------ carefully
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from threading import Event as Signal
 from threading import Thread
 
+from strandline.clock import seconds_text
 from strandline.errors import LeaseLost, StrandlineError
 from strandline.projection.definition import Context, Projection
 from strandline.projection.delivery import Delivery
@@ -163,9 +164,10 @@ class RangeRunner:
     def _fail(self, failed: RangeFailed) -> None:
         if self._state.abandoned:
             return
-        _logger.warning("%s %s failed: %s", self.projection.name, self.claim.row.range, failed.text())
         store = self._state.store
         delay_s = restart_delay_s(self._settings, self.claim.row.restarts, random.random())
+        name, range_, again = self.projection.name, self.claim.row.range, seconds_text(delay_s)
+        _logger.warning("%s %s failed, and starts again in %s: %s", name, range_, again, failed.told())
         try:
             store.fail(self.claim, failed.text(), store.database.now_us() + round(delay_s * 1_000_000))
         except StrandlineError:

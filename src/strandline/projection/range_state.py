@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import orjson
 
-from strandline.errors import LeaseLost, Unavailable
+from strandline.errors import LeaseLost, Unavailable, shown
+from strandline.plain_calls import told
 from strandline.projection.definition import Projection
 from strandline.projection.handed import HandedEvent
 from strandline.projection.layout import numbers_in, numbers_text
@@ -71,6 +72,11 @@ class RangeFailed(Exception):
         if self.row is not None:
             said |= {"key": self.row.key, "life": self.row.life, "seq_nr": self.row.seq_nr}
         return orjson.dumps(said).decode()
+
+    def told(self) -> str:
+        """As a person is told."""
+        event = "" if self.row is None else f"{shown(self.row.key)} {self.row.seq_nr}: "
+        return event + told(self.error)
 
 
 class RangeState:

@@ -21,7 +21,7 @@ from threading import Condition, Event, Thread
 from typing import Any, Final, Protocol
 
 from strandline.errors import InvalidInput, StrandlineError, Unsupported, invalid
-from strandline.plain_calls import check_plain, check_ran, check_takes
+from strandline.plain_calls import check_plain, check_ran, check_takes, told
 from strandline.settings import Settings
 from strandline.work.journal import CLAIM_MAX, Claim, Cursor, WorkJournal
 
@@ -228,7 +228,7 @@ class Worker:
     def _failed(self, lane: _Lane, claim: Claim, error: BaseException) -> None:
         with self._changed:
             self._let_go(lane, claim)
-        _log.info("worker on %s: entry %s: %r", lane.journal.name, claim.entry.id, error)
+        _log.warning("worker on %s: entry %s failed: %s", lane.journal.name, claim.entry.id, told(error))
         if not claim.ended:
             with suppress(StrandlineError):  # what cannot be said lapses
                 claim.fail(f"{type(error).__name__}: {error}")
