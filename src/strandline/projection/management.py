@@ -432,6 +432,7 @@ class Projections:
             with offsets.store.database.write() as tx:
                 offsets.store.letter(tx, row.id, written, life, seq_nr)
                 tx.execute("end_letter", (row.id, written, life, seq_nr))
+                tx.execute("forget_refused", (row.id, "redeliver", written, life, seq_nr))
 
 
 def _row(one: ProjectionStatus) -> dict[str, Any]:

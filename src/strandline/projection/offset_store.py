@@ -382,8 +382,9 @@ class OffsetStore:
         return [Request(*row) for row in tx.rows("requests", (id_,))]
 
     def ask(self, tx: Transaction, id_: str, verb: str, key: str, *, life: int = 0, seq_nr: int = 0) -> str:
-        """Ask the owner of a key's slice for something; the request's id."""
+        """Ask the owner of a key's slice for something; the request's id. One like it that was refused is forgotten."""
         number = uuid4().hex
+        tx.execute("forget_refused", (id_, verb, key, life, seq_nr))
         tx.execute("ask", (number, id_, self.database.now_us(), verb, slice_of(key), key, life, seq_nr))
         return number
 
