@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections.abc import Iterator, Mapping
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -25,6 +26,7 @@ TABLES = [
        notes frozen<list<text>>, PRIMARY KEY (hall, row))""",
     "CREATE TABLE plain (id text PRIMARY KEY, a int, b text, c blob)",
     "CREATE TABLE hits (id text PRIMARY KEY, n counter)",
+    "CREATE TABLE owned (id text PRIMARY KEY, u uuid, d date, n int)",
     "CREATE TABLE listed (id text PRIMARY KEY, notes list<text>)",
 ]
 LOOK = "SELECT row, price, guest, paid, tags, notes FROM seat WHERE hall = :h"
@@ -299,6 +301,16 @@ def test_to_append_to_a_list_is_refused(hall: Hall) -> None:
 def test_a_condition_is_decided_on_the_image(hall: Hall, text: str, applies: bool) -> None:
     _, cells = hall.image(text, {"who": "bert"})
     assert cells.applies == applies
+
+
+@pytest.mark.req("G40")
+@pytest.mark.parametrize("wanted", ["u = :u", "u = 00000000-0000-0000-0000-00000000000a", "d < :d AND n IN (7, :n)"])
+def test_a_condition_compares_values_as_they_are_stored(hall: Hall, wanted: str) -> None:
+    insert = "INSERT INTO owned (id, u, d, n) VALUES (:h, 00000000-0000-0000-0000-00000000000a, '2024-01-01', 8)"
+    hall.outside(insert)
+    values = {"u": str(UUID(int=10)), "d": dt.date(2024, 1, 2), "n": 8}
+    _, cells = hall.image(f"UPDATE owned SET n = 9 WHERE id = :h IF {wanted}", values)
+    assert cells.applies
 
 
 @pytest.mark.req("G39")

@@ -145,6 +145,8 @@ def test_a_condition_with_a_list_is_evaluated(condition: str, applies: bool) -> 
     cells = target.image(work(text, {"t": "x", "ts": ["y"]}))
     assert isinstance(cells, Cells)
     assert cells.applies == applies
+    unlike = "UPDATE seat SET n = 1 WHERE hall = 'h' AND row = 1 IF guest > :t"
+    assert target.image(work(unlike, {"t": 5})) == Failed("binding", "5 is no text: int")
 
 
 @pytest.mark.req("G47", "G53")

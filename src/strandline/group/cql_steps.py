@@ -20,7 +20,7 @@ from strandline.group.points import reached
 from strandline.group.statements import texts
 from strandline.group.statements.api import Dialect, Plan, Table
 from strandline.group.statements.binding import Bound, Unbound, bound
-from strandline.group.statements.cql import TIMESTAMP, CqlShape, value_of
+from strandline.group.statements.cql import TIMESTAMP, CqlShape, Relation, holds, value_of
 from strandline.group.target import (
     Cells,
     Conflict,
@@ -173,7 +173,7 @@ class CqlSteps(ABC):
             place = image.columns.index(column)
             for row in image.rows:
                 found = None if row[place] is None else kinds[column].deserialize(bytes.fromhex(row[place]), 4)
-                if not condition.holds(found, work.values):
+                if not _holds(condition, kinds[column], found, work.values):
                     return False
         return True
 
@@ -265,7 +265,7 @@ class CqlSteps(ABC):
                 column = relation.columns[0]
                 found = kinds[column].deserialize(bytes.fromhex(key[plan.table.key.index(column)]), 4)
                 with suppress(Unbound):  # not a plain literal
-                    if not relation.holds(found, values):
+                    if not _holds(relation, kinds[column], found, values):
                         return False
         return True
 
@@ -312,6 +312,12 @@ def _filled(work: Work) -> Iterator[str]:
             value = value_of(term, work.values)
             if column not in shape.inside and value is not None and value not in ([], {}, set(), ()):
                 yield column
+
+
+def _holds(relation: Relation, kind: Any, found: Any, values: Mapping[str, Any]) -> bool:
+    """Whether a stored value is as wanted: what is wanted is taken as its column would store it."""
+    wanted = [one if one is None else kind.deserialize(serialized(kind, one), 4) for one in relation.wanted(values)]
+    return holds(found, relation.sign, wanted)
 
 
 def _statement(back: Back) -> Bound:

@@ -46,9 +46,6 @@ class Relation(NamedTuple):
             return list(value_of(self.terms[0], values))
         return [value_of(term, values) for term in self.terms]
 
-    def holds(self, found: Any, values: Mapping[str, Any]) -> bool:
-        return holds(found, self.sign, self.wanted(values))
-
 
 def holds(found: Any, sign: str, wanted: list[Any]) -> bool:
     """Null is equal to null alone, and has no order."""
