@@ -48,6 +48,7 @@ def test_every_verb(world: World, tmp_path: Path) -> None:
     assert (answer.name, "No such file" in answer.problem["detail"]) == ("InvalidInput.option", True)
     assert lines("submit", "move.json", *shop)[0]["group"] == "move"
     assert lines("show", "move")[0]["state"] == "queued"
+    assert "--state open lists" in call("group", "list", "--url", "sqlite:orders").err
     assert lines("run", "--until-idle", *shop, "--handlers", "handlers_of_shop:HANDLERS") == []
     (shown,) = lines("show", "move")
     assert (shown["state"], shown["steps"]["take"]["state"]) == ("committed", "succeeded")

@@ -178,6 +178,23 @@ def test_groups_are_submitted_run_and_waited_for(backend: str, tmp_path: Path) -
         shop.close()
 
 
+def test_an_object_whose_call_is_a_coroutine_is_a_handler_too(tmp_path: Path) -> None:
+    class Price:
+        async def __call__(self, message: Any) -> dict[str, int]:
+            await asyncio.sleep(0)
+            return {"value": 7}
+
+    async def test(s: aio.Strandline) -> None:
+        groups = s.groups(handlers={"price": Price()})
+        g = Group("priced")
+        g.empty("quote", recipes=[Recipe("price", handler="price", timeout_s=5)])
+        await groups.submit(g)
+        await groups.processor().run_until_idle()
+        assert (await groups.get("priced")).steps["quote"].results == {"price": {"value": 7}}
+
+    run("sqlite", tmp_path, test)
+
+
 # ---------------------------------------------------------------- projections
 
 

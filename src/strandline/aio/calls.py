@@ -216,7 +216,7 @@ def streamed(call: Callable[Concatenate[Any, P], Iterator[E]]) -> Callable[Conca
 
 def plain_handler(handler: Callable[[Any], Any], given: Callable[[Any], Any] = lambda one: one) -> Callable[[Any], Any]:
     """A handler that a thread can call: a coroutine function runs in the loop that runs now, while the thread waits."""
-    if not inspect.iscoroutinefunction(handler):
+    if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(type(handler).__call__):
         return handler
     loop = asyncio.get_running_loop()
     return lambda one: asyncio.run_coroutine_threadsafe(handler(given(one)), loop).result()

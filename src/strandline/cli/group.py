@@ -170,7 +170,8 @@ def list_(
         else:
             at = time_text(one.ended or one.started, digits=0)
             say(printable(f"{one.id:<32} {one.state:<15} {at:<20} {one.reason or ''}".rstrip()))
-    note(f"as of {time_text(found.as_of)}" + ("" if found.as_of else ": no pipeline has carried this journal yet"))
+    none = ": no pipeline has carried this journal yet; --state open lists those that have not ended all the same"
+    note(f"as of {time_text(found.as_of)}{'' if found.as_of else none}")
     if found.after is not None:
         note(f"there are more: --after {found.after}")
 
