@@ -17,7 +17,7 @@ from tests.journal.worlds import BACKENDS, KEY, events, seq_nrs, world
 def test_a_follower_gives_what_a_read_gives(backend: str, tmp_path: Path) -> None:
     chance = random.Random(7)
     with world(backend, tmp_path, partitions=1, tail_buffer_bytes=4096) as s:
-        follower, from_ = s.journal.follower(KEY), 1
+        follower, heads, from_ = s.journal.follower(KEY), s.journal.follower(KEY), 1
         for _ in range(150):
             act = chance.choice(["append"] * 4 + ["other", "delete", "carry", "purge", "read", "read", "back"])
             if act == "append":
@@ -37,7 +37,7 @@ def test_a_follower_gives_what_a_read_gives(backend: str, tmp_path: Path) -> Non
             found = follower.read(from_=from_, limit=limit)
             assert found == list(s.journal.read(KEY, from_=from_, limit=limit))
             from_ = found[-1].seq_nr + 1 if found else from_
-            assert follower.head() == s.journal.head(KEY)
+            assert heads.head() == s.journal.head(KEY)
 
 
 @pytest.mark.req("J54")
@@ -52,4 +52,5 @@ def test_a_follower_folds_what_it_has_folded_no_second_time() -> None:
     assert seq_nrs(iter(follower.read(from_=101, limit=1000))) == [101]
     assert follower.read(from_=102, limit=1000) == []
     assert faults.seen["before log.read"] == before + 1
+    assert follower.known == s.journal.head(KEY)
     s.close()

@@ -100,6 +100,6 @@ class Advance:
         self._lease.say(done_to=done_to, open=listed, code=progress.code, replaced=progress.replaced)
         self._lease.beat()
         reached("progress.recorded")
-        self._journal.delete_reserved(self._key, to=done_to, head=self._stream.head())
+        self._journal.delete_reserved(self._key, to=done_to, head=self._stream.known)
         reached("stream.deleted")
         return True

@@ -38,8 +38,13 @@ class Follower:
         events = self._read_on(from_, limit)
         return self._read_all(from_, limit) if events is None else events
 
+    @property
+    def known(self) -> Head | None:
+        """The head, as it was when this was called last; None: not known."""
+        return None if self._place is None else self._place.head
+
     def head(self) -> Head | None:
-        """The same as `Journal.head`."""
+        """The same as `Journal.head`. Who then reads events that came before it reads them all."""
         if self._read_on(SEQ_NR_MAX, 0) is not None and self._place is not None:
             return self._place.head
         made = self._reader.plan(self._key, values=False)
