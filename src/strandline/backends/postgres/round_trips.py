@@ -38,7 +38,7 @@ LONG_S: Final = 600.0
 AT_ONCE_BYTES: Final = 16_000
 """So much is sent with one call of the system, also under TLS, whose records have 16 KiB."""
 THEIRS_MAX: Final = 200
-"""So many statements of users are prepared in a session."""
+"""So many statements of callers are prepared in a session."""
 MESSAGE_BYTES: Final = 100
 """What comes on top of a statement and its parameters."""
 _READ: Final = select.POLLIN | select.POLLPRI | select.POLLHUP | select.POLLERR
@@ -85,7 +85,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         super().__init__(*arguments, **named)
         self._names: dict[bytes, bytes] = {}
         self._theirs: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
-        """Statements of users, with the types of their values; those that came once have no name yet."""
+        """Statements that callers send themselves, with the types of their values; some came once and have no name."""
         self.transformer = Transformer(self)
 
     def wait(self, gen, interval=0.1, timeout=None):  # type: ignore[no-untyped-def]
@@ -178,28 +178,30 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         self._plans_until = now + PLANS_S
         return True
 
-    def prepared(self, text: bytes) -> bytes | None:
-        """The name of a statement that is prepared now; None where a pooler stands in between."""
-        if text not in self._names and self.is_direct():
-            self._prepare((Sent(text),))
-        return self._names.get(text)
-
     @property
     def has_prepared_theirs(self) -> bool:
+        """Whether something is prepared that the caller sends itself."""
         return any(self._theirs.values())
 
-    def prepared_again(self, text: bytes, types: Sequence[int]) -> bytes | None:
-        """The same for a statement of a user's, if it is one of those that came before."""
-        known = (text, tuple(types))
-        if known not in self._theirs:
+    def name_for(self, text: bytes, types: tuple[int, ...], *, at_once: bool) -> tuple[bytes | None, bool]:
+        """Under which name a caller's statement is prepared, and whether that is still to be done (`was_prepared`).
+
+        None: it is not worth it. `at_once`: it is when it comes for the first time. Nothing is prepared here, because a
+        table may be locked, and only the caller's transaction has a time-out for that.
+        """
+        known = (text, types)
+        name = self._theirs.get(known)
+        if name:
+            return name, False
+        if name is None and not at_once:
             if len(self._theirs) < THEIRS_MAX:
                 self._theirs[known] = b""
-            return None
-        if not self._theirs[known] and self.is_direct():
-            name = name_of(repr(known).encode())
-            self._round_trip(lambda pgconn: pgconn.send_prepare(name, text, types))
-            self._theirs[known] = name
-        return self._theirs[known] or None
+            return None, False
+        return (name_of(repr(known).encode()), True) if self.is_direct() else (None, False)
+
+    def was_prepared(self, text: bytes, types: tuple[int, ...], name: bytes) -> None:
+        """The server has prepared a statement of the caller's."""
+        self._theirs[text, types] = name
 
     def send(self, statement: Sent) -> PGresult:
         """Execute one statement of a transaction that may hold locks, however large its parameters are."""

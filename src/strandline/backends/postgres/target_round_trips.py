@@ -9,7 +9,7 @@ sent within one leaves this process in one call of the system, or its large mess
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from psycopg import DataError, errors
@@ -67,11 +67,13 @@ class Ours(NamedTuple):
 class _Sent(NamedTuple):
     text: bytes
     values: Sequence[Any]
-    types: Sequence[int]
+    types: tuple[int, ...]
     formats: Sequence[Format]
-    name: bytes | None
-    """Under which it is prepared."""
     size: int
+    name: bytes | None = None
+    """Under which it is prepared."""
+    new: bool = False
+    """It is prepared now, within the transaction: that has a time-out."""
 
 
 def answers(connection: Connection, asked: Sequence[Bound | Ours]) -> list[Answer]:
@@ -110,29 +112,43 @@ def _sent(connection: Connection, one: Bound | Ours) -> _Sent:
     if isinstance(one, Ours):
         text, given = one
         if not given:
-            return _Sent(text, (), (), (), None, MESSAGE_BYTES + len(text))
-        values = [value if type(value) is bytes else str(value).encode() for value in given]
-        formats = [_BINARY if type(value) is bytes else _TEXT for value in given]
-        return _Sent(text, values, [0] * len(given), formats, connection.prepared(text), _size(text, values))
-    query = converted(connection, one)
-    text, params = query.query, query.params or ()
-    name = connection.prepared_again(text, query.types)
-    return _Sent(text, params, query.types, query.formats or (), name, _size(text, params))
-
-
-def _size(text: bytes, values: Sequence[Any]) -> int:
-    return MESSAGE_BYTES + len(text) + sum([4 + len(value) for value in values if value is not None])
+            return _Sent(text, (), (), (), MESSAGE_BYTES + len(text))
+        values: Sequence[Any] = [value if type(value) is bytes else str(value).encode() for value in given]
+        formats: Sequence[Format] = [_BINARY if type(value) is bytes else _TEXT for value in given]
+        types = (0,) * len(given)
+    else:
+        query = converted(connection, one)
+        text, values, formats, types = query.query, query.params or (), query.formats or (), tuple(query.types)
+    size = MESSAGE_BYTES + len(text) + sum([4 + len(value) for value in values if value is not None])
+    if size > AT_ONCE_BYTES:
+        return _Sent(text, values, types, formats, size)
+    name = connection.name_for(text, types, at_once=isinstance(one, Ours))
+    return _Sent(text, values, types, formats, size, *name)
 
 
 def _small(connection: Connection, group: Sequence[_Sent]) -> list[PGresult]:
     def send(pgconn: PGconn) -> None:
-        for text, values, types, formats, name, _ in group:
+        for text, values, types, formats, _, name, new in group:
             if name is None:
                 pgconn.send_query_params(text, values, types, formats, _TEXT)
-            else:
-                pgconn.send_query_prepared(name, values, formats, _TEXT)
+                continue
+            if new:
+                pgconn.send_prepare(name, text, types)
+            pgconn.send_query_prepared(name, values, formats, _TEXT)
 
-    return connection.answers_to(send) if group else []
+    found = iter(connection.answers_to(send) if group else ())
+    return [_executed(connection, sent, answer, found) for sent, answer in zip(group, found, strict=False)]
+
+
+def _executed(connection: Connection, sent: _Sent, answer: PGresult, more: Iterator[PGresult]) -> PGresult:
+    """The answer to a statement, the first one to which is there; before it may come that to its preparation."""
+    if not sent.new or sent.name is None:
+        return answer
+    executed = next(more)
+    if answer.status not in _DONE:
+        return answer
+    connection.was_prepared(sent.text, sent.types, sent.name)
+    return executed
 
 
 def _large(connection: Connection, sent: _Sent) -> list[PGresult]:
