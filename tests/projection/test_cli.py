@@ -289,3 +289,20 @@ def test_the_pipeline_leaves_alone_what_is_beside_the_journal(shop: Path) -> Non
     for command in (["pipeline", "quarantine"], ["status"], ["head", "order|3"], ["doctor"], ["schema", "show"]):
         answer = call(*command, "--config", "shop.toml")
         assert answer.code == 0, (command, answer.err)
+
+
+@pytest.mark.req("P76", "P88")
+def test_what_was_dropped_is_said(shop: Path) -> None:
+    from strandline.pipeline.projecting import begin
+
+    def of(generation: int) -> Projection:
+        return Projection("totals", BySlices("order"), lambda tx, event: None, generation=generation, **QUICK)
+
+    url = ("--url", "sqlite:orders")
+    with strandline.connect("sqlite:orders", partitions=2) as s:
+        with running(s, of(1)):
+            until(s.projections.list)
+        begin(s, of(2), None, allow_deleted=True)
+    dropped = call("projections", "drop", "totals", "--generation", "2", "--yes", *url)
+    assert dropped.out == "totals: generation 2 is dropped\n"
+    assert call("projections", "drop", "totals", "--yes", *url).out == "totals: dropped\n"

@@ -341,7 +341,7 @@ def drop(options: Options, name: NameArgument, generation: GenerationOption = No
     confirm(f"forget {name}" if number is None else f"forget generation {number} of {name}", yes=yes)
     with options.connect() as s:
         s.projections.drop(name, generation=number)
-    _said(options, name, "dropped")
+    _said(options, name, "dropped" if number is None else f"generation {number} is dropped")
 
 
 def parked(options: Options, name: NameArgument, generation: GenerationOption = None) -> None:
