@@ -90,13 +90,13 @@ def test_512_bytes_fit_and_513_do_not(letter: str) -> None:
 TYPE, ID = "key.entity_type", "key.entity_id"
 PLAIN = "text without control characters"
 BAD_PARTS = {
-    "empty type": ("", "42", "invalid_key", TYPE, "empty", "1 character or more", ""),
-    "empty id": ("order", "", "invalid_key", ID, "empty", "1 character or more", ""),
+    "empty type": ("", "42", "invalid_key", TYPE, "empty", "1 character or more", "''"),
+    "empty id": ("order", "", "invalid_key", ID, "empty", "1 character or more", "''"),
     "bar in type": ("or|der", "42", "invalid_key", TYPE, "has a |", "text without |", "or|der"),
     "nul": ("order", "a\0b", "invalid_key", ID, "control character U+0000", PLAIN, r"a\x00b"),
     "line end": ("order", "a\n", "invalid_key", ID, "control character U+000A", PLAIN, r"a\n"),
     "delete": ("a\x7f", "42", "invalid_key", TYPE, "control character U+007F", PLAIN, r"a\x7f"),
-    "c1": ("order", "\x85", "invalid_key", ID, "control character U+0085", PLAIN, r"\x85"),
+    "c1": ("order", "\x85", "invalid_key", ID, "control character U+0085", PLAIN, r"'\x85'"),
     "surrogate": ("order", "\ud800", "invalid_unicode", "key", "lone surrogate", "text that UTF-8 can carry",
                   r"order|\ud800"),
     "type no text": (7, "42", "key_type", TYPE, "not text", "text", "7"),
