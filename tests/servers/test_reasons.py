@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from strandline.servers.jars import CACHE, IVY_SETTINGS
+from tests.servers.fixtures import required
 
 ROOT = Path(__file__).parents[2]
 CONFTEST = """
@@ -24,11 +25,23 @@ def test_without(): pass
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "is_required"),
+    [("CI", "true", True), ("CI", "", False), ("STRANDLINE_SERVERS", "required", True)],
+)
+def test_who_must_have_servers(name: str, value: str, is_required: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("CI", "STRANDLINE_SERVERS"):
+        monkeypatch.delenv(variable, raising=False)
+    assert not required()
+    monkeypatch.setenv(name, value)
+    assert required() is is_required
+
+
+@pytest.mark.parametrize(
     ("variables", "lanes", "outcome"),
     [
-        ({}, 0, "1 passed, 2 skipped"),
+        pytest.param({}, 0, "1 passed, 2 skipped", marks=pytest.mark.soak),
         ({}, 2, "1 passed, 2 skipped"),
-        ({"CI": "true"}, 0, "1 passed, 2 errors"),
+        pytest.param({"CI": "true"}, 0, "1 passed, 2 errors", marks=pytest.mark.soak),
         ({"STRANDLINE_SERVERS": "required"}, 0, "1 passed, 2 errors"),
     ],
 )
