@@ -111,6 +111,8 @@ def test_a_log_that_is_away_for_a_moment_ends_no_processor(
 
     monkeypatch.setattr(groups.journal, call, moody)
     with Running(groups) as running:
+        while not groups.near.running and running.error is None:
+            time.sleep(0.01)
         for n in range(2):
             g = Group(f"g{n}")
             update(g, "x", 1, 1)
