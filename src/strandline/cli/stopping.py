@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Thread
-from typing import Any
 
 from strandline.cli.failure import EXIT_INTERRUPTED
 from strandline.cli.output import note
@@ -21,30 +20,40 @@ def stopped_in_order(stop: Callable[[], object], waits_for: str) -> Iterator[Non
     """Let SIGTERM and Ctrl-C call `stop`, and say what is waited for; Ctrl-C is raised when all is over.
 
     A second Ctrl-C ends the process there and then, as a kill would, which leaves nothing half done: what it had in
-    hand is handed out again.
+    hand is handed out again. A thread hears them, since the main one may wait in a call to a database, or hold what
+    `stop` needs.
     """
     asked: list[int] = []
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
 
-    def end() -> None:
-        with suppress(OSError):
-            note(f"stopping: waits for {waits_for}; Ctrl-C again ends at once")
-        stop()
+    def listen() -> None:
+        while number := os.read(heard, 1):
+            if number[0] == signal.SIGINT and signal.SIGINT in asked:
+                with suppress(OSError):
+                    os.write(sys.stderr.fileno(), b"interrupted\n")
+                os._exit(EXIT_INTERRUPTED)
+            if number[0] not in ENDS_IT:
+                continue
+            asked.append(number[0])
+            if len(asked) == 1:
+                with suppress(OSError):
+                    note(f"stopping: waits for {waits_for}; Ctrl-C again ends at once")
+                Thread(target=stop, name="strandline-stop", daemon=True).start()
 
-    def heard(number: int, _: Any) -> None:
-        if number == signal.SIGINT and number in asked:
-            with suppress(OSError):
-                os.write(sys.stderr.fileno(), b"interrupted\n")  # a print of this thread may be under way
-            os._exit(EXIT_INTERRUPTED)
-        if not asked:
-            Thread(target=end, name="strandline-stop", daemon=True).start()  # this one may hold what `stop` needs
-        asked.append(number)
-
+    listener = Thread(target=listen, name="strandline-signals", daemon=True)
     heeded = [number for number in ENDS_IT if signal.getsignal(number) is not signal.SIG_IGN]  # as a shell's & is deaf
-    before = [(number, signal.signal(number, heard)) for number in heeded]
+    fd_before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    before = [(number, signal.signal(number, lambda *_: None)) for number in heeded]
+    listener.start()
     try:
         yield
     finally:
         for number, handler in before:
             signal.signal(number, handler)
+        signal.set_wakeup_fd(fd_before)
+        os.close(told)
+        listener.join()
+        os.close(heard)
         if signal.SIGINT in asked:
             raise KeyboardInterrupt
