@@ -23,8 +23,8 @@ class Inbox:
 
     def __init__(self, journal: Journal, stream: str) -> None:
         self._journal, self._key = journal, inbox_key(stream)
-        head = journal.head(self._key)
-        self._deleted_to = self._read_to = 0 if head is None else head.delete_to
+        self._deleted_to = self._read_to = -1
+        """-1: nobody has looked yet."""
         self._waiting: dict[int, Message] = {}
 
     @property
@@ -39,6 +39,9 @@ class Inbox:
 
     def hear(self, act: Callable[[Message], bool]) -> None:
         """Let each message act that did not; `act` says whether it has, or has nothing to act on."""
+        if self._read_to < 0:
+            head = self._journal.head(self._key)
+            self._deleted_to = self._read_to = 0 if head is None else head.delete_to
         for seq_nr, message in list(self._waiting.items()):
             if act(message):
                 del self._waiting[seq_nr]
