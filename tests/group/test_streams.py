@@ -224,7 +224,8 @@ def test_parallel_equals_sequential_without_transactions(request: pytest.Fixture
                     shop.execute(f"DELETE FROM account WHERE id = {id_}")
                 for id_, amount in ((1, 100), (2, 50), (3, 40), (4, 100), (5, 30)):
                     shop.execute(f"INSERT INTO account (id, name, amount) VALUES ({id_}, 'a', {amount})")
-                groups = s.groups(targets={"shop": Target(shop.url, shared=True)}, parallel_groups=parallel)
+                targets = {"shop": Target(shop.url, shared=True)}
+                groups = s.groups(targets=targets, parallel_groups=parallel, lease_s=60)
                 outcomes = outcomes_of(groups, cell_groups_of(random.Random(seed), GROUPS, "g"))
                 found.append((sorted(shop.execute("SELECT id, name, amount FROM account")), outcomes))
         assert found[0] == found[1], seed
