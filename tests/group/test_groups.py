@@ -899,18 +899,19 @@ def test_a_statement_that_the_database_refuses(world: World) -> None:
 def test_a_target_that_does_not_answer_for_a_while(world: World, when: str) -> None:
     """Another program holds a lock: forward the step fails in the end, back it is waited for."""
     held = world.shop.hold("account")
-    released = threading.Timer(1.5, held)
+    released = threading.Timer(1.0, held)
 
     def lock(message: Any) -> dict[str, Any]:
         world.shop.take_lock()
-        released.start()
+        if when == "back":
+            released.start()
         return {"value": when == "forward"}
 
-    world.handlers["lock"] = lock
+    world.handlers |= {"lock": lock, "failed": lambda message: released.start()}
     g = Group("slow")
     update(g, "x", 1, 1)
     g.empty("e", depends_on=["x"], checks=[ask("lock")])
-    update(g, "y", 2, 1, depends_on=["e"])
+    update(g, "y", 2, 1, depends_on=["e"], post_hook=Hook("failed"))
     outcome = world.run(g, statement_timeout_s=0.2, retries=1)
     released.join()
     assert outcome.state == "rolled_back", outcome

@@ -307,6 +307,17 @@ def test_a_processor_that_is_stopped_brings_to_an_end_what_runs(both: World) -> 
     assert both.plain.get("g").state == "committed"
 
 
+@pytest.mark.req("G74", "G63")
+def test_no_group_waits_for_the_next_look_of_its_processor(both: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Submitted before it starts, or while it runs: whatever makes it go on wakes the processor."""
+    monkeypatch.setattr("strandline.group.processor.TICK_S", 60.0)
+    began = time.monotonic()
+    assert both.run(transfer("before", 1, 2, 1), transfer("behind", 1, 2, 1)).state == "committed"
+    with Running(both.plain):
+        assert both.plain.submit(transfer("while", 1, 2, 1)).wait().state == "committed"
+    assert time.monotonic() - began < 30
+
+
 @pytest.mark.req("G74")
 def test_a_lease_is_given_back_whatever_ends_a_processor(both: World) -> None:
     """A group comes upon an error of the program while the processor is told to stop."""

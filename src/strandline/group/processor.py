@@ -200,6 +200,7 @@ class _Turn:
             else:
                 self._admit(place, history, resumed=True)
         self._begun = True
+        self._untaken.begin()  # not with the next look, which may be half a second from here
         self._fences.admitted()
 
     def _loaded(self, ids: Iterable[str]) -> dict[str, History | None]:
