@@ -179,6 +179,7 @@ def test_whatever_is_bound_is_done_or_refused(stage: Stage, column: str) -> None
         if column != "id":
             found.append(stage.run(f"UPDATE account SET {column} = :v WHERE id = 1", {"v": value}))
         assert all(isinstance(one, (Done, Rows, Failed)) for one in found), value
+        assert not any(isinstance(one, Failed) and one.retry for one in found), value
 
 
 @pytest.mark.req("G17", "G72")

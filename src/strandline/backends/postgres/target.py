@@ -42,6 +42,8 @@ _RACES: Final = {"40001", "40P01"}
 _IN_A_MOMENT: Final = {"57014", "55P03"}
 _OF_STATEMENT: Final = ("0A", "21", "22", "23", "25", "26", "2F", "38", "39", "42", "44", "54", "P0")
 """Classes of states that are about what the user wrote."""
+_CACHED_PLAN: Final = "RevalidateCachedQuery"
+"""Where PostgreSQL finds that a prepared statement would return other columns; its state is that of much else."""
 MADE: Final = ("make_schema", "make_target", "make_barrier", "make_barrier_index")
 _BEGIN: Final = Ours(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE")
 _DISCARD_PLANS: Final = Ours(DISCARD_PLANS.text)
@@ -294,7 +296,7 @@ def _outdated(connection: Connection, error: psycopg.Error) -> bool:
     if isinstance(error, OTHER_SESSION):
         connection.meet_pooler()
         return True
-    if isinstance(error, psycopg.errors.FeatureNotSupported) and connection.has_prepared_theirs:
+    if connection.has_prepared_theirs and error.diag.source_function == _CACHED_PLAN:
         connection.close()
         return True
     return False
