@@ -45,6 +45,15 @@ def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.fixture
+def here(tmp_path: Path) -> Iterator[World]:
+    """For what is the same on every target."""
+    made = World(SqliteShop(tmp_path / "shop.db"))
+    yield made
+    points.clear()
+    made.close()
+
+
+@pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     made = World(SqliteShop(tmp_path / "shop.db"), f"sqlite:{tmp_path / 'j'}")
     yield made
@@ -140,31 +149,31 @@ PHASES = [
 
 @pytest.mark.req("G46", "S43", "RG6")
 @pytest.mark.parametrize(("point", "fails", "reason"), PHASES, ids=[f"{p}-{fails}" for p, fails, _ in PHASES])
-def test_a_cancel_in_each_phase(both: World, point: str, fails: bool, reason: str | None) -> None:
+def test_a_cancel_in_each_phase(here: World, point: str, fails: bool, reason: str | None) -> None:
     """Before it is decided it undoes; a rollback under way, and what is committed, it does not touch."""
     there, go = pause_at(point)
-    with Running(both.plain):
-        both.plain.submit(three(fails))
+    with Running(here.plain):
+        here.plain.submit(three(fails))
         assert there.wait(20)
-        both.plain.cancel("g")
-        until(lambda: not list(both.s.journal.read("group_inbox|default")))
+        here.plain.cancel("g")
+        until(lambda: not list(here.s.journal.read("group_inbox|default")))
         go.set()
-        outcome = both.plain.wait("g")
+        outcome = here.plain.wait("g")
     assert outcome.reason == reason
     if reason is None:
         assert outcome.state == "committed"
-        assert [row[2] for row in both.accounts()[:2]] == [101, 51]
+        assert [row[2] for row in here.accounts()[:2]] == [101, 51]
     else:
         assert outcome.state == ("aborted" if point == "group.started" else "rolled_back")
-        assert both.accounts() == ACCOUNTS
-    assert both.types("g").count("Decided") == both.types("g").count("Ended") == 1
+        assert here.accounts() == ACCOUNTS
+    assert here.types("g").count("Decided") == here.types("g").count("Ended") == 1
 
 
 @pytest.mark.req("G46", "S44", "RG8")
 @pytest.mark.parametrize(("point", "fails"), [("step.done", False), ("undo.before", True)])
-def test_a_deadline_that_passes_in_a_step_and_in_a_rollback(both: World, point: str, fails: bool) -> None:
+def test_a_deadline_that_passes_in_a_step_and_in_a_rollback(here: World, point: str, fails: bool) -> None:
     there, go = pause_at(point)
-    groups = both.groups(deadline_s=0.3)
+    groups = here.groups(deadline_s=0.3)
     with Running(groups):
         groups.submit(three(fails))
         assert there.wait(20)
@@ -172,12 +181,12 @@ def test_a_deadline_that_passes_in_a_step_and_in_a_rollback(both: World, point: 
         go.set()
         outcome = groups.wait("g")
     assert (outcome.state, outcome.reason) == ("rolled_back", "check_false" if fails else "deadline")
-    assert both.accounts() == ACCOUNTS
+    assert here.accounts() == ACCOUNTS
 
 
 @pytest.mark.req("RG8", "G46")
 @pytest.mark.parametrize("how", ["cancel", "deadline", "failure"])
-def test_a_handler_that_hangs_does_not_hold_back_what_failed(both: World, how: str) -> None:
+def test_a_handler_that_hangs_does_not_hold_back_what_failed(here: World, how: str) -> None:
     """It is waited for no longer than a statement would be; its undo handler is told that nobody knows."""
     go, inside, told = threading.Event(), threading.Event(), list[Any]()
 
@@ -189,8 +198,8 @@ def test_a_handler_that_hangs_does_not_hold_back_what_failed(both: World, how: s
         inside.wait(20)
         return {"value": how != "failure"}
 
-    both.handlers |= {"hang": hang, "undo": told.append, "fail": fail}
-    groups = both.groups(statement_timeout_s=0.2)
+    here.handlers |= {"hang": hang, "undo": told.append, "fail": fail}
+    groups = here.groups(statement_timeout_s=0.2)
     g = Group("g", deadline_s=0.5 if how == "deadline" else None)
     update(g, "x", 1, 1)
     g.empty("hangs", depends_on=["x"], recipes=[Recipe("r", handler="hang", timeout_s=30)], undo=Handler("undo"))
@@ -207,7 +216,7 @@ def test_a_handler_that_hangs_does_not_hold_back_what_failed(both: World, how: s
     assert (outcome.state, outcome.reason) == (
         "rolled_back", {"cancel": "cancelled", "failure": "check_false"}.get(how, how)
     )  # fmt: skip
-    assert both.accounts() == ACCOUNTS
+    assert here.accounts() == ACCOUNTS
     assert [(undo.step, undo.outcome) for undo in told] == [("hangs", "unknown")]
 
 
@@ -217,74 +226,74 @@ def test_a_handler_that_hangs_does_not_hold_back_what_failed(both: World, how: s
 @pytest.mark.req("G47", "S42")
 @pytest.mark.parametrize(("first", "second", "left"), [("force", "accept_current", 100), ("retry", "force", 100),
                                                        ("accept_current", "force", 777)])  # fmt: skip
-def test_two_resolves_of_one_step(both: World, first: str, second: str, left: int) -> None:
+def test_two_resolves_of_one_step(here: World, first: str, second: str, left: int) -> None:
     """The one that ends it counts; what was said before and did not help changes nothing."""
 
     def meddle(message: Any) -> dict[str, Any]:
-        both.shop.execute("UPDATE account SET amount = 777 WHERE id = 1")
+        here.shop.execute("UPDATE account SET amount = 777 WHERE id = 1")
         return {"value": False}
 
-    both.handlers["meddle"] = meddle
+    here.handlers["meddle"] = meddle
     g = Group("stuck")
     update(g, "x", 1, 1)
     g.empty("e", depends_on=["x"], checks=[ask("meddle")])
-    assert both.run(g).state == "rollback_failed"
-    both.plain.resolve("stuck", "x", first)
-    both.plain.resolve("stuck", "x", second)
-    both.plain.processor().run_until_idle()
-    assert both.plain.get("stuck").state == "rolled_back"
-    assert both.accounts()[0][2] == left
-    assert list(both.s.journal.read("group_inbox|default")) == []
+    assert here.run(g).state == "rollback_failed"
+    here.plain.resolve("stuck", "x", first)
+    here.plain.resolve("stuck", "x", second)
+    here.plain.processor().run_until_idle()
+    assert here.plain.get("stuck").state == "rolled_back"
+    assert here.accounts()[0][2] == left
+    assert list(here.s.journal.read("group_inbox|default")) == []
 
 
 @pytest.mark.req("G47", "G84", "S60")
-def test_who_waits_for_rows_of_a_group_that_is_stuck_says_so(both: World) -> None:
+def test_who_waits_for_rows_of_a_group_that_is_stuck_says_so(here: World) -> None:
     def meddle(message: Any) -> dict[str, Any]:
-        both.shop.execute("UPDATE account SET amount = 777 WHERE id = 1")
+        here.shop.execute("UPDATE account SET amount = 777 WHERE id = 1")
         return {"value": False}
 
-    both.handlers["meddle"] = meddle
+    here.handlers["meddle"] = meddle
     stuck, same, other = Group("stuck"), Group("same"), Group("other")
     update(stuck, "x", 1, 1)
     update(stuck, "y", 2, 1)
     stuck.empty("e", depends_on=["x", "y"], checks=[ask("meddle")])
     update(same, "x", 1, 1)
     update(other, "x", 2, 1)
-    both.run(stuck, same, other)
-    assert [both.plain.get(id_).state for id_ in ("stuck", "same", "other")] == [
+    here.run(stuck, same, other)
+    assert [here.plain.get(id_).state for id_ in ("stuck", "same", "other")] == [
         "rollback_failed",
         "queued",
         "committed",
     ]
-    waits_for = str(both.groups().get("same").waits_for)
+    waits_for = str(here.groups().get("same").waits_for)
     assert waits_for.startswith("rows of group stuck")
     assert "group resolve stuck" in waits_for
-    both.plain.resolve("stuck", "x", "force")
-    both.plain.processor().run_until_idle()
-    assert (both.plain.get("same").state, both.plain.get("same").waits_for) == ("committed", None)
+    here.plain.resolve("stuck", "x", "force")
+    here.plain.processor().run_until_idle()
+    assert (here.plain.get("same").state, here.plain.get("same").waits_for) == ("committed", None)
 
 
 @pytest.mark.req("G59", "S51", "RG6")
 @pytest.mark.parametrize("point", ["decided", "undo.done", "ended"])
-def test_the_same_group_is_submitted_while_it_is_rolled_back(both: World, point: str) -> None:
+def test_the_same_group_is_submitted_while_it_is_rolled_back(here: World, point: str) -> None:
     there, go = pause_at(point)
-    with Running(both.plain):
-        both.plain.submit(three(True))
+    with Running(here.plain):
+        here.plain.submit(three(True))
         assert there.wait(20)
-        handle = both.groups().submit(three(True))
+        handle = here.groups().submit(three(True))
         go.set()
         assert handle.wait().state == "rolled_back"
-        assert both.plain.submit(three(True)).wait().state == "rolled_back"
-    both.plain.processor().run_until_idle()
-    assert both.accounts() == ACCOUNTS
-    assert both.types("g").count("Started") == 1
+        assert here.plain.submit(three(True)).wait().state == "rolled_back"
+    here.plain.processor().run_until_idle()
+    assert here.accounts() == ACCOUNTS
+    assert here.types("g").count("Started") == 1
 
 
 # ---------------------------------------------------------------- stops
 
 
 @pytest.mark.req("G74", "G72")
-def test_a_processor_that_is_stopped_brings_to_an_end_what_runs(both: World) -> None:
+def test_a_processor_that_is_stopped_brings_to_an_end_what_runs(here: World) -> None:
     """Steps that ask somebody are still to come when it is told to stop."""
     inside, go = threading.Event(), threading.Event()
 
@@ -292,38 +301,38 @@ def test_a_processor_that_is_stopped_brings_to_an_end_what_runs(both: World) -> 
         inside.set()
         go.wait(30)
 
-    both.handlers |= {"slow": slow, "quick": lambda message: {"value": 1}}
+    here.handlers |= {"slow": slow, "quick": lambda message: {"value": 1}}
     g = Group("g")
     g.empty("first", recipes=[Recipe("r", handler="slow")])
     for n in range(3):
         g.empty(f"e{n}", depends_on=["first"], recipes=[Recipe("r", handler="quick")])
-    with Running(both.plain) as running:
-        both.plain.submit(g)
+    with Running(here.plain) as running:
+        here.plain.submit(g)
         assert inside.wait(20)
         running.processor.stop()
         until(lambda: all(thread.name != "strandline-follow" for thread in threading.enumerate()))
         time.sleep(0.05)
         go.set()
-    assert both.plain.get("g").state == "committed"
+    assert here.plain.get("g").state == "committed"
 
 
 @pytest.mark.req("G74", "G63")
-def test_no_group_waits_for_the_next_look_of_its_processor(both: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_group_waits_for_the_next_look_of_its_processor(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Submitted before it starts, or while it runs: whatever makes it go on wakes the processor."""
     monkeypatch.setattr("strandline.group.processor.TICK_S", 60.0)
     began = time.monotonic()
-    assert both.run(transfer("before", 1, 2, 1), transfer("behind", 1, 2, 1)).state == "committed"
-    with Running(both.plain):
-        assert both.plain.submit(transfer("while", 1, 2, 1)).wait().state == "committed"
+    assert here.run(transfer("before", 1, 2, 1), transfer("behind", 1, 2, 1)).state == "committed"
+    with Running(here.plain):
+        assert here.plain.submit(transfer("while", 1, 2, 1)).wait().state == "committed"
     assert time.monotonic() - began < 30
 
 
 @pytest.mark.req("G74")
-def test_a_lease_is_given_back_whatever_ends_a_processor(both: World) -> None:
+def test_a_lease_is_given_back_whatever_ends_a_processor(here: World) -> None:
     """A group comes upon an error of the program while the processor is told to stop."""
     there, go = pause_at("step.done")
-    both.plain.submit(three(False))
-    running = Running(both.plain)
+    here.plain.submit(three(False))
+    running = Running(here.plain)
     running.__enter__()
     assert there.wait(20)
     points.at("step.recorded", crash)
@@ -332,9 +341,9 @@ def test_a_lease_is_given_back_whatever_ends_a_processor(both: World) -> None:
     with pytest.raises(Crash):
         running.__exit__()
     points.clear()
-    assert leases.said(both.s.journal, "default").holder is None
-    both.plain.processor().run_until_idle()
-    assert both.plain.get("g").state == "committed"
+    assert leases.said(here.s.journal, "default").holder is None
+    here.plain.processor().run_until_idle()
+    assert here.plain.get("g").state == "committed"
 
 
 @pytest.mark.req("RG8", "G24", "G44")
@@ -377,8 +386,8 @@ def test_what_a_group_has_done_is_seen_before_it_is_in_the_log(both: World) -> N
 
 
 @pytest.mark.req("G84")
-def test_a_group_is_seen_though_its_target_is_away(both: World) -> None:
-    groups = both.groups()
+def test_a_group_is_seen_though_its_target_is_away(here: World) -> None:
+    groups = here.groups()
     groups.submit(three(False))
 
     def away(*_: Any) -> Any:
@@ -725,45 +734,45 @@ def test_an_irreversible_step_without_transactions_is_sent_until_it_is_there(sea
 
 @pytest.mark.req("G67", "S63", "RG9")
 @pytest.mark.parametrize("point", ["hook.queued", "hook.sent", "ended"])
-def test_a_hook_is_told_again_after_a_crash_with_the_same_id(both: World, point: str) -> None:
+def test_a_hook_is_told_again_after_a_crash_with_the_same_id(here: World, point: str) -> None:
     told: list[Any] = []
-    both.handlers["hook"] = told.append
+    here.handlers["hook"] = told.append
     g = Group("g", post_hook=Hook("hook"))
     update(g, "x", 1, 1, pre_hook=Hook("hook"))
-    both.plain.submit(g)
+    here.plain.submit(g)
     points.at(point, crash)
     with pytest.raises(Crash):
-        both.plain.processor().run_until_idle()
+        here.plain.processor().run_until_idle()
     points.clear()
-    both.plain.processor().run_until_idle()
-    assert both.plain.get("g").state == "committed"
+    here.plain.processor().run_until_idle()
+    assert here.plain.get("g").state == "committed"
     ids = {(message.step, message.when): {m.message_id for m in told if m.step == message.step} for message in told}
     assert {place: len(found) for place, found in ids.items()} == {("x", "pre"): 1, ("group/post", "post"): 1}
-    queued = {payload["message_id"] for type_, payload, _ in both.plain.history("g") if type_ == "HookQueued"}
+    queued = {payload["message_id"] for type_, payload, _ in here.plain.history("g") if type_ == "HookQueued"}
     assert queued == {message.message_id for message in told}
 
 
 @pytest.mark.req("G46", "G67", "S45")
-def test_what_fails_after_the_commit_undoes_nothing(both: World) -> None:
+def test_what_fails_after_the_commit_undoes_nothing(here: World) -> None:
     def broken(message: Any) -> None:
         raise RuntimeError("after the end")
 
-    both.handlers["broken"] = broken
+    here.handlers["broken"] = broken
     g = Group("g", post_hook=Hook("broken", ack=True))
     update(g, "x", 1, 1)
-    assert both.run(g, retries=1).state == "committed"
-    assert both.accounts()[0][2] == 101
+    assert here.run(g, retries=1).state == "committed"
+    assert here.accounts()[0][2] == 101
 
 
 @pytest.mark.req("G41", "G43", "S38")
-def test_branches_are_undone_side_by_side_each_in_reverse(both: World) -> None:
+def test_branches_are_undone_side_by_side_each_in_reverse(here: World) -> None:
     """Two chains: while one of them is held up in its undo, the other one goes all the way back."""
     g = Group("g")
     for branch, id_ in (("a", 1), ("b", 2)):
         for n in range(3):
             update(g, f"{branch}{n}", id_, 1, depends_on=[f"{branch}{n - 1}"] if n else [])
     g.empty("last", depends_on=["a2", "b2"], success="1 = 2")
-    groups, done = both.groups(), list[str]()
+    groups, done = here.groups(), list[str]()
     target: Any = groups.targets.target("shop")
     real = target.undo
 
@@ -779,7 +788,7 @@ def test_branches_are_undone_side_by_side_each_in_reverse(both: World) -> None:
     groups.processor().run_until_idle()
     assert groups.get("g").state == "rolled_back"
     assert done == ["b2", "b1", "b0", "a2", "a1", "a0"]
-    assert both.accounts() == ACCOUNTS
+    assert here.accounts() == ACCOUNTS
 
 
 @pytest.mark.req("G24", "G44", "S12")
