@@ -11,6 +11,7 @@ A back-end brings transactions (`Changes`) and its own words for errors; what a 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
@@ -119,7 +120,7 @@ class Changes(Protocol):
         """
 
 
-class SqlSteps:
+class SqlSteps(ABC):
     """What both SQL targets do alike."""
 
     dialect: Dialect
@@ -135,13 +136,13 @@ class SqlSteps:
     overriding: str = ""
     """Between columns and values of an INSERT that brings its own identity."""
 
+    @abstractmethod
     def changing(self, limits: Limits, work: Callable[[Changes], T]) -> T:
         """Do this in one transaction. It is begun again where that is how the database settles who was first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def may_create(self, changes: Changes) -> None:
         """Make the tables; `SchemaMismatch.barrier` if this user may not."""
-        raise NotImplementedError
 
     def _ours(self, limits: Limits, work: Callable[[Changes], T]) -> T:
         """A transaction without a statement of the user's: what keeps it from coming through does so for a while."""
