@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 from typing import Any
 
 import pytest
@@ -205,3 +205,23 @@ def test_a_group_of_a_known_shape_is_what_it_would_be_if_it_were_the_first(world
         world.plain.submit(made(5))
     with pytest.raises(InvalidGroup):
         world.plain.submit(made(6, retries=-1))
+
+
+@pytest.mark.req("G26")
+def test_a_processor_hears_on_after_a_bug(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the thread that follows the log meets: it goes on, or nobody would be heard any more."""
+    log, met = world.plain.log, Event()
+    newest = log.newest
+
+    def broken(*given: Any, **more: Any) -> Any:
+        if current_thread().name == "strandline-follow" and not met.is_set():
+            met.set()
+            raise ZeroDivisionError
+        return newest(*given, **more)
+
+    monkeypatch.setattr(log, "newest", broken)
+    with Running(world.plain):
+        assert met.wait(10)
+        group = Group("g")
+        update(group, "x", 1, 1)
+        assert world.plain.submit(group).wait(10).state == "committed"

@@ -320,6 +320,9 @@ class _Turn:
             except StrandlineError as error:
                 _logger.warning("stream %s cannot be followed: %s", self._groups.stream, error)
                 time.sleep(TICK_S)
+            except Exception:  # without this thread nothing would be heard any more
+                _logger.exception("stream %s is followed anew", self._groups.stream)
+                time.sleep(TICK_S)
 
     def _admit_new(self) -> None:
         """Read on in the stream, as far as the look-ahead goes."""
