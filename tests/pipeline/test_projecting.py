@@ -20,7 +20,7 @@ from tests.query.filling import carry_all, put
 import strandline
 from strandline import InvalidInput, Key, Unsupported
 from strandline.connect import Strandline
-from strandline.pipeline import project, rebuild
+from strandline.pipeline import project, projecting, rebuild
 from strandline.projection import host
 from strandline.projection.definition import Projection
 
@@ -58,7 +58,7 @@ def new(s: Strandline) -> Iterator[Table]:
 
 
 def totals(table: Table, generation: int = 1, **settings: Any) -> Projection:
-    how = {key: settings.pop(key) for key in ("dies", "fails") if key in settings}
+    how = {key: settings.pop(key) for key in ("dies", "fails", "takes_s") if key in settings}
     handler = Writes(table.name, table.dialect, **how)
     return Projection("totals", ORDERS, handler, generation=generation, **{**QUICK, **settings})
 
@@ -184,6 +184,33 @@ def test_a_build_whose_handler_fails_says_where(url: str, s: Strandline, table: 
     assert done.state == "ready"
     assert len(new.rows()) == len(everything(s)) - 1
     assert [letter.key for letter in s.projections.dead_letters("totals", generation=2)] == [str(KEYS[3])]
+
+
+@pytest.mark.req("P84", "P90")
+def test_a_task_whose_time_is_over_within_a_timestamp_goes_on_there(
+    url: str, s: Strandline, table: Table, new: Table, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All events of an append have one timestamp. A task ends after the first page of them: the bound is reached in
+    time, the rest of the append is not done, and nothing new is carried."""
+    monkeypatch.setattr(projecting, "ROUND_S", 0.1)
+    put(s, KEYS[0], 700)  # more than a page of the default size
+    carry_all(s)
+    slow, slow_too = totals(table, takes_s=0.001), totals(new, 2, takes_s=0.001)
+    for run in (
+        lambda stop: project(url, [slow], once=True, spark=spark, stop=stop),
+        lambda stop: rebuild(url, slow_too, spark=spark, stop=stop),
+    ):
+        stop = threading.Event()
+        thread = threading.Thread(target=run, args=(stop,))
+        thread.start()
+        thread.join(20)
+        ended = not thread.is_alive()
+        stop.set()
+        thread.join(30)
+        assert ended
+    assert ("totals", 2, "ready") in s.projections.list()
+    check_exactly_once(s, table)
+    check_exactly_once(s, new)
 
 
 MODULE = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ from typing import Any
 class Writes:
     """Writes each event into a table, and its key's sum into another. `dies` names a file with what kills a process."""
 
-    def __init__(self, table: str, dialect: str, *, dies: Path | None = None, fails: str = "") -> None:
+    def __init__(
+        self, table: str, dialect: str, *, dies: Path | None = None, fails: str = "", takes_s: float = 0.0
+    ) -> None:
         self.table, self.mark, self.dies, self.fails = table, "?" if dialect == "sqlite" else "%s", dies, fails
+        self.takes_s = takes_s
 
     def handle(self, tx: Any, what: Any) -> None:
         for event in what if isinstance(what, list) else [what]:
@@ -26,6 +30,7 @@ class Writes:
                 os._exit(9)
         if self.fails and place == self.fails:
             raise ValueError("no")
+        time.sleep(self.takes_s)
         values = ", ".join([self.mark] * 4)
         tx.execute(
             f"insert into {self.table} (key, life, seq_nr, by_whom) values ({values})",

@@ -105,8 +105,8 @@ class RangeRunner:
 
     @property
     def reached(self) -> int:
-        """The time up to which it has read."""
-        return self._state.read_to[0]
+        """The time up to which all is done."""
+        return self._state.reached
 
     @property
     def levelled(self) -> bool:
