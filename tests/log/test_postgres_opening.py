@@ -414,7 +414,7 @@ def test_upgrade_does_what_is_missing_and_keeps_everything(url: str) -> None:
         s.journal.append(Key("order", "42"), [Event("Placed", 1)])
         carry(s)
     name = parsed(url).parameters["schema"]
-    last = steps_in("strandline.store", "sql/schema", "postgres")[-1].name
+    last = steps_in("strandline.store", "sql", "postgres")[-1].name
     run(url, f"DELETE FROM \"{name}\".schema_step WHERE name = '{last}'")
     with pytest.raises(SchemaMismatch) as caught:
         strandline.connect(url)

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -14,11 +13,11 @@ import pytest
 
 import strandline
 from strandline import BySlices, Event, Key, Projection
+from strandline.sql.sections import sections
 from tests.projection.worlds import QUICK, caught_up, running, until
 from tests.query.filling import carry_all
 from tests.servers.fixtures import REASONS, plain_postgres
 
-ROOT = Path(strandline.__file__).parent
 NEEDS_THEM = re.compile(
     r"\b(nextval|currval|setval|\w*serial|sequence|identity|lock\s+table|pg_(try_)?advisory\w*|notify|pg_notify|listen"
     r"|unlisten|create\s+(constraint\s+)?trigger)\b",
@@ -31,11 +30,10 @@ REAL = ("cockroachdb", "yugabytedb")
 
 def statements() -> Iterator[tuple[str, str]]:
     """Every statement that PostgreSQL is sent for log, store and projections, schema steps included."""
-    for part in ("log", "store", "projection", "sql", "backends/postgres"):
-        for path in sorted((ROOT / part / "sql").rglob("*.sql")):
-            if ".sqlite." not in path.name and not path.name.startswith("target_"):
-                text = "\n".join(line.partition("--")[0] for line in path.read_text(encoding="utf-8").splitlines())
-                yield path.name.split(".")[0], text
+    for part in ("log", "store", "projection", "sql", "backends.postgres"):
+        for section in sections(f"strandline.{part}", "sql").values():
+            if section.dialect != "sqlite" and not section.name.startswith("target_"):
+                yield section.name, "\n".join(line.partition("--")[0] for line in section.text.splitlines())
 
 
 @pytest.mark.req("P14")

@@ -96,7 +96,7 @@ def test_nothing_is_created_where_only_a_check_is_wanted(cassandra: CassandraSer
 def test_a_skipped_step_a_newer_step_and_a_changed_table_are_found(cassandra: CassandraServer) -> None:
     url = url_of(cassandra, "changed")
     open_store(url).close()
-    known = steps_in("strandline.backends.cassandra", "cql/schema")
+    known = steps_in("strandline.backends.cassandra", "cql")
     last, nr = known[-1].name, len(known)
     asked(url, f"DELETE FROM changed.schema_step WHERE kind = 'store' AND nr = {nr}")
     with pytest.raises(SchemaMismatch) as refused:

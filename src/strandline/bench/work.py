@@ -272,7 +272,7 @@ def bare_sqlite_in_child(folder: str, entries: int, limit: int) -> dict[str, Any
     ):  # fmt: skip
         connection.pragma(pragma, value)
     cursor = connection.cursor()
-    for step in steps_in("strandline.work", "sql/schema", "sqlite"):
+    for step in steps_in("strandline.work", "sql", "sqlite"):
         for _ in cursor.execute(step.script):
             pass
     numbers = range(1, entries + 1)

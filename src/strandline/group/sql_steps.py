@@ -102,7 +102,7 @@ class Changes(Protocol):
         """The same as `count`, for the last statement before the commit, with which it may be sent."""
 
     def own(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
-        """The rows of a named statement of ours (`sql/NAME.sql`)."""
+        """The rows of a named statement of ours."""
 
     def count(self, name: str, values: Sequence[Any] = ()) -> int:
         """The same for one that changes rows: how many."""

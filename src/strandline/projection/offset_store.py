@@ -86,7 +86,7 @@ class Claim(NamedTuple):
 
 
 class OffsetStore:
-    """The tables of `projection/sql/schema`, opened."""
+    """The tables of `projection/sql`, opened."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

@@ -5,15 +5,16 @@
     Transaction  what sees one moment, or is done as a whole
 
     with database.read() as tx:                          # one moment
-        waiting = tx.rows("waiting", (now, limit))       # sql/waiting.sql of the part's package
+        waiting = tx.rows("waiting", (now, limit))       # `waiting` in the files of the part's package
     with database.write() as tx:                         # committed at the end, undone by any exception
         tx.execute("add_entry", (key, date))
     with database.join(caller) as tx:                    # in the caller's own transaction, who commits it
         tx.execute("add_entry", (key, date))
 
-**Statements** are files of the part's package, one each, with a comment that says what for: `sql/NAME.sql`, or
-`sql/NAME.sqlite.sql` and `sql/NAME.postgres.sql` where the dialects differ. Both read alike:
+**Statements** stand in files of the part's package, `sql/TABLE.sql`, one for each table or subject: each has a name, a
+dialect in brackets where the dialects differ, and a comment that says what it is for (`sql/sections.py`):
 
+    -- name: waiting
     -- Entries that wait, by their date.
     SELECT key, date FROM {schema}.work_entry WHERE date <= $1::bigint ORDER BY date LIMIT $2;
 
@@ -22,7 +23,7 @@ its type (SQLite leaves that out, and `FOR UPDATE`: who writes a file holds all 
 to PostgreSQL as what it is in Python: bigint, text, bytea, boolean, double precision. A list is an array there
 (`$1::bigint[]`) and a JSON text in SQLite (`json_each(?1)`).
 
-**Steps** make and change the tables: `sql/schema/NNN_name.sqlite.sql` and `NNN_name.postgres.sql` (`sql/steps.py`).
+**Steps** make and change the tables; they stand in the same files (`sql/steps.py`).
 Names of tables begin with the part's kind (`work_entry`), so that parts can share a file or schema; each part has its
 own steps and settings there. PostgreSQL's `text` has `{by_bytes}` behind it where it is sorted or compared by order.
 

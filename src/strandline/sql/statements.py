@@ -1,18 +1,17 @@
-"""SQL lives in files of the package that uses it, one named statement each.
+"""Statements of SQL, by package and name, from the files of that package (`sql/sections.py`).
 
-`sql/NAME.sql` is written once for both dialects (`sql/api.py` says how); `sql/NAME.sqlite.sql` and
-`sql/NAME.postgres.sql` are for one. Tables that are made at run time have names of their own: `NAME@thumbs@3` is the
-statement NAME with `thumbs` in the place of `{1}` and `3` in that of `{2}`.
+A statement without a mark is for both dialects (`sql/api.py` says how). Tables that are made at run time have names of
+their own: `NAME@thumbs@3` is the statement NAME with `thumbs` in the place of `{1}` and `3` in that of `{2}`.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
 from typing import Final
 
 from strandline.sql.api import Dialect
+from strandline.sql.sections import sections
 
 _LOCKED: Final = re.compile(r"\s+FOR (?:UPDATE|SHARE)(?: OF \w+)?(?: SKIP LOCKED)?")
 _PLACE: Final = re.compile(r"\$(\d+)(?:::[a-z]+(?: precision)?(?:\[\])?)?")
@@ -39,11 +38,12 @@ def statement(package: str, name: str, dialect: Dialect | None = None) -> str:
 
 
 def script(package: str, name: str, dialect: Dialect | None = None) -> str:
-    """The file of a statement as it is."""
-    folder = files(package).joinpath("sql")
-    own = folder.joinpath(f"{name}.{dialect}.sql")
-    found = own if dialect is not None and own.is_file() else folder.joinpath(f"{name}.sql")
-    return found.read_text(encoding="utf-8")
+    """The text of a statement as it stands in its file, with its comments."""
+    found = sections(package, "sql")
+    section = found.get(("name", name, dialect)) or found.get(("name", name, None))
+    if section is None:
+        raise LookupError(f"{package} has no statement {name}")
+    return section.text
 
 
 def sqlite_text(text: str) -> str:

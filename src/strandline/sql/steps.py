@@ -1,11 +1,11 @@
 """The steps of a schema: named, done in order, recorded when done, and compared at every start.
 
-A package keeps its steps as files, `NNN_name.sql`, or one for each dialect: `NNN_name.sqlite.sql`,
-`NNN_name.postgres.sql`. A step that was released is never changed; a change is a new step, and `strandline schema
+A step is a section of the file of its table (`sql/sections.py`), `-- step: NNN_name (sqlite)`; the numbers say in which
+order steps are done. A step that was released is never changed; a change is a new step, and `strandline schema
 upgrade` alone applies it to a schema that exists. Steps add tables, columns and indexes, and change data. What is there
 is compared with what all steps make together.
 
-A step with `additive` in its name (`NNN_name.additive.sqlite.sql`) promises that programs which do not know it go on
+A step marked `additive` promises that programs which do not know it go on
 working beside it: it only adds, and what it adds to a table that was there may be left out of a row. That it is
 additive is recorded with it, so that such a program knows. This is what all back-ends say of that alike.
 
@@ -17,20 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import NamedTuple
 
 from strandline.errors import SchemaMismatch
 from strandline.fold import FOLD_VERSION, Rules
 from strandline.settings import APPEND_IDS_KEPT_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
 from strandline.sql.api import TEMPLATE, Dialect
+from strandline.sql.sections import sections
 
 Kind = str
 """What is made by steps: log, store, work."""
 REMEDY_UPGRADE = "strandline schema upgrade"
 REMEDY_PROGRAM = "use the strandline that wrote it, or a newer one"
 REMEDY_BACKUP = "restore a backup"
-_ADDITIVE = "additive"
 
 Columns = Mapping[str, set[tuple[object, ...]]]
 """By table, its columns: each with its name, and whatever else a back-end compares of it."""
@@ -71,12 +70,8 @@ def steps_of(package: str, also: Sequence[str], folder: str, dialect: Dialect | 
 @cache
 def steps_in(package: str, folder: str, dialect: Dialect | None = None) -> tuple[Step, ...]:
     """The steps that a package keeps in a folder, in order: those for all dialects, and those for this one."""
-    found = []
-    for file in sorted(files(package).joinpath(folder).iterdir(), key=lambda file: file.name):
-        name, *marks = file.name.removesuffix(".sql").removesuffix(".cql").split(".")
-        if not set(marks) - {_ADDITIVE, dialect}:
-            found.append(Step(name, file.read_text(encoding="utf-8"), _ADDITIVE in marks))
-    return tuple(found)
+    found = [one for one in sections(package, folder).values() if one.kind == "step" and one.dialect in {None, dialect}]
+    return tuple(Step(one.name, one.text, one.additive) for one in sorted(found, key=lambda one: one.name))
 
 
 def missing_steps(kind: Kind, done: Sequence[StepDone], steps: Sequence[Step]) -> list[Step]:

@@ -227,7 +227,7 @@ def _done(session: Session) -> list[StepDone]:
 
 def _steps(session: Session) -> Sequence[Step]:
     """The store's own, then those of views whose statements are elsewhere, named after their packages."""
-    return steps_of(_STEPS, session.packages, "cql/schema")
+    return steps_of(_STEPS, session.packages, "cql")
 
 
 def _check_replication(session: Session, settings: Settings, datacenter: str) -> None:

@@ -1,4 +1,4 @@
-"""CQL lives in files: `cql/NAME.cql` in the package that uses it, one named statement each.
+"""Statements of CQL, by package and name, from the files in the folder `cql` of that package (`sql/sections.py`).
 
 Tables are written `keyspace.NAME`. The name of a keyspace cannot be a value of a statement, so it is put there when a
 statement is loaded: quoted, and of a form that was checked with the URL.
@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
+
+from strandline.sql.sections import sections
 
 _KEYSPACE = re.compile(r"\bkeyspace\b(?=\.| WITH| |$)")
 
 
 @cache
 def statement(package: str, name: str, keyspace: str) -> str:
-    """The statement `cql/NAME.cql` of a package, for a keyspace."""
-    return _named(files(package).joinpath("cql", f"{name}.cql").read_text(encoding="utf-8"), keyspace)
+    """A statement of a package, for a keyspace."""
+    return _named(_text(package, name), keyspace)
 
 
 def script(package: str, name: str, keyspace: str) -> list[str]:
-    """The statements of a file that has several."""
+    """The statements of a section that has several."""
     return parts(statement(package, name, keyspace))
+
+
+def _text(package: str, name: str) -> str:
+    section = sections(package, "cql").get(("name", name, None))
+    if section is None:
+        raise LookupError(f"{package} has no statement {name}")
+    return section.text
 
 
 def parts(text: str) -> list[str]:

@@ -1,6 +1,6 @@
 """The tables of a part in a schema of a database: their steps (`strandline.sql.steps`), and what creation fixed.
 
-Steps are in `sql/schema` of the part's package. One process at a time makes or changes a schema: it holds an
+Steps are in the folder `sql` of the part's package. One process at a time makes or changes a schema: it holds an
 advisory lock of its transaction, or, on a server without such locks, the row `schema` of table `lock`, which others
 take over when it is 60 s old. All steps may be repeated.
 
@@ -77,7 +77,7 @@ class Schema:
     @property
     def steps(self) -> Sequence[Step]:
         """What makes it, in order."""
-        return steps_of(self.part.package, self.part.also, "sql/schema", "postgres")
+        return steps_of(self.part.package, self.part.also, "sql", "postgres")
 
     @property
     def names(self) -> list[str]:

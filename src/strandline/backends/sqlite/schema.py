@@ -1,4 +1,4 @@
-"""The schema of a part in a file: its steps (`strandline.sql.steps`) are in `sql/schema` of its package."""
+"""The schema of a part in a file: its steps (`strandline.sql.steps`) are in the folder `sql` of its package."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Schema:
 @cache
 def schema_of(kind: str, package: str, also: tuple[str, ...] = (), sets: bool = False) -> Schema:
     """The schema that the steps of a part make."""
-    return schema_with(Part(kind, package, also=also, sets=sets), steps_of(package, also, "sql/schema", "sqlite"))
+    return schema_with(Part(kind, package, also=also, sets=sets), steps_of(package, also, "sql", "sqlite"))
 
 
 def schema_with(part: Part, steps: tuple[Step, ...]) -> Schema:

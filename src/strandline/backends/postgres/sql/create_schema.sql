@@ -1,2 +1,0 @@
--- Make the schema.
-CREATE SCHEMA IF NOT EXISTS {schema};

@@ -1,2 +1,0 @@
--- Be told what is rung on a channel.
-LISTEN {channel};

@@ -1,2 +1,0 @@
--- The server's clock (µs).
-SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;

@@ -1,2 +1,0 @@
--- All statements of this transaction see what was committed before it.
-SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;

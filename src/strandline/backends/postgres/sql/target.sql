@@ -1,0 +1,60 @@
+-- A database of a user as a target of event groups: its tables as they are declared.
+
+-- name: target_columns
+-- Columns in their order: name, type, whether it is computed, given by the server, compared by a loose collation. $1 oid
+SELECT attribute.attname, pg_catalog.format_type(attribute.atttypid, attribute.atttypmod), attribute.attgenerated <> '',
+       attribute.attidentity <> '', CASE WHEN rule.collisdeterministic THEN '' ELSE rule.collname END
+FROM pg_catalog.pg_attribute AS attribute
+LEFT JOIN pg_catalog.pg_collation AS rule ON rule.oid = attribute.attcollation
+WHERE attribute.attrelid = $1::oid AND attribute.attnum > 0 AND NOT attribute.attisdropped
+ORDER BY attribute.attnum
+
+-- name: target_foreign
+-- Foreign keys from or to a table: child, its columns, parent, its columns, what happens on delete and update. $1 oid
+SELECT child_schema.nspname || '.' || child.relname,
+       ARRAY(SELECT attname FROM unnest(key.conkey) WITH ORDINALITY AS part (number, place)
+             JOIN pg_catalog.pg_attribute ON attrelid = key.conrelid AND attnum = part.number ORDER BY part.place),
+       parent_schema.nspname || '.' || parent.relname,
+       ARRAY(SELECT attname FROM unnest(key.confkey) WITH ORDINALITY AS part (number, place)
+             JOIN pg_catalog.pg_attribute ON attrelid = key.confrelid AND attnum = part.number ORDER BY part.place),
+       key.confdeltype IN ('c', 'n', 'd'), key.confupdtype IN ('c', 'n', 'd')
+FROM pg_catalog.pg_constraint AS key
+JOIN pg_catalog.pg_class AS child ON child.oid = key.conrelid
+JOIN pg_catalog.pg_namespace AS child_schema ON child_schema.oid = child.relnamespace
+JOIN pg_catalog.pg_class AS parent ON parent.oid = key.confrelid
+JOIN pg_catalog.pg_namespace AS parent_schema ON parent_schema.oid = parent.relnamespace
+WHERE key.contype = 'f' AND (key.conrelid = $1::oid OR key.confrelid = $1::oid)
+ORDER BY key.conname
+
+-- name: target_indexes
+-- Unique indexes: whether it is the key's, and its columns in their order (NULL: an expression). $1 oid
+SELECT index.indisprimary, array_agg(attribute.attname ORDER BY part.place)
+FROM pg_catalog.pg_index AS index
+CROSS JOIN LATERAL unnest(index.indkey::int[]) WITH ORDINALITY AS part (number, place)
+LEFT JOIN pg_catalog.pg_attribute AS attribute
+    ON attribute.attrelid = index.indrelid AND attribute.attnum = part.number AND part.number > 0
+WHERE index.indrelid = $1::oid AND index.indisunique AND part.place <= index.indnkeyatts
+GROUP BY index.indexrelid, index.indisprimary
+
+-- name: target_settings
+-- For one transaction: its times, and the forms in which images are compared. $1 statement (ms), $2 idle (ms)
+SELECT set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $2, true),
+       set_config('datestyle', 'ISO', true), set_config('intervalstyle', 'postgres', true),
+       set_config('bytea_output', 'hex', true), set_config('extra_float_digits', '1', true)
+
+-- name: target_table
+-- A table by the name that a statement gives it, found as the server finds it: oid, schema, name, whether it is one
+-- whose rows are in it alone. $1 name
+SELECT found.oid, schema.nspname, found.relname,
+       found.relkind IN ('r', 'p') AND NOT (found.relkind = 'r' AND found.relhassubclass)
+FROM pg_catalog.pg_class AS found JOIN pg_catalog.pg_namespace AS schema ON schema.oid = found.relnamespace
+WHERE found.oid = pg_catalog.to_regclass($1)::oid AND found.relkind IN ('r', 'p', 'v', 'm', 'f')
+
+-- name: target_triggers
+-- Triggers and rules of a table, and triggers of its partitions. $1 oid
+SELECT tgname FROM pg_catalog.pg_trigger
+WHERE NOT tgisinternal AND tgenabled <> 'D'
+  AND (tgrelid = $1::oid OR tgrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree($1::oid)))
+UNION
+SELECT rulename FROM pg_catalog.pg_rewrite WHERE ev_class = $1::oid AND rulename <> '_RETURN'
+ORDER BY 1

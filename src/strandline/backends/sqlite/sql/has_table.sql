@@ -1,2 +1,0 @@
--- Whether a table is there.
-SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?1;

@@ -1,2 +1,0 @@
--- What the checkpointer would do at a time of its own.
-CHECKPOINT;

@@ -1,2 +1,0 @@
--- A database for one round.
-CREATE DATABASE {database};

@@ -1,2 +1,0 @@
--- All that was counted.
-SELECT sum(n) FROM public.event_count;

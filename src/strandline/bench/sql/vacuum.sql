@@ -1,2 +1,0 @@
--- What autovacuum would do at a time of its own.
-VACUUM (ANALYZE);

@@ -1,2 +1,0 @@
--- All that was counted.
-SELECT key, parcels, shipped FROM shop_totals;

@@ -1,2 +1,0 @@
--- Where our tables are in PostgreSQL.
-CREATE SCHEMA IF NOT EXISTS {schema}

@@ -1,2 +1,0 @@
--- All actions up to this one can be found by their place.
-UPDATE placed SET seq = ?;

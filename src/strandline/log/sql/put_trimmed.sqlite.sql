@@ -1,2 +1,0 @@
--- A partition was trimmed up to here.
-INSERT OR REPLACE INTO trimmed (partition, log_offset, timestamp) VALUES (?, ?, ?);

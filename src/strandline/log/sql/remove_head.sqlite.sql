@@ -1,2 +1,0 @@
--- A key has its head elsewhere.
-DELETE FROM head WHERE key_digest = ?1;

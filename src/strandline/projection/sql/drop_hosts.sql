@@ -1,2 +1,0 @@
--- Its hosts go.
-DELETE FROM {schema}.projection_host WHERE projection = $1::text;

@@ -1,2 +1,0 @@
--- Ranges of epochs up to one go.
-DELETE FROM {schema}.projection_range WHERE projection = $1::text AND epoch <= $2::bigint;

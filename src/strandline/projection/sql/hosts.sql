@@ -1,2 +1,0 @@
--- Who runs a projection.
-SELECT host, beat FROM {schema}.projection_host WHERE projection = $1::text;

@@ -1,2 +1,0 @@
--- A host goes, or is found dead.
-DELETE FROM {schema}.projection_host WHERE projection = $1::text AND host = $2::text;

@@ -1,4 +1,0 @@
--- One dead letter.
-SELECT key, life, seq_nr, slice, timestamp, attempts, first_at, last_at, error_type, message, reason
-FROM {schema}.projection_dead_letter
-WHERE projection = $1::text AND key = $2::text AND life = $3::bigint AND seq_nr = $4::bigint;

@@ -1,4 +1,0 @@
--- One generation of a projection.
-SELECT id, name, generation, state, epoch, source, start, line, paused, wanted, fence, history_id
-FROM {schema}.projection
-WHERE id = $1::text;

@@ -1,0 +1,78 @@
+-- Ranges of slices: who has each, and how far it is.
+
+-- name: add_range
+-- A new range, without owner.
+INSERT INTO {schema}.projection_range (projection, epoch, lo, hi, fence, owner, position, saves, claims, trying, failed, retry_at, restarts, counts, repaired)
+VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, NULL, $6::bigint, 0, 0, NULL, NULL, 0, 0, '{}', $7::text);
+
+-- name: claim_range
+-- A range gets an owner and a new fence, unless somebody else was quicker.
+UPDATE {schema}.projection_range
+SET owner = $6::text, fence = $5::bigint, claims = claims + 1, counts = '{}'
+WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint;
+
+-- name: drop_ranges
+-- Ranges of epochs up to one go.
+DELETE FROM {schema}.projection_range WHERE projection = $1::text AND epoch <= $2::bigint;
+
+-- name: fail_range
+-- A range failed: it is free, and starts again when its time has come.
+UPDATE {schema}.projection_range
+SET owner = NULL, claims = 0, failed = $5::text, retry_at = $6::bigint, restarts = restarts + 1
+WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint;
+
+-- name: fence_all
+-- All ranges go to nobody, with a fence that no save of now has.
+UPDATE {schema}.projection_range
+SET owner = NULL, fence = $3::bigint
+WHERE projection = $1::text AND epoch = $2::bigint;
+
+-- name: free_range
+-- A range is taken from an owner that does not come back.
+UPDATE {schema}.projection_range
+SET owner = NULL, fence = $5::bigint, failed = $6::text, retry_at = $7::bigint, restarts = restarts + 1
+WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint;
+
+-- name: lock_range
+-- A range, locked: a commit of it that is under way ends first.
+SELECT lo, hi, fence, owner, position, saves, claims, trying, failed, retry_at, restarts, counts, repaired
+FROM {schema}.projection_range
+WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint FOR UPDATE;
+
+-- name: ranges
+-- The ranges of a projection.
+SELECT lo, hi, fence, owner, position, saves, claims, trying, failed, retry_at, restarts, counts, repaired
+FROM {schema}.projection_range
+WHERE projection = $1::text AND epoch = $2::bigint
+ORDER BY lo;
+
+-- name: release_range
+-- A range is given back by its owner.
+UPDATE {schema}.projection_range
+SET owner = NULL, claims = 0
+WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint;
+
+-- name: save_range
+-- The last statement of a save: it counts only for the owner, and only as the next one.
+UPDATE {schema}.projection_range
+SET position = $6::bigint, saves = saves + 1, claims = 0, trying = NULL, failed = NULL, retry_at = 0, restarts = 0,
+    counts = $7::text
+WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint AND saves = $5::bigint;
+
+-- name: save_repaired
+-- Up to which numbers a range has judged rows that were put back.
+UPDATE {schema}.projection_range
+SET repaired = $5::text
+WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint;
+
+-- name: try_event
+-- An attempt, written down before the handler runs.
+UPDATE {schema}.projection_range
+SET trying = $5::text
+WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint;
+
+-- name: wake_range
+-- A range that failed may start again at once.
+UPDATE {schema}.projection_range
+SET retry_at = 0
+WHERE projection = $1::text AND epoch = $2::bigint AND $3::bigint BETWEEN lo AND hi;

@@ -1,0 +1,177 @@
+-- The tables of projections.
+
+-- step: 001_projection (postgres)
+-- Projections, a row for each generation. `fence` is the largest that any of its ranges ever had.
+CREATE TABLE {schema}.projection (
+    id text {by_bytes} PRIMARY KEY,
+    name text {by_bytes} NOT NULL,
+    generation bigint NOT NULL,
+    state text {by_bytes} NOT NULL,
+    epoch bigint NOT NULL,
+    source text {by_bytes} NOT NULL,
+    start bigint NOT NULL,
+    line bigint NOT NULL,
+    paused bigint NOT NULL,
+    wanted bigint,
+    fence bigint NOT NULL,
+    history_id text {by_bytes} NOT NULL,
+    UNIQUE (name, generation)
+);
+-- Who runs a projection, and when it last said so.
+CREATE TABLE {schema}.projection_host (
+    projection text {by_bytes} NOT NULL,
+    host text {by_bytes} NOT NULL,
+    beat bigint NOT NULL,
+    PRIMARY KEY (projection, host)
+);
+-- Ranges of slices. Those of an epoch cover all slices at all times. `saves` grows with every save.
+CREATE TABLE {schema}.projection_range (
+    projection text {by_bytes} NOT NULL,
+    epoch bigint NOT NULL,
+    lo bigint NOT NULL,
+    hi bigint NOT NULL,
+    fence bigint NOT NULL,
+    owner text {by_bytes},
+    position bigint NOT NULL,
+    saves bigint NOT NULL,
+    claims bigint NOT NULL,
+    trying text {by_bytes},
+    failed text {by_bytes},
+    retry_at bigint NOT NULL,
+    restarts bigint NOT NULL,
+    counts text {by_bytes} NOT NULL,
+    PRIMARY KEY (projection, epoch, lo)
+);
+-- Rich offsets: the last event done of each key. A row with an empty key is that of a slice: its position.
+CREATE TABLE {schema}.projection_offset (
+    projection text {by_bytes} NOT NULL,
+    epoch bigint NOT NULL,
+    slice bigint NOT NULL,
+    key text {by_bytes} NOT NULL,
+    life bigint NOT NULL,
+    seq_nr bigint NOT NULL,
+    timestamp bigint NOT NULL,
+    parked bigint,
+    PRIMARY KEY (projection, epoch, slice, key)
+);
+-- The keys that wait, found without the others.
+CREATE INDEX projection_offset_parked ON {schema}.projection_offset (projection, epoch, key) WHERE parked IS NOT NULL;
+-- What the owner of a range is asked to do.
+CREATE TABLE {schema}.projection_request (
+    id text {by_bytes} PRIMARY KEY,
+    projection text {by_bytes} NOT NULL,
+    asked bigint NOT NULL,
+    verb text {by_bytes} NOT NULL,
+    slice bigint NOT NULL,
+    key text {by_bytes} NOT NULL,
+    life bigint NOT NULL,
+    seq_nr bigint NOT NULL,
+    refused text {by_bytes}
+);
+-- Events that were not handled, without their payload: a purge must not leave one.
+CREATE TABLE {schema}.projection_dead_letter (
+    projection text {by_bytes} NOT NULL,
+    key text {by_bytes} NOT NULL,
+    life bigint NOT NULL,
+    seq_nr bigint NOT NULL,
+    slice bigint NOT NULL,
+    timestamp bigint NOT NULL,
+    attempts bigint NOT NULL,
+    first_at bigint NOT NULL,
+    last_at bigint NOT NULL,
+    error_type text {by_bytes} NOT NULL,
+    message text {by_bytes} NOT NULL,
+    reason text {by_bytes} NOT NULL,
+    PRIMARY KEY (projection, key, life, seq_nr)
+);
+
+-- step: 001_projection (sqlite)
+CREATE TABLE projection (
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    source TEXT NOT NULL,
+    start INTEGER NOT NULL,
+    line INTEGER NOT NULL,
+    paused INTEGER NOT NULL,
+    wanted INTEGER,
+    fence INTEGER NOT NULL,
+    history_id TEXT NOT NULL,
+    UNIQUE (name, generation)
+) STRICT;
+-- Who runs a projection, and when it last said so.
+CREATE TABLE projection_host (
+    projection TEXT NOT NULL,
+    host TEXT NOT NULL,
+    beat INTEGER NOT NULL,
+    PRIMARY KEY (projection, host)
+) STRICT, WITHOUT ROWID;
+-- Ranges of slices. Those of an epoch cover all slices at all times. `saves` grows with every save.
+CREATE TABLE projection_range (
+    projection TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    lo INTEGER NOT NULL,
+    hi INTEGER NOT NULL,
+    fence INTEGER NOT NULL,
+    owner TEXT,
+    position INTEGER NOT NULL,
+    saves INTEGER NOT NULL,
+    claims INTEGER NOT NULL,
+    trying TEXT,
+    failed TEXT,
+    retry_at INTEGER NOT NULL,
+    restarts INTEGER NOT NULL,
+    counts TEXT NOT NULL,
+    PRIMARY KEY (projection, epoch, lo)
+) STRICT, WITHOUT ROWID;
+-- Rich offsets: the last event done of each key. A row with an empty key is that of a slice: its position.
+CREATE TABLE projection_offset (
+    projection TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    slice INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    life INTEGER NOT NULL,
+    seq_nr INTEGER NOT NULL,
+    timestamp INTEGER NOT NULL,
+    parked INTEGER,
+    PRIMARY KEY (projection, epoch, slice, key)
+) STRICT, WITHOUT ROWID;
+-- The keys that wait, found without the others.
+CREATE INDEX projection_offset_parked ON projection_offset (projection, epoch, key) WHERE parked IS NOT NULL;
+-- What the owner of a range is asked to do.
+CREATE TABLE projection_request (
+    id TEXT PRIMARY KEY,
+    projection TEXT NOT NULL,
+    asked INTEGER NOT NULL,
+    verb TEXT NOT NULL,
+    slice INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    life INTEGER NOT NULL,
+    seq_nr INTEGER NOT NULL,
+    refused TEXT
+) STRICT;
+-- Events that were not handled, without their payload: a purge must not leave one.
+CREATE TABLE projection_dead_letter (
+    projection TEXT NOT NULL,
+    key TEXT NOT NULL,
+    life INTEGER NOT NULL,
+    seq_nr INTEGER NOT NULL,
+    slice INTEGER NOT NULL,
+    timestamp INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    first_at INTEGER NOT NULL,
+    last_at INTEGER NOT NULL,
+    error_type TEXT NOT NULL,
+    message TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    PRIMARY KEY (projection, key, life, seq_nr)
+) STRICT, WITHOUT ROWID;
+
+-- step: 002_repaired (postgres, additive)
+-- Up to which number a range has judged rows that were put back: JSON, by partition; 0 for one that is not named.
+ALTER TABLE {schema}.projection_range ADD COLUMN IF NOT EXISTS repaired text NOT NULL DEFAULT '{}';
+
+-- step: 002_repaired (sqlite, additive)
+ALTER TABLE projection_range ADD COLUMN repaired TEXT NOT NULL DEFAULT '{}';

@@ -1,3 +1,0 @@
--- Keep what creation fixed.
-INSERT INTO {schema}.{prefix}setting (name, value) VALUES ($1, $2)
-ON CONFLICT (name) DO UPDATE SET value = excluded.value;

@@ -1,2 +1,0 @@
--- All that creation fixed.
-SELECT name, value FROM {schema}.{prefix}setting;

@@ -1,2 +1,0 @@
--- Fence, holder and start of the lease.
-SELECT fence, holder, since FROM lease WHERE name = ?;

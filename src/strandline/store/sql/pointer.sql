@@ -1,0 +1,50 @@
+-- Pointers: how far each partition of the log is in the store.
+
+-- step: 005_pointer (postgres)
+-- How far each partition is in the store. All rows are made with the store: who writes a partition holds its row.
+CREATE TABLE IF NOT EXISTS {schema}.pointer (
+    partition integer NOT NULL PRIMARY KEY,
+    log_offset bigint NOT NULL,
+    timestamp bigint NOT NULL,
+    moved bigint NOT NULL,
+    fence bigint NOT NULL,
+    revision bigint NOT NULL,
+    digest bigint NOT NULL
+) WITH (fillfactor = 10);
+
+-- step: 005_pointer (sqlite)
+-- How far each partition is in the store. A partition without a row has nothing in it yet.
+CREATE TABLE pointer (
+    partition INTEGER PRIMARY KEY,
+    log_offset INTEGER NOT NULL,
+    timestamp INTEGER NOT NULL,
+    moved INTEGER NOT NULL,
+    fence INTEGER NOT NULL,
+    revision INTEGER NOT NULL,
+    digest INTEGER NOT NULL
+) STRICT;
+
+-- name: lock_pointer
+-- How far a partition is; it stays so until the end of the transaction.
+SELECT partition, log_offset, timestamp, moved, fence, revision, digest FROM {schema}.pointer
+WHERE partition = $1 FOR UPDATE;
+
+-- name: lock_pointers
+-- How far all partitions are; they stay so until the end of the transaction.
+SELECT partition, log_offset, timestamp, moved, fence, revision, digest FROM {schema}.pointer
+ORDER BY partition FOR UPDATE;
+
+-- name: pointers
+-- How far all partitions are, and the newest number of rows that were put back in each.
+SELECT p.partition, p.log_offset, p.timestamp, p.moved, p.fence, p.revision, p.digest,
+    (SELECT max(r.number) FROM {schema}.repaired AS r WHERE r.partition = p.partition)
+FROM {schema}.pointer AS p
+ORDER BY p.partition;
+
+-- name: set_pointer
+-- Move a pointer, or raise its fence or revision.
+INSERT INTO {schema}.pointer (partition, log_offset, timestamp, moved, fence, revision, digest)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (partition) DO UPDATE
+SET log_offset = excluded.log_offset, timestamp = excluded.timestamp, moved = excluded.moved, fence = excluded.fence,
+    revision = excluded.revision, digest = excluded.digest;

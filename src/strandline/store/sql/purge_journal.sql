@@ -1,2 +1,0 @@
--- Remove all events of a life.
-DELETE FROM {schema}.journal WHERE key = $1 AND life = $2;

@@ -1,2 +1,0 @@
--- Events of an entity type and partition by time; key and slice are there so that slices are chosen without the row.
-CREATE INDEX journal_by_slices ON journal (entity_type, partition, timestamp, seq_nr, key, slice);

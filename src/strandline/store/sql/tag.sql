@@ -1,0 +1,170 @@
+-- Events by tag: the view, and how many events of each tag a key has.
+
+-- step: 012_tag_view (postgres)
+-- Events by tag, in the order of TagRow. A key's numbers under a tag are unique; the index tells where its rows are.
+CREATE TABLE IF NOT EXISTS {schema}.tag_view (
+    tag text {by_bytes} NOT NULL,
+    bucket bigint NOT NULL,
+    timestamp bigint NOT NULL,
+    key text {by_bytes} NOT NULL,
+    life bigint NOT NULL,
+    tag_seq_nr bigint NOT NULL,
+    previous_timestamp bigint NOT NULL,
+    previous_seq_nr bigint NOT NULL,
+    row_digest bigint NOT NULL,
+    seq_nr bigint NOT NULL,
+    prev_seq_nr bigint NOT NULL,
+    body bytea NOT NULL,
+    digest bigint NOT NULL,
+    PRIMARY KEY (tag, timestamp, key, seq_nr)
+);
+
+CREATE UNIQUE INDEX IF NOT EXISTS tag_view_by_key ON {schema}.tag_view (key, life, tag, tag_seq_nr);
+
+-- How far each key is in the views of its tags.
+CREATE TABLE IF NOT EXISTS {schema}.tag_progress (
+    key text {by_bytes} NOT NULL,
+    life bigint NOT NULL,
+    tag text {by_bytes} NOT NULL,
+    first_seq_nr bigint NOT NULL,
+    seq_nr bigint NOT NULL,
+    tag_seq_nr bigint NOT NULL,
+    timestamp bigint NOT NULL,
+    digest bigint NOT NULL,
+    PRIMARY KEY (key, life, tag)
+) WITH (fillfactor = 70);
+
+-- step: 012_tag_view (sqlite)
+-- Events by tag, in the order of TagRow: clustered by place, because a query reads a tag from a place on.
+-- A key's numbers under a tag are unique; the index tells where each of its rows is.
+CREATE TABLE tag_view (
+    tag TEXT NOT NULL,
+    bucket INTEGER NOT NULL,
+    timestamp INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    life INTEGER NOT NULL,
+    tag_seq_nr INTEGER NOT NULL,
+    previous_timestamp INTEGER NOT NULL,
+    previous_seq_nr INTEGER NOT NULL,
+    row_digest INTEGER NOT NULL,
+    seq_nr INTEGER NOT NULL,
+    prev_seq_nr INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    digest INTEGER NOT NULL,
+    PRIMARY KEY (tag, timestamp, key, seq_nr)
+) STRICT, WITHOUT ROWID;
+
+CREATE UNIQUE INDEX tag_view_by_key ON tag_view (key, life, tag, tag_seq_nr);
+
+-- How far each key is in the views of its tags.
+CREATE TABLE tag_progress (
+    key TEXT NOT NULL,
+    life INTEGER NOT NULL,
+    tag TEXT NOT NULL,
+    first_seq_nr INTEGER NOT NULL,
+    seq_nr INTEGER NOT NULL,
+    tag_seq_nr INTEGER NOT NULL,
+    timestamp INTEGER NOT NULL,
+    digest INTEGER NOT NULL,
+    PRIMARY KEY (key, life, tag)
+) STRICT, WITHOUT ROWID;
+
+-- name: look_tag_progress (postgres)
+-- How far keys are in the views of their tags.
+SELECT key, life, tag, first_seq_nr, seq_nr, tag_seq_nr, timestamp, digest
+FROM {schema}.tag_progress WHERE key = ANY($1::text[]);
+
+-- name: look_tag_progress (sqlite)
+-- How far a key is in the views of its tags.
+SELECT key, life, tag, first_seq_nr, seq_nr, tag_seq_nr, timestamp, digest FROM tag_progress WHERE key = ?1;
+
+-- name: purge_tag_progress
+-- Forget how far a life was in the views of tags.
+DELETE FROM {schema}.tag_progress WHERE key = $1 AND life = $2;
+
+-- name: purge_tag_view
+-- Remove the rows of a life from the views of all tags.
+DELETE FROM {schema}.tag_view WHERE key = $1 AND life = $2;
+
+-- name: put_tag_progress (postgres)
+-- How far keys are in views of tags.
+INSERT INTO {schema}.tag_progress (key, life, tag, first_seq_nr, seq_nr, tag_seq_nr, timestamp, digest)
+SELECT * FROM unnest(
+    $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[]
+)
+ON CONFLICT (key, life, tag) DO UPDATE
+SET first_seq_nr = excluded.first_seq_nr, seq_nr = excluded.seq_nr, tag_seq_nr = excluded.tag_seq_nr,
+    timestamp = excluded.timestamp, digest = excluded.digest;
+
+-- name: put_tag_progress (sqlite)
+-- How far a key is in the view of a tag.
+INSERT INTO tag_progress (key, life, tag, first_seq_nr, seq_nr, tag_seq_nr, timestamp, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (key, life, tag) DO UPDATE
+SET first_seq_nr = excluded.first_seq_nr, seq_nr = excluded.seq_nr, tag_seq_nr = excluded.tag_seq_nr,
+    timestamp = excluded.timestamp, digest = excluded.digest;
+
+-- name: put_tag_view (postgres)
+-- Add rows to views of tags. The same row again changes nothing; one that says something else is a constraint error.
+INSERT INTO {schema}.tag_view AS there (
+    tag, bucket, timestamp, key, life, tag_seq_nr, previous_timestamp, previous_seq_nr, row_digest, seq_nr, prev_seq_nr,
+    body, digest
+)
+SELECT
+    unnest($1::text[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[]), unnest($5::bigint[]),
+    unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::bigint[]),
+    unnest($11::bigint[]), unnest($12::bytea[]), unnest($13::bigint[])
+ON CONFLICT (tag, timestamp, key, seq_nr) DO UPDATE
+SET row_digest = NULL
+WHERE there.row_digest <> excluded.row_digest OR there.digest <> excluded.digest;
+
+-- name: put_tag_view (sqlite)
+-- Add a row to a tag's view. The same row again changes nothing; one that says something else is a constraint error.
+INSERT INTO tag_view (tag, bucket, timestamp, key, life, tag_seq_nr, previous_timestamp, previous_seq_nr, row_digest,
+    seq_nr, prev_seq_nr, body, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (tag, timestamp, key, seq_nr) DO UPDATE
+SET row_digest = NULL
+WHERE row_digest <> excluded.row_digest OR digest <> excluded.digest;
+
+-- name: remove_tag_progress_row
+-- Forget how far a key is in the view of a tag.
+DELETE FROM {schema}.tag_progress WHERE key = $1 AND life = $2 AND tag = $3;
+
+-- name: remove_tag_view_row
+-- Take a row out of a tag's view.
+DELETE FROM {schema}.tag_view WHERE tag = $1 AND bucket = $2 AND timestamp = $3 AND key = $4 AND seq_nr = $5;
+
+-- name: tag_by_number
+-- Rows of a key and life under a tag, by their numbers.
+SELECT tag, bucket, timestamp, key, life, tag_seq_nr, previous_timestamp, previous_seq_nr, row_digest, seq_nr,
+    prev_seq_nr, body, digest
+FROM {schema}.tag_view
+WHERE key = $1 AND life = $2::bigint AND tag = $3 AND tag_seq_nr > $4::bigint AND tag_seq_nr <= $5::bigint
+ORDER BY tag_seq_nr LIMIT $6;
+
+-- name: tag_by_time (postgres)
+-- Rows of a tag by their places: timestamp, key, seq_nr; without bodies that are larger than $7. Both bounds are places
+-- in the index, and nothing is said to be equal: in a table without statistics PostgreSQL takes that for few rows, and
+-- sorts all of them for every page.
+SELECT tag, bucket, timestamp, key, life, tag_seq_nr, previous_timestamp, previous_seq_nr, row_digest, seq_nr,
+    prev_seq_nr, CASE WHEN octet_length(body) <= $7::bigint THEN body END, digest
+FROM {schema}.tag_view
+WHERE (tag, timestamp, key, seq_nr) > ($1::text, $2::bigint, $3::text, $4::bigint)
+    AND (tag, timestamp) <= ($1::text, $5::bigint)
+ORDER BY tag, timestamp, key, seq_nr LIMIT $6::bigint;
+
+-- name: tag_by_time (sqlite)
+-- Rows of a tag by their places: timestamp, key, seq_nr; without bodies that are larger than $7.
+SELECT tag, bucket, timestamp, key, life, tag_seq_nr, previous_timestamp, previous_seq_nr, row_digest, seq_nr,
+    prev_seq_nr, CASE WHEN length(body) <= $7::bigint THEN body END, digest
+FROM {schema}.tag_view
+WHERE tag = $1::text AND (timestamp, key, seq_nr) > ($2::bigint, $3::text, $4::bigint) AND timestamp <= $5::bigint
+ORDER BY timestamp, key, seq_nr LIMIT $6::bigint;
+
+-- name: tag_progress_of
+-- How far a key and life is in the views of its tags.
+SELECT key, life, tag, first_seq_nr, seq_nr, tag_seq_nr, timestamp, digest
+FROM {schema}.tag_progress
+WHERE key = $1 AND life = $2::bigint AND tag > $3
+ORDER BY tag LIMIT $4;

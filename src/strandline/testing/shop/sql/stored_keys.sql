@@ -1,2 +1,0 @@
--- Every key that has a head.
-SELECT key FROM metajournal

@@ -1,2 +1,0 @@
--- The data of an entry.
-SELECT id, data FROM work_{1}_entry WHERE id = $1;

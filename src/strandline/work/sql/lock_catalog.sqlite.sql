@@ -1,2 +1,0 @@
--- The write lock of the file is held anyway.
-SELECT $1;

@@ -1,6 +1,0 @@
--- The moment, what was changed in the journal, the current table, and so many numbers; $3 is a clock of the caller's, or 0.
-SELECT CASE WHEN $3::bigint > 0 THEN $3 ELSE (extract(epoch FROM clock_timestamp()) * 1000000)::bigint END,
-  j.settings_version, j.paused, t.slot, t.opened_date, t.first_number, (SELECT last_value FROM {schema}.work_{1}_number),
-  ARRAY(SELECT nextval('{schema}.work_{1}_number') FROM generate_series(1, $4::bigint))
-FROM {schema}.work_journal j JOIN {schema}.work_table t ON t.set_name = $2::text AND t.state = 'current'
-WHERE j.number = $1::bigint;

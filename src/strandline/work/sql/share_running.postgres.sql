@@ -1,2 +1,0 @@
--- Let claims go on, but not end, before we commit.
-SELECT s.id, s.fence, s.status FROM {schema}.work_{1}_state s WHERE s.id = ANY($1::bigint[]) ORDER BY s.id FOR KEY SHARE;

@@ -1,2 +1,0 @@
--- Give free pages back, so many.
-PRAGMA incremental_vacuum({1});

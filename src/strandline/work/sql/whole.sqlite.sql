@@ -1,5 +1,0 @@
--- An entry by its id.
-SELECT w.slot, w.id, w.number, w.hash, w.key, w.version, w.priority, w.process_date, w.insertion_date, w.revised_date,
-  w.expiration_date, w.first_start, w.size, w.status, w.fence, w.owner, w.start_date, w.claimed_date, w.beat, w.lease,
-  w.counter, w.retry_date
-FROM work_{1}_whole w WHERE w.journal = $1 AND w.id = $2;

@@ -1,2 +1,0 @@
--- All notes by name.
-SELECT name, number, done, weight, body FROM {schema}.note_page ORDER BY name;

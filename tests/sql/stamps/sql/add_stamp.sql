@@ -1,2 +1,0 @@
--- Add a stamp.
-INSERT INTO {schema}.stamp_mark (name) VALUES ($1);

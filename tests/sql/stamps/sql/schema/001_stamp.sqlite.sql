@@ -1,2 +1,0 @@
--- Stamps.
-CREATE TABLE stamp_mark (name TEXT NOT NULL PRIMARY KEY) STRICT;

@@ -1,2 +1,0 @@
--- All stamps.
-SELECT name FROM {schema}.stamp_mark ORDER BY name;

@@ -1,0 +1,75 @@
+-- Events by the day.
+
+-- step: 001_made (postgres, additive)
+-- Events by day, and how many a life ever had.
+CREATE TABLE IF NOT EXISTS {schema}.made_day (
+    day bigint NOT NULL,
+    timestamp bigint NOT NULL,
+    key text {by_bytes} NOT NULL,
+    seq_nr bigint NOT NULL,
+    life bigint NOT NULL,
+    note text,
+    digest bigint NOT NULL,
+    PRIMARY KEY (day, timestamp, key, seq_nr)
+);
+CREATE INDEX IF NOT EXISTS made_day_by_key ON {schema}.made_day (key, life, seq_nr);
+CREATE TABLE IF NOT EXISTS {schema}.made_total (
+    key text {by_bytes} NOT NULL,
+    life bigint NOT NULL,
+    events bigint NOT NULL,
+    seq_nr bigint NOT NULL,
+    timestamp bigint NOT NULL,
+    digest bigint NOT NULL,
+    PRIMARY KEY (key, life)
+);
+
+-- step: 001_made (sqlite, additive)
+CREATE TABLE made_day (
+    day INTEGER NOT NULL,
+    timestamp INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    seq_nr INTEGER NOT NULL,
+    life INTEGER NOT NULL,
+    note TEXT,
+    digest INTEGER NOT NULL,
+    PRIMARY KEY (day, timestamp, key, seq_nr)
+) STRICT;
+CREATE INDEX made_day_by_key ON made_day (key, life, seq_nr);
+CREATE TABLE made_total (
+    key TEXT NOT NULL,
+    life INTEGER NOT NULL,
+    events INTEGER NOT NULL,
+    seq_nr INTEGER NOT NULL,
+    timestamp INTEGER NOT NULL,
+    digest INTEGER NOT NULL,
+    PRIMARY KEY (key, life)
+) STRICT;
+
+-- name: delete_made_day
+-- Events of a life from one number to another.
+DELETE FROM {schema}.made_day WHERE key = $1 AND life = $2 AND seq_nr >= $3 AND seq_nr <= $4;
+
+-- name: made_of_day
+-- Events of a day, after a place, up to a time.
+SELECT day, timestamp, key, seq_nr, life, note, digest FROM {schema}.made_day
+WHERE day = $1 AND (timestamp, key, seq_nr) > ($2, $3, $4) AND timestamp <= $5
+ORDER BY timestamp, key, seq_nr LIMIT $6;
+
+-- name: purge_made_day
+-- All events of a life.
+DELETE FROM {schema}.made_day WHERE key = $1 AND life = $2;
+
+-- name: put_made_day (postgres)
+-- Events by their days; the same again changes nothing.
+INSERT INTO {schema}.made_day (day, timestamp, key, seq_nr, life, note, digest)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[])
+ON CONFLICT (day, timestamp, key, seq_nr) DO NOTHING;
+
+-- name: put_made_day (sqlite)
+-- An event by its day; the same again changes nothing.
+INSERT INTO made_day (day, timestamp, key, seq_nr, life, note, digest) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (day, timestamp, key, seq_nr) DO NOTHING;
+
+-- name: remove_made_day_row
+-- One event, which a correction takes or writes anew.
+DELETE FROM {schema}.made_day WHERE day = $1 AND timestamp = $2 AND key = $3 AND seq_nr = $4;
