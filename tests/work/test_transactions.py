@@ -11,8 +11,12 @@ import apsw
 import psycopg
 import pytest
 
+import strandline
 from strandline.errors import InvalidInput, LeaseLost
-from tests.work.worlds import World, one, pages
+from strandline.work.journal import Claim
+from strandline.work.worker import Worker
+from tests.work.test_worker import running, until
+from tests.work.worlds import World, declaration, one, pages
 
 
 @contextmanager
@@ -158,3 +162,46 @@ def test_an_open_done_holds_its_entry(postgres_world: World) -> None:
         assert work.cursor("v").claim(5).claims == [], "though its lease is over"
         tx.rollback()
     assert pages(work.cursor("v").claim(5)) == ["a"]
+
+
+@pytest.mark.req("W71", "W72", "RW8")
+def test_done_that_was_rolled_back_is_said_again(world: World) -> None:
+    """done(tx), rolled back, done(tx) again with the effect once more: the entry goes with the second one."""
+    work = world.work()
+    work.add(**one("a"))
+    (claim,) = work.cursor("w").claim(1).claims
+    with caller(world) as tx:
+        begin(world, tx)
+        claim.done(tx=tx)
+        tx.execute("ROLLBACK")
+        begin(world, tx)
+        claim.done(tx=tx)
+        tx.execute("COMMIT")
+        assert work.entries() == []
+        begin(world, tx)
+        with pytest.raises(LeaseLost):
+            claim.done(tx=tx)  # else what follows would be committed a second time
+        tx.execute("ROLLBACK")
+
+
+@pytest.mark.req("W71", "W75")
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_the_transaction_decides_what_became_of_a_done_within_a_handler(world: World, end: str) -> None:
+    """Committed, the worker adds nothing to it; rolled back, and the handler failed, the entry comes back."""
+    with strandline.connect("memory:", work=world.place) as s:
+        work = s.work(declaration(retry_delay_s=0.01))
+        work.add(**one("a"))
+        runs: list[bool] = []
+
+        def handle(claim: Claim) -> None:
+            with caller(world) as tx:
+                begin(world, tx)
+                claim.done(tx=tx)
+                tx.execute(end if len(runs) == 0 else "COMMIT")
+            runs.append(claim.is_lost)
+            if end == "ROLLBACK" and len(runs) == 1:
+                raise ValueError("the effect failed")
+
+        with running(Worker(s, {"thumbs": handle})):
+            until(lambda: work.counts()[:5] == (0, 0, 0, 0, 0) and runs)
+        assert runs == ([False] if end == "COMMIT" else [False, False])

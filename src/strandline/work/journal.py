@@ -202,7 +202,10 @@ class WorkJournal:
 
         done = self._write(work, tx)
         for claim in claims:
-            claim.over(done=claim.entry.id in done)
+            if tx is None:
+                claim.over(done=claim.entry.id in done)
+            else:
+                claim.in_tx = True
         return ["done" if claim.entry.id in done else "lost" for claim in claims]
 
     def _end(self, tx: Transaction, held: Sequence[Held], *, joined: bool) -> set[int]:
@@ -674,11 +677,13 @@ class Cursor:
 class Claim:
     """The right to process an entry until its lease ends."""
 
-    __slots__ = ("_lost", "_lost_event", "ended", "entry", "journal", "row")
+    __slots__ = ("_lost", "_lost_event", "ended", "entry", "in_tx", "journal", "row")
 
     def __init__(self, journal: WorkJournal, entry: Entry, row: Row) -> None:
         self.journal, self.entry, self.row = journal, entry, row
         self.ended = False
+        self.in_tx = False
+        """Whether it was done in a caller's transaction: whether that was committed decides what became of it."""
         self._lost = False
         self._lost_event: Event | None = None
 
@@ -726,8 +731,12 @@ class Claim:
             raise _lost([self.entry.id])
 
     def done(self, *, tx: object = None) -> None:
-        """The entry is done, and gone; `LeaseLost` if somebody else has it by now. Again: quiet."""
-        if self.ended and not self.is_lost:
+        """End the claim: the entry is done, and gone. `LeaseLost` if somebody else has it by now.
+
+        A second call does nothing. With `tx` the caller's transaction decides: after a rollback the claim is as it was,
+        and after a commit a second call is `LeaseLost`, so that no effect is committed twice.
+        """
+        if tx is None and self.ended and not self.is_lost:
             return
         if self.journal.done_many([self], tx=tx) != ["done"]:
             raise _lost([self.entry.id])

@@ -211,8 +211,8 @@ class Worker:
     def _done(self, lane: _Lane, claim: Claim) -> None:
         with self._changed:
             self._let_go(lane, claim)
-            if claim.ended or claim.is_lost:
-                return  # the handler said so itself, or has lost it
+            if claim.ended or claim.is_lost or claim.in_tx:
+                return  # the handler said so itself, in a transaction perhaps, or has lost it
             lane.finished.append(claim)
             done = lane.take_finished() if lane.asleep else []
         try:
@@ -246,7 +246,9 @@ class Worker:
             now = time.monotonic()
             for lane in self._lanes:
                 with self._changed:
-                    held = [(claim, began) for claim, began in lane.held.items() if not claim.is_lost]
+                    held = [
+                        (claim, began) for claim, began in lane.held.items() if not claim.is_lost and not claim.in_tx
+                    ]
                 hung = [claim for claim, began in held if began is not None and now - began > self._max_run_s]
                 for claim in hung:
                     claim.lose()  # its heartbeats stop, so it lapses
