@@ -28,9 +28,7 @@ ON_SPARK_OR_LONG = (
 )
 WITH_IDS = tuple(f"work {verb}" for verb in "heartbeat done fail release requeue acknowledge drop run".split())
 """Their examples name what was handed out before; tests/work/test_cli.py calls them."""
-GROUP = (
-    "submit run explain list show history playback cancel resolve answer ack rebuild pack load-code handlers"
-).split()
+GROUP = ("submit run explain list show history playback cancel resolve answer ack load-code handlers").split()
 """Each call of `s.groups`."""
 OF_GROUPS = tuple(f"group {verb}" for verb in GROUP if verb != "list")
 """Their examples need a database of the user's, or code; tests/group/test_cli.py and test_code.py call them."""
@@ -126,7 +124,7 @@ def test_help(name: str) -> None:
     options = {option for parameter in commands()[name].params for option in parameter.opts}
     if name == "pipeline prepare":
         assert options == {"--json"}
-    elif name not in ("bench", "demo", "servers", "group pack"):
+    elif name not in ("bench", "demo", "servers"):
         assert {"--url", "--log", "--store", "--config", "--set", "--json"} <= options
     assert {part for part in example_of(name) if part.startswith("--")} <= options
 

@@ -327,9 +327,8 @@ def test_a_target_that_is_away_is_waited_for_by_rollback_steps_too(world: World)
 @pytest.mark.req("G24", "G72")
 def test_a_database_of_work_journals_that_is_away_loses_no_group(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = world.plain
-    sha256 = "1" * 64
-    groups.load_code("shop", "1", sha256)
-    box = world.s.work(WorkDeclaration(mail.box_of(sha256), key=mail.KEY, data=mail.DATA))
+    groups.load_code("shop", "1")
+    box = world.s.work(WorkDeclaration(mail.box_of("shop@1"), key=mail.KEY, data=mail.DATA))
     g = Group("g")
     g.empty("a", recipes=[Recipe("r", handler="shop/value", timeout_s=20)])
     groups.submit(g)

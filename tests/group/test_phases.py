@@ -19,7 +19,7 @@ from strandline.backends.memory.target import LwwTarget, lww
 from strandline.errors import NotFound, Unavailable
 from strandline.group import lease as leases
 from strandline.group import mail
-from strandline.group.checks import ask, is_true
+from strandline.group.checks import ask
 from strandline.group.core.parts import Handler, Hook, Recipe
 from strandline.group.definition import Group
 from strandline.group.groups import Groups
@@ -685,32 +685,6 @@ def test_no_write_goes_to_a_target_without_transactions_while_the_log_is_away(
     groups.submit(g)
     groups.processor().run_until_idle()
     assert (groups.get("g").state, sent) == ("committed", ["write"])
-
-
-@pytest.mark.req("G78", "S54")
-def test_a_target_without_transactions_is_rebuilt(seats: Seats, tmp_path: Path) -> None:
-    seats.s.close()
-    seats.s = strandline.connect(f"sqlite:{tmp_path / 'j'}")
-    for n in (1, 2, 3):
-        seats.target.execute(f"DELETE FROM seat WHERE id = {n}")
-    groups = seats.groups()
-    for n, fails in enumerate((False, True, False, False)):
-        g = Group(f"g{n}")
-        g.insert(
-            "in", "INSERT INTO seat (id, guest, n) VALUES (:id, :t, 1)", {"id": 10 + n, "t": f"new {n}"}, target="shop"
-        )
-        guest(g, "x", 10, f"moved {n}", depends_on=["in"])
-        g.delete("out", f"DELETE n FROM seat WHERE id = {9 + n}", target="shop", depends_on=["x"])
-        g.empty("last", depends_on=["out"], checks=[is_true("1 = 2" if fails else "1 = 1")])
-        groups.submit(g)
-    groups.processor().run_until_idle()
-    assert [groups.get(f"g{n}").state for n in range(4)] == ["committed", "rolled_back", "committed", "committed"]
-    carry_all(seats.s)
-    copy = lww(uuid4().hex)
-    copy.create(SEAT)
-    done = groups.rebuild("shop", copy.name)
-    assert (done.groups, done.steps) == (4, 9)
-    assert copy.execute("SELECT id, guest, n FROM seat") == seats.rows() != []
 
 
 @pytest.mark.req("G45", "S47")

@@ -248,7 +248,6 @@ class Groups(Awaited):
     cancel = called(PlainGroups.cancel)
     resolve = called(PlainGroups.resolve)
     list = called(PlainGroups.list)
-    rebuild = waited(PlainGroups.rebuild)
     answer = called(PlainGroups.answer)
     ack = called(PlainGroups.ack)
     load_code = called(PlainGroups.load_code)

@@ -204,30 +204,6 @@ def playback(options: Options, id: IdArgument) -> None:  # noqa: A002 (the speci
     )
 
 
-def rebuild(
-    options: Options,
-    name: Annotated[str, typer.Argument(metavar="TARGET", help="The target's name in the groups.")],
-    into: Annotated[str, typer.Argument(metavar="URL", help="An empty database with the target's tables.")],
-    stream: StreamOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
-) -> None:
-    """Make a target anew from the histories of its groups.
-
-    What groups left there is put into another database, in the order of the stream. Nothing is asked, and the target
-    itself is not touched.
-
-    Example: strandline group rebuild shop sqlite:copy.db --url sqlite:orders
-    """
-    with opened(options, stream, None, None) as groups:
-        found = groups.rebuild(name, into, dry_run=dry_run)
-    for line in found.shown:
-        emit({"step": line}) if options.json else say(printable(line))
-    options.tell(
-        {"groups": found.groups, "steps": found.steps, "as_of": found.as_of},
-        f"{found.groups} groups, {found.steps} steps, as of {time_text(found.as_of)}",
-    )
-
-
 def cancel(options: Options, id: IdArgument) -> None:  # noqa: A002 (the specification's name)
     """Ask for a group to be undone, unless it has ended.
 

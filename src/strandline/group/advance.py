@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from strandline.group.lease import Place, StreamLease
-from strandline.group.mail import Code
 from strandline.group.names import stream_key
 from strandline.group.points import reached
 from strandline.journal.journal import Journal
@@ -20,7 +19,7 @@ LOOK_AHEAD: Final = 1000
 TICK_S: Final = 0.5
 
 
-Position = tuple[int, Mapping[str, Code]]
+Position = tuple[int, Mapping[str, str]]
 
 
 class Advance:
@@ -30,9 +29,9 @@ class Advance:
         self.read_to = lease.progress.done_to
         self.more = True
         """There may be entries that were not read."""
-        self._code: Mapping[str, Code] = lease.progress.code
-        """By bundle, the version in force where the stream was read to."""
-        self._loads: dict[int, tuple[str, Code]] = {}
+        self._code: Mapping[str, str] = lease.progress.code
+        """By name, the version of code in force where the stream was read to."""
+        self._loads: dict[int, tuple[str, str]] = {}
         """Places above done_to that load one."""
         self._over: set[int] = set()
         """Places above done_to whose groups are over."""
@@ -49,11 +48,11 @@ class Advance:
 
     def entries(self, limit: int) -> list[Place]:
         """The groups of the next entries. Those that load code are in force for all behind them."""
-        found, to, code, loads = [], self.read_to, self._code, dict[int, tuple[str, Code]]()
+        found, to, code, loads = [], self.read_to, self._code, dict[int, tuple[str, str]]()
         for event in self._stream.read(from_=to + 1, limit=limit):
             to = event.seq_nr
             if event.type == "LoadCode":
-                loads[to] = (event.payload["name"], Code(event.payload["version"], event.payload["sha256"]))
+                loads[to] = (event.payload["name"], event.payload["code"])
                 code = {**code, loads[to][0]: loads[to][1]}
             else:
                 found.append(Place(to, event.payload["group"], code))

@@ -27,7 +27,7 @@ from strandline.group.core.parts import Data, Hook, Produce, Start, StartHandler
 from strandline.group.core.perform import StepFailed
 from strandline.group.handlers import Answer, Callee, Handlers, in_time
 from strandline.group.history import ENDS, PAGE_BYTES, History, Question
-from strandline.group.mail import WORK, Mail, Message, bundle_of, written
+from strandline.group.mail import WORK, Mail, Message, box_of, code_named, written
 from strandline.group.plan import POST, GroupPlan
 from strandline.group.points import reached
 from strandline.group.record import Lease, Record
@@ -141,12 +141,12 @@ class Asking:
             return None
         if handler.startswith(WORK):
             return handler.removeprefix(WORK)
-        bundle = bundle_of(handler)
-        if bundle is None:
+        name = code_named(handler)
+        if name is None:
             return None
-        code = self.history.code.get(bundle)
-        missing = f"NotFound.bundle: nothing before this group in its stream loads {bundle!r} (load_code)"
-        return Answer(None, missing) if code is None else code.box
+        code = self.history.code.get(name)
+        missing = f"NotFound.code: nothing before this group in its stream loads {name!r} (load_code)"
+        return Answer(None, missing) if code is None else box_of(code)
 
     def _here(
         self, message_id: str, handler: str, message: Message, seconds: float, known: Answer | None

@@ -128,7 +128,7 @@ class Forward(Asking):
         start = self.plan.group.pre_hook
         if not isinstance(start, StartHandler) or self.failure is not None:
             return
-        if self._way(start.factory) is not None:  # a bundle's: in its process
+        if self._way(start.factory) is not None:  # of another process: it is started there
             message_id = self.message_id(PRE, "start")
             made = Start(self.history.id, start.name, start.factory, start.props, message_id)
             try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import Any, Final, NamedTuple, cast
@@ -40,14 +40,13 @@ from strandline.group.handlers import Callee, Handlers, answer_of, check_handler
 from strandline.group.history import ENDS, PAGE_BYTES, History
 from strandline.group.in_process import Ending, InProcess
 from strandline.group.listing import Carried, GroupList, Lister
-from strandline.group.mail import WORK, Box, Boxes, Code, bundle_of, check_digest, group_of
+from strandline.group.mail import WORK, Box, Boxes, box_of, code_named, code_of, group_of
 from strandline.group.names import group_key, inbox_key, stream_key
 from strandline.group.open_targets import OpenTargets, Target, TargetOpener
 from strandline.group.outcome import Outcome, outcome_of
 from strandline.group.plan import GroupPlan, handler_names, planned_again
 from strandline.group.playback import Played, verified
 from strandline.group.processor import Processor
-from strandline.group.rebuilding import Rebuilt, redone
 from strandline.group.record import load, restored
 from strandline.group.rollback import still_held
 from strandline.group.serving import CodeWatch, Server
@@ -55,7 +54,7 @@ from strandline.group.settings import GroupSettings
 from strandline.group.sql_steps import Refused as StatementRefused
 from strandline.group.statements.api import Held
 from strandline.group.submitting import Submitter
-from strandline.group.target import Barrier, Limits, SqlTarget
+from strandline.group.target import Barrier, SqlTarget
 from strandline.journal import checks
 from strandline.journal.journal import Journal
 from strandline.log.api import Log
@@ -72,7 +71,6 @@ BARRIERS_S: Final = 1.0
 _logger: Final = logging.getLogger("strandline.group")
 HOW: Final = ("retry", "force", "accept_current")
 PAGE_BYTES_LEAST: Final = 2**20
-VERSION_MAX: Final = 64
 
 
 class Handle(NamedTuple):
@@ -151,8 +149,8 @@ class Groups:
         return True
 
     def _no_handler(self, name: str) -> str | None:
-        """Why there is no handler of this name: it is in the registry, or a work journal's, or (later) a bundle's."""
-        if name in self.handlers or (isinstance(name, str) and bundle_of(name) is not None):
+        """Why there is no handler of this name: it is in the registry, a work journal's, or one of code."""
+        if name in self.handlers or (isinstance(name, str) and code_named(name) is not None):
             return None
         if not isinstance(name, str) or not name.startswith(WORK):
             known = ", ".join(sorted(self.handlers)) or "none"
@@ -163,21 +161,17 @@ class Groups:
             return f"{error.message}; {error.hint}"
         return None
 
-    def load_code(self, name: str, version: str, sha256: str) -> None:
-        """Let groups that come after this into the stream use another version of a bundle's code.
+    def load_code(self, name: str, version: str) -> None:
+        """Let groups that come after this into the stream use another version of code.
 
-        Groups before it keep theirs, whenever they run. `strandline group handlers FILE` serves the file of a digest.
+        Groups before it keep theirs, whenever they run. `strandline group handlers … --as NAME@VERSION` serves one.
         """
-        if not is_name(name):
-            raise invalid("option", "name", "no name of a bundle", allowed=NAMES, got=name)
-        if not isinstance(version, str) or not 1 <= len(version) <= VERSION_MAX or not version.isprintable():
-            raise invalid("option", "version", "no version", allowed=f"1 to {VERSION_MAX} characters", got=version)
-        told = {"name": name, "version": version, "sha256": check_digest(sha256)}
+        told = {"name": name, "code": code_of(name, version)}
         self.journal.append_reserved(stream_key(self.stream), [Event("LoadCode", told)])
 
-    def code_watch(self, sha256: str) -> CodeWatch:
-        """Tells when no group of this stream is on a version of code any more."""
-        return CodeWatch(self.journal, self.stream, self.load, sha256)
+    def code_watch(self, code: str) -> CodeWatch:
+        """Tells when no group of this stream is on a version of code (`name@version`) any more."""
+        return CodeWatch(self.journal, self.stream, self.load, code)
 
     # ------------------------------------------------------------ submit
 
@@ -251,12 +245,11 @@ class Groups:
             if question.box is not None and not question.answered:
                 return f"an answer to {message_id}, in work journal {question.box}"
         names = [name for name, _ in handler_names(Group.of(history.definition)) if name not in self.handlers]
-        used = {bundle for name in names if (bundle := bundle_of(name)) is not None}
-        code = history.code if history.started or not used else self._code_at(history, told)
-        for bundle in sorted(used & code.keys()):
-            if not self.has_box(code[bundle].box):
-                version, sha256 = code[bundle]
-                return f"{bundle} {version}: `strandline group handlers FILE`, the file of sha256 {sha256}"
+        used = {code for name in names if (code := code_named(name)) is not None}
+        codes = history.code if history.started or not used else self._code_at(history, told)
+        for name in sorted(used & codes.keys()):
+            if not self.has_box(box_of(codes[name])):
+                return f"{codes[name]}: `strandline group handlers MODULE:NAME --as {codes[name]}`"
         return self._waits_for_rows(history, told) if history.state == "queued" else None
 
     def _waits_for_rows(self, history: History, told: leases.LastBeat) -> str | None:
@@ -273,14 +266,14 @@ class Groups:
         behind = told.behind.get(history.id)
         return None if behind is None else f"rows of group {behind}, which waits itself: see `strandline group show`"
 
-    def _code_at(self, history: History, told: leases.LastBeat) -> dict[str, Code]:
+    def _code_at(self, history: History, told: leases.LastBeat) -> dict[str, str]:
         """The versions in force at a group's place in its stream."""
         if history.id in told.open:
             return dict(told.open[history.id].code)
         code = dict(told.code)
         for event in self.journal.read(stream_key(history.stream), from_=told.done_to + 1):
             if event.type == "LoadCode":
-                code[event.payload["name"]] = Code(event.payload["version"], event.payload["sha256"])
+                code[event.payload["name"]] = event.payload["code"]
             elif event.payload["group"] == history.id:
                 break
         return code
@@ -342,42 +335,6 @@ class Groups:
         """Work a group out again from its history, without handlers and targets; the first difference is named."""
         history = self._known(id)
         return verified(history, self.plan_of(history))
-
-    def rebuild(self, target: str, into: str | Target, *, dry_run: bool = False) -> Rebuilt:
-        """Make a target anew in an empty database with its tables, from the histories that the pipeline has carried.
-
-        Equal to the target if groups were its only writers, it began empty, and no history is gone. The database then
-        belongs to a stream of its own, so that no group runs on it before it is handed over.
-        """
-        limits = Limits(self.settings.statement_timeout_s, self.settings.rows_max, self.settings.image_bytes_max)
-        named = [(state, found) for state in ("committed", "rolled_back") for found in self._ended(state)]
-        as_of = min((found.as_of for _, found in named), default=0)
-        listed = sorted({(one.place, one.id) for _, found in named for one in found.groups})
-        opened = self.targets.other(target, into)
-        steps, shown_ = 0, []
-        try:
-            if not dry_run:
-                opened.own(self.log.log_id, f"rebuild:{self.stream}", shared=False)
-            for _, id_ in listed:
-                history = self._known(id_)
-                done = [e.payload["step"] for e in self.journal.read(group_key(id_)) if e.type == "Result"]
-                for one in redone(history, self.plan_of(history), target, list(dict.fromkeys(done)), limits):
-                    steps += 1
-                    if dry_run:
-                        shown_.append(str(one))
-                    else:
-                        one.apply(opened)
-        finally:
-            opened.close()
-        return Rebuilt(len(listed), steps, as_of, tuple(shown_))
-
-    def _ended(self, state: str) -> Iterator[GroupList]:
-        """All pages of a list."""
-        found = self.list(state, limit=1000)
-        yield found
-        while found.after is not None:
-            found = self.list(state, found.after, 1000)
-            yield found
 
     # ------------------------------------------------------------ act
 

@@ -22,7 +22,6 @@ from strandline.errors import Corrupt
 from strandline.group.core.encoding import decoded, encoded
 from strandline.group.core.parts import IDENTITY, Data
 from strandline.group.core.perform import StepState, identity
-from strandline.group.mail import Code
 from strandline.group.target import Done, Image, Rows
 
 PAGE_BYTES: Final = 512 * 1024
@@ -102,8 +101,8 @@ class History:
     ran_us: int = 0
     """How long it had been running when it was taken over last, by the log's clock."""
     ended: int = 0
-    code: dict[str, Code] = field(default_factory=dict)
-    """The versions of the bundles that it uses."""
+    code: dict[str, str] = field(default_factory=dict)
+    """The versions of code that it uses: by name, `name@version`."""
     decided: str | None = None
     failed_step: str | None = None
     reason: str | None = None
@@ -191,7 +190,7 @@ def _page(history: History, payload: Payload, at: int) -> None:
 def _started(history: History, payload: Payload, at: int) -> None:
     history.state, history.fence, history.place = "running", payload["fence"], payload["place"]
     history.started = payload["at"]
-    history.code = {name: Code(*code) for name, code in payload.get("code", {}).items()}
+    history.code = dict(payload.get("code", {}))
 
 
 def _taken(history: History, payload: Payload, at: int) -> None:

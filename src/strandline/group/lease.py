@@ -22,7 +22,6 @@ from typing import Any, Final, NamedTuple
 
 from strandline.errors import LeaseLost, SeqNrConflict, StrandlineError, Unavailable
 from strandline.group.handlers import boot_clock
-from strandline.group.mail import Code
 from strandline.group.names import lease_key
 from strandline.journal.journal import Journal
 from strandline.values.events import Event
@@ -39,8 +38,8 @@ class Place(NamedTuple):
     n: int
     """0 if nobody remembers: the group's history knows."""
     id: str
-    code: Mapping[str, Code]
-    """The versions of bundles that are in force there."""
+    code: Mapping[str, str]
+    """The versions of code that are in force there: by name, `name@version`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +51,19 @@ class Progress:
     """Groups up to there that are not over."""
     horizon: int = 0
     """No timestamp above it was given to a target."""
-    code: Mapping[str, Code] = field(default_factory=dict)
-    """By bundle, the version in force at `done_to`."""
+    code: Mapping[str, str] = field(default_factory=dict)
+    """By name, the version of code in force at `done_to`."""
     replaced: tuple[str, ...] = ()
-    """Digests of versions that were in force before that, the last ones."""
+    """Versions that were in force before that, the last ones."""
     away: Mapping[str, str] = field(default_factory=dict)
     """Targets that the holder could not fence yet, and why: their groups wait."""
     behind: Mapping[str, str] = field(default_factory=dict)
     """Groups that wait for rows of one that waits itself, and for which; some of them."""
 
-    def loaded(self, name: str, code: Code) -> Progress:
-        """Another version of a bundle is in force."""
+    def loaded(self, name: str, code: str) -> Progress:
+        """Another version of code is in force."""
         before = self.code.get(name, code)
-        others = (sha256 for sha256 in (*self.replaced, before.sha256) if sha256 != code.sha256)
+        others = (other for other in (*self.replaced, before) if other != code)
         replaced = tuple(dict.fromkeys(others))[-REPLACED_MAX:]
         return replace(self, code={**self.code, name: code}, replaced=replaced)
 
@@ -86,8 +85,8 @@ def said(journal: Journal, stream: str) -> LastBeat:
         told = event.payload
         places = told.get("places", {})
         return LastBeat(
-            done_to=told["done_to"], horizon=told.get("horizon", 0), code=_codes(told.get("code", {})),
-            open={id_: _place(id_, *places.get(id_, (0, {}))) for id_ in told["open"]},
+            done_to=told["done_to"], horizon=told.get("horizon", 0), code=told.get("code", {}),
+            open={id_: _place(id_, places) for id_ in told["open"]},
             replaced=tuple(told.get("replaced", ())), away=told.get("away", {}),
             behind=told.get("behind", {}),
             fence=told["fence"], holder=told["holder"], seq_nr=event.seq_nr, since=told["since"],
@@ -95,16 +94,9 @@ def said(journal: Journal, stream: str) -> LastBeat:
     return LastBeat()
 
 
-def _place(id_: str, n: int, code: Mapping[str, Any]) -> Place:
-    return Place(n, id_, _codes(code))
-
-
-def _told(code: Mapping[str, Code]) -> dict[str, list[str]]:
-    return {name: list(one) for name, one in code.items()}
-
-
-def _codes(told: Mapping[str, Any]) -> dict[str, Code]:
-    return {name: Code(*code) for name, code in told.items()}
+def _place(id_: str, places: Mapping[str, Any]) -> Place:
+    n, code = places.get(id_, (0, {}))
+    return Place(n, id_, code)
 
 
 class StreamLease:
@@ -192,8 +184,8 @@ class StreamLease:
         told = {
             "fence": self.fence, "holder": self.holder, "done_to": progress.done_to,
             "open": list(progress.open), "since": self._since, "horizon": progress.horizon,
-            "places": {id_: [place.n, _told(place.code)] for id_, place in progress.open.items() if place.n},
-            "code": _told(progress.code),
+            "places": {id_: [place.n, dict(place.code)] for id_, place in progress.open.items() if place.n},
+            "code": dict(progress.code),
             "replaced": list(progress.replaced), "away": dict(progress.away),
             "behind": dict(progress.behind), **more,
         }  # fmt: skip

@@ -2,20 +2,21 @@
 
     processor ──▶ work journal `prices` ──▶ worker ──▶ groups.answer ──▶ inbox of the stream ──▶ processor
 
-A handler is named `work:<journal>`, or `<bundle>/<handler>`: that is code of a version, which a process of its own
-serves (`strandline group handlers`) through the work journal of its digest. Here nothing of it is loaded. A message has
-the same id at every delivery, which is the entry's key: while one waits, a second is the same entry.
+A handler is named `work:<journal>`, or `<code>/<handler>`: that is code of a version, which a process of its own
+serves (`strandline group handlers`) through the work journal of that version. Here nothing of it is loaded.
+A message has the same id at every delivery, which is the entry's key: while one waits, a second is the same entry.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from hashlib import sha256
+from typing import Any, Final, Protocol
 
-from strandline.errors import InvalidInput, Unavailable
+from strandline.errors import Unavailable, invalid
 from strandline.group.core.encoding import decoded, encoded
-from strandline.group.core.names import is_name
+from strandline.group.core.names import NAMES, is_name
 from strandline.group.core.parts import Data, Produce, Start, Stop, Told, Undo
 from strandline.group.names import inbox_key
 from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S
@@ -42,26 +43,27 @@ Boxes = Callable[[str], Box]
 """By name; `NotFound.work_journal` if there is none, or one with other columns."""
 
 
-class Code(NamedTuple):
-    """A version of a bundle."""
-
-    version: str
-    sha256: str
-
-    @property
-    def box(self) -> str:
-        """The work journal through which it is served."""
-        return box_of(self.sha256)
+VERSION_MAX: Final = 64
 
 
-def box_of(sha256: str) -> str:
-    return f"code_{sha256[:32]}"
+def code_of(name: str, version: str) -> str:
+    """A version of code, as people call it: `shop@2`."""
+    if not is_name(name):
+        raise invalid("option", "name", "no name of code", allowed=NAMES, got=name)
+    if not isinstance(version, str) or not 1 <= len(version) <= VERSION_MAX or not version.isprintable():
+        raise invalid("option", "version", "no version", allowed=f"1 to {VERSION_MAX} characters", got=version)
+    return f"{name}@{version}"
 
 
-def bundle_of(handler: str) -> str | None:
-    """The bundle of a path `bundle/handler`; None for any other name."""
-    bundle, slash, name = handler.partition("/")
-    return bundle if slash and is_name(bundle) and is_name(name) else None
+def box_of(code: str) -> str:
+    """The work journal through which a version of code is served."""
+    return f"code_{sha256(code.encode()).hexdigest()[:32]}"
+
+
+def code_named(handler: str) -> str | None:
+    """The code of a path `code/handler`; None for any other name."""
+    code, slash, name = handler.partition("/")
+    return code if slash and is_name(code) and is_name(name) else None
 
 
 # ---------------------------------------------------------------- messages
@@ -129,15 +131,3 @@ class Mail:
 def group_of(message_id: object) -> str:
     """Whose message; "" for what is no id of a message."""
     return message_id.partition("/")[0] if isinstance(message_id, str) else ""
-
-
-def check_digest(sha256: object) -> str:
-    """A digest, as 64 digits."""
-    if not isinstance(sha256, str) or len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
-        raise InvalidInput(
-            f"sha256: {sha256!r:.100} is no digest; allowed 64 hexadecimal digits, in lower case",
-            code="option",
-            hint="`strandline group pack` prints it, as does `sha256sum FILE`",
-            field="sha256",
-        )
-    return sha256

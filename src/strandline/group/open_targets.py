@@ -53,10 +53,6 @@ class OpenTargets:
                     self._opened[name] = opened
             return self._opened[name]
 
-    def other(self, name: str, place: str | Target) -> OpenedTarget:
-        """A target that is somewhere else, opened for the caller alone."""
-        return self._open(name, Target(place) if isinstance(place, str) else place)
-
     def owner(self, name: str) -> Owner:
         """The row by which a target is ours; `InvalidGroup.target_taken` if it is another's."""
         target = self.target(name)

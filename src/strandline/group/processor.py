@@ -28,7 +28,7 @@ from strandline.group.handlers import Handlers
 from strandline.group.history import ENDS, History
 from strandline.group.inbox import Inbox, Message
 from strandline.group.lease import Place
-from strandline.group.mail import WORK, Mail, bundle_of
+from strandline.group.mail import WORK, Mail, box_of, code_named
 from strandline.group.names import inbox_key, stream_key
 from strandline.group.plan import GroupPlan
 from strandline.group.points import reached
@@ -354,7 +354,7 @@ class _Turn:
         plan = self._groups.plan_of(history)
         targets = self._checked(plan)
         execution = Execution(self._shared, self._record(history), plan, resumed=resumed)
-        used = {bundle_of(name) for name in plan.handlers if name not in self._groups.handlers}
+        used = {code_named(name) for name in plan.handlers if name not in self._groups.handlers}
         place = place._replace(code={name: code for name, code in place.code.items() if name in used})
         one = self._open[history.id] = Admitted(place, plan, execution, targets)
         if one.ended:
@@ -374,7 +374,7 @@ class _Turn:
         processor could run it."""
         every = (*plan.steps.values(), *plan.rollback.values())
         targets = frozenset(one.target for one in every if one.target)
-        here = {name for name in plan.handlers if not name.startswith(WORK) and bundle_of(name) is None}
+        here = {name for name in plan.handlers if not name.startswith(WORK) and code_named(name) is None}
         for what, option, needed, known in (
             ("target", "--target NAME=URL", targets, self._groups.targets.given.keys()),
             ("handler", "--handlers MODULE:NAME", here, self._groups.handlers.keys()),
@@ -460,7 +460,7 @@ class _Turn:
             return False
         if one.execution.failure is not None:
             return True
-        return not self._lacks_target(one) and all(self._groups.has_box(code.box) for code in one.code.values())
+        return not self._lacks_target(one) and all(self._groups.has_box(box_of(code)) for code in one.code.values())
 
     def _lacks_target(self, one: Admitted) -> bool:
         return not one.targets <= self._targets.keys()
@@ -493,7 +493,7 @@ class _Turn:
         if not one.history.started:
             started: dict[str, Any] = {"fence": self._lease.fence, "place": one.place.n, "at": self._groups.clock()}
             if one.code:
-                started["code"] = {name: list(code) for name, code in one.code.items()}
+                started["code"] = dict(one.code)
             execution.record.add("Started", started)
             reached("group.started")
             if execution.failure is None:

@@ -1,7 +1,7 @@
 """The other side of a work journal: a process that calls handlers with messages of groups, and answers.
 
     Worker(s, {"prices": groups.answering(price)}).run()      serves `work:prices`
-    strandline group handlers shop-2.zip                      serves `shop/…`, the version of that file alone
+    strandline group handlers shop:HANDLERS --as shop@2       serves `shop/…`, to groups on that version alone
 
 A message may come again (its process died before the answer was in the inbox, its claim lapsed): it has the same
 `message_id` then, and the first answer counts.
@@ -133,8 +133,8 @@ def _start_of(made: Mapping[str, Any]) -> Start:
 class CodeWatch:
     """Whether a stream is done with a version of code: another one is in force, and no open group is on this one."""
 
-    def __init__(self, journal: Journal, stream: str, load: Callable[[str], History | None], sha256: str) -> None:
-        self._journal, self._stream, self._load, self._sha256 = journal, stream, load, sha256
+    def __init__(self, journal: Journal, stream: str, load: Callable[[str], History | None], code: str) -> None:
+        self._journal, self._stream, self._load, self._code = journal, stream, load, code
         self._in_force: dict[str, str] = {}
         self._read_to = -1
         self._seen = False
@@ -143,22 +143,22 @@ class CodeWatch:
 
     def over(self) -> bool:
         said = leases.said(self._journal, self._stream)
-        self._seen = self._seen or self._sha256 in said.replaced  # it came and went between two looks
+        self._seen = self._seen or self._code in said.replaced  # it came and went between two looks
         if said.done_to > self._read_to:
-            self._see(said.done_to, {name: code.sha256 for name, code in said.code.items()})
+            self._see(said.done_to, dict(said.code))
         for event in self._journal.read(stream_key(self._stream), from_=self._read_to + 1):
             if event.type == "LoadCode":
-                self._see(event.seq_nr, {**self._in_force, event.payload["name"]: event.payload["sha256"]})
+                self._see(event.seq_nr, {**self._in_force, event.payload["name"]: event.payload["code"]})
             self._read_to = event.seq_nr
-        if not self._seen or self._sha256 in self._in_force.values() or said.done_to < self._ended_at:
+        if not self._seen or self._code in self._in_force.values() or said.done_to < self._ended_at:
             return False
         codes = [code for place in said.open.values() for code in place.code.values()]
         for history in map(self._load, said.open):
             codes += history.code.values() if history is not None else ()
-        return self._sha256 not in {code.sha256 for code in codes}
+        return self._code not in codes
 
     def _see(self, place: int, in_force: dict[str, str]) -> None:
-        if self._sha256 in self._in_force.values() and self._sha256 not in in_force.values():
+        if self._code in self._in_force.values() and self._code not in in_force.values():
             self._ended_at = place
         self._in_force, self._read_to = in_force, place
-        self._seen = self._seen or self._sha256 in in_force.values()
+        self._seen = self._seen or self._code in in_force.values()

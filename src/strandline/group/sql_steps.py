@@ -416,19 +416,6 @@ class SqlSteps(ABC):
                         found.append(Conflict(back.key, None, back.row, hit[0]))
         return found
 
-    def redo(self, work: Work, done: Done | None) -> Done | Undone | Failed | NotUndone:
-        """What undo would bring back, the other way round."""
-
-        def again(changes: Changes) -> Done | Undone | NotUndone:
-            if done is None:
-                return self._do(changes, work)
-            return self._undo(changes, work, done._replace(before=done.after, after=done.before), "overwrite")
-
-        try:
-            return self.changing(work.limits, again)
-        except Refused as error:
-            return error.failed
-
     # ------------------------------------------------------------ barrier rows
 
     def barriers(self, owner: Owner, groups: Sequence[tuple[str, int]], timeout_s: float = 30.0) -> list[Barrier]:

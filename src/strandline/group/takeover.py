@@ -21,7 +21,6 @@ from strandline.group.advance import TICK_S
 from strandline.group.asking import Shared
 from strandline.group.history import ENDS, History
 from strandline.group.lease import Place
-from strandline.group.mail import Code
 from strandline.group.plan import GroupPlan
 from strandline.group.points import reached
 from strandline.group.record import Record
@@ -66,8 +65,8 @@ class Admitted:
         return self.history.identities.get(target, target)
 
     @property
-    def code(self) -> Mapping[str, Code]:
-        """The versions of the bundles that it uses."""
+    def code(self) -> Mapping[str, str]:
+        """The versions of code that it uses."""
         return self.history.code if self.history.started else self.place.code
 
 

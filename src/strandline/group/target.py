@@ -201,9 +201,6 @@ class SqlTarget(Target, Protocol):
         decides. `force` writes the before-image over whatever is there, `accept` leaves all as it is.
         """
 
-    def redo(self, work: Work, done: Done | None) -> Done | Undone | Failed | NotUndone:
-        """For a rebuild: put the rows after a step there, whatever is there now; without images, run its statement."""
-
     def barriers(self, owner: Owner, groups: Sequence[tuple[str, int]], timeout_s: float = 30.0) -> list[Barrier]:
         """All barrier rows of these groups (id, life)."""
 

@@ -140,7 +140,7 @@ class Told(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Asks the process of a bundle to start a handler, for one group alone."""
+    """Asks the process that serves code of a version to start a handler, for one group alone."""
 
     group: str
     name: str
