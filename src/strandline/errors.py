@@ -105,7 +105,7 @@ class InvalidInput(StrandlineError):
         number_not_finite number_out_of_range integer_out_of_range number_too_long nul_character invalid_unicode
         too_deep duplicate_key key_not_text payload_type
         key_type invalid_key key_too_long reserved_entity_type empty_append too_many_events events_type header
-        expire_after mark_id invalid_tag append_id append_id_reused tx_foreign closed
+        expire_after mark_id invalid_tag append_id append_id_reused tx_foreign tx_idle closed
         event_too_large append_too_large data_too_large empty_body invalid_json
         seq_nr_range empty_range slice_range limit_range trim_range snapshot_seq_nr how archive_path
         time_without_zone time_range time_format time_ahead offset_foreign offset_format offset_ambiguous

@@ -138,17 +138,21 @@ def test_what_cannot_be_joined(place: Place) -> None:
         assert refusal(database, connection) == "InvalidInput.closed"
 
 
-def test_in_autocommit_it_is_one_commit_of_its_own(place: Place) -> None:
+@pytest.mark.req("W72")
+def test_in_autocommit_it_is_refused_until_a_transaction_is_open(place: Place) -> None:
+    """What is done there would be committed at once, whatever the caller does next."""
     database = place.open()
     with place.caller() as connection:
         undo(connection)
         if database.dialect == "postgres":
             connection.autocommit = True
-        with pytest.raises(KeyError):
-            add(database, connection, NOTE, raising=KeyError)
+        assert refusal(database, connection) == "InvalidInput.tx_idle"
         assert names(database) == []
-        add(database, connection, NOTE, ("b", *NOTE[1:]))
-        assert names(database) == ["a", "b"]
+        connection.execute("BEGIN")
+        add(database, connection, NOTE)
+        assert names(database) == []
+        connection.execute("COMMIT")
+        assert names(database) == ["a"]
 
 
 def test_a_failed_transaction_of_a_server_is_refused(postgres: Any) -> None:

@@ -123,6 +123,24 @@ def test_transactions_that_are_refused(world: World, tmp_path: Any) -> None:
     assert work.entries() == []
 
 
+@pytest.mark.req("W72")
+def test_a_connection_without_a_transaction_is_refused(world: World) -> None:
+    """`done` there would be committed at once, and the effect that comes next might not be."""
+    work = world.work()
+    work.add(**one("a"))
+    (claim,) = work.cursor("w").claim(1).claims
+    with caller(world) as tx:
+        if not world.is_sqlite:
+            tx.autocommit = True
+        for call in (claim.done, lambda tx: work.add(**one("b"), tx=tx)):
+            with pytest.raises(InvalidInput) as refused:
+                call(tx=tx)
+            assert refused.value.code == "tx_idle"
+            assert "BEGIN" in (refused.value.hint or "")
+    assert [entry.status for entry in work.entries()] == ["P"]
+    claim.done()
+
+
 @pytest.mark.req("W73")
 def test_an_open_add_delays_its_key_alone(postgres_world: World) -> None:
     """Between the add and its commit: a done of the running entry, an add of the key, an add of another key."""

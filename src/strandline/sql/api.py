@@ -165,9 +165,9 @@ class Database(Protocol):
         """The same within the caller's own transaction, which the caller commits.
 
         `tx` is an open connection or cursor of psycopg or apsw, or has one as `raw`, whatever the caller makes of its
-        rows. An exception undoes what was done here alone. A connection in autocommit, without an open transaction,
-        commits it at the end. `InvalidInput.tx_foreign` for anything else, for a database that does not have these
-        tables, and on PostgreSQL for a transaction that is not READ COMMITTED.
+        rows. An exception undoes what was done here alone. `InvalidInput.tx_idle` for a connection in autocommit with
+        no transaction open; `.tx_foreign` for anything else, for a database that does not have these tables, and on
+        PostgreSQL for a transaction that is not READ COMMITTED.
         """
 
     def now_us(self) -> int:

@@ -12,6 +12,16 @@ def tx_unknown(tx: object, allowed: str) -> InvalidInput:
     )
 
 
+def tx_idle(where: str) -> InvalidInput:
+    """A connection that commits each statement at once: it has no transaction to join."""
+    return InvalidInput(
+        f"tx for {where}: no transaction is open on this connection, so the call would be committed at once",
+        code="tx_idle",
+        hint="execute BEGIN first and commit afterwards, or leave tx out",
+        field="tx",
+    )
+
+
 def tx_foreign(where: str, why: str = "its database does not have these tables") -> InvalidInput:
     """A transaction of another database than that of the tables, or of another kind than it must be."""
     return InvalidInput(

@@ -589,7 +589,6 @@ class WorkJournal:
             try:
                 if tx is not None:
                     with self._database.join(tx) as joined:
-                        self._check_isolation(joined)
                         return work(joined)
                 with self._database.write() as own:
                     result = work(own)
@@ -602,17 +601,6 @@ class WorkJournal:
                 if error.facts.get("sqlstate") != "23514" or attempt == RETRIES - 1:
                     raise  # 23514: the table that was chosen is gone
         raise AssertionError("unreachable")
-
-    def _check_isolation(self, tx: Transaction) -> None:
-        if tx.dialect == "postgres":
-            ((found,),) = tx.rows("isolation")
-            if found != "read committed":
-                raise InvalidInput(
-                    f"tx: its isolation is {found}; it must be read committed",
-                    code="tx_foreign",
-                    hint="begin the transaction with ISOLATION LEVEL READ COMMITTED",
-                    field="tx",
-                )
 
     def _check(self) -> None:
         if self._closed:

@@ -14,7 +14,7 @@ from psycopg.rows import tuple_row
 
 from strandline.backends.postgres.binary import register
 from strandline.backends.postgres.round_trips import Sent
-from strandline.sql.joining import tx_foreign, tx_unknown
+from strandline.sql.joining import tx_foreign, tx_idle, tx_unknown
 
 _OPEN: Final = (TransactionStatus.IDLE, TransactionStatus.INTRANS)
 
@@ -83,7 +83,9 @@ def joined(tx: object, id_sql: str, database_id: str, where: str) -> Iterator[Jo
     if connection.closed or status not in _OPEN or connection.pgconn.pipeline_status != PipelineStatus.OFF:
         raise tx_foreign(where, "its connection is closed, in a pipeline, or in a transaction that has failed")
     caller = Joined(connection)
-    if status == TransactionStatus.IDLE and not connection.autocommit:
+    if status == TransactionStatus.IDLE:
+        if connection.autocommit:
+            raise tx_idle(where)
         caller.send(Sent(b"SELECT", often=False))  # psycopg begins the transaction that the caller will commit
     with connection.transaction():
         try:

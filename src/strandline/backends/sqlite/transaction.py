@@ -12,14 +12,11 @@ import apsw
 import orjson
 
 from strandline.sql.api import Dialect
-from strandline.sql.joining import tx_foreign, tx_unknown
+from strandline.sql.joining import tx_foreign, tx_idle, tx_unknown
 
-WITHIN: Final = (
-    "SAVEPOINT strandline_joined",
-    "RELEASE strandline_joined",
-    "ROLLBACK TO strandline_joined; RELEASE strandline_joined",
-)
-AUTOCOMMIT: Final = ("BEGIN IMMEDIATE", "COMMIT", "ROLLBACK")
+NAME: Final = "strandline_joined"
+SAVEPOINT: Final = f"SAVEPOINT {NAME}"
+RELEASE: Final = f"RELEASE {NAME}"
 
 
 class Transaction:
@@ -75,14 +72,14 @@ def joined(tx: object, id_sql: str, database_id: str, where: str) -> Iterator[ap
     if connection is None:
         raise tx_unknown(tx, "an apsw connection or cursor")
     try:
-        autocommit = not connection.in_transaction
+        if not connection.in_transaction:
+            raise tx_idle(where)
     except apsw.ConnectionClosedError:
         raise tx_foreign(where, "its connection is closed") from None
     cursor = apsw.Cursor(connection)
     cursor.row_trace = lambda _, row: row
     cursor.exec_trace = lambda *_: True
-    begin, end, undo = AUTOCOMMIT if autocommit else WITHIN
-    cursor.execute(begin)
+    cursor.execute(SAVEPOINT)
     try:
         try:
             found = cursor.execute(id_sql).fetchall()
@@ -91,10 +88,10 @@ def joined(tx: object, id_sql: str, database_id: str, where: str) -> Iterator[ap
         if found != [(database_id,)]:
             raise tx_foreign(where)
         yield cursor
-        cursor.execute(end)
+        cursor.execute(RELEASE)
     except BaseException:
         if connection.in_transaction:  # some errors undo all of it
-            cursor.execute(undo)
+            cursor.execute(f"ROLLBACK TO {NAME}; {RELEASE}")
         raise
 
 

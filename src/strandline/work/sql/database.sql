@@ -4,10 +4,6 @@
 -- Pages of the file that nothing is in.
 SELECT freelist_count FROM pragma_freelist_count;
 
--- name: isolation (postgres)
--- What the caller's transaction sees of others.
-SELECT current_setting('transaction_isolation');
-
 -- name: queue_usage (postgres)
 -- How full the server's queue of notifications is, 0 to 1.
 SELECT pg_notification_queue_usage();
