@@ -6,17 +6,15 @@ import json
 import re
 import shlex
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from strandline.errors import Unsupported
 
-EXTRAS = {
-    "spark": "carrying and replaying",
-    "demo": "the tour and its charts",
-    "bench": "benchmarks beside peers",
-    "servers": "real servers on this machine",
-}
+IN_CHECKOUT = Path(__file__).with_name("bench").is_dir()
+"""Whether this is a checkout, which has benchmarks, the demo and servers for trials beside the product."""
+EXTRAS = {"spark": "carrying and replaying", **({"dev": "tests, benchmarks, the demo, servers"} if IN_CHECKOUT else {})}
 """Extras that this version has a use for, those of back-ends aside."""
 USES = {**EXTRAS, "postgres": "PostgreSQL", "kafka": "Kafka", "cassandra": "Cassandra"}
 PACKAGES = {
@@ -24,8 +22,7 @@ PACKAGES = {
     "psycopg": "postgres",
     "confluent_kafka": "kafka",
     "cassandra": "cassandra",
-    "matplotlib": "demo",
-    **dict.fromkeys(("dbos", "eventsourcing", "psutil"), "bench"),
+    **dict.fromkeys(("dbos", "eventsourcing", "matplotlib", "psutil"), "dev"),
 }
 """Which extra brings a package that is imported where it is used."""
 _REQUIREMENT = re.compile(r"""(?P<name>[\w.-]+)[^;]*;.*extra\s*==\s*['"](?P<extra>[\w-]+)['"]""")

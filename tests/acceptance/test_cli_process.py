@@ -201,8 +201,8 @@ def test_works_without_extras_and_loads_little(url: str) -> None:
     [
         ("strandline.pipeline.run('sqlite:x')", "(pyspark|pyarrow)", "spark"),
         ("strandline.pipeline.replay(None, 'sqlite:x')", "pyarrow", "spark"),
-        ("strandline.bench.run('append', quick=True)", "eventsourcing, psutil", "bench"),
-        ("strandline.demo.run()", "pyspark, pyarrow, pandas, matplotlib", "demo"),
+        ("strandline.bench.run('append', quick=True)", "eventsourcing, psutil", "dev"),
+        ("strandline.demo.run()", "pyspark, pyarrow, pandas, matplotlib", "dev"),
     ],
 )
 def test_python_names_what_is_missing_as_the_command_line_does(call: str, package: str, extra: str) -> None:

@@ -185,7 +185,7 @@ def _bare(plan: Plan) -> Sample:
 
 
 def _dbos(plan: Plan) -> Sample:
-    extras.check("bench", "dbos")
+    extras.check("dev", "dbos")
     count = QUICK_GROUPS if plan.quick else GROUPS
     target, system = (fresh.create_database(plan.servers["postgres"]) for _ in range(2))
     details = in_child("groups:dbos_in_child", target=target, system=system, groups=count)

@@ -51,7 +51,7 @@ def run(
     One that cannot be had is `Unavailable` if `on` or `cases` asks for it; else its cases are left out.
     """
     chosen = _choose(name, on, cases)
-    extras.check("bench", *NEEDED, *(("pgqueuer", "procrastinate") if name == "work" else ()))
+    extras.check("dev", *NEEDED, *(("pgqueuer", "procrastinate") if name == "work" else ()))
     if name in ON_SPARK:
         extras.check("spark", "pyspark", "pyarrow")
     if rounds is not None and rounds < 1:

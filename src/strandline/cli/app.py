@@ -45,7 +45,7 @@ from strandline.cli.masking import forget, refuse_tokens, remember
 from strandline.cli.options import URL_VARIABLE, with_options
 from strandline.cli.output import note, say
 from strandline.errors import StrandlineError
-from strandline.extras import not_installed
+from strandline.extras import IN_CHECKOUT, not_installed
 
 PROGRAM = "strandline"
 COMPLETE_VARIABLE = "_STRANDLINE_COMPLETE"
@@ -132,7 +132,8 @@ def app() -> typer.Typer:
     _add(keeping, "Look after", schema.show, schema.upgrade)
     top.add_typer(keeping, name="schema", rich_help_panel="Look after")
     _add(top, "Look after", doctor.doctor)
-    _add(top, "Try", demo.demo, bench.bench, servers.servers, common=False)
+    if IN_CHECKOUT:
+        _add(top, "Try", demo.demo, bench.bench, servers.servers, common=False)
     return top
 
 

@@ -61,7 +61,7 @@ def run(
 
 
 def _check_installed() -> None:
-    extras.check("demo", *NEEDED)
+    extras.check("dev", *NEEDED)
     find_java()
 
 
