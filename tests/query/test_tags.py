@@ -235,15 +235,16 @@ def test_tags_at_their_limits_are_told_apart_by_their_bytes(here: Strandline) ->
     assert shown(here.by_tag(longest)) == [("order|1", 1)]
     for tag in alike:
         assert len(shown(here.by_tag(tag))) == (2 if tag in {"é", "É"} else 1), tag
-    for tag, rule in (
+    wrong: tuple[tuple[Any, str | None], ...] = (
         (longest + "a", "257 bytes"), ("", "empty"), (" a", None), ("a ", None), ("a\u3000", None), ("a\x00", None),
         ("a\x1fb", None), ("a\x7f", None), ("\ud800", "lone surrogate"), ("strandline.", None), ("strandline.x", None),
         (1, "not text"), (None, "not text"), (b"x", "not text"),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for bad, rule in wrong:
         with pytest.raises(InvalidInput) as caught:
-            here.journal.append("order|1", [Event("Placed", 1, tags=["x"]), Event("Placed", 1, tags=["x", tag])])  # type: ignore[list-item]
-        assert (caught.value.code, caught.value.field) == ("invalid_tag", "events[1].tags"), tag
-        assert caught.value.tag == tag
+            here.journal.append("order|1", [Event("Placed", 1, tags=["x"]), Event("Placed", 1, tags=["x", bad])])
+        assert (caught.value.code, caught.value.field) == ("invalid_tag", "events[1].tags"), bad
+        assert caught.value.tag == bad
         assert rule is None or caught.value.rule == rule
     put(here, "order|1", "strandline")  # only what follows the dot is reserved
     head = here.journal.head("order|1")
