@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -471,7 +472,11 @@ def test_columns_must_be_as_declared(path: Path, tampering: str) -> None:
 def test_tables_of_others_are_no_concern(path: Path) -> None:
     SqliteLog(path).close()
     change(path, "CREATE TABLE notes (x)")
+    change(path, "INSERT INTO notes VALUES ('mine')")
     SqliteLog(path).close()
+    assert upgrade(path) == []
+    with closing(apsw.Connection(str(path))) as connection:
+        assert connection.execute("SELECT x FROM notes").fetchall() == [("mine",)]
 
 
 @pytest.mark.req("J110", "RJ12")
