@@ -304,7 +304,7 @@ def test_a_log_that_is_gone_or_older_is_refused_and_none_is_made(tmp_path: Path)
     shutil.copy(folder / "log.db", tmp_path / "older.db")
     with strandline.connect(f"sqlite:{folder}") as s:
         one(s, 2)
-        carry(s)
+        carry(s, partition=KEY.partition(8))
     (folder / "log.db").rename(tmp_path / "newer.db")
     with pytest.raises(SchemaMismatch) as caught:
         strandline.connect(f"sqlite:{folder}")

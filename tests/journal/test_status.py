@@ -87,12 +87,12 @@ def test_marks_are_no_lag(s: Strandline, clock: FakeClock, monkeypatch: pytest.M
 def test_the_strandline_is_the_least_pointer(s: Strandline, clock: FakeClock) -> None:
     assert s.strandline() == 0
     first = s.journal.append(key_of(0), events(1)).timestamp
-    carry(s)
+    carry(s, partition=0)
     assert s.strandline() == 0
     assert s.status().strandline_age_s is None
     clock.advance(3)
     s.journal.append(key_of(1), events(1))
-    carry(s)
+    carry(s, partition=1)
     assert s.strandline() == first
     clock.advance(4)
     assert s.status().strandline == first

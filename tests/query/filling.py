@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any
-from uuid import uuid4
 
 from strandline import Event, Key
 from strandline.connect import Strandline
-from strandline.log.api import Draft
-from strandline.record import encode_header
 from strandline.testing import carry
-from strandline.values.actions import Mark
 from strandline.values.events import RecordedEvent
 from strandline.values.keys import partition_of, slice_of
 
@@ -37,18 +33,8 @@ def put(s: Strandline, key: Key | str, count: int = 1, **how: Any) -> None:
 
 
 def carry_all(s: Strandline) -> None:
-    """Bring all that is recorded below the strandline: everything carried, then a Mark where a partition is behind."""
+    """Bring all that is recorded below the strandline."""
     carry(s)
-    pointers = s.store.pointers()
-    newest = max(pointer.timestamp for pointer in pointers)
-    drafts = []
-    for pointer in pointers:
-        if pointer.timestamp < newest:
-            mark = Mark(None, uuid4().hex, newest)
-            drafts.append(Draft(pointer.partition, mark, encode_header(mark)))
-    if drafts:
-        s.log.append(drafts)
-        carry(s)
 
 
 def told(event: RecordedEvent) -> Told:

@@ -63,6 +63,21 @@ def test_all_of_a_range_in_order(s: Strandline) -> None:
         assert [event for event in found if event.key == key] == list(s.journal.read(key))
 
 
+@pytest.mark.req("T52")
+def test_what_carry_brings_is_below_the_strandline(s: Strandline) -> None:
+    """All of it is seen, as after `pipeline run --once`; and a log that is still does not grow."""
+    scattered(s, rounds=1)
+    done = carry(s)
+    assert len(all_of(s)) == sum(1 + number % 3 for number in range(12)) == done.events - 1
+    newest = s.log.newest()
+    assert carry(s) == (0, 0)
+    assert s.log.newest() == newest
+    put(s, key_in(0, PARTITIONS))
+    before = len(all_of(s))
+    carry(s, partition=0)  # a part of it: no Marks
+    assert len(all_of(s)) == before
+
+
 @pytest.mark.req("P2", "P3", "P4")
 @pytest.mark.parametrize("n", [1, 2, 5, 16])
 def test_any_cut_gives_all_slices_once(s: Strandline, n: int) -> None:

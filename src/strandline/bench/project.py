@@ -164,13 +164,10 @@ def fill_many_in_child(where: dict[str, Any], events: int, keys: int) -> dict[st
     """A log with so many events, ten a call, all of it carried and below the strandline."""
     import strandline
     from strandline.bench.fill import fill_in_child
-    from strandline.pipeline import marks
     from strandline.testing import carry
 
     fill_in_child(where, keys, events // 10, 10)
     with strandline.connect(**where) as s:
-        carry(s)
-        marks.write(s.log, marks.behind(s.store.pointers()))
         carry(s)
     return {}
 

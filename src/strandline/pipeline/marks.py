@@ -18,7 +18,7 @@ from __future__ import annotations
 import uuid
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from time import monotonic
@@ -28,6 +28,7 @@ from strandline.errors import StrandlineError
 from strandline.log.api import Draft, ExactLog, InexactLog, Log, Recorded
 from strandline.record import encode_header
 from strandline.rows import Pointer
+from strandline.store.api import Store
 from strandline.values.actions import Mark
 
 SENT_WAIT_S: Final = 1.0
@@ -46,6 +47,20 @@ def write(log: Log, wanted: dict[int, int]) -> None:
     """Write a Mark without key into each of these partitions."""
     if wanted:
         log.append(_drafts(wanted))
+
+
+def rounds(log: Log, store: Store) -> Iterator[list[int]]:
+    """The ends of now, exclusive, by partition; once these are carried, those with the Marks that let the strandline
+    come up to them."""
+    yield _ends(log)
+    wanted = behind(store.pointers())
+    if wanted:
+        write(log, wanted)
+        yield _ends(log)
+
+
+def _ends(log: Log) -> list[int]:
+    return [offset + 1 for offset in log.newest()]
 
 
 def _drafts(wanted: dict[int, int]) -> list[Draft]:

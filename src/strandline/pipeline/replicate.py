@@ -97,15 +97,7 @@ class Replication:
         return {"ends": orjson.dumps(ends).decode()}
 
     def rounds(self) -> Iterator[list[int]]:
-        """The ends of now; then those with the Marks that let the strandline come up to them."""
-        yield self._ends()
-        wanted = marks.behind(self._s.store.pointers())
-        if wanted:
-            marks.write(self._s.log, wanted)
-            yield self._ends()
-
-    def _ends(self) -> list[int]:
-        return [offset + 1 for offset in self._s.log.newest()]
+        return marks.rounds(self._s.log, self._s.store)
 
     def left(self, ends: Sequence[int]) -> list[int]:
         pointers = self._s.store.pointers()

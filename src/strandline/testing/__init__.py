@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, cast
 
 from strandline.carry import range as carrying
 from strandline.connect import Strandline
+from strandline.pipeline import marks
 from strandline.store.api import Lease
 from strandline.testing.clock import FakeClock
 from strandline.testing.last_write_wins import LastWriteWinsStore
@@ -30,18 +31,21 @@ class Carried(NamedTuple):
 def carry(
     s: Strandline, *, partition: int | None = None, limit: int | None = None, lease: Lease | None = None
 ) -> Carried:
-    """Carry each partition up to its newest offset of now, or one of them, or at most `limit` offsets of each.
+    """Carry all that is recorded now and write Marks where the strandline needs them, as `pipeline run --once` does:
+    queries by tag and by slices then have all of it.
 
+    With `partition` or `limit` it carries one partition alone, or at most so many offsets of each, and writes no Marks.
     It takes the pipeline's lease for the time of the call, or works under one that the caller holds.
     """
     held = lease or s.store.lease().take("strandline.testing.carry")
+    done = []
     try:
-        newest = s.log.newest()
-        chosen = range(len(newest)) if partition is None else (partition,)
-        done = [
-            carrying.carry_up_to(s.log, s.store, number, newest[number], held.fence, s.settings, limit=limit)
-            for number in chosen
-        ]
+        for ends in marks.rounds(s.log, s.store):
+            for number in range(len(ends)) if partition is None else (partition,):
+                to = ends[number] - 1
+                done.append(carrying.carry_up_to(s.log, s.store, number, to, held.fence, s.settings, limit=limit))
+            if partition is not None or limit is not None:
+                break
     finally:
         if lease is None:
             held.release()
