@@ -110,12 +110,12 @@ class Stage:
         self.target.raise_fence(self.owner, fence)
         self.works: dict[str, Work] = {}
 
-    def plan(self, text: str, *, own_row_triggers: bool = False) -> Plan:
+    def plan(self, text: str) -> Plan:
         statement = parse(text, self.room.dialect)
-        return plan(statement, self.target.tables(statement.tables), own_row_triggers=own_row_triggers)
+        return plan(statement, self.target.tables(statement.tables))
 
     def work(self, text: str, values: Mapping[str, Any] | None = None, **more: Any) -> Work:
-        made = more.pop("plan", None) or self.plan(text, own_row_triggers=more.pop("own_row_triggers", False))
+        made = more.pop("plan", None) or self.plan(text)
         assert not made.problems, made.problems
         assert made.invertible or more.get("undo") is False, made.obstacles
         step = more.pop("step", f"s{len(self.works)}")

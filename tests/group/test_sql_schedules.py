@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apsw
 import psycopg
 import pytest
 
@@ -323,6 +324,33 @@ def test_a_file_keeps_its_own_modes_and_another_library_is_refused(tmp_path: Pat
         assert caught.value.name == "Unsupported.second_library"
     finally:
         theirs.close()
+
+
+@pytest.mark.req("G91")
+def test_a_file_that_another_thread_opens_meanwhile_is_no_other_librarys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from strandline.backends.sqlite import files
+    from strandline.backends.sqlite.target import SqliteTarget
+
+    path, opened, first = tmp_path / "theirs.db", [], [True]
+    apsw.Connection(str(path)).execute("CREATE TABLE t (a)").connection.close()
+    look, other = files._open_in_library, threading.Thread(target=lambda: opened.append(SqliteTarget(path)))
+
+    def look_while_it_is_opened() -> Any:
+        found = look()
+        if first:
+            first.clear()
+            other.start()
+            other.join(0.3)
+        return found
+
+    monkeypatch.setattr(files, "_open_in_library", look_while_it_is_opened)
+    opened.append(SqliteTarget(path))
+    other.join(20)
+    assert len(opened) == 2
+    for target in opened:
+        target.close()
 
 
 @pytest.mark.req("G6", "S40", "RG5")

@@ -132,6 +132,14 @@ def test_only_named_parameters_are_known() -> None:
     assert not parse("SELECT 1;", "sqlite").problems
 
 
+@pytest.mark.req("G3")
+@pytest.mark.parametrize("words", ["INSERT OR IGNORE", "INSERT OR REPLACE", "INSERT OR ABORT"])
+def test_words_of_another_dialect_are_told_at_submit(words: str) -> None:
+    text = f"{words} INTO account (id) VALUES (1)"
+    assert [problem.code for problem in parse(text, "postgres").problems] == ["value"]
+    assert not parse(text, "sqlite").problems
+
+
 @pytest.mark.req("G56")
 @pytest.mark.parametrize("dialect", SQL)
 def test_and_between_assignments_is_a_slip(dialect: Dialect) -> None:
@@ -195,7 +203,7 @@ def test_what_sqlite_alone_has_is_not_undone_either(text: str) -> None:
     [
         ({"key": ()}, "UPDATE account SET amount = 1"),
         ({"what": "view"}, "DELETE FROM account"),
-        ({"triggers": ("audit",)}, "INSERT INTO account (id) VALUES (1)"),
+        ({"unsafe": ("has the trigger audit",)}, "INSERT INTO account (id) VALUES (1)"),
         ({"children": (ForeignKey("entry", ("a",), "account", ("id",), ("delete",)),)}, "DELETE FROM account"),
         (
             {"children": (ForeignKey("entry", ("n",), "account", ("name",), ("update",)),)},
@@ -207,17 +215,6 @@ def test_a_table_may_stand_in_the_way(dialect: Dialect, change: dict[str, object
     statement = parse(text, dialect)
     assert plan(statement, TABLES).invertible
     assert not plan(statement, {"account": ACCOUNT._replace(**change)}).invertible  # type: ignore[arg-type]
-
-
-@pytest.mark.req("G55")
-def test_own_row_triggers_are_taken_at_their_word() -> None:
-    table = ACCOUNT._replace(triggers=("stamp",))
-    made = plan(
-        parse("UPDATE account SET amount = 1 WHERE id = 1", "sqlite"), {"account": table}, own_row_triggers=True
-    )
-    assert made.invertible
-    assert made.columns == ("id", "name", "amount"), "a trigger may change any column of the row"
-    assert held(made, {}) == (Held(("account",), True),)
 
 
 @pytest.mark.req("G91")

@@ -10,8 +10,10 @@ from uuid import UUID
 import orjson
 import pytest
 
+from strandline.errors import InvalidInput
 from strandline.group.core.encoding import Opaque, decoded, encoded
 from strandline.group.cql_steps import serialized
+from strandline.group.statements import held
 from strandline.group.statements.binding import Unbound
 from strandline.group.target import Done, Failed, Limits, Rows, Undone
 from tests.group.target_rooms import PostgresRoom, Stage
@@ -24,7 +26,7 @@ POSTGRES = {
     "timestamp": ["'-infinity'", "'1999-12-31 23:59:59.999999'"],
     "date": ["'infinity'", "'9999-12-31'", "'10000-01-01'"],
     "time": ["'24:00'", "'00:00:00.000001'"],
-    "timetz": ["'12:00+05:30'"],
+    "timetz": ["'12:00+05:30'", "'24:00:00+15:59'"],
     "interval": ["'1 mon -2 days 03:04:05.6'", "'-1 year'"],
     "jsonb": ['\'{"a": [1.10, null, "x"]}\''],
     "json": ['\'{"a":  1.0,"a": 2}\''],
@@ -115,18 +117,53 @@ TRIGGERS = {
 }
 
 
-@pytest.mark.req("G55", "G56")
-def test_what_a_trigger_does_to_its_own_row_is_undone_with_it(stage: Stage) -> None:
-    before = stage.room.execute("SELECT * FROM account ORDER BY id")
+@pytest.mark.req("G55")
+def test_a_table_with_a_trigger_needs_a_given_undo(stage: Stage) -> None:
     for text in TRIGGERS[stage.room.dialect]:
         stage.room.execute(text)
-    text = "UPDATE account SET amount = 1 WHERE id = 1"
-    assert not stage.plan(text).invertible
-    stage.done(text, own_row_triggers=True)
+    made = stage.plan("UPDATE account SET amount = 1 WHERE id = 1")
+    assert [obstacle.text.rpartition(".")[2] for obstacle in made.obstacles] == ["account has the trigger stamp"]
+    stage.done("UPDATE account SET amount = 1 WHERE id = 1", undo=False)
     assert stage.room.execute("SELECT * FROM account WHERE id = 1") == [(1, "stamped", 1)]
-    assert isinstance(stage.undo(), Undone)
-    after = stage.room.execute("SELECT id, amount FROM account ORDER BY id")
-    assert after == [(row[0], row[2]) for row in before]
+
+
+@pytest.mark.req("G54")
+@pytest.mark.parametrize("room", ["postgres"], indirect=True)
+def test_a_table_that_others_inherit_from_is_no_view(stage: Stage) -> None:
+    stage.room.execute("CREATE TABLE special (more text) INHERITS (account)")
+    (obstacle,) = stage.plan("DELETE FROM account").obstacles
+    assert obstacle.text == "public.account has tables that inherit from it"
+
+
+INDEXES = {
+    "CREATE UNIQUE INDEX one ON account (name) WHERE amount > 0": {"name", "amount"},
+    "CREATE UNIQUE INDEX one ON account (lower(name))": {"name"},
+    "CREATE UNIQUE INDEX one ON account (name)": {"name"},
+    "ALTER TABLE account ADD EXCLUDE USING btree (amount WITH =)": {"amount"},
+    "ALTER TABLE account ADD EXCLUDE USING btree (amount WITH =) WHERE (name IS NOT NULL)": {"name", "amount"},
+}
+
+
+@pytest.mark.req("G62")
+@pytest.mark.parametrize(
+    ("room", "index"),
+    [
+        (room, index)
+        for index in INDEXES
+        for room in ("sqlite", "postgres")
+        if room == "postgres" or "EXCLUDE" not in index
+    ],
+    indirect=["room"],
+)
+def test_rows_that_an_index_couples_are_the_same_rows(stage: Stage, index: str) -> None:
+    stage.room.execute("ALTER TABLE account ADD COLUMN note text")
+    stage.room.execute(index)
+    coupled = set()
+    for column in ("name", "amount", "note"):
+        made = stage.plan(f"UPDATE account SET {column} = NULL WHERE id = 1")
+        if len(held(made, {})[0].place) == 1:
+            coupled.add(column)
+    assert coupled == INDEXES[index]
 
 
 @pytest.mark.req("G85", "G54", "G55")
@@ -203,3 +240,77 @@ def test_one_connection_gives_rows_one_by_one_and_then_all_at_once(shop: str, kn
         stage.done("UPDATE account SET amount = amount + 1 WHERE id = 1")
     other.close()  # type: ignore[attr-defined]
     room.close()
+
+
+# ---------------------------------------------------------------- values that nobody can hold
+
+
+DEEP = "[" * 5000 + "]" * 5000
+LONG = "9" * 5000
+
+
+@pytest.mark.req("G82", "G5")
+@pytest.mark.parametrize("room", ["postgres"], indirect=True)
+def test_json_that_python_cannot_hold_stays_text(room: Any) -> None:
+    room.execute("CREATE TABLE odd (id integer PRIMARY KEY, j jsonb, at timetz)")
+    room.execute("INSERT INTO odd VALUES (1, $1, '24:00:00+15:59'), (2, $2, '24:00'), (3, $3, NULL)", (DEEP, LONG, "1"))
+    stage = Stage(room)
+    found = stage.rows("SELECT j, at FROM odd ORDER BY id")
+    assert isinstance(found, Rows), found
+    assert [row[0] for row in found.rows] == [Opaque("jsonb", DEEP), Opaque("jsonb", LONG), 1]
+    assert [row[1] for row in found.rows[:2]] == [Opaque("timetz", f"24:00:00+{zone}") for zone in ("15:59", "00")]
+    for row in found.rows:
+        assert decoded(orjson.loads(orjson.dumps(encoded(list(row))))) == list(row)
+    done = stage.done("UPDATE odd SET j = '0', at = NULL RETURNING j, at")
+    assert done.affected == 3
+    stage.done("DELETE FROM odd RETURNING j")
+    stage.done("INSERT INTO odd VALUES (4, :deep, :at)", {"deep": found.rows[0][0], "at": found.rows[0][1]})
+    stage.undo_all()
+    assert stage.rows("SELECT j, at FROM odd ORDER BY id") == found
+
+
+@pytest.mark.req("G5", "G82")
+@pytest.mark.parametrize("room", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "text",
+    ["SELECT name FROM account", "UPDATE account SET name = 'x'", "DELETE FROM account",
+     "UPDATE account SET amount = 1 RETURNING name"],
+)  # fmt: skip
+def test_a_text_that_is_not_utf_8_fails_its_step_alone(stage: Stage, text: str) -> None:
+    stage.room.execute("UPDATE account SET name = CAST(x'ff' AS text) WHERE id = 2")
+    look = "SELECT id, hex(name), amount FROM account ORDER BY id"
+    before = stage.room.execute(look)
+    found = stage.rows(text) if text.startswith("SELECT") else stage.run(text)
+    assert isinstance(found, Failed), found
+    assert (found.reason, found.retry) == ("statement", False)
+    assert "UTF-8" in found.detail
+    assert stage.room.execute(look) == before
+    assert stage.done("UPDATE account SET amount = 5 WHERE id = 1").affected == 1
+
+
+@pytest.mark.req("G5")
+@pytest.mark.parametrize("room", ["sqlite"], indirect=True)
+def test_a_statement_that_fails_among_its_rows_is_in_nobodys_way(stage: Stage) -> None:
+    """Its error is still held by somebody: a cursor that stays open with it would fail the next step's commit."""
+    work = stage.work("INSERT INTO account VALUES (7, 'a', 1), (8, 'b', 2) RETURNING CAST(x'ff' AS text)", undo=False)
+    with pytest.raises(Exception, match=r"(?i)utf-8") as held:
+        stage.target.changing(work.limits, lambda changes: stage.target._do(changes, work))
+    assert stage.done("UPDATE account SET amount = amount + 1 WHERE id = 1").affected == 1
+    assert held.tb is not None
+
+
+@pytest.mark.req("G7", "G82")
+def test_values_that_are_too_deep_or_too_long_are_refused_as_input() -> None:
+    round_: list[Any] = []
+    round_.append(round_)
+    deep: Any = 1
+    for _ in range(100_000):
+        deep = [deep]
+    for value in (round_, deep, {"a": {"b": round_}}, 10**5000, {1: deep}, {(1,): [10**5000]}):
+        with pytest.raises(InvalidInput) as caught:
+            encoded(value)
+        assert caught.value.code in {"payload_type", "too_deep"}
+    fine: Any = 1
+    for _ in range(100):
+        fine = [fine]
+    assert decoded(orjson.loads(orjson.dumps(encoded(fine)))) == fine

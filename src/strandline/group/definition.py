@@ -28,7 +28,7 @@ from strandline.group.misfits import fitting, hook_problems, listed
 from strandline.group.problems import bad_fields, bad_settings, problems_of, unknown_fields
 from strandline.group.settings import GroupSettings
 from strandline.group.target import OnConflict
-from strandline.settings import one_of, within
+from strandline.settings import within
 from strandline.values.payloads import encode_json, parse_json
 
 FORM: Final = 1
@@ -57,7 +57,6 @@ class Step:
     irreversible: bool = False
     for_each: str | None = None
     touches: tuple[tuple[str, str, Mapping[str, Any]], ...] = ()
-    triggers: str | None = one_of(None, "own_row")
     pre_hook: Hook | None = None
     post_hook: Hook | None = None
     timeout_s: float | None = within(None, *SECONDS)

@@ -265,7 +265,7 @@ class _Planner:
             return
         found = self._tables(target, statement.tables)
         self._used.setdefault(target, {}).update(found)
-        made = _planned(text, dialect, step.triggers == "own_row", tuple(found.items()))
+        made = _planned(text, dialect, tuple(found.items()))
         self._problems += _of_statement(made.problems, step)
         one.plan = self._touching(made, one, target)
         one.tables = tuple(name for name in (*statement.tables, statement.alias) if name)
@@ -470,8 +470,8 @@ def _parsed(text: str, dialect: Dialect) -> Statement:
 
 
 @lru_cache(maxsize=2048)
-def _planned(text: str, dialect: Dialect, own_row: bool, tables: tuple[tuple[str, Table], ...]) -> Plan:
-    return plan(_parsed(text, dialect), dict(tables), own_row_triggers=own_row)
+def _planned(text: str, dialect: Dialect, tables: tuple[tuple[str, Table], ...]) -> Plan:
+    return plan(_parsed(text, dialect), dict(tables))
 
 
 def _of_statement(problems: Iterable[WrongStatement], step: Step) -> list[Problem]:

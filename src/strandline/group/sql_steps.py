@@ -113,6 +113,12 @@ class Changes(Protocol):
     def change(self, statement: Bound, ours: int, plan: Plan) -> Changed:
         """Execute the user's statement; the last so many columns that it returns are ours."""
 
+    def zone(self) -> str:
+        """The time zone in which values of images are told; "" where values have none."""
+
+    def restore(self, zone: str) -> None:
+        """From here on rows are put back: values are told in this zone, constraints are checked at the end."""
+
     def put(self, statement: Bound) -> int:
         """Execute a statement that puts a row back, with encoded values; how many rows it changed. May be `Collided`.
 
@@ -242,28 +248,35 @@ class SqlSteps(ABC):
         affected, returned = 0, Rows()
         for more in ({},) if work.each is None else work.each:
             statements = first or self._statements(work, {**work.values, **more})
-            found = changes.image(statements.before) if statements.before is not None else []
-            for row in found:
-                key = place(row[: self._keys(plan)])
-                if key not in after:  # what this step itself inserted was not there before it
-                    before.setdefault(key, row)
-            self._check_size(before.values(), limits)
+            saved = self._by_key(plan, changes.image(statements.before) if statements.before is not None else ())
+            self._check_size([*before.values(), *saved.values()], limits)
             changed = changes.change(*statements.change)
-            if work.undo and plan.undo in ("update", "delete") and not plan.own_row_triggers:
-                self._check_same(plan, len(found), changed.affected)
+            touched = self._by_key(plan, changed.ours)
+            if work.undo and plan.undo in ("update", "delete") and saved.keys() != touched.keys():
+                raise Refused(Failed("statement", "what it changed are not the rows that were saved before: bind keys"))
+            for key, row in saved.items():
+                if key in touched and key not in after:  # what this step itself inserted was not there before it
+                    before.setdefault(key, row)
             affected += changed.affected
             returned = changed.rows if work.each is None else _together(returned, changed.rows, limits)
-            after.update((place(row[: self._keys(plan)]), row) for row in changed.ours)
-            if plan.undo == "delete":
-                after.clear()
-        if work.undo and (plan.own_row_triggers or (work.each is not None and plan.undo != "delete")):
-            keys = {**before, **after}.values()
-            now = self._current(changes, plan, [row[: self._keys(plan)] for row in keys])
-            after = {key: row for key, row in now.items() if row is not None}
-        self._check_size(after.values(), limits)
+            if plan.undo != "delete":
+                after |= touched
+        self._check_size([*after.values()], limits)
         if not work.undo:
             return Done(affected, returned)
-        return Done(affected, returned, self._image(plan, before.values()), self._image(plan, after.values()))
+        images = (self._image(plan, before.values()), self._image(plan, after.values()))
+        return Done(affected, returned, *images, zone=changes.zone())
+
+    def _by_key(self, plan: Plan, rows: Sequence[Row]) -> dict[bytes, Row]:
+        """Rows of an image; refused where a key does not tell them from each other."""
+        keys = self._keys(plan)
+        made = {place(row[:keys]): row for row in rows}
+        if any(None in row[:keys] for row in rows) or len(made) != len(rows):
+            wrong = (
+                f"a row of {plan.table.name if plan.table else ''} has NULL in its key, and cannot be told from others"
+            )
+            raise Refused(Failed("statement", f"{wrong}: give undo= or irreversible=True"))
+        return made
 
     def _keys(self, plan: Plan) -> int:
         return len(plan.table.key) if plan.table is not None else 0
@@ -289,17 +302,10 @@ class SqlSteps(ABC):
         change = _bound(plan.statement.template, values, self.dialect, limits, suffix)
         return _Statements(before, (change, len(ours), plan))
 
-    def _check_same(self, plan: Plan, saved: int, affected: int) -> None:
-        """The statement changed exactly the rows of the image: nothing that was not saved can be put back."""
-        if saved != affected:
-            detail = f"{affected} rows changed, {saved} were saved before: its condition is not the same twice"
-            raise Refused(Failed("statement", detail))
-
-    def _check_size(self, rows: Iterable[Row], limits: Limits) -> None:
-        found = list(rows)
-        if len(found) > limits.rows_max:
+    def _check_size(self, rows: Sequence[Row], limits: Limits) -> None:
+        if len(rows) > limits.rows_max:
             raise Refused(Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}"))
-        if len(orjson.dumps(found)) > limits.image_bytes_max:
+        if len(orjson.dumps(rows)) > limits.image_bytes_max:
             raise Refused(Failed("too_large", f"an image of more than image_bytes_max, {limits.image_bytes_max:,}"))
 
     # ------------------------------------------------------------ back
@@ -339,10 +345,18 @@ class SqlSteps(ABC):
 
     def _undo(self, changes: Changes, work: Work, done: Done, on_conflict: OnConflict) -> Undone | NotUndone:
         plan = work.plan
+        changes.restore(done.zone)
         now = self._current(changes, plan, keys_of(done.before, done.after))
         made = restoration(done.before, done.after, lambda key: now[place(key)], plan.changed, on_conflict)
         if made.conflicts and on_conflict == "fail":
             return NotUndone("rows were changed by others since", tuple(made.conflicts))
+        columns = () if plan.table is None else [one.name for one in plan.table.columns if not one.generated]
+        parts = not set(columns) <= set(plan.columns)
+        gone = [one for one in made.conflicts if parts and one.before is not None and one.current is None]
+        if gone and on_conflict == "overwrite":
+            return NotUndone(
+                "a row was removed by others, and only columns that the step changed were saved", tuple(gone)
+            )
         children = self._children(changes, plan, made.rows)
         if children:
             return NotUndone("rows of others refer to rows that would be removed", tuple(children))
@@ -486,7 +500,8 @@ def _barrier(step: StepId, row: Sequence[Any]) -> Barrier:
     done = None
     if op == "do" and not void:
         made = orjson.loads(bytes(outcome))
-        done = Done(affected, _rows(made["rows"]), _image(made["before"]), _image(made["after"]), events=bytes(events))
+        images = (_image(made["before"]), _image(made["after"]))
+        done = Done(affected, _rows(made["rows"]), *images, events=bytes(events), zone=made["zone"])
     return Barrier(step, op, bool(void), done, fence)
 
 
@@ -496,6 +511,7 @@ def _written(done: Done) -> dict[str, Any]:
         "rows": [rows.columns, rows.types, [encoded(list(row)) for row in rows.rows], rows.keys],
         "before": tuple(done.before),
         "after": tuple(done.after),
+        "zone": done.zone,
     }
 
 

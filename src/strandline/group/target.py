@@ -100,6 +100,8 @@ class Done(NamedTuple):
     """It was done before: this is what the barrier row says. The database did not change."""
     events: bytes = b""
     """Those of the barrier row."""
+    zone: str = ""
+    """The time zone in which values of the images are told."""
 
 
 class Failed(NamedTuple):

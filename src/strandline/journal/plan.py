@@ -35,8 +35,6 @@ class Plan(NamedTuple):
     tail: Tail | None
     start: int
     end: int
-    state: State
-    """The state that `head` is of."""
 
     def narrowed(self, from_: int) -> Plan:
         """The same plan for a part of it."""
@@ -50,10 +48,9 @@ def plan(
     final = tail.state if tail is not None else state
     head = final if isinstance(final, Head) else None
     if head is None:
-        return Plan(key, partition, mark, None, None, None, from_, 0, final)
+        return Plan(key, partition, mark, None, None, None, from_, 0)
     stored = state if isinstance(state, Head) and state.life == head.life else None
-    start, end = max(from_, head.delete_to + 1), min(to, head.seq_nr)
-    return Plan(key, partition, mark, head, stored, tail, start, end, final)
+    return Plan(key, partition, mark, head, stored, tail, max(from_, head.delete_to + 1), min(to, head.seq_nr))
 
 
 def chained_down(rows: Iterable[tuple[Any, ...]], wanted: int) -> tuple[int, int]:

@@ -178,8 +178,7 @@ class StrandlineTagFeed(TagFeed):
 
     def _judged(self, rows: Sequence[Any]) -> Iterator[Iterable[TaggedEvent]]:
         keys, first = self._keys, self._first
-        unknown = keys.hold([row[3] for row in rows])
-        met_before = self._met_before(rows, unknown) if keys.forgot else set()
+        met_before = self._met_before(rows) if keys.forgot else set()
         due: list[Any] = []
         lives: list[Life] = []
         young, known, last_key = keys.young, None, ""
@@ -218,6 +217,7 @@ class StrandlineTagFeed(TagFeed):
                     continue
                 known = keys.get(key)
             noted = self._noted(known, row)
+            young = keys.young
             if body:
                 due.append(row)
                 lives.append(noted)
@@ -234,11 +234,16 @@ class StrandlineTagFeed(TagFeed):
         link = (row[6], row[3], row[7])
         return known is None and (link <= self._first or link in met_before)
 
-    def _met_before(self, rows: Sequence[Any], unknown: Sequence[str]) -> set[Place]:
+    def _met_before(self, rows: Sequence[Any]) -> set[Place]:
         """Links of keys that may have been forgotten which have a row: it was handed out, then. One look a page."""
-        first = {row[3]: row for row in reversed(rows)}
-        links = [(first[key][6], key, first[key][7]) for key in unknown if first[key][5] != 1]
-        links = [link for link in links if link > self._first]
+        links, met = [], set()
+        for row in rows:
+            key = row[3]
+            if key not in met and row[5] != 1 and self._keys.get(key) is None:
+                link = (row[6], key, row[7])
+                if link > self._first:
+                    links.append(link)
+            met.add(key)
         return self._ask(lambda: self._source.there(links)) if links else set()
 
     def _least_due(self, held: Any, first: Place) -> int:

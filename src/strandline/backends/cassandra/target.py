@@ -147,7 +147,7 @@ class CassandraTarget(CqlSteps):
             columns=tuple(Column(column, kind, role=ROLES[role]) for column, role, _, kind in ordered),  # type: ignore[arg-type]
             key=tuple(column for column, role, _, _ in ordered if role in {"partition_key", "clustering"}),
             what=what,
-            triggers=tuple(trigger for (trigger,) in triggers),
+            unsafe=tuple(f"has the trigger {trigger}" for (trigger,) in triggers),
             gc_grace_s=facts[0][0] if facts else 0,
         )
 

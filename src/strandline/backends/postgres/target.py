@@ -50,6 +50,7 @@ _DISCARD_PLANS: Final = Ours(DISCARD_PLANS.text)
 _COMMIT: Final = Ours(b"COMMIT")
 _SAVEPOINT: Final = Ours(b"SAVEPOINT strandline_row")
 _RELEASE: Final = Ours(b"RELEASE strandline_row")
+_DEFERRED: Final = Ours(b"SET CONSTRAINTS ALL DEFERRED")
 _BACK: Final = Ours(b"ROLLBACK TO strandline_row")
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -279,6 +280,14 @@ class _Changes:
         if theirs:
             kept = _rows(self._connection, columns[:theirs], [row[:theirs] for row in rows], plan)
         return Changed(answer.affected, kept, tuple(row[theirs:] for row in rows) if ours else ())
+
+    def zone(self) -> str:
+        return (self._connection.pgconn.parameter_status(b"TimeZone") or b"").decode()
+
+    def restore(self, zone: str) -> None:
+        if zone != self.zone():
+            self._now(Ours(statement(_HERE, "target_zone").encode(), (zone,)))
+        self._now(_DEFERRED)
 
     def put(self, statement: Bound) -> int:
         found = answers(self._connection, [_SAVEPOINT, statement, _RELEASE])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from strandline.group.statements.api import Column, ForeignKey, Table
+from strandline.group.statements.lexer import columns_in
 from strandline.group.statements.texts import named
 
 Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
@@ -17,22 +18,31 @@ def table_of(ask: Ask, asked: str) -> Table | None:
     found = ask("target_table", (named(asked),))
     if not found or "." in found[0][1] + found[0][2]:
         return None
-    oid, schema, name, plain = found[0]
+    oid, schema, name, plain, has_heirs = found[0]
+    columns = tuple(
+        Column(column, kind, computed, identity, collation=collation or "")
+        for column, kind, computed, identity, collation in ask("target_columns", (oid,))
+    )
     indexes = ask("target_indexes", (oid,))
+    names = [column.name for column in columns]
     foreign = [_foreign_key(row) for row in ask("target_foreign", (oid,))]
     full = f"{schema}.{name}"
     return Table(
         name=full,
-        columns=tuple(
-            Column(column, kind, computed, identity, collation=collation or "")
-            for column, kind, computed, identity, collation in ask("target_columns", (oid,))
-        ),
-        key=next((tuple(columns) for is_key, columns in indexes if is_key), ()),
+        columns=columns,
+        key=next((tuple(told) for is_key, told, _ in indexes if is_key), ()),
         what="table" if plain else "view",
-        unique=tuple(() if None in columns else tuple(columns) for is_key, columns in indexes if not is_key),
+        unique=tuple(
+            tuple(told) if text is None else columns_in(text, names, "postgres")
+            for is_key, told, text in indexes
+            if not is_key
+        ),
         foreign=tuple(key for key in foreign if key.child == full),
         children=tuple(key for key in foreign if key.parent == full),
-        triggers=tuple(trigger for (trigger,) in ask("target_triggers", (oid,))),
+        unsafe=(
+            *(f"has the {what} {trigger}" for what, trigger in ask("target_triggers", (oid,))),
+            *["has tables that inherit from it"] * has_heirs,
+        ),
     )
 
 

@@ -156,14 +156,20 @@ class OpenFiles:
         self._inherited: set[tuple[int, int]] = set()
         self._owners: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def add(self, path: Path, owner: HasConnections) -> tuple[int, int]:
-        """From now on another library is refused on this file; the number to `remove` it by."""
+    def add(self, path: Path, owner: HasConnections, *, refuse_foreign: bool = False) -> tuple[int, int]:
+        """From now on another library is refused on this file; the number to `remove` it by.
+
+        `refuse_foreign`: `Unsupported.second_library` if this process has it open already through another library. The
+        lock is held meanwhile, so that a file which another thread opens right now is not taken for such a one.
+        """
         with self._lock:
             if not self._hooked:
                 sys.addaudithook(self._refuse_second_library)
                 os.register_at_fork(after_in_child=self._leave_to_parent)
                 self._hooked = True
             inode = inode_of(path)
+            if refuse_foreign:
+                self._refuse_foreign(path, inode)
             self._open[inode] += 1
             self._owners.add(owner)
         return inode
@@ -184,9 +190,7 @@ class OpenFiles:
         if self._inherited and path.exists() and inode_of(path) in self._inherited:
             raise used_after_fork(path)
 
-    def refuse_foreign(self, path: Path) -> None:
-        """`Unsupported.second_library` for a file that this process has open, but not through the library here."""
-        inode = inode_of(path)
+    def _refuse_foreign(self, path: Path, inode: tuple[int, int]) -> None:
         if inode in self._open or not _DESCRIPTORS.is_dir() or inode in _open_in_library():
             return
         for descriptor in _DESCRIPTORS.iterdir():

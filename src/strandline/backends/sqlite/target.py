@@ -63,8 +63,7 @@ class SqliteTarget(SqlSteps):
         if not self.path.is_file():
             raise unusable(self.path, "no such file")
         OPEN_FILES.refuse_inherited(self.path)
-        OPEN_FILES.refuse_foreign(self.path)
-        self._inode = OPEN_FILES.add(self.path, self)
+        self._inode = OPEN_FILES.add(self.path, self, refuse_foreign=True)
         try:
             self._writer = self._connect()
         except BaseException:
@@ -147,6 +146,8 @@ class SqliteTarget(SqlSteps):
             try:
                 with _within(connection, limits.timeout_s):
                     rows, description = _execute(connection, asked, limits.rows_max + 1)
+            except Refused as error:
+                return error.failed
             except apsw.Error as error:
                 translated = self._translated(error, connection, "read", limits)
                 if isinstance(translated, Refused):
@@ -229,7 +230,7 @@ class _Changes:
         self.count(name, values)
 
     def own(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
-        return list(self._connection.execute(_text(name), tuple(values)))
+        return _execute(self._connection, Bound(_text(name), tuple(values)))[0]
 
     def count(self, name: str, values: Sequence[Any] = ()) -> int:
         self._connection.execute(_text(name), tuple(values))
@@ -237,7 +238,7 @@ class _Changes:
 
     def image(self, statement: Bound) -> list[Row]:
         values = tuple(map(decoded, statement.values))
-        return [_encoded(row) for row in self._connection.execute(statement.text, values)]
+        return [_encoded(row) for row in _execute(self._connection, Bound(statement.text, values))[0]]
 
     def change(self, statement: Bound, ours: int, plan: Plan) -> Changed:
         rows, description = _execute(self._connection, statement)
@@ -245,6 +246,12 @@ class _Changes:
         theirs = len(description) - ours
         kept = _rows([row[:theirs] for row in rows], description[:theirs], plan) if theirs else Rows()
         return Changed(affected, kept, tuple(_encoded(row[theirs:]) for row in rows))
+
+    def zone(self) -> str:
+        return ""
+
+    def restore(self, zone: str) -> None:
+        """Constraints are checked as they are declared: rows that collide are tried last."""
 
     def put(self, statement: Bound) -> int:
         try:
@@ -276,13 +283,16 @@ def _execute(connection: apsw.Connection, asked: Bound, most: int = 0) -> tuple[
         return True
 
     cursor.exec_trace = look
-    cursor.execute(asked.text, asked.values)
     rows = []
-    for row in cursor:
-        rows.append(row)
-        if most and len(rows) >= most:
-            break
-    cursor.close(True)
+    try:
+        for row in cursor.execute(asked.text, asked.values):
+            rows.append(row)
+            if most and len(rows) >= most:
+                break
+    except UnicodeDecodeError as error:
+        raise Refused(Failed("statement", f"a text is not UTF-8: {error}")) from error
+    finally:  # one that stays open is in the way of the next commit
+        cursor.close(True)
     return rows, described[0] if described else ()
 
 

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from strandline.group.statements.api import Column, ForeignKey, Table
+from strandline.group.statements.lexer import columns_in, tokens_of
 
 Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """The rows of a named statement."""
@@ -18,10 +19,10 @@ def table_of(ask: Ask, asked: str) -> Table | None:
     found = ask("target_table", (plain,)) if schema.lower() in {"", "main"} else []
     if not found:
         return None
-    name, what = found[0]
+    name, what, text = found[0]
     columns = ask("target_columns", (name,))
     key = tuple(column for column, _, place, _ in sorted(columns, key=lambda row: row[2]) if place)
-    unique, collations = _indexes(ask, name)
+    unique, collations = _indexes(ask, name, [column for column, *_ in columns])
     foreign = _foreign_keys(ask)
     rowid = len(key) == 1 and next(kind for column, kind, *_ in columns if column == key[0]).upper() == "INTEGER"
     return Table(
@@ -35,20 +36,32 @@ def table_of(ask: Ask, asked: str) -> Table | None:
         unique=unique,
         foreign=tuple(one for one in foreign if one.child.lower() == name.lower()),
         children=tuple(one for one in foreign if one.parent.lower() == name.lower()),
-        triggers=tuple(trigger for (trigger,) in ask("target_triggers", (name,))),
+        unsafe=(
+            *(f"has the trigger {trigger}" for (trigger,) in ask("target_triggers", (name,))),
+            *(f"is declared with ON CONFLICT {how}" for how in _conflict_rules(text)),
+        ),
     )
 
 
-def _indexes(ask: Ask, name: str) -> tuple[tuple[tuple[str, ...], ...], dict[str, str]]:
-    """Columns of each unique index but the key's, and collations of the key that are not binary."""
+def _conflict_rules(text: str) -> list[str]:
+    """What a table's declaration says of rows in conflict with others, but for the default."""
+    tokens = tokens_of(text, "sqlite")
+    found = [three[2].text.upper() for three in zip(tokens, tokens[1:], tokens[2:], strict=False)
+             if three[0].says("ON") and three[1].says("CONFLICT")]  # fmt: skip
+    return [how for how in found if how != "ABORT"]
+
+
+def _indexes(ask: Ask, name: str, columns: Sequence[str]) -> tuple[tuple[tuple[str, ...], ...], dict[str, str]]:
+    """Columns on which each unique index but the key's rests, and collations of the key that are not binary."""
     unique, collations = [], {}
-    for (_, is_key), rows in groupby(ask("target_indexes", (name,)), key=lambda row: (row[0], row[1])):
-        parts = [(column, collation) for _, _, column, collation in rows]
+    for (_, is_key, text), rows in groupby(ask("target_indexes", (name,)), key=lambda row: row[:3]):
+        parts = [(column, collation) for *_, column, collation in rows]
         if is_key:
             collations = {column: collation for column, collation in parts if collation != "BINARY"}
+        elif text is not None:
+            unique.append(columns_in(text, columns, "sqlite"))
         else:
-            plain = all(column is not None for column, _ in parts)
-            unique.append(tuple(column for column, _ in parts) if plain else ())
+            unique.append(tuple(column for column, _ in parts))
     return tuple(unique), collations
 
 

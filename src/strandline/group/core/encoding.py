@@ -33,38 +33,54 @@ _INT_MAX: Final = 2**63 - 1
 _PLAIN: Final = (bool, type(None))
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _DEEP: Final = 32
-"""More levels than these go as text: the log takes no value that is too deep."""
+"""After so many levels what is deeper goes as text: the log takes no value that is too deep."""
+DEPTH_MAX: Final = 128
 
 
 def encoded(value: Any, depth: int = 0) -> Any:
-    """A value as JSON that the log takes; `InvalidInput.payload_type` for one that no target can hold."""
+    """A value as JSON that the log takes; `InvalidInput` for one that no target can hold, `too_deep` for a cycle."""
     if isinstance(value, str):
         return value if _is_plain(value) else {"$": "text", "v": value.encode("utf-8", "surrogatepass").hex()}
     if isinstance(value, _PLAIN):
         return value
     kind = type(value)
-    if kind is int:
-        return value if -_INT_MAX - 1 <= value <= _INT_MAX else {"$": "int", "v": str(value)}
+    if kind is int and -_INT_MAX - 1 <= value <= _INT_MAX:
+        return value
     if kind is float:
         return value if math.isfinite(value) else {"$": "float", "v": str(value)}
     if kind is Opaque:
         return {"$": "opaque", "t": value.type, "v": value.text}
-    if depth == _DEEP and isinstance(value, (list, tuple, Mapping)):
-        return {"$": "deep", "v": orjson.dumps(encoded(value)).decode()}
-    if isinstance(value, (list, tuple)):
-        return [encoded(one, depth + 1) for one in value]
-    if isinstance(value, Mapping):
-        if all(type(key) is str and _is_plain(key) for key in value) and "$" not in value:
-            return {key: encoded(one, depth + 1) for key, one in value.items()}
-        return {"$": "map", "v": [[encoded(key), encoded(one, depth + 1)] for key, one in value.items()]}
+    if isinstance(value, (list, tuple, Mapping)):
+        if depth == DEPTH_MAX:
+            raise invalid(
+                "too_deep",
+                "value",
+                f"deeper than {DEPTH_MAX}, or a cycle",
+                allowed=f"{DEPTH_MAX} levels",
+                got=kind.__name__,
+            )
+        made = _members(value, depth + 1)
+        return made if depth == 0 or depth % _DEEP else {"$": "deep", "v": orjson.dumps(made).decode()}
     if isinstance(value, (set, frozenset)):
-        return {"$": "set", "v": sorted((encoded(one) for one in value), key=repr)}
-    for name, known, write, _ in _TYPES:
-        if isinstance(value, known):
-            return {"$": name, "v": write(value)}
+        return {"$": "set", "v": sorted((encoded(one, depth + 1) for one in value), key=repr)}
+    try:
+        for name, known, write, _ in _TYPES:
+            if isinstance(value, known):
+                return {"$": name, "v": write(value)}
+        got: Any = value
+    except ValueError:  # an integer of thousands of digits, which Python does not write down
+        got = f"{value.bit_length()} bits"
     raise invalid(
-        "payload_type", "value", f"a {kind.__name__} cannot be kept", allowed="values that databases hold", got=value
+        "payload_type", "value", f"such a {kind.__name__} cannot be kept", allowed="values that databases hold", got=got
     )
+
+
+def _members(value: list[Any] | tuple[Any, ...] | Mapping[Any, Any], depth: int) -> Any:
+    if not isinstance(value, Mapping):
+        return [encoded(one, depth) for one in value]
+    if all(type(key) is str and _is_plain(key) for key in value) and "$" not in value:
+        return {key: encoded(one, depth) for key, one in value.items()}
+    return {"$": "map", "v": [[encoded(key, depth), encoded(one, depth)] for key, one in value.items()]}
 
 
 def _is_plain(text: str) -> bool:

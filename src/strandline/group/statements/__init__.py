@@ -25,7 +25,6 @@ def plan(
     statement: Statement,
     tables: Mapping[str, Table],
     *,
-    own_row_triggers: bool = False,
     barrier_keep_s: float = BARRIER_KEEP_S,
 ) -> Plan:
     """How a statement runs and is undone on tables such as these (by the names that `statement.tables` asks for).
@@ -41,7 +40,7 @@ def plan(
         return plan_cql(made, tables, barrier_keep_s=barrier_keep_s)
     from strandline.group.statements.planning import plan_sql
 
-    return plan_sql(made, tables, own_row_triggers=own_row_triggers)
+    return plan_sql(made, tables)
 
 
 def _of_tables(statement: Statement, tables: Mapping[str, Table]) -> Iterator[Problem]:

@@ -104,12 +104,12 @@ class Table(NamedTuple):
     """Of the primary key, in its order; Cassandra: partition, then clustering columns."""
     what: Literal["table", "view", "counter"] = "table"
     unique: tuple[tuple[str, ...], ...] = ()
-    """Columns of each other unique index; () for one on expressions."""
+    """Columns on which each other unique index, or exclusion constraint, rests; () if that is not told."""
     foreign: tuple[ForeignKey, ...] = ()
     """To its parents."""
     children: tuple[ForeignKey, ...] = ()
-    triggers: tuple[str, ...] = ()
-    """Of triggers, and of rules."""
+    unsafe: tuple[str, ...] = ()
+    """Why no change of it can be undone by rewriting, e.g. "has the trigger stamp"."""
     gc_grace_s: int = 0
     """Cassandra's: how long it remembers what was deleted."""
 
@@ -142,7 +142,7 @@ class Table(NamedTuple):
                 "unique": tuple(map(tuple, made["unique"])),
                 "foreign": tuple(map(_foreign_key, made["foreign"])),
                 "children": tuple(map(_foreign_key, made["children"])),
-                "triggers": tuple(made["triggers"]),
+                "unsafe": tuple(made["unsafe"]),
             }
         )
 
@@ -246,8 +246,6 @@ class Plan(NamedTuple):
     """For `explain`."""
     undo_text: str = ""
     """For `explain`: the statement that puts a row back."""
-    own_row_triggers: bool = False
-    """The image after the change is read by key: triggers may have changed more of the row than the statement."""
 
     @property
     def invertible(self) -> bool:

@@ -29,8 +29,7 @@ def _planned(plan: Plan, table: Table, shape: CqlShape, barrier_keep_s: float) -
     if table.gc_grace_s < barrier_keep_s:
         wrong = f"{table.name} forgets deletions after {table.gc_grace_s} s, barrier_keep_s is {barrier_keep_s:g}"
         problems.append(Problem("table_unsafe", wrong))
-    if table.triggers:
-        obstacles.append(Problem("not_invertible", f"{table.name} has triggers: {', '.join(table.triggers)}"))
+    obstacles += [Problem("not_invertible", f"{table.name} {why}") for why in table.unsafe]
     missing = [name for name in shape.columns if table.column(name) is None]
     problems += [Problem("value", f"{table.name} has no column {name}") for name in missing]
     changed = _changed(kind, table, shape)

@@ -7,6 +7,7 @@ everything else can be cut at a token without changing it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
 from strandline.group.statements.api import Dialect, Parameter, Problem, Template
@@ -147,6 +148,15 @@ def renamed(text: str, tokens: list[Token], kind: TokenKind) -> str:
         pieces += [text[place : token.start], f":p{number}"]
         place = token.end
     return "".join([*pieces, text[place : tokens[-1].end]])
+
+
+def columns_in(text: str, columns: Iterable[str], dialect: Dialect) -> tuple[str, ...]:
+    """Those of a table's columns that a text, such as the definition of an index, may name."""
+    quotes = {"word": 0, "name": 1}
+    told = [token.text[at : len(token.text) - at] for token in tokens_of(text, dialect)
+            if (at := quotes.get(token.kind)) is not None]  # fmt: skip
+    found = {name.replace('""', '"').lower() for name in told}
+    return tuple(column for column in columns if column.lower() in found)
 
 
 def joined(*pieces: str | Template) -> Template:

@@ -12,11 +12,11 @@ from strandline.group.statements.sql import Shape
 from strandline.group.statements.texts import named, quoted
 
 
-def plan_sql(plan: Plan, tables: Mapping[str, Table], *, own_row_triggers: bool = False) -> Plan:
+def plan_sql(plan: Plan, tables: Mapping[str, Table]) -> Plan:
     """Pure: the same statement and tables give the same plan."""
     statement, shape = plan.statement, plan.statement.shape
     if statement.kind != "query":
-        return _Planner(statement, tables, own_row_triggers).plan(plan)
+        return _Planner(statement, tables).plan(plan)
     if any(table.what == "view" for table in tables.values()):
         return plan._replace(rows=(RowSet(None),))
     read = [tables[name] for name in statement.reads]
@@ -28,13 +28,12 @@ def plan_sql(plan: Plan, tables: Mapping[str, Table], *, own_row_triggers: bool 
 class _Planner:
     """Of a statement that changes a table."""
 
-    def __init__(self, statement: Statement, tables: Mapping[str, Table], own_row_triggers: bool) -> None:
+    def __init__(self, statement: Statement, tables: Mapping[str, Table]) -> None:
         self._statement = statement
         self._shape: Shape = statement.shape
         self._tables = tables
         self._table = tables[statement.writes]
         self._cast = texts.CAST[statement.dialect]
-        self._own_row_triggers = own_row_triggers and bool(self._table.triggers)
         self._obstacles: list[Problem] = []
         self._problems: list[Problem] = []
         sets = [self._column(name) for name in self._shape.sets]
@@ -47,10 +46,10 @@ class _Planner:
         own = [column.name for column in table.columns if not column.generated]
         rest = [name for name in own if name not in table.key]
         changed = tuple(rest)
-        if kind == "update" and not self._own_row_triggers:
+        if kind == "update":
             changed = tuple(name for name in rest if name in self._sets)
         columns = (*table.key, *changed)
-        if kind == "insert" and self._shape.conflict == "update" and not self._own_row_triggers:
+        if kind == "insert" and self._shape.conflict == "update":
             changed = tuple(name for name in rest if name in self._sets)
         return plan._replace(
             table=table,
@@ -63,7 +62,6 @@ class _Planner:
             obstacles=(*plan.obstacles, *self._obstacles),
             not_restored=tuple(self._not_restored()),
             undo_text=self._undo_text(columns, changed),
-            own_row_triggers=self._own_row_triggers,
         )
 
     def _column(self, name: str) -> str:
@@ -86,11 +84,8 @@ class _Planner:
             self._obstacle(f"it changes the key of {table.name}")
         if any(column.generated for column in table.columns if column.name in table.key):
             self._obstacle(f"the key of {table.name} is computed")
-        if table.triggers and not self._own_row_triggers:
-            names = ", ".join(table.triggers)
-            self._obstacle(
-                f'{table.name} has triggers or rules ({names}); triggers="own_row" if they change no other row'
-            )
+        for why in table.unsafe:
+            self._obstacle(f"{table.name} {why}")
         for child in table.children:
             if kind == "delete" and "delete" in child.carries_on:
                 self._obstacle(f"a foreign key carries the deletion on into {child.child}")
@@ -166,7 +161,7 @@ class _Planner:
     def _rows(self) -> Iterable[RowSet]:
         table, kind = self._table, self._statement.kind
         written = set(table.names if kind in ("insert", "delete") else self._sets)
-        if self._own_row_triggers or self._shares_unique(written):
+        if self._shares_unique(written):
             yield RowSet(table.name, writes=True)
         elif kind == "insert":
             yield from self._inserted_rows()
@@ -201,8 +196,6 @@ class _Planner:
     def _not_restored(self) -> Iterable[str]:
         if self._statement.kind == "insert" and any(column.identity for column in self._table.columns):
             yield "the number that the target gives next"
-        if self._own_row_triggers:
-            yield "what triggers do elsewhere"
 
     def _undo_text(self, columns: tuple[str, ...], changed: tuple[str, ...]) -> str:
         if not self._table.key:

@@ -242,7 +242,11 @@ class _Reader:
         return found
 
     def _slips(self) -> Iterable[Problem]:
-        """`SET a = :x AND b = :y` stores a boolean in one column, and was meant to set two."""
+        """Words of another dialect; `SET a = :x AND b = :y`, which stores a boolean and was to set two columns."""
+        if self._dialect == "postgres" and (self._tree.args.get("alternative") or self._tree.args.get("ignore")):
+            yield Problem(
+                "value", "PostgreSQL has no INSERT OR …, nor REPLACE: write ON CONFLICT", self._tokens[0].start
+            )
         if isinstance(self._tree, exp.Update):
             for assignment in self._tree.expressions:
                 if isinstance(assignment, exp.And) or isinstance(assignment.args.get("expression"), exp.And):

@@ -27,14 +27,18 @@ WHERE key.contype = 'f' AND (key.conrelid = $1::oid OR key.confrelid = $1::oid)
 ORDER BY key.conname
 
 -- name: target_indexes
--- Unique indexes: whether it is the key's, and its columns in their order (NULL: an expression). $1 oid
-SELECT index.indisprimary, array_agg(attribute.attname ORDER BY part.place)
+-- Unique indexes and exclusion constraints: whether it is the key's, its columns in their order (NULL: an expression), and
+-- its definition, if it rests on more than these columns. $1 oid
+SELECT index.indisprimary, array_agg(attribute.attname ORDER BY part.place),
+       CASE WHEN index.indpred IS NOT NULL OR index.indexprs IS NOT NULL
+            THEN pg_catalog.pg_get_indexdef(index.indexrelid) END
 FROM pg_catalog.pg_index AS index
 CROSS JOIN LATERAL unnest(index.indkey::int[]) WITH ORDINALITY AS part (number, place)
 LEFT JOIN pg_catalog.pg_attribute AS attribute
     ON attribute.attrelid = index.indrelid AND attribute.attnum = part.number AND part.number > 0
-WHERE index.indrelid = $1::oid AND index.indisunique AND part.place <= index.indnkeyatts
-GROUP BY index.indexrelid, index.indisprimary
+WHERE index.indrelid = $1::oid AND (index.indisunique OR index.indisexclusion) AND part.place <= index.indnkeyatts
+GROUP BY index.indexrelid, index.indisprimary, index.indpred IS NOT NULL OR index.indexprs IS NOT NULL
+ORDER BY index.indexrelid
 
 -- name: target_settings
 -- For one transaction: its times, and the forms in which images are compared. $1 statement (ms), $2 idle (ms)
@@ -43,18 +47,21 @@ SELECT set_config('statement_timeout', $1, true), set_config('idle_in_transactio
        set_config('bytea_output', 'hex', true), set_config('extra_float_digits', '1', true)
 
 -- name: target_table
--- A table by the name that a statement gives it, found as the server finds it: oid, schema, name, whether it is one
--- whose rows are in it alone. $1 name
-SELECT found.oid, schema.nspname, found.relname,
-       found.relkind IN ('r', 'p') AND NOT (found.relkind = 'r' AND found.relhassubclass)
+-- A table by the name that a statement gives it, found as the server finds it: oid, schema, name, whether it is no view,
+-- whether other tables inherit from it. $1 name
+SELECT found.oid, schema.nspname, found.relname, found.relkind IN ('r', 'p'), found.relkind = 'r' AND found.relhassubclass
 FROM pg_catalog.pg_class AS found JOIN pg_catalog.pg_namespace AS schema ON schema.oid = found.relnamespace
 WHERE found.oid = pg_catalog.to_regclass($1)::oid AND found.relkind IN ('r', 'p', 'v', 'm', 'f')
 
 -- name: target_triggers
 -- Triggers and rules of a table, and triggers of its partitions. $1 oid
-SELECT tgname FROM pg_catalog.pg_trigger
+SELECT 'trigger', tgname FROM pg_catalog.pg_trigger
 WHERE NOT tgisinternal AND tgenabled <> 'D'
   AND (tgrelid = $1::oid OR tgrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree($1::oid)))
 UNION
-SELECT rulename FROM pg_catalog.pg_rewrite WHERE ev_class = $1::oid AND rulename <> '_RETURN'
-ORDER BY 1
+SELECT 'rule', rulename FROM pg_catalog.pg_rewrite WHERE ev_class = $1::oid AND rulename <> '_RETURN'
+ORDER BY 1, 2
+
+-- name: target_zone
+-- For one transaction: the time zone in which images were taken. $1 zone
+SELECT set_config('timezone', $1, true)

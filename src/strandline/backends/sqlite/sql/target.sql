@@ -12,15 +12,17 @@ WHERE child.type = 'table'
 ORDER BY child.name, key.id, key.seq
 
 -- name: target_indexes
--- Columns of unique indexes: index, whether it is the key's, column (NULL: an expression), collation. $1 table
-SELECT list.name, list.origin = 'pk', info.name, info.coll
+-- Columns of unique indexes: index, whether it is the key's, its statement if it has one of its own, column (NULL: an
+-- expression), collation. $1 table
+SELECT list.name, list.origin = 'pk', made.sql, info.name, info.coll
 FROM pragma_index_list($1) AS list, pragma_index_xinfo(list.name) AS info
+LEFT JOIN sqlite_schema AS made ON made.type = 'index' AND made.name = list.name
 WHERE list."unique" AND info.key
 ORDER BY list.seq, info.seqno
 
 -- name: target_table
--- A table or view by its name, which SQLite takes in any case. $1 name
-SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') AND name = $1 COLLATE NOCASE
+-- A table or view by its name, which SQLite takes in any case, with its statement. $1 name
+SELECT name, type, sql FROM sqlite_schema WHERE type IN ('table', 'view') AND name = $1 COLLATE NOCASE
 
 -- name: target_triggers
 -- $1 table

@@ -1,0 +1,168 @@
+"""What a step saves, changes and puts back are the same rows, whole; where they cannot be, nothing is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strandline.group.target import Done, Failed, NotUndone, Undone
+from tests.group.conftest import ACCOUNTS
+from tests.group.target_rooms import PostgresRoom, Stage
+
+
+def accounts(stage: Stage) -> list[Any]:
+    return stage.room.execute("SELECT id, name, amount FROM account ORDER BY id")
+
+
+# ---------------------------------------------------------------- image and change
+
+
+TAKE = """
+{} WHERE id = (SELECT id FROM account ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)
+"""
+
+
+@pytest.mark.req("G50", "S34")
+@pytest.mark.parametrize("room", ["postgres"], indirect=True)
+@pytest.mark.parametrize("change", ["UPDATE account SET name = 'taken'", "DELETE FROM account"])
+def test_a_change_of_other_rows_than_were_saved_is_kept_from_being_done(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Another session holds the first row while the image is read, and lets it go before the change."""
+    import psycopg
+
+    from strandline.backends.postgres import target as module
+
+    other = psycopg.connect(stage.room.place)
+    other.execute("SELECT * FROM account WHERE id = 1 FOR UPDATE")
+    real = module._Changes.image
+
+    def image(self: Any, statement: Any) -> Any:
+        found = real(self, statement)
+        other.rollback()
+        return found
+
+    monkeypatch.setattr(module._Changes, "image", image)
+    found = stage.run(TAKE.format(change))
+    other.close()
+    assert isinstance(found, Failed), found
+    assert "not the rows that were saved before" in found.detail
+    assert accounts(stage) == ACCOUNTS
+    assert stage.undo() == Undone(ran=False)
+
+
+@pytest.mark.req("G51", "G52")
+def test_a_row_that_an_upsert_leaves_alone_is_not_part_of_it(stage: Stage) -> None:
+    """`DO UPDATE … WHERE` is false for the first row: what another writer makes of it later is no conflict."""
+    text = """
+        INSERT INTO account VALUES (1, 'new', 1), (2, 'new', 2), (4, 'new', 4)
+        ON CONFLICT (id) DO UPDATE SET amount = excluded.amount WHERE account.id > 1
+    """
+    done = stage.done(text)
+    assert sorted(row[0] for row in done.before.rows) == [2 if stage.room.dialect == "sqlite" else "2"]
+    stage.room.execute("UPDATE account SET amount = 99 WHERE id = 1")
+    assert stage.undo(on_conflict="overwrite") == Undone(restored=2)
+    assert accounts(stage) == [(1, "anna", 99), *ACCOUNTS[1:]]
+
+
+# ---------------------------------------------------------------- keys with NULL, declared conflicts
+
+
+@pytest.mark.req("G54")
+@pytest.mark.parametrize("room", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "text",
+    ["DELETE FROM odd WHERE v < 3", "UPDATE odd SET v = 9 WHERE v < 3", "INSERT INTO odd (v) VALUES (5)",
+     "INSERT INTO odd VALUES (NULL, 1) ON CONFLICT (k) DO UPDATE SET v = 2"],
+)  # fmt: skip
+def test_rows_with_null_in_their_key_are_not_changed_with_an_undo(room: Any, text: str) -> None:
+    room.execute("CREATE TABLE odd (k text PRIMARY KEY, v integer)")
+    room.execute("INSERT INTO odd VALUES (NULL, 1), (NULL, 2), ('c', 3)")
+    stage, look = Stage(room), "SELECT k, v FROM odd ORDER BY rowid"
+    before = room.execute(look)
+    found = stage.run(text)
+    assert isinstance(found, Failed), found
+    assert "NULL in its key" in found.detail
+    assert room.execute(look) == before
+    assert isinstance(stage.run("UPDATE odd SET v = 4 WHERE k = 'c'"), Done), "the others are as any row"
+    assert isinstance(stage.run("DELETE FROM odd WHERE k IS NULL", undo=False), Done)
+
+
+@pytest.mark.req("G54")
+@pytest.mark.parametrize("room", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("how", ["REPLACE", "IGNORE", "FAIL", "ROLLBACK", "ABORT"])
+@pytest.mark.parametrize(
+    "column", ["name text UNIQUE /* a comment */ ON CONFLICT {}", "name text, UNIQUE (name) on\nconflict {}"]
+)
+def test_a_conflict_rule_in_the_declaration_is_no_undo(room: Any, how: str, column: str) -> None:
+    room.execute(f"CREATE TABLE odd (id integer PRIMARY KEY, note text DEFAULT 'on conflict', {column.format(how)})")
+    stage = Stage(room)
+    for text in ("INSERT INTO odd VALUES (1, '', 'a')", "UPDATE odd SET note = 'b'", "DELETE FROM odd"):
+        assert stage.plan(text).invertible == (how == "ABORT"), text
+
+
+# ---------------------------------------------------------------- rows that others removed
+
+
+@pytest.mark.req("G53", "G47")
+@pytest.mark.parametrize("how", ["overwrite", "force"])
+def test_a_row_that_somebody_removed_comes_back_whole_or_not_at_all(stage: Stage, how: str) -> None:
+    stage.done("UPDATE account SET amount = 99 WHERE id = 1", step="part")
+    stage.done("UPDATE account SET amount = 99, name = 'x' WHERE id = 2", step="whole")
+    stage.room.execute("DELETE FROM account WHERE id < 3")
+    more: dict[str, Any] = {"force": True} if how == "force" else {"on_conflict": "overwrite"}
+    found = stage.undo("part", **more)
+    assert isinstance(found, NotUndone), found
+    assert "was removed" in found.detail
+    assert [conflict.current for conflict in found.conflicts] == [None]
+    assert accounts(stage) == ACCOUNTS[2:]
+    assert stage.undo("whole", **more) == Undone(restored=1)
+    assert accounts(stage) == ACCOUNTS[1:]
+    stage.room.execute("INSERT INTO account VALUES (1, 'anna', 5)")
+    assert stage.undo("part", **more) == Undone(restored=1)
+    assert accounts(stage) == ACCOUNTS
+
+
+# ---------------------------------------------------------------- where images are taken and put back
+
+
+@pytest.mark.req("G53", "RG2")
+def test_a_target_with_another_time_zone_sees_no_conflict(shop: str) -> None:
+    room = PostgresRoom(shop)
+    room.execute("CREATE TABLE seen (at timestamptz PRIMARY KEY, moments timestamptz[], n integer)")
+    row = "'2024-02-29 12:00+00', ARRAY['2024-07-01 00:00+00', 'infinity', '0044-03-15 BC']::timestamptz[], 1"
+    room.execute(f"INSERT INTO seen VALUES ({row})")
+    before = room.execute("SELECT at::text, moments::text, n FROM seen")
+    user = room.execute("SELECT current_user")[0][0]
+    try:
+        room.execute(f"ALTER ROLE \"{user}\" SET timezone = 'Asia/Kathmandu'")
+        stage = Stage(room)
+        text = "UPDATE seen SET n = 2, moments = moments || '2024-01-01 00:00'::timestamptz"
+        stage.done(text)
+        found = room.execute("SELECT moments[4] = '2024-01-01 00:00+05:45'::timestamptz FROM seen")
+        assert found == [(True,)], "the user's statement has the time zone of its session"
+        stage.done("DELETE FROM seen")
+        room.execute(f"ALTER ROLE \"{user}\" SET timezone = 'America/New_York'")
+        stage.target = room.again()
+        stage.undo_all()
+        stage.target.close()
+    finally:
+        room.execute(f'ALTER ROLE "{user}" RESET timezone')
+    assert room.execute("SELECT at::text, moments::text, n FROM seen") == before
+    room.close()
+
+
+@pytest.mark.req("G51", "RG2")
+@pytest.mark.parametrize("room", ["postgres"], indirect=True)
+def test_a_swap_within_a_deferrable_constraint_is_undone(stage: Stage) -> None:
+    stage.room.execute("ALTER TABLE account ADD CONSTRAINT one UNIQUE (amount) DEFERRABLE INITIALLY IMMEDIATE")
+    stage.done("UPDATE account SET amount = 30 - amount WHERE id < 3")
+    assert accounts(stage)[:2] == [(1, "anna", 20), (2, "bert", 10)]
+    assert stage.undo() == Undone(restored=2)
+    assert accounts(stage) == ACCOUNTS
+    stage.done("DELETE FROM account WHERE id = 1")
+    stage.room.execute("INSERT INTO account VALUES (7, 'theirs', 10)")
+    found = stage.undo()
+    assert isinstance(found, NotUndone), "what was deferred is found at the commit"
+    assert "23505" in found.detail
