@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,12 @@ from uuid import uuid4
 
 import pytest
 
-from strandline import Appended, Event, InvalidInput, SeqNrConflict, StrandlineError, Unavailable
+from strandline import Appended, Corrupt, Event, InvalidInput, SeqNrConflict, StrandlineError, Unavailable
 from strandline.backends.memory.log import MemoryLog
 from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline
 from strandline.settings import Settings
-from strandline.store.api import StoreSettings
+from strandline.store.api import Look, StoreSettings
 from strandline.testing import carry
 from strandline.testing.faults import Faults, fail
 from strandline.testing.log_contract.committing import Gate
@@ -213,6 +213,65 @@ def test_what_follows_a_future_may_append_many(backend: str, tmp_path: Path) -> 
         s.journal.append_future(KEY, events(1)).add_done_callback(follow)
         assert done.wait(5)
         assert found == [(2, 2), (3, 3)]
+
+
+@pytest.mark.req("J38")
+@pytest.mark.parametrize("cache", [True, False], ids=["", "no-cache"])
+def test_where_the_log_does_not_fold_all_new_keys_are_looked_up_at_once(
+    cache: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand keys in 8 partitions, some of them carried before; then the same ones again."""
+    with inexact(partitions=8, heads_cache=cache) as s:
+        keys = [f"order|{number}" for number in range(1000)]
+        s.journal.append_many([(key, events(0)) for key in keys[:50]])
+        carry(s)
+        asked: list[int] = []
+        look = s.store.look
+
+        def noted_look(partition: int, many: Collection[str], *more: Any) -> Look:
+            asked.append(len(many))
+            return look(partition, many, *more)
+
+        monkeypatch.setattr(s.store, "look", noted_look)
+        answers = s.journal.append_many([(key, events(1, 2), {"expected": int(key in keys[:50])}) for key in keys])
+        assert told(answers) == [(2, 3)] * 50 + [(1, 2)] * 950
+        assert len(asked) == 1
+        answers = s.journal.append_many([(key, events(3), {"expected": 3}) for key in keys for _ in range(2)])
+        assert told(answers[:101:2]) == [(4, 4)] * 50 + ["SeqNrConflict.expected"]
+        assert told(answers[1::2]) == ["SeqNrConflict.expected"] * 1000
+        assert len(asked) <= 3
+
+
+@pytest.mark.req("J38", "J129")
+def test_a_store_that_is_away_is_asked_once_and_fails_those_that_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with inexact(partitions=4) as s:
+        asked: list[int] = []
+
+        def away(partition: int, many: Collection[str], *_: Any) -> Look:
+            asked.append(partition)
+            raise Unavailable("gone", code="away", hint="wait")
+
+        monkeypatch.setattr(s.store, "look", away)
+        many = [(f"order|{number}", events(1), {"expected": 0} if number % 2 else {}) for number in range(20)]
+        answers = s.journal.append_many(many)
+        assert told(answers) == [(None, None), "Unavailable.away"] * 10
+        assert len({id(one) for one in answers}) == 20
+        assert len(asked) == 1
+
+
+@pytest.mark.req("J129", "RA12")
+def test_a_head_that_cannot_be_looked_up_fails_its_own_append_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with inexact(partitions=4) as s:
+        look = s.store.look
+
+        def damaged(partition: int, many: Collection[str], *more: Any) -> Look:
+            if "order|3" in many:
+                raise Corrupt("a row of metajournal", code="digest", hint="see")
+            return look(partition, many, *more)
+
+        monkeypatch.setattr(s.store, "look", damaged)
+        answers = s.journal.append_many([(f"order|{number}", events(1)) for number in range(6)])
+        assert told(answers) == [(1, 1)] * 3 + ["Corrupt.digest"] + [(1, 1)] * 2
 
 
 def test_a_closed_journal() -> None:

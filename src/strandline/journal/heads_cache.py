@@ -84,6 +84,11 @@ class HeadsCache:
         following = self._follow()
         return None if following is None else following.hold(key, partition, look)
 
+    def holds(self, key: str, partition: int) -> bool:
+        """Whether nobody has to look for `hold`."""
+        following = self._follow()
+        return following is not None and following.seen(key, partition) is not None
+
     def close(self) -> None:
         """End. Twice is harmless."""
         with self._lock:
@@ -159,6 +164,14 @@ class _Following:
         if not partition.reached(to, deadline):
             return None
         return partition.known(key, pointer.offset, state, to)
+
+    def seen(self, key: str, number: int) -> Look | None:
+        if not self._partitions or self.ended.is_set():
+            return None
+        partition = self._partitions[number]
+        with partition.lock:
+            actions = partition.keys.get(key)
+            return None if actions is None else actions.seen
 
     def hold(self, key: str, number: int, look: Callable[[], Look]) -> Hold | None:
         if not self._partitions or self.ended.is_set():

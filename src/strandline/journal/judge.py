@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from threading import Condition, Lock, RLock
@@ -23,15 +23,17 @@ from strandline.journal.tail import Tail
 from strandline.journal.verdict import is_plain
 from strandline.log.answer_future import AnswerFuture
 from strandline.log.api import Draft, InexactLog, Recorded
+from strandline.log.committer import own_error
 from strandline.log.cursor import PAGE_BYTES, Cursor
 from strandline.settings import Settings
 from strandline.store.api import Store
-from strandline.store.scans import look_at
+from strandline.store.scans import look_at, look_at_all
 from strandline.values.actions import Mark
 
 T = TypeVar("T")
 
 PATIENCE_LEAST_S: Final = 0.01
+NO_LOOKS: Final[Mapping[str, Look | Unavailable]] = {}
 THREADS: Final = 4
 """Threads that wait for the verdicts of appends that nobody waits for."""
 
@@ -172,9 +174,10 @@ class Judge:
         """Record drafts, all on their way before the first is waited for; what each is answered, or its error."""
         sent: list[_Call | StrandlineError] = []
         answers: list[Recorded | BaseException] = []
+        looks = self._looks(drafts, numbers)
         try:
             for draft, wanted in zip(drafts, numbers, strict=True):
-                sent.append(self._sent(draft, wanted))
+                sent.append(self._sent(draft, wanted, looks))
             for draft, one in zip(drafts, sent, strict=True):
                 try:
                     answers.append(self._judged(draft, one, self._acknowledged(one)) if isinstance(one, _Call) else one)
@@ -259,10 +262,27 @@ class Judge:
 
     # ------------------------------------------------------------ before and after
 
-    def _sent(self, draft: Draft, numbers: bool) -> _Call | StrandlineError:
+    def _looks(self, drafts: Sequence[Draft], numbers: Sequence[bool]) -> Mapping[str, Look | Unavailable]:
+        """What the store says of all keys that have to be looked up, asked for at once."""
+        keys = {
+            key: draft.partition
+            for draft, wanted in zip(drafts, numbers, strict=True)
+            if (key := _judged_key(draft, wanted)) is not None
+            and not (self._heads is not None and self._heads.holds(key, draft.partition))
+        }
+        if len(keys) < 2:
+            return NO_LOOKS
+        try:
+            return look_at_all(self._store, keys)
+        except Unavailable as error:
+            return dict.fromkeys(keys, error)
+        except StrandlineError:
+            return {}  # it may be one key's: each is looked up by itself
+
+    def _sent(self, draft: Draft, numbers: bool, looks: Mapping[str, Look | Unavailable]) -> _Call | StrandlineError:
         """A call on its way, or why it is not."""
         try:
-            call = self._call(draft, numbers)
+            call = self._call(draft, numbers, looks)
         except StrandlineError as error:
             return error
         try:
@@ -274,22 +294,25 @@ class Judge:
             raise
         return call
 
-    def _call(self, draft: Draft, numbers: bool) -> _Call:
+    def _call(self, draft: Draft, numbers: bool, looks: Mapping[str, Look | Unavailable] = NO_LOOKS) -> _Call:
         """A call with pointer and head, if a verdict is wanted. A plain append needs the log alone."""
         call = _Call(time.monotonic() + self._settings.append_timeout_s)
-        plain = is_plain(draft)
-        key, partition = draft.action.key, draft.partition
-        if key is None or isinstance(draft.action, Mark) or (plain and not numbers):
+        key, partition = _judged_key(draft, numbers), draft.partition
+        if key is None:
             return call
+
+        def look() -> Look:
+            found = looks.get(key)
+            if isinstance(found, Unavailable):
+                raise own_error(found)
+            return look_at(self._store, key, partition) if found is None else found
+
         try:
             if self._heads is not None:
-                call.hold = self._heads.hold(key, partition, lambda: look_at(self._store, key, partition))
-            if call.hold is None:
-                call.seen = look_at(self._store, key, partition)
-            else:
-                call.seen = call.hold.pointer, call.hold.state
+                call.hold = self._heads.hold(key, partition, look)
+            call.seen = look() if call.hold is None else (call.hold.pointer, call.hold.state)
         except Unavailable:
-            if not plain:
+            if not is_plain(draft):
                 raise
         return call
 
@@ -331,3 +354,10 @@ class Judge:
         if tail.place is None or tail.place.offset != to:
             return recorded
         return Recorded(tail.place, True, tail.effect, tail.state)
+
+
+def _judged_key(draft: Draft, numbers: bool) -> str | None:
+    """The key of a draft that wants a verdict."""
+    if isinstance(draft.action, Mark) or (is_plain(draft) and not numbers):
+        return None
+    return draft.action.key

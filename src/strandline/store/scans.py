@@ -12,7 +12,7 @@ with a function for each that asks for it by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -239,6 +239,13 @@ def look_at(store: Store, key: str, partition: int) -> tuple[Pointer, State]:
     """The partition's pointer, and the state of one key."""
     look = store.look(partition, (key,))
     return look.pointer, look.states.get(key)
+
+
+def look_at_all(store: Store, keys: Mapping[str, int]) -> dict[str, tuple[Pointer, State]]:
+    """The same of many keys, by key, each with its partition: one look, whatever their partitions are."""
+    pointers = store.pointers()  # first: the other way round loses actions
+    states = store.look(min(keys.values()), keys).states
+    return {key: (pointers[partition], states.get(key)) for key, partition in keys.items()}
 
 
 def events_of(
