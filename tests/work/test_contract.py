@@ -42,6 +42,27 @@ def test_declaring_again(world: World, caplog: pytest.LogCaptureFixture) -> None
     assert fixed.value.code == "setting"
 
 
+@pytest.mark.req("W5", "W23")
+@pytest.mark.parametrize("end", ["done", "fail", "lapse", "drop"])
+def test_what_waits_behind_is_handed_out_though_nothing_merges_any_more(world: World, end: str) -> None:
+    """merge="none" is declared while an entry waits behind a running one: the end of that lets it in all the same."""
+    work = world.work()
+    work.add(**one("a", "1"))
+    (claim,) = work.cursor("w").claim(1).claims
+    assert work.add(**one("a", "2")).outcome == "behind"
+    other = world.work(merge="none")
+    match end:
+        case "done":
+            claim.done()
+        case "fail":
+            claim.fail("no", delay_s=0)
+        case "lapse":
+            world.clock.pass_s(31)
+        case "drop":
+            other.drop(claim.entry.id)
+    assert [claim.entry.data["url"] for claim in other.cursor("v").claim(9).claims] == ["2"]
+
+
 @pytest.mark.req("W65", "W66", "W67")
 def test_two_versions_of_columns(world: World) -> None:
     old = world.work()

@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import Barrier, Thread
 from typing import Any
 
+import psycopg
 import pytest
 
 from strandline.clock import now_us
@@ -79,6 +80,52 @@ def test_batches_do_not_deadlock(world: World) -> None:
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(add, range(24)))
     assert len(journals[0].entries()) == 150
+
+
+@pytest.mark.req("W31", "W73")
+@pytest.mark.parametrize("end", ["done", "release", "drop"])
+def test_an_add_and_the_end_of_a_claim_lock_in_one_order(
+    postgres_world: World, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """An add of a key that has one entry running and one behind comes between the two locks that the end takes."""
+    work, other = postgres_world.real(), postgres_world.real()
+    work.add(**one("a", "1"))
+    (claim,) = work.cursor("w").claim(1).claims
+    work.add(**one("a", "2"))
+    behind, lock_keys = work._tables._behind, other._tables._lock_keys
+    tries, outcomes = list[str](), list[str]()
+
+    def add() -> None:
+        outcomes.append(other.add(**one("a", "3")).outcome)
+
+    def begun(*given: Any) -> None:
+        tries.append("add")
+        lock_keys(*given)
+
+    def then(*given: Any) -> Any:
+        tries.append("end")
+        if len(tries) == 1:
+            thread.start()
+            deadline = time.monotonic() + 20
+            while admin.execute("SELECT FROM pg_locks WHERE NOT granted").fetchone() is None:
+                assert time.monotonic() < deadline
+        return behind(*given)
+
+    thread = Thread(target=add)
+    monkeypatch.setattr(work._tables, "_behind", then)
+    monkeypatch.setattr(other._tables, "_lock_keys", begun)
+    with psycopg.connect(postgres_world.place.partition("&schema=")[0], autocommit=True) as admin:
+        match end:
+            case "done":
+                claim.done()
+            case "release":
+                claim.release()
+            case "drop":
+                work.drop(claim.entry.id)
+    thread.join(20)
+    assert tries == ["end", "add"], "no deadlock, so nothing is tried again"
+    assert outcomes == ["merged"]
+    assert [claim.entry.data["url"] for claim in work.cursor("v").claim(9).claims] == ["3"]
 
 
 @pytest.mark.req("W18", "W34", "RW2", "RW3")

@@ -210,7 +210,7 @@ class WorkJournal:
 
     def _end(self, tx: Transaction, held: Sequence[Held], *, joined: bool) -> set[int]:
         look = self._look(tx)
-        done, wake = self._tables.end(tx, look, self.settings, held)
+        done, wake = self._tables.end(tx, look, held)
         return self._woken(tx, wake, done, joined=joined)
 
     def claim(self, cursor: Cursor, limit: int, done: Sequence[Claim], *, slow: bool = True) -> Batch:
@@ -229,7 +229,7 @@ class WorkJournal:
             self._waking.saw(look.now)
             ended: set[int] = set()
             if held:
-                ended, wake = self._tables.end(tx, look, self.settings, held)
+                ended, wake = self._tables.end(tx, look, held)
                 self._woken(tx, wake, None, joined=False)
             return ended, self._take(tx, look, cursor, limit if slow else -limit, dead)
 

@@ -8,7 +8,8 @@ Who may change what, on PostgreSQL (SQLite's write lock is enough for all of it)
   An add that goes behind holds that row (FOR KEY SHARE: heartbeats pass) until it commits. So `done` waits for it, then
   looks behind, in a new snapshot, and finds it.
 - A row that vanished while we waited for it was claimed, ended or moved: look again (`_steady`).
-- The rows of the order are locked before those of the state, each in the order of ids.
+- The rows of the state are locked before those of the order, each in the order of ids: so do adds, and so does whoever
+  ends a claim and then looks behind it.
 
 A move writes rows into another table, by a DELETE and an INSERT: an UPDATE across tables would make those who wait for
 the row fail.
@@ -262,13 +263,12 @@ class Tables:
             rows = found()
             if not rows:
                 return []
+            steady = tx.dialect == "sqlite" or self._hold(tx, rows, moment)
             waiting = [row for row in rows if row.status != PROCESSING]
             asked = sorted((self.journal, *position, row.id) for row in waiting for position in _positions(row))
             places = dict(tx.many(self.named("places"), asked))
-            steady = all(row.id in places for row in waiting)
-            if tx.dialect == "postgres":
-                steady = self._hold(tx, rows, moment) and steady and _same(found(), rows)
-            if steady:
+            steady = steady and all(row.id in places for row in waiting)
+            if steady and (tx.dialect == "sqlite" or _same(found(), rows)):
                 return [row._replace(place=places.get(row.id, NOWHERE)) for row in rows]
         raise Unavailable("entries change faster than they can be locked", code="serialization", hint="call again")
 
@@ -341,10 +341,11 @@ class Tables:
 
     # ------------------------------------------------------------ the end of a claim
 
-    def end(
-        self, tx: Transaction, look: Look, settings: WorkSettings, held: Sequence[Held]
-    ) -> tuple[set[int], int | None]:
-        """Done: which of these claims this call has ended, and when what waited behind them is due."""
+    def end(self, tx: Transaction, look: Look, held: Sequence[Held]) -> tuple[set[int], int | None]:
+        """Done: which of these claims this call has ended, and when what waited behind them is due.
+
+        `merge` does not matter: an entry may wait behind another since before it was changed.
+        """
         ended: dict[int, Key] = {}
         left = sorted(held)
         for _ in range(_TRIES):
@@ -358,10 +359,7 @@ class Tables:
             left = self._end_late(tx, left, ended)
             if not left:
                 break
-        wake = None
-        if settings.merge == "key" and ended:
-            wake = self._put_in(tx, look, ended.values())
-        return set(ended), wake
+        return set(ended), self._put_in(tx, look, ended.values())
 
     def _end_late(self, tx: Transaction, held: Sequence[Held], ended: dict[int, Key]) -> list[Held]:
         """Done after the lease was over, if nobody took the entry since. What was moved is to be tried where it is."""
@@ -408,9 +406,7 @@ class Tables:
         """
         if not ended:
             return []
-        behind: dict[Key, Row] = {}
-        if settings.merge == "key":
-            behind = {(row.hash, row.key): row for row in self._behind(tx, [(e.row.hash, e.row.key) for e in ended])}
+        behind = {(row.hash, row.key): row for row in self._behind(tx, [(e.row.hash, e.row.key) for e in ended])}
         removed, again, waiting_again, dead = [], [], [], []
         folds: list[tuple[Row, Row]] = []
         for row, outcome, reason in ended:
