@@ -146,7 +146,9 @@ def test_a_port_that_never_answers(scheme: str, silent_port: int, tmp_path: Path
 
 def test_one_broker_of_two_is_enough(kafka: KafkaServer, closed_port: int, tmp_path: Path) -> None:
     log = f"kafka://127.0.0.1:{closed_port},{kafka.bootstrap}/{new_name()}"
-    strandline.connect(log=log, store=f"sqlite:{tmp_path}/store.db", accept_power_loss=True).close()
+    with strandline.connect(log=log, store=f"sqlite:{tmp_path}/store.db", accept_power_loss=True) as s:
+        s.journal.append("order|1", [strandline.Event("Placed", 1)])
+        assert [event.payload for event in s.journal.read("order|1")] == [1]
 
 
 def test_a_broker_that_gives_an_address_where_it_is_not(spare_kafka: SpareKafka, tmp_path: Path) -> None:

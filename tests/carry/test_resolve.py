@@ -19,9 +19,9 @@ from strandline.values.actions import Append
 KEY = "order|42"
 
 
-def put(s: Strandline, number: int, *, damaged: bool = False, count: int = 1) -> int:
+def put(s: Strandline, number: int, *, damaged: bool = False, count: int = 1, tags: tuple[str, ...] = ()) -> int:
     """A raw append of `count` events; its offset."""
-    events = tuple([("Placed", ())] * count)
+    events = tuple([("Placed", tags)] * count)
     value = encode_value([Content(1, b"%d" % number, None)] * count)
     header = encode_header(Append(KEY, events, f"{number:032x}", False, content_digest(events, None, value)))
     return raw_append(s, 0, key=KEY, header=header, value=value[:-1] if damaged else value).offset
@@ -81,6 +81,33 @@ def test_retry_fills_the_rows_once_they_can_be_read(s: Strandline, monkeypatch: 
     resolve(s.log, s.store, 0, offset, "retry", s.settings)
     assert quarantined(s.store) == []
     assert chain(s) == [(1, 0, 1), (2, 1, "mended"), (3, 2, 3)]
+
+
+@pytest.mark.req("T86", "J98")
+def test_the_tag_rows_of_an_event_follow_what_an_operator_does(s: Strandline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A skip leaves a filler behind, which a query passes over; a retry puts the mended event into its row."""
+    put(s, 1, tags=("x",))
+    skipped = put(s, 2, damaged=True, tags=("x", "y"))
+    put(s, 3, tags=("x",))
+    retried = put(s, 4, damaged=True, tags=("x", "y"))
+    put(s, 5, tags=("x",))
+    carry(s)
+
+    def by_tag(tag: str) -> list[tuple[int, int, int, bool]]:
+        return [(event.tag_seq_nr, event.seq_nr, event.prev_seq_nr, event.damaged) for event in s.by_tag(tag)]
+
+    assert by_tag("x") == [(1, 1, 0, False), (2, 2, 1, True), (3, 3, 2, False), (4, 4, 3, True), (5, 5, 4, False)]
+    resolve(s.log, s.store, 0, skipped, "skip", s.settings)
+    assert by_tag("x") == [(1, 1, 0, False), (3, 3, 1, False), (4, 4, 3, True), (5, 5, 4, False)]
+    assert by_tag("y") == [(2, 4, 3, True)]
+    monkeypatch.setattr("strandline.carry.resolve.read_contents", lambda *_: [Content(1, b'"mended"', None)])
+    resolve(s.log, s.store, 0, retried, "retry", s.settings)
+    assert by_tag("x") == [(1, 1, 0, False), (3, 3, 1, False), (4, 4, 3, False), (5, 5, 4, False)]
+    assert [event.payload for event in s.by_tag("y")] == ["mended"]
+    put(s, 6, tags=("x", "y"))
+    carry(s)
+    assert by_tag("x")[-1] == (6, 6, 5, False)
+    assert by_tag("y") == [(2, 4, 3, False), (3, 6, 5, False)]
 
 
 @pytest.mark.req("J98")

@@ -16,6 +16,7 @@ from strandline import Event, SeqNrConflict, aio
 from strandline.errors import InvalidInput, Unavailable
 from strandline.testing import carry
 from tests.journal.worlds import KEY, url_of
+from tests.projection.worlds import until
 
 WORLDS = ("memory", "sqlite", "postgresql")
 Test = Callable[[aio.Strandline], Awaitable[None]]
@@ -112,6 +113,52 @@ def test_a_live_query_gives_what_comes_and_ends_when_it_is_closed(tmp_path: Path
             with pytest.raises(StopAsyncIteration):
                 await waiting
         assert seen == [0, 1, 2]
+
+    run("sqlite", tmp_path, test, partitions=1)
+
+
+@pytest.mark.req("P6", "P17", "T42")
+@pytest.mark.parametrize("how", ["tag", "slices", "tag, searching", "slices, searching"])
+def test_a_stream_resumes_behind_the_last_event_that_its_reader_got(tmp_path: Path, how: str) -> None:
+    """However far the thread has read ahead: 10 of 50 taken, resumed there, the other 40 come."""
+    url = url_of("sqlite", tmp_path)
+    kind, _, searching = how.partition(", ")
+    more: dict[str, Any] = {"use_strandline": False, "eventual_consistency_delay_s": 0} if searching else {}
+
+    async def test(s: aio.Strandline) -> None:
+        def asked(**given: Any) -> Any:
+            tagged = kind == "tag"
+            return s.by_tag("blue", **more, **given) if tagged else s.by_slices("order", 0, 1023, **more, **given)
+
+        for number in range(50):
+            await s.journal.append(KEY, [Event("Moved", number, tags=["blue"])])
+        await asyncio.to_thread(carried, url)
+        async with asked() as stream:
+            got = [(await anext(stream)).payload for _ in range(10)]
+            await asyncio.to_thread(until, lambda: len(stream._came) == 40)  # its thread has read all of it
+            saved = stream.resume_offset
+        assert str(stream.resume_offset) == str(saved)  # closed: what was read ahead was never handed out
+        async with asked(after=str(saved)) as stream:
+            came = [event.payload async for event in stream]
+            assert list(dict.fromkeys(got + came)) == list(range(50))
+            assert searching or not set(got) & set(came)
+        assert [event async for event in asked(after=str(stream.resume_offset))] == []
+
+    run("sqlite", tmp_path, test, partitions=1)
+
+
+@pytest.mark.req("P17")
+def test_at_its_end_a_stream_resumes_behind_all_that_was_filtered(tmp_path: Path) -> None:
+    url = url_of("sqlite", tmp_path)
+
+    async def test(s: aio.Strandline) -> None:
+        for kind in ("Placed", "Moved", "Moved"):
+            await s.journal.append(KEY, [Event(kind, None)])
+        await asyncio.to_thread(carried, url)
+        stream = s.by_slices("order", 0, 1023, filter={"types": ["Placed"]})
+        assert str(stream.resume_offset) == "None"  # nothing was asked for
+        (placed,) = [event async for event in stream]
+        assert stream.resume_offset.timestamp > placed.timestamp
 
     run("sqlite", tmp_path, test, partitions=1)
 

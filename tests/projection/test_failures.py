@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -120,6 +121,25 @@ def test_fail(s: Strandline, table: Table) -> None:
         until(lambda: caught_up(s))
         assert range_of(s, first).last_error is None
     check_exactly_once(s, table)
+
+
+@pytest.mark.req("P59")
+def test_a_failed_range_starts_again_after_its_delay_and_not_before(s: Strandline, table: Table) -> None:
+    put(s, B)
+    carry_all(s)
+    tries: list[float] = []
+
+    def handle(tx: Any, event: Any) -> None:
+        tries.append(time.monotonic())
+        if len(tries) < 4:
+            raise ValueError("not yet")
+        table.add(tx, event)
+
+    delays = {"retries": 0, "restart_min_s": 0.2, "restart_max_s": 0.4}
+    with running(s, Projection("totals", ORDERS, handle, **{**QUICK, **delays})):
+        until(lambda: table.of(B) == [1])
+    waited = [later - earlier for earlier, later in pairwise(tries)]
+    assert [wait >= 0.8 * least for wait, least in zip(waited, (0.2, 0.4, 0.4), strict=True)] == [True] * 3
 
 
 @pytest.mark.req("P61", "P62", "P102", "RP8")

@@ -17,6 +17,7 @@ from strandline.projection.definition import BySlices, Projection
 from strandline.projection.ended_lives import forget_ended
 from strandline.projection.host import Host
 from strandline.values.events import RecordedEvent
+from strandline.values.keys import slice_of
 from tests.journal.worlds import digest
 from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, check_exactly_once, range_of, running, until
 from tests.query.filling import carry_all, key_in, put
@@ -160,6 +161,11 @@ def test_key_rows_at_or_below_the_line_go(s: Strandline, table: Table) -> None:
     assert table.of(KEY) == [1, 2, 3, 4, 5, 6, 7, 8]
     assert store.forget(row, line - 5) == 0
     assert store.find("totals").line == line  # it only grows
+    with store.database.write() as tx:  # the place of a slice, as a rescale leaves it
+        tx.many("save_keys", [(slice_of(str(KEY)), "", 0, 0, line - 7, None)], row.id, row.epoch)
+    store.forget(row, line)
+    with store.database.read() as tx:
+        assert store.slice_rows(tx, row) == {slice_of(str(KEY)): line - 7}
     store.close()
 
 
@@ -183,6 +189,24 @@ def test_a_host_runs_the_deletion(s: Strandline, table: Table) -> None:
         carry_all(s)
         until(lambda: caught_up(s))
     check_exactly_once(s, table)
+    store.close()
+
+
+@pytest.mark.req("P33")
+def test_rows_stay_for_as_long_as_they_are_to_be_kept(s: Strandline, table: Table) -> None:
+    """The deletion raises the line to the least position, less `delete_after_s`: rows above it stay."""
+    put(s, KEY, 3)
+    for partition in range(s.log.partitions):  # every range gets a position
+        put(s, key_in(partition, s.log.partitions))
+    carry_all(s)
+    store = s.open_offsets(None).store
+    keep_s = 3600
+    with running(s, Projection("totals", ORDERS, table.add, delete_after_s=keep_s, delete_interval_s=1, **QUICK)):
+        until(lambda: caught_up(s))
+        until(lambda: store.find("totals").line > 0)
+        row = store.find("totals")
+        assert row.line <= min(found.position for found in s.projections.status("totals").ranges) - keep_s * 1_000_000
+        assert set(store.key_rows(row, [str(KEY)]).rows) == {str(KEY)}
     store.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -156,14 +157,14 @@ def test_who_watches_is_woken_by_another(place: Place) -> None:
             tx.notify("noted")
 
     with database.watch("noted") as watch:
-        seen = watch.seen()
+        seen, began = watch.seen(), time.monotonic()
+        thread = threading.Timer(0.05, work)
+        thread.start()
         while not names(database):
-            thread = threading.Timer(0.05, work)
-            thread.start()
-            while not names(database):
-                watch.wait(seen, 30.0)
-                seen = watch.seen()
-            thread.join()
+            watch.wait(seen, 30.0)
+            seen = watch.seen()
+        thread.join()
+        assert time.monotonic() - began < 20, "it was the end of its patience that woke it"
         seen = watch.seen()
         while watch.wait(seen, 0.2):  # what is told twice
             seen = watch.seen()

@@ -118,6 +118,31 @@ def test_an_add_merges_while_its_key_waits(world: World) -> None:
     assert (fresh.outcome, fresh.id > added.id) == ("inserted", True)
 
 
+@pytest.mark.req("W7", "W9", "W10", "W30")
+def test_each_date_is_in_its_column(world: World) -> None:
+    """Every column with a value of its own, as it was given; older data then merges what may still count."""
+    work = world.work()
+    now = world.clock.now
+    work.add(
+        **one("a", priority=50), insertion_date=now - 5 * S, process_date=now - 3 * S, expiration_date=now + 60 * S
+    )
+    entry = work.get({"page": "a"})
+    assert entry is not None
+    assert (entry.insertion_date, entry.process_date, entry.expiration_date) == (now - 5 * S, now - 3 * S, now + 60 * S)
+    assert (entry.revised_date, entry.claimed_date, entry.retry_date, entry.start_date) == (now - 5 * S, 0, 0, 0)
+    older = one("a", "older", priority=10)
+    stale = work.add(**older, insertion_date=now - 6 * S, process_date=now - 1 * S, expiration_date=now + 90 * S)
+    assert stale.outcome == "stale"
+    entry = work.get({"page": "a"})
+    assert entry is not None
+    assert (entry.data["url"], entry.priority, entry.revised_date) == ("u", 10, now - 5 * S)
+    assert (entry.insertion_date, entry.process_date, entry.expiration_date) == (now - 5 * S, now - 1 * S, now + 90 * S)
+    world.clock.pass_s(2)
+    (claim,) = work.cursor("w").claim(1).claims
+    assert (claim.entry.claimed_date, claim.entry.start_date) == (world.clock.now, world.clock.now)
+    assert (claim.entry.status, claim.entry.owner, claim.entry.fence > 0) == ("P", "w", True)
+
+
 @pytest.mark.req("W23", "W60", "RW7")
 def test_an_add_while_its_key_is_processed_waits_behind(world: World) -> None:
     work = world.work()
@@ -143,6 +168,8 @@ def test_keys_with_one_hash_are_two_entries(world: World, monkeypatch: pytest.Mo
     work = world.work()
     work.add_many([one("a"), one("b"), one("a")])
     cursor = work.cursor("w")
+    found = [work.get({"page": page}) for page in "abc"]
+    assert [entry and entry.key["page"] for entry in found] == ["a", "b", None]
     claims = {claim.entry.key["page"]: claim for claim in cursor.claim(5).claims}
     assert set(claims) == {"a", "b"}
     assert [work.add(**one(page)).outcome for page in ("a", "b")] == ["behind", "behind"]

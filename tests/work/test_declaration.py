@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,29 @@ def test_a_file_declares_the_same(tmp_path: Path) -> None:
     file.write_text('name = "thumbs"\n[key]\npage = "text"\n')
     with pytest.raises(InvalidInput, match="no data"):
         WorkDeclaration.load(file)
+
+
+OTHER_THAN_BY_DEFAULT: dict[str, Any] = {
+    "merge": "none", "merge_process_date": "smallest", "max_delay_s": 7.5, "default_priority": 21, "slow_from": 180,
+    "slow_limit": 3, "slow_pause_s": 2.5, "lease_s": 45.0, "max_timeouts": 5, "retry_delay_s": 2.0,
+    "retry_delay_max_s": 60.0, "data_bytes_max": 1000, "table_period": "day", "table_rows_max": 500,
+    "table_bytes_max": 100_000, "table_empty": "delete", "tables": "shared", "wake": "poll", "poll_s": 1.5,
+    "standbys_min": 1, "dead_keep_s": 60.0,
+}  # fmt: skip
+
+
+@pytest.mark.req("W1", "W6")
+def test_every_setting_of_a_file_counts(tmp_path: Path) -> None:
+    """None is left at its default, which is another value than the file's."""
+    defaults = WorkDeclaration("thumbs", key=KEY, data=DATA).settings
+    assert set(OTHER_THAN_BY_DEFAULT) == {field.name for field in fields(defaults)}
+    assert all(getattr(defaults, name) != value for name, value in OTHER_THAN_BY_DEFAULT.items())
+    lines = [f"{name} = {json.dumps(value)}" for name, value in OTHER_THAN_BY_DEFAULT.items()]
+    file = tmp_path / "thumbs.toml"
+    file.write_text("\n".join(['name = "thumbs"', *lines, "[key]", 'page = "text"', "[data]", 'url = "text"']))
+    loaded = WorkDeclaration.load(file)
+    assert {name: getattr(loaded.settings, name) for name in OTHER_THAN_BY_DEFAULT} == OTHER_THAN_BY_DEFAULT
+    assert settings_of(settings_text(loaded.settings)) == loaded.settings
 
 
 @pytest.mark.req("W1", "W3", "W6")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from strandline.errors import NotFound
 from strandline.work.declaration import WorkDeclaration
 from strandline.work.journal import WorkJournal
 from tests.work import test_contract, test_races, test_waking
@@ -58,3 +59,27 @@ def test_beside_a_neighbour(world: World, test: Callable[[World], None]) -> None
         assert {entry.id for entry in shared.busy.entries(status="P")} == {claim.entry.id for claim in shared.held}
     finally:
         shared.close()
+
+
+@pytest.mark.req("W70", "W43", "W44")
+def test_dead_letters_of_journals_that_share_their_tables(world: World) -> None:
+    """No journal counts, lists, acknowledges or puts back the letters of another."""
+    first, second = (world.work(declaration(name, tables="shared", max_timeouts=1)) for name in ("first", "second"))
+    for journal, page in ((first, "a"), (second, "b")):
+        journal.add(**one(page))
+        (claim,) = journal.cursor("w").claim(1).claims
+        claim.fail(f"no {page}")
+    for journal, page in ((first, "a"), (second, "b")):
+        (letter,) = journal.dead()
+        assert (letter.key, letter.reason) == ({"page": page}, f"failed: no {page}")
+        assert [alert.dead_id for alert in journal.alerts()] == [letter.dead_id]
+        assert (journal.counts().dead, journal.counts().unacknowledged) == (1, 1)
+    (own,), (other) = first.dead(), second.dead()[0]
+    with pytest.raises(NotFound):
+        first.acknowledge(other.dead_id)
+    with pytest.raises(NotFound):
+        first.requeue(other.dead_id)
+    first.requeue(own.dead_id)
+    assert (first.counts().dead, second.counts().dead, second.counts().unacknowledged) == (0, 1, 1)
+    assert second.cursor("w").claim(5).claims == []
+    assert [claim.entry.key["page"] for claim in first.cursor("w").claim(5).claims] == ["a"]

@@ -8,10 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread
+from threading import Barrier, BrokenBarrierError, Event, Thread
 from typing import Any
 
 import pytest
@@ -138,6 +138,86 @@ def test_how_far_a_worker_claims_ahead(world: World) -> None:
             until(lambda: work.counts().running >= 4)
             time.sleep(0.1)
             assert work.counts().running == 4
+            go.set()
+            until(lambda: work.counts()[:4] == (0, 0, 0, 0))
+
+
+@pytest.mark.req("W75")
+def test_a_claim_that_is_lost_in_the_queue_gives_its_place_back(world: World) -> None:
+    """A claim that waits for a handler is lost, as by a drop or an outage: slow entries and other journals go on."""
+    with connected(world) as s:
+        work, other = s.work(declaration(lease_s=0.4)), s.work(declaration("nails"))
+        began, go = Event(), Event()
+        seen: list[str] = []
+
+        def handle(claim: Claim) -> None:
+            seen.append(claim.entry.key["page"])
+            began.set()
+            go.wait(20)
+
+        worker = Worker(s, {"thumbs": handle, "nails": handle})
+        work.add_many([one("a"), one("b")])
+        with running(worker):
+            assert began.wait(20)
+            until(lambda: work.counts().running == 2)
+            work.drop(next(entry.id for entry in work.entries() if entry.key["page"] != seen[0]))
+            until(lambda: any(claim.is_lost for lane in worker._lanes for claim in lane.held))
+            go.set()
+            work.add(**one("slow", priority=200))
+            other.add_many([one("c"), one("d", priority=200)])
+            until(lambda: len(seen) == 4)
+        assert sorted(seen[1:]) == ["c", "d", "slow"]
+
+
+@pytest.mark.req("W75")
+def test_a_worker_holds_no_more_over_all_its_journals(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both journals have work at the same moment, and each would fill the worker alone."""
+    with connected(world) as s:
+        journals = [s.work(declaration(name)) for name in ("thumbs", "nails")]
+        for journal in journals:
+            journal.add_many([one(f"p{number}") for number in range(10)])
+        go, together = Event(), Barrier(2)
+        worker = Worker(s, dict.fromkeys(("thumbs", "nails"), lambda _: go.wait(20)), concurrency=2)
+
+        def claim(asked: Any, *given: Any, **more: Any) -> Any:
+            with suppress(BrokenBarrierError):
+                together.wait(0.2)
+            return asked(*given, **more)
+
+        for lane in worker._lanes:
+            monkeypatch.setattr(lane.journal, "claim", partial(claim, lane.journal.claim))
+
+        def held() -> int:
+            return sum(journal.counts().running for journal in journals)
+
+        with running(worker):
+            until(lambda: held() >= 4)
+            until_s = time.monotonic() + 0.4
+            while time.monotonic() < until_s:
+                assert held() == 4
+            go.set()
+            until(lambda: sum(sum(journal.counts()[:4]) for journal in journals) == 0)
+
+
+@pytest.mark.req("W5", "W75")
+def test_a_longer_lease_is_declared_while_a_handler_runs(world: World) -> None:
+    """A running claim keeps its lease, so its heartbeats go on as that asks for."""
+    with connected(world) as s:
+        work = s.work(declaration(lease_s=0.6))
+        began, go = Event(), Event()
+
+        def handle(_: Claim) -> None:
+            began.set()
+            go.wait(20)
+
+        work.add(**one("a"))
+        with running(Worker(s, {"thumbs": handle})):
+            assert began.wait(20)
+            world.real(declaration(lease_s=600))
+            until_s = time.monotonic() + 1.5
+            while time.monotonic() < until_s:
+                assert [entry.timeout_counter for entry in work.entries()] == [0], "its lease ended"
+                time.sleep(0.05)
             go.set()
             until(lambda: work.counts()[:4] == (0, 0, 0, 0))
 

@@ -33,17 +33,26 @@ class Stream(Generic[E]):
         self._came: deque[E] = deque()
         self._error: BaseException | None = None
         self._over = self._closed = False
+        self._start: Any = None
+        """The offset of the query before its first event."""
+        self._last: E | None = None
+        """The last event that was handed out."""
+        self._read_whole = False
+        self._brought = self._handed = 0
+        """How many events the thread has read, and how many of them were handed out."""
         self._room = Condition()
         self._waiting: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def resume_offset(self) -> Any:
-        """As the plain query has it: after what was read, which may be ahead of what was handed out here.
+        """Where to go on: behind the last event that was handed out here, however far the thread has read ahead.
 
-        An event's own `offset` says exactly where to go on behind it.
+        Once all was handed out, as the plain query has it: also behind what its filter did not let pass.
         """
-        return getattr(self._plain, "resume_offset", None)
+        if self._read_whole and self._handed == self._brought:
+            return getattr(self._plain, "resume_offset", None)
+        return self._start if self._last is None else getattr(self._last, "offset", None)
 
     def __aiter__(self) -> AsyncIterator[E]:
         return self
@@ -63,7 +72,8 @@ class Stream(Generic[E]):
             if not self._came and not self._over:
                 await self._waiting
             self._waiting = None
-        event = self._came.popleft()
+        self._last = event = self._came.popleft()
+        self._handed += 1
         if len(self._came) == AHEAD // 2:
             with self._room:
                 self._room.notify()
@@ -88,9 +98,11 @@ class Stream(Generic[E]):
             self._plain = self._open()
             if self._closed:  # before `aclose` could see what to close
                 return
+            self._start = getattr(self._plain, "resume_offset", None)
             for event in self._plain:
                 if self._closed:
                     return
+                self._brought += 1
                 self._came.append(event)
                 if self._waiting is not None:
                     self._call(self._wake)
@@ -103,6 +115,7 @@ class Stream(Generic[E]):
             close = getattr(self._plain, "close", None)
             if close is not None:
                 close()
+            self._read_whole = not self._closed
             self._over = True
             self._call(self._wake)
 

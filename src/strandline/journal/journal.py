@@ -8,6 +8,7 @@ everything else both. A Journal may be used by any number of threads, never in a
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +36,7 @@ from strandline.journal.follow import Follower
 from strandline.journal.heads_cache import HeadsCache
 from strandline.journal.judge import Judge
 from strandline.journal.read import PLANS_MAX, Reader, journal_changed
-from strandline.log.api import Draft, InexactLog, Log, Recorded
+from strandline.log.api import Draft, InexactLog, Known, Log, Recorded
 from strandline.log.committer import Committer, commits_of, own_error, unchanged
 from strandline.record import encode_header
 from strandline.settings import Settings
@@ -50,6 +51,7 @@ from strandline.values.keys import Key, partition_of
 from strandline.values.payloads import BYTES, decode_json
 
 WAIT_LEAST_S, WAIT_MOST_S = 0.001, 0.1
+_logger = logging.getLogger(__name__)
 
 
 class Journal:
@@ -149,10 +151,9 @@ class Journal:
             self._committed(self._draft(Delete(written, min(to, head.seq_nr), head.life), slice_))
 
     def _sent(self, known: Key, draft: Draft, numbers: bool) -> Future[Appended]:
-        outcome = partial(verdict.appended, known, draft)
         if self._judge is None:
-            return self._committer.submit(draft, outcome)
-        return self._judge.submit(draft, outcome, numbers=numbers)
+            return self._committer.submit(draft, lambda told: verdict.appended(known, draft, self._whole(draft, told)))
+        return self._judge.submit(draft, partial(verdict.appended, known, draft), numbers=numbers)
 
     def append_many(self, appends: Iterable[tuple[Any, ...] | list[Any]]) -> list[Appended | StrandlineError]:
         """Record many appends, of any keys, in few commits. Each stands for itself.
@@ -183,9 +184,10 @@ class Journal:
         if self._judge is not None:
             return self._judge.append_all(drafts, numbers)
         try:
-            return self._committer.append_all(drafts)
+            answers = self._committer.append_all(drafts)
         except (Unavailable, InvalidInput) as error:  # the queue is full, or somebody closed the journal meanwhile
             return [own_error(error) for _ in drafts]
+        return [self._whole_or_error(*one) for one in zip(drafts, answers, strict=True)]
 
     def _append_draft(
         self,
@@ -246,7 +248,7 @@ class Journal:
         """Record drafts of other parts of this system, and say what became of each."""
         self._check()
         if self._judge is None:
-            return self._log.append(drafts)
+            return [self._whole(*one) for one in zip(drafts, self._log.append(drafts), strict=True)]
         sent = [self._judge.submit(draft, unchanged) for draft in drafts]
         return [answer.result() for answer in sent]
 
@@ -256,7 +258,22 @@ class Journal:
     def _committed(self, draft: Draft, numbers: bool = True) -> Recorded:
         if self._judge is not None:
             return self._judge.append(draft, numbers=numbers)
-        return self._committer.append(draft, self._settings.append_timeout_s)
+        return self._whole(draft, self._committer.append(draft, self._settings.append_timeout_s))
+
+    def _whole(self, draft: Draft, recorded: Recorded) -> Recorded:
+        """What became of a draft; if the log's own head of the key is damaged, with one from the store and the tail."""
+        if not recorded.head_damaged or draft.action.key is None:
+            return recorded
+        key = draft.action.key
+        known = Known(self._reader.state(key))
+        _logger.warning("the log's head of %s is damaged: it is made anew from the store and the tail", key)
+        return self._committer.append(draft._replace(known=known), self._settings.append_timeout_s)
+
+    def _whole_or_error(self, draft: Draft, outcome: Recorded | BaseException) -> Recorded | BaseException:
+        try:
+            return self._whole(draft, outcome) if isinstance(outcome, Recorded) else outcome
+        except StrandlineError as error:
+            return error
 
     # ------------------------------------------------------------ read
 

@@ -35,6 +35,8 @@ class Plan(NamedTuple):
     tail: Tail | None
     start: int
     end: int
+    state: State
+    """The state that `head` is of."""
 
     def narrowed(self, from_: int) -> Plan:
         """The same plan for a part of it."""
@@ -48,9 +50,10 @@ def plan(
     final = tail.state if tail is not None else state
     head = final if isinstance(final, Head) else None
     if head is None:
-        return Plan(key, partition, mark, None, None, None, from_, 0)
+        return Plan(key, partition, mark, None, None, None, from_, 0, final)
     stored = state if isinstance(state, Head) and state.life == head.life else None
-    return Plan(key, partition, mark, head, stored, tail, max(from_, head.delete_to + 1), min(to, head.seq_nr))
+    start, end = max(from_, head.delete_to + 1), min(to, head.seq_nr)
+    return Plan(key, partition, mark, head, stored, tail, start, end, final)
 
 
 def chained_down(rows: Iterable[tuple[Any, ...]], wanted: int) -> tuple[int, int]:

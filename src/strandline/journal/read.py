@@ -159,6 +159,10 @@ class Reader:
         """The same view as a read, without its events."""
         return self.plan(key, values=False).head
 
+    def state(self, key: str) -> State:
+        """The same, of a purged key what is left of it: all that a log would have folded on its own head."""
+        return self.plan(key, values=False).state
+
     def read(
         self, key: str, from_: int, to: int, *, limit: int = SEQ_NR_MAX, backwards: bool = False
     ) -> Iterator[RecordedEvent]:
@@ -219,7 +223,7 @@ class Reading:
                 return
 
     def _from_store(self) -> Iterator[Iterable[RecordedEvent]]:
-        key, _, _, _, stored, _, _, end = self._plan
+        key, _, _, _, stored, _, _, end, _ = self._plan
         while stored is not None and self._left and self._wanted <= min(end, stored.seq_nr):
             # In a gap, or where one is missing, the page goes beyond the end: what stands there tells which it is.
             limit = min(self._reader.settings.read_page, end - self._wanted + 1, self._left)
@@ -270,7 +274,7 @@ class Reading:
 
     def _from_log(self, after: int, timestamp: int, state: State) -> Iterator[list[TailEvent]]:
         """What the buffer did not hold: from the log again, or the store, if the pipeline has got there meanwhile."""
-        key, partition, mark, head, _, _, _, end = self._plan
+        key, partition, mark, head, _, _, _, end, _ = self._plan
         reader = self._reader
         pointer, _ = look_at(reader.store, key, partition)
         cursor = Cursor(reader.log, partition, after, timestamp)
@@ -358,7 +362,7 @@ class BackwardReading(Reading):
 
     def _from_stretches(self, stretches: list[Stretch]) -> Iterator[list[TailEvent]]:
         """What the buffer did not hold: from the log again, or the store, if the pipeline has got there meanwhile."""
-        key, partition, mark, _, _, _, start, _ = self._plan
+        key, partition, mark, _, _, _, start, _, _ = self._plan
         reader = self._reader
         pointer, _ = look_at(reader.store, key, partition)
         if pointer.offset >= mark:
@@ -381,7 +385,7 @@ class BackwardReading(Reading):
                 return
 
     def _from_store(self) -> Iterator[Iterable[RecordedEvent]]:
-        key, _, _, _, stored, _, start, _ = self._plan
+        key, _, _, _, stored, _, start, _, _ = self._plan
         if stored is None:
             return
         self._wanted = min(self._wanted, stored.prev)

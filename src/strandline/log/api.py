@@ -22,13 +22,23 @@ from strandline.values.actions import Action, Place
 from strandline.values.heads import State
 
 
+class Known(NamedTuple):
+    """What the store and the tail say of a key."""
+
+    state: State
+
+
 class Draft(NamedTuple):
-    """An action on its way into the log, encoded by its writer."""
+    """An action on its way into the log, encoded by its writer.
+
+    `known` counts only where the log's own head of the key cannot be trusted. It was found out after the log said so.
+    """
 
     partition: int
     action: Action
     header: bytes
     value: bytes | None = None
+    known: Known | None = None
 
 
 class Recorded(NamedTuple):
@@ -42,6 +52,11 @@ class Recorded(NamedTuple):
     folded: bool = False
     effect: Effect = None
     state: State = None
+
+    @property
+    def head_damaged(self) -> bool:
+        """Nothing was recorded: the log's own head of the key cannot be trusted. Try again with what is `known`."""
+        return self.place is None and not self.folded
 
 
 class Page(NamedTuple):
@@ -66,8 +81,9 @@ class Log(Protocol):
     def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
         """Record drafts, of any partitions, in their order, in one commit; one answer each, in the same order.
 
-        Returns when all are durable. A draft that the fold refuses fails alone; an error means that none was recorded
-        (`applied="no"`) or that nobody can say (`"unknown"`).
+        Returns when all are durable. A draft that the fold refuses fails alone, and so does one whose key has a damaged
+        head (`Recorded.head_damaged`); an error means that none was recorded (`applied="no"`) or that nobody can say
+        (`"unknown"`).
         """
 
     def read(

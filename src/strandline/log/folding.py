@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, MutableMapping, Sequence
+from typing import Final, NamedTuple
 
 from strandline.fold import Duplicate, Refused, Rules, fold
 from strandline.log.api import Draft, Recorded
@@ -12,6 +12,8 @@ from strandline.record import Record
 from strandline.values.actions import Mark, Place
 from strandline.values.heads import State
 from strandline.values.tuples import make
+
+HEAD_DAMAGED: Final = Recorded(None)
 
 
 class End(NamedTuple):
@@ -22,12 +24,21 @@ class End(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """What drafts came to. Refused and duplicate ones are answered, not recorded."""
+    """What drafts came to. Refused and duplicate ones are answered, not recorded, as are those with a damaged head."""
 
     answers: list[Recorded]
     records: list[Record]
     changed: dict[str, State]
     """The new states of the keys that have one."""
+
+
+def known_states(drafts: Sequence[Draft], damaged: Collection[str]) -> dict[str, State]:
+    """The states of keys with a damaged head that the writers of these drafts know from the store and the tail."""
+    return {
+        key: draft.known.state
+        for draft in drafts
+        if draft.known is not None and (key := draft.action.key) is not None and key in damaged
+    }
 
 
 def fold_drafts(
@@ -36,12 +47,19 @@ def fold_drafts(
     ends: MutableMapping[int, End],
     clock: Callable[[], int],
     rules: Rules,
+    damaged: Collection[str] = (),
 ) -> Folded:
-    """Fold drafts in their order. The ends of their partitions move on in `ends`."""
+    """Fold drafts in their order. The ends of their partitions move on in `ends`.
+
+    `damaged` are keys whose state nobody knows: of their actions only Marks are recorded.
+    """
     answers: list[Recorded] = []
     records: list[Record] = []
     changed: dict[str, State] = {}
-    for partition, action, header, value in drafts:
+    for partition, action, header, value, _ in drafts:
+        if damaged and action.key in damaged and type(action) is not Mark:
+            answers.append(HEAD_DAMAGED)
+            continue
         offset, timestamp = ends[partition]
         offset, timestamp = offset + 1, max(clock(), timestamp + 1)
         if type(action) is Mark and action.at_least is not None:

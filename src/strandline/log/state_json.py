@@ -1,10 +1,21 @@
-"""States of keys as JSON: the head of a key that lives, or what is left of one that was purged."""
+"""States of keys as JSON, each with a digest: the head of a key that lives, or what is left of one that was purged.
+
+A state is trusted only as it was written. One that has another digest, or cannot be read, is made anew by a writer from
+the store and the tail (`Draft.known`), else the append of that writer fails. One without a digest was written before
+there were digests, and is taken as it is.
+"""
 
 from __future__ import annotations
+
+from zlib import crc32
 
 import orjson
 
 from strandline.values.heads import Ended, Head, Remembered, State
+
+
+class DamagedHead(Exception):
+    """What stands there is not what was written."""
 
 
 def state_text(state: Head | Ended) -> str:
@@ -16,10 +27,24 @@ def state_text(state: Head | Ended) -> str:
 
 
 def state_in(text: str | bytes) -> State:
-    """The state that `state_text` wrote; `ValueError` or `TypeError` if it is none."""
-    fields = orjson.loads(text)
-    if len(fields) == len(Ended._fields):
-        return Ended(*fields)
-    *numbers, given, generated = fields
-    remembered = (tuple([Remembered(*answer) for answer in given]), generated and Remembered(*generated))
-    return Head._make((*numbers, *remembered))
+    """The state that `state_text` wrote; `DamagedHead` if it is none."""
+    try:
+        fields = orjson.loads(text)
+        if len(fields) == len(Ended._fields):
+            return Ended(*fields)
+        *numbers, given, generated = fields
+        remembered = (tuple([Remembered(*answer) for answer in given]), generated and Remembered(*generated))
+        return Head._make((*numbers, *remembered))
+    except (ValueError, TypeError):
+        raise DamagedHead from None
+
+
+def state_digest(key: str, text: str, *beside: int | None) -> int:
+    """A checksum of the text of a key's state, and of what else the state is made from."""
+    return crc32(f"{key} {beside} {text}".encode())
+
+
+def check_state(digest: int | None, key: str, text: str, *beside: int | None) -> None:
+    """`DamagedHead` if a state has another digest than this one."""
+    if digest is not None and digest != state_digest(key, text, *beside):
+        raise DamagedHead

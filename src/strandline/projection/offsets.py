@@ -2,8 +2,8 @@
 
 A position p says that everything at or below it is done. It never stands at a time of which an event is open: a save in
 the middle of time t saves t - 1, and the key rows remember the rest. In memory are the rows of keys that were met
-lately; what is not saved yet, and what is parked, stays. The line says up to which time rows may be missing: it is read
-with the rows, in one moment, and never remembered.
+lately (`KeyMemory`); what is not saved yet, and what the page needs that is judged, stays. The line says up to which
+time rows may be missing: it is read with the rows, in one moment, for one page, and never remembered.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from strandline.query.acceptance import Candidate, Last, Looked, Place, Verdict, Way, end_of, judge
+from strandline.query.key_memory import KeyMemory
 from strandline.query.query_row import QueryRow
-from strandline.query.recently_used import RecentlyUsed
 from strandline.values.keys import slice_of
 
 
@@ -45,7 +45,7 @@ class RangeOffsets:
     def __init__(self, position: int, slices: Mapping[int, int], keys_in_memory_max: int) -> None:
         self.position = position
         self._slices = dict(slices)
-        self._cache: RecentlyUsed[KeyRow] = RecentlyUsed(keys_in_memory_max)
+        self._memory: KeyMemory[KeyRow] = KeyMemory(keys_in_memory_max)
         self._unsaved: dict[str, KeyRow] = {}
         self._lines: dict[str, int] = {}
 
@@ -55,26 +55,27 @@ class RangeOffsets:
 
     # ------------------------------------------------------------ keys
 
-    def unknown(self, keys: Iterable[str]) -> list[str]:
-        """Those of which nothing is in memory."""
-        return [key for key in dict.fromkeys(keys) if self.row(key) is None]
+    def hold(self, keys: Iterable[str]) -> list[str]:
+        """Keep what is known of the keys of a page until the next one; those of which nothing is in memory."""
+        self._lines = {}
+        return [key for key in self._memory.hold(keys) if key not in self._unsaved]
 
     def learn(self, asked: Iterable[str], found: KeyRows) -> None:
-        """Take what the offset store says. It is for the page that was asked for: a line must not be remembered."""
+        """Take what the offset store says of the keys of a page of which nothing was in memory."""
         self._lines = dict.fromkeys(asked, found.line)
         for key, row in found.rows.items():
-            self._cache[key] = row
+            self._memory[key] = row
 
     def row(self, key: str) -> KeyRow | None:
         """The newest row of a key: unsaved, else remembered."""
-        return self._unsaved.get(key) or self._cache.get(key)
+        return self._unsaved.get(key) or self._memory.get(key)
 
     def is_next(self, row: QueryRow) -> bool:
         """Whether a row, read in order, is accepted for sure: most are. What is not is judged (`judge`)."""
         timestamp, seq_nr, key, life, prev, _, _ = row
         if timestamp <= self.position or self._slices:
             return False
-        known = self._unsaved.get(key) or self._cache.get(key)
+        known = self._unsaved.get(key) or self._memory.young.get(key)
         if known is None:
             return prev == 0 and timestamp > self._lines.get(key, -1)
         return prev <= known.seq_nr < seq_nr and known.life == life and known.parked is None
@@ -118,7 +119,7 @@ class RangeOffsets:
     def saved(self, position: int) -> None:
         """They are saved."""
         for key, row in self._unsaved.items():
-            self._cache[key] = row
+            self._memory[key] = row
         self._unsaved.clear()
         self.position = max(self.position, position)
 
@@ -128,5 +129,5 @@ class RangeOffsets:
 
     def forget(self, key: str) -> None:
         """Somebody else changed the row of a key."""
-        self._cache.forget(key)
+        self._memory.forget(key)
         self._unsaved.pop(key, None)

@@ -149,8 +149,8 @@ class RangeState:
     # ------------------------------------------------------------ keys
 
     def learn(self, page: Sequence[QueryRow]) -> None:
-        """Look up the rows of keys that are not in memory."""
-        unknown = self.offsets.unknown(row.key for row in page)
+        """Hold what is known of the keys of a page, and look up the rows of those that are not in memory."""
+        unknown = self.offsets.hold([row.key for row in page])
         if unknown:
             self.offsets.learn(unknown, self.store.key_rows(self.claim.projection, unknown))
 

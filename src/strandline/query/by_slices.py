@@ -56,7 +56,9 @@ class SliceFeed(Feed[SlicedEvent]):
         }
         self._keys = KnownKeys(self._settings.keys_in_memory_max, always)
         self._line: Place = end_of(start.timestamp - 1)
-        """Where the query has read to: up to there a key that is not known was shown, or lies before the start."""
+        """Up to here a key that is not known was shown, or lies before the start: where the query has read to once keys
+        were forgotten."""
+        self._read_to = self._line
         self._passed: tuple[int, Before] = (start.timestamp, start)
         """The time of the last row that lies behind the consumer, and all rows of that time that do."""
         self.strandline_violations = 0
@@ -139,16 +141,18 @@ class StrandlineSliceFeed(SliceFeed):
 
     def _judged(self, rows: Sequence[Any]) -> Iterator[list[SlicedEvent]]:
         start, chosen, keys = self._start, self._chosen, self._keys
-        find = keys.used_last()
+        keys.hold([row[2] for row in rows])
+        if keys.forgot:
+            self._line = self._read_to
+        young = keys.young
         at, passed = self._passed
         due: list[SlicedEvent] = []
         for row in rows:
             timestamp, seq_nr, key, life, prev, body, _ = row
             before = passed if timestamp == at else start
-            known = find(key)
-            if known is None and (known := keys.get(key)) is None and prev == 0:
+            known = young.get(key)
+            if known is None and prev == 0:
                 keys[key] = known = KnownKey(self._slices.life_of(key, life), 0)
-                find = keys.used_last()
             if known is not None and prev <= known.number < seq_nr and known.life.number == life and body is not None:
                 # Most rows. `_taken` in place: the call would take as long as the rest.
                 known.number, known.timestamp = seq_nr, timestamp
@@ -159,7 +163,7 @@ class StrandlineSliceFeed(SliceFeed):
                 yield due
                 self._pass(at, passed)
                 due = self._due(QueryRow._make(row), before)
-                find, passed = keys.used_last(), (before, row)
+                passed = (before, row)
             at = timestamp
         yield due
         self._pass(at, passed)
@@ -168,7 +172,7 @@ class StrandlineSliceFeed(SliceFeed):
         """All up to here lies behind the consumer."""
         self._passed, self._last = (at, passed), None
         if not isinstance(passed, RichOffset):
-            self._line = place_of(passed[1] if isinstance(passed, tuple) else passed._row)
+            self._read_to = place_of(passed[1] if isinstance(passed, tuple) else passed._row)
 
     def _due(self, row: QueryRow, before: Before) -> list[SlicedEvent]:
         """What is to be handed out now that this row has come."""

@@ -178,7 +178,8 @@ class StrandlineTagFeed(TagFeed):
 
     def _judged(self, rows: Sequence[Any]) -> Iterator[Iterable[TaggedEvent]]:
         keys, first = self._keys, self._first
-        met_before = self._met_before(rows) if keys.forgot else set()
+        unknown = keys.hold([row[3] for row in rows])
+        met_before = self._met_before(rows, unknown) if keys.forgot else set()
         due: list[Any] = []
         lives: list[Life] = []
         young, known, last_key = keys.young, None, ""
@@ -217,7 +218,6 @@ class StrandlineTagFeed(TagFeed):
                     continue
                 known = keys.get(key)
             noted = self._noted(known, row)
-            young = keys.young
             if body:
                 due.append(row)
                 lives.append(noted)
@@ -234,16 +234,11 @@ class StrandlineTagFeed(TagFeed):
         link = (row[6], row[3], row[7])
         return known is None and (link <= self._first or link in met_before)
 
-    def _met_before(self, rows: Sequence[Any]) -> set[Place]:
+    def _met_before(self, rows: Sequence[Any], unknown: Sequence[str]) -> set[Place]:
         """Links of keys that may have been forgotten which have a row: it was handed out, then. One look a page."""
-        links, met = [], set()
-        for row in rows:
-            key = row[3]
-            if key not in met and row[5] != 1 and self._keys.get(key) is None:
-                link = (row[6], key, row[7])
-                if link > self._first:
-                    links.append(link)
-            met.add(key)
+        first = {row[3]: row for row in reversed(rows)}
+        links = [(first[key][6], key, first[key][7]) for key in unknown if first[key][5] != 1]
+        links = [link for link in links if link > self._first]
         return self._ask(lambda: self._source.there(links)) if links else set()
 
     def _least_due(self, held: Any, first: Place) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from strandline.query.recently_used import RecentlyUsed
+from strandline.query.key_memory import KeyMemory
 from strandline.values.events import Life
 from strandline.values.tag_rows import Place
 
@@ -27,48 +26,35 @@ class KnownKey:
         return (self.timestamp, self.life.key, self.seq_nr) if self.timestamp else None
 
 
-class KnownKeys(RecentlyUsed[KnownKey]):
+class KnownKeys(KeyMemory[KnownKey]):
     """Keys by their written form. Those that the caller named are never forgotten."""
 
     def __init__(self, most: int, always: dict[str, KnownKey] | None = None) -> None:
         super().__init__(most)
         self._always = always or {}
-        self.forgot = False
-        """Whether any was forgotten: a key that is not here may have been met before."""
+
+    def hold(self, keys: Iterable[str]) -> list[str]:
+        unknown = super().hold(keys)
+        if self._always:
+            self.young.update({key: self._always[key] for key in unknown if key in self._always})
+            unknown = [key for key in unknown if key not in self._always]
+        return unknown
 
     def get(self, key: str) -> KnownKey | None:
-        """What is known of a key."""
-        found = self._young.get(key)
-        if found is None:
-            found = self._always.get(key) if self._always else None
-            return found or super().get(key)
-        return found
-
-    @property
-    def young(self) -> dict[str, KnownKey]:
-        """Those that were used lately, until the next one is set. A key that is not there may be known all the same."""
-        return self._young
+        return super().get(key) or self._always.get(key)
 
     def __setitem__(self, key: str, known: KnownKey) -> None:
-        if self._always and key in self._always:
-            self._always[key] = known
-            return
-        old = self._old
         super().__setitem__(key, known)
-        if self._old is not old:
-            self.forgot = self.forgot or bool(old)
+        if key in self._always:
+            self._always[key] = known
 
     def known(self) -> Iterator[tuple[str, KnownKey]]:
         """All of them."""
         yield from self._always.items()
         yield from self._old.items()
-        yield from self._young.items()
-
-    def keep_all(self) -> None:
-        """Forget none but those that `forget_before` names: whoever reads again must know what was handed out."""
-        self._half = sys.maxsize
+        yield from self.young.items()
 
     def forget_before(self, timestamp: int) -> None:
         """Forget the keys whose last row is older."""
-        for key in [key for key, known in self._young.items() if known.timestamp < timestamp]:
+        for key in [key for key, known in self.young.items() if known.timestamp < timestamp]:
             self.forget(key)

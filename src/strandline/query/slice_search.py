@@ -34,7 +34,6 @@ class SearchingSliceFeed(SliceFeed):
     def __init__(self, *what: Any, resumed: bool = False, **how: Any) -> None:
         """`resumed`: the start is an offset; else nothing before it is wanted."""
         super().__init__(*what, **how)
-        self._keys.keep_all()
         self._period_us = round(self._settings.back_track_period_s * 1_000_000)
         self._delay_us = round(self._settings.eventual_consistency_delay_s * 1_000_000)
         self._floor = self._start.timestamp - (self._period_us if resumed else 0)

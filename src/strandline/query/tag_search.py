@@ -56,7 +56,6 @@ class SearchingTagFeed(TagFeed):
     ) -> None:
         """`offset_given`: whether the caller said where to start; else `start` is only where the view begins."""
         super().__init__(source, settings, start=start, to=to, live=live, seen=seen, pace=pace)
-        self._keys.keep_all()
         self._offset_given = offset_given and start is not None
         self._in_the_past = False
         self._high = self._first

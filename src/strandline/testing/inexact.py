@@ -29,7 +29,7 @@ class InexactMemoryLog(MemoryLog):
         return [self._recorded(draft) for draft in drafts]
 
     def _recorded(self, draft: Draft) -> Recorded:
-        partition, action, header, value = draft
+        partition, action, header, value, _ = draft
         place = self.raw_append(partition, key=action.key, header=header, value=value)
         for own in self._told:
             own(Record(*place, action.key, header, None))

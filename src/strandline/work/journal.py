@@ -703,6 +703,11 @@ class Claim:
         return self.row.fence
 
     @property
+    def lease_s(self) -> float:
+        """How long the claim lives without a heartbeat: as was declared when it was made."""
+        return self.row.lease / US
+
+    @property
     def held(self) -> Held:
         """What ends it."""
         return Held(self.entry.id, self.row.fence, self.row.slot)

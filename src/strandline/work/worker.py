@@ -75,7 +75,6 @@ class Worker:
         self._queue: SimpleQueue[tuple[_Lane, Claim] | None] = SimpleQueue()
         self._lanes = [_Lane(s.work(name), handler) for name, handler in handlers.items()]
         self._changed = Condition()
-        self._held = 0
         self._running = 0
         self._error: Exception | None = None
         """What no repetition mends: the connection is closed, was made by another process, or we have a bug."""
@@ -134,29 +133,22 @@ class Worker:
     # ------------------------------------------------------------ dispatch
 
     def _dispatch(self, lane: _Lane) -> None:
-        cursor: Cursor | None = None
         done: list[Claim] = []
         while not self._stopping.is_set():
             try:
                 with self._changed:
-                    while (room := 2 * self._concurrency - self._held) <= 0 and not self._stopping.is_set():
+                    while (held := self._held()) >= 2 * self._concurrency and not self._stopping.is_set():
                         self._changed.wait(WAIT_S)
                         if lane.finished:
                             break
                     done = lane.take_finished()
-                    slow = self._held < self._concurrency
-                if room <= 0:
+                    lane.asked = min(max(0, 2 * self._concurrency - held), CLAIM_MAX)
+                if not lane.asked:
                     lane.end(done)
                     continue
-                cursor = cursor or lane.journal.cursor(self._owner)
-                batch = lane.journal.claim(cursor, min(room, CLAIM_MAX), done, slow=slow)
+                claims = self._claim(lane, done, slow=held < self._concurrency)
                 lane.ended(done)
-                with self._changed:
-                    self._held += len(batch.claims)
-                    lane.held.update(dict.fromkeys(batch.claims))
-                for claim in batch.claims:
-                    self._queue.put((lane, claim))
-                if not batch.claims:
+                if not claims:
                     self._sleep(lane)
             except (InvalidInput, Unsupported) as error:
                 self._error = error
@@ -173,6 +165,25 @@ class Worker:
             done = lane.take_finished()
         with suppress(StrandlineError):
             lane.end(done)
+
+    def _claim(self, lane: _Lane, done: list[Claim], *, slow: bool) -> list[Claim]:
+        """Claim as many as the lane has asked for, which nobody else claims meanwhile, and queue them."""
+        claims: list[Claim] = []
+        try:
+            lane.cursor = lane.cursor or lane.journal.cursor(self._owner)
+            claims = lane.journal.claim(lane.cursor, lane.asked, done, slow=slow).claims
+        finally:
+            with self._changed:
+                lane.asked = 0
+                lane.held.update(dict.fromkeys(claims))
+                self._changed.notify_all()
+        for claim in claims:
+            self._queue.put((lane, claim))
+        return claims
+
+    def _held(self) -> int:
+        """How many claims the worker holds, or is about to get, over all its journals."""
+        return sum(len(lane.held) + lane.asked for lane in self._lanes)
 
     def _sleep(self, lane: _Lane) -> None:
         """Until something may be there. Meanwhile who is done says so itself."""
@@ -193,8 +204,11 @@ class Worker:
         while (given := self._queue.get()) is not None:
             lane, claim = given
             with self._changed:
-                if self._stopping.is_set() or claim.is_lost:
-                    continue  # it is released, or somebody else's
+                if self._stopping.is_set():
+                    continue  # `_drain` releases it
+                if claim.is_lost:
+                    self._let_go(lane, claim)
+                    continue
                 lane.held[claim] = time.monotonic()
                 self._running += 1
             try:
@@ -234,16 +248,16 @@ class Worker:
                 claim.fail(f"{type(error).__name__}: {error}")
 
     def _let_go(self, lane: _Lane, claim: Claim) -> None:
-        if lane.held.pop(claim, False) is not False:
-            self._held -= 1
-            self._changed.notify_all()
+        lane.held.pop(claim, None)
+        self._changed.notify_all()
 
     # ------------------------------------------------------------ heartbeats and the end
 
     def _beat(self) -> None:
-        due = dict.fromkeys(self._lanes, 0.0)
-        while not (self._stopping.is_set() and not self._held):
+        beaten = dict.fromkeys(self._lanes, 0.0)
+        while not (self._stopping.is_set() and not self._held()):
             now = time.monotonic()
+            least_s = min(lane.journal.settings.lease_s for lane in self._lanes)
             for lane in self._lanes:
                 with self._changed:
                     held = [
@@ -253,13 +267,14 @@ class Worker:
                 for claim in hung:
                     claim.lose()  # its heartbeats stop, so it lapses
                 live = [claim for claim, _ in held if not claim.is_lost]
-                if now >= due[lane] and live:
-                    due[lane] = now + lane.journal.settings.lease_s / 3
+                lease_s = min((claim.lease_s for claim in live), default=least_s)
+                least_s = min(least_s, lease_s)
+                if live and now >= beaten[lane] + lease_s / 3:
+                    beaten[lane] = now
                     with suppress(StrandlineError):
                         lane.journal.beat(live)
-            least_s = min(lane.journal.settings.lease_s for lane in self._lanes) / 12
             with self._changed:
-                self._changed.wait(min(WAIT_S, least_s))
+                self._changed.wait(min(WAIT_S, least_s / 12))
 
     def _drain(self) -> None:
         """Release what nobody began, wait for what runs, then give that back, too."""
@@ -301,8 +316,11 @@ class _Lane:
     def __init__(self, journal: WorkJournal, handler: Handler) -> None:
         self.journal = journal
         self.handler = handler
+        self.cursor: Cursor | None = None
         self.held: dict[Claim, float | None] = {}
         """Claims that are not over, and since when a handler has each."""
+        self.asked = 0
+        """How many the claim that is under way has asked for."""
         self.finished: list[Claim] = []
         self.asleep = False
 

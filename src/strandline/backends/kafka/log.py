@@ -164,7 +164,7 @@ class KafkaLog:
         raise failed
 
     def send(self, draft: Draft, answered: Answered) -> None:
-        partition, action, header, value = draft
+        partition, action, header, value, _ = draft
         self._send(partition, action.key, header, value, answered)
 
     def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place:

@@ -28,9 +28,9 @@ from strandline.backends.postgres.last_commit import LastCommit, LastCommits
 from strandline.backends.postgres.notifications import Bell
 from strandline.errors import Corrupt, Unavailable
 from strandline.log.api import Draft, Page, Recorded
-from strandline.log.folding import End, fold_drafts
+from strandline.log.folding import End, fold_drafts, known_states
 from strandline.log.refusals import check_holes, check_trim, hole, last_older, trimmed
-from strandline.log.state_json import state_in, state_text
+from strandline.log.state_json import DamagedHead, check_state, state_digest, state_in, state_text
 from strandline.log.waiting import Arrivals
 from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, Settings
@@ -125,9 +125,10 @@ class PostgresLog:
                 transaction.undo()
                 return self._append(drafts)  # what was known no longer holds; it was taken, so all is asked for
             starts = dict(ends)
-            states = {**known, **_states(transaction, digests)}
+            found, damaged = _states(transaction, digests, drafts)
+            states = {**known, **found}
             clock = self._clock or (lambda: now)
-            answers, records, changed = fold_drafts(drafts, states.get, ends, clock, self.rules)
+            answers, records, changed = fold_drafts(drafts, states.get, ends, clock, self.rules, damaged)
         except BaseException:
             transaction.undo()
             raise
@@ -135,7 +136,8 @@ class PostgresLog:
             transaction.undo()
             return answers
         transaction.commit(self._database.sent("append", *_arrays(records, digests, changed, ends)))
-        self._leave(drafts, {**dict.fromkeys(digests), **states, **changed}, lefts, starts, ends)
+        whole = dict.fromkeys(key for key in digests if key not in damaged)
+        self._leave(drafts, {**whole, **states, **changed}, lefts, starts, ends)
         self._announce()
         return answers
 
@@ -193,8 +195,9 @@ class PostgresLog:
         """A commit moved partitions from `starts` to `ends`: the next append may go on from there."""
         of: dict[int, dict[str, State]] = {partition: {} for partition in ends}
         for draft in drafts:
-            if draft.action.key is not None:
-                of[draft.partition][draft.action.key] = states[draft.action.key]
+            key = draft.action.key
+            if key is not None and key in states:
+                of[draft.partition][key] = states[key]
         for partition, found in of.items():
             self._last_commits.leave(partition, lefts.get(partition), starts[partition], ends[partition], found)
 
@@ -355,11 +358,12 @@ def _arrays(
     partitions, offsets, timestamps, keys, headers, values, lives, firsts, lasts = zip(*records, strict=True)
     hashes = [None if key is None else _int(digests[key][:8]) for key in keys]
     states = [state_text(state) for state in changed.values() if state is not None]
+    sums = [state_digest(key, text) for key, text in zip(changed, states, strict=True)]
     moved = sorted(ends)
     newest, times = zip(*[ends[partition] for partition in moved], strict=True)
     return [
         partitions, offsets, timestamps, lives, firsts, lasts, hashes, keys, headers, values,
-        [digests[key] for key in changed], states, moved, newest, times,
+        [digests[key] for key in changed], states, sums, moved, newest, times,
     ]  # fmt: skip
 
 
@@ -373,25 +377,28 @@ def _known(drafts: Sequence[Draft], lefts: Mapping[int, LastCommit]) -> dict[str
     return known
 
 
-def _states(transaction: Begun, digests: Mapping[str, bytes]) -> dict[str, State]:
+def _states(
+    transaction: Begun, digests: Mapping[str, bytes], drafts: Sequence[Draft]
+) -> tuple[dict[str, State], set[str]]:
+    """The states of keys, and the keys whose state is damaged and not known from elsewhere."""
     heads = transaction.answers[1]
     keys = {digest: key for key, digest in digests.items()}
     states: dict[str, State] = {}
+    damaged: set[str] = set()
     for row in range(heads.ntuples):
         digest = heads.get_value(row, 0)
         if digest is None:
             continue
-        key = keys[digest]
+        key, text, summed = keys[digest], heads.get_value(row, 1) or b"", heads.get_value(row, 2)
         try:
-            states[key] = state_in(heads.get_value(row, 1) or b"")
-        except (ValueError, TypeError):
-            raise Corrupt(
-                f"the head of {key} cannot be read",
-                code="digest",
-                hint="restore a backup of the database",
-                key=key,
-            ) from None
-    return states
+            check_state(None if summed is None else _int(summed), key, text.decode(errors="replace"))
+            states[key] = state_in(text)
+        except DamagedHead:
+            damaged.add(key)
+    if damaged:
+        states.update(known_states(drafts, damaged))
+        damaged -= states.keys()
+    return states, damaged
 
 
 def _int(data: bytes | None) -> int:

@@ -23,11 +23,13 @@ import apsw
 from strandline.backends.sqlite import open_database, upgrade_database
 from strandline.backends.sqlite.log_heads import (
     ROWS_A_STATEMENT,
+    Latest,
     On,
     SqliteHeads,
     WrongGuess,
     insert,
     key_hash,
+    row_digest,
     row_text,
     rows,
     sql,
@@ -37,6 +39,7 @@ from strandline.clock import now_us
 from strandline.errors import Corrupt
 from strandline.fold import Duplicate, Effect, Refused, fold
 from strandline.log.api import Draft, Page, Recorded
+from strandline.log.folding import HEAD_DAMAGED, known_states
 from strandline.log.refusals import check_holes, check_trim, last_older, trimmed
 from strandline.log.waiting import Arrivals
 from strandline.numbering import numbers_of
@@ -117,6 +120,8 @@ class SqliteLog:
             if database.moved:
                 self._catch_up(cursor)
             guessed = self._heads.know(cursor, [draft[1].key for draft in drafts])
+            if self._heads.damaged:
+                self._heads.learn(known_states(drafts, self._heads.damaged))
             answers, rows_, changed = self._fold(drafts)
             # A refusal, or a change of nothing, says nothing of whether a key is new.
             if guessed and not changed.keys() >= set(guessed):
@@ -145,18 +150,22 @@ class SqliteLog:
         ((last_seq, self._placed),) = rows(on, "last_seq")
         self._seq = max(last_seq, self._placed)
 
-    def _fold(self, drafts: Sequence[Draft]) -> tuple[list[Recorded], list[list[Any]], dict[str, int]]:
-        """Answers, rows to insert, and the keys that changed, each with the seq of the last action that did it.
+    def _fold(self, drafts: Sequence[Draft]) -> tuple[list[Recorded], list[list[Any]], dict[str, Latest]]:
+        """Answers, rows to insert, and the keys that changed, each with the last action that did it.
 
         That one's row has the key's head: of those before it in the same commit nobody asks for theirs.
 
         The same as `log.folding`, and rows at once: by way of records a commit of 128 takes a third longer.
         """
         known, ends, clock, rules, seq = self._heads.known, self._ends, self._clock, self.rules, self._seq
+        damaged = self._heads.damaged
         answers: list[Recorded] = []
         rows_: list[list[Any]] = []
         changed: dict[str, int] = {}
-        for partition, action, header, value in drafts:
+        for partition, action, header, value, _ in drafts:
+            if damaged and action.key in damaged and type(action) is not Mark:
+                answers.append(HEAD_DAMAGED)
+                continue
             offset, timestamp = ends[partition]
             offset += 1
             timestamp = max(clock(), timestamp + 1)
@@ -182,12 +191,16 @@ class SqliteLog:
             rows_.append([seq, partition, offset, timestamp, hash_, life, first, last, None, key, header, value])
             ends[partition] = offset, timestamp
             answers.append(make(Recorded, (place, True, effect, state)))
+        latest: dict[str, Latest] = {}
         for key, last_seq in changed.items():
-            state = known[key].state
+            state, digest = known[key].state, None
             if type(state) is Head:
-                rows_[last_seq - self._seq - 1][HEAD_AT] = row_text(state)
+                row = rows_[last_seq - self._seq - 1]
+                row[HEAD_AT] = text = row_text(state)
+                digest = row_digest(key, text, row[1:4], row[6], row[7])
+            latest[key] = make(Latest, (last_seq, digest))
         self._seq = seq
-        return answers, rows_, changed
+        return answers, rows_, latest
 
     def _place_actions(self) -> None:
         """Note where the actions are that have no place yet."""

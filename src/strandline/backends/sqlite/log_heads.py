@@ -9,6 +9,11 @@ the key. So an append writes a row at the end of one table and a few bytes somew
     nothing                     in table `head` (the action was trimmed, or    takes the row
                                 the key was purged)
     an action of another key    in table `head`, for good: two keys, one hash  changes table `head`
+    anything else               damaged, see below                             moves the row on
+
+A head has a digest, beside what says where it is: a row that leads to an older action is as little trusted as a head
+that has changed. Appends to a key with a damaged head are answered so (`Recorded.head_damaged`), until a writer knows
+its state from elsewhere. Trimming leaves such a head behind, as a row of `latest` that leads nowhere.
 
 Plain heads, all in one table, took new keys at half the speed when commits are large: their rows are ten times as wide,
 so that a commit touches as many pages as it has keys.
@@ -19,18 +24,17 @@ ones are taken for new, too, and not looked up: adding their rows fails if they 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import apsw
 import orjson
 
-from strandline.errors import Corrupt
-from strandline.log.state_json import state_in, state_text
+from strandline.log.state_json import DamagedHead, check_state, state_digest, state_in, state_text
 from strandline.numbering import append_left
 from strandline.record import BadHeader, decode_header
 from strandline.sql.statements import repeated, statement
@@ -54,6 +58,13 @@ class WrongGuess(Exception):
     """What was known of a key does not hold: look it up, and do it again."""
 
 
+class Latest(NamedTuple):
+    """Which action has a key's head, and the head's digest; None if the key was purged."""
+
+    seq: int
+    digest: int | None
+
+
 class Entry:
     """What is known of a key."""
 
@@ -70,17 +81,20 @@ class SqliteHeads:
 
     def __init__(self) -> None:
         self.known: dict[str, Entry] = {}
+        self.damaged: set[str] = set()
+        """Those of them whose state is not known, because the head is damaged."""
         self._new_in_a_row = 0
 
     def forget(self) -> None:
         """Somebody else wrote, or the last transaction failed."""
         self.known.clear()
+        self.damaged.clear()
 
     def know(self, on: On, keys: Iterable[str | None]) -> list[str]:
         """Bring the states of these keys into memory; those that were only guessed to be new."""
         known = self.known
         if len(known) > CACHED_MAX:
-            known.clear()
+            self.forget()
         missing = [key for key in keys if key is not None and key not in known]
         if not missing:
             return missing
@@ -93,6 +107,12 @@ class SqliteHeads:
         self._new_in_a_row = self._new_in_a_row + len(missing) if new else 0
         return []
 
+    def learn(self, states: Mapping[str, State]) -> None:
+        """These are the states of keys with a damaged head."""
+        for key, state in states.items():
+            self.known[key].state = state
+        self.damaged -= states.keys()
+
     def stop_guessing(self) -> None:
         """Until key after key was new again."""
         self._new_in_a_row = 0
@@ -102,86 +122,107 @@ class SqliteHeads:
         found = rows(on, "latest", (orjson.dumps([known[key].hash for key in keys]).decode(),))
         if not found:
             return
-        owners = {}
-        for hash_, key, *row in found:
-            owners[hash_] = key
-            if key in known:
-                known[key].state, known[key].row = _head_in(key, row), LATEST
-        elsewhere = [key for key in keys if known[key].row == NEW and known[key].hash in owners]
-        for key in elsewhere:
-            known[key].row = EMPTY if owners[known[key].hash] is None else CROWDED
-        if elsewhere:
+        others = {}  # what the row of a hash says to keys that are not its owner
+        for hash_, seq, digest, owner, *row in found:
+            if owner in known and known[owner].hash == hash_:
+                known[owner].row, others[hash_] = LATEST, CROWDED
+                try:
+                    known[owner].state = _head_in(owner, digest, row)
+                except DamagedHead:
+                    self.damaged.add(owner)
+            elif seq is None:
+                others[hash_] = EMPTY
+            elif owner is not None and key_hash(owner) == hash_:
+                others[hash_] = CROWDED
+            else:
+                others[hash_] = LATEST  # it leads nowhere, or to a key that it does not belong to
+        rest = [key for key in keys if known[key].row == NEW and known[key].hash in others]
+        for key in rest:
+            known[key].row = others[known[key].hash]
+        self.damaged.update(key for key in rest if known[key].row == LATEST)
+        if elsewhere := [key for key in rest if known[key].row != LATEST]:
             self._load_elsewhere(on, elsewhere)
 
     def _load_elsewhere(self, on: On, keys: list[str]) -> None:
         known = self.known
         by_digest = {key_digest(key): key for key in keys}
         digests = orjson.dumps([digest.hex() for digest in by_digest]).decode()
-        for digest, text in rows(on, "heads", (digests,)):
-            key = by_digest[digest]
+        for key_digest_, text, digest in rows(on, "heads", (digests,)):
+            key = by_digest[key_digest_]
             try:
+                check_state(digest, key, text)
                 known[key].state = state_in(text)
-            except (ValueError, TypeError):
-                raise _unreadable(key) from None
+            except DamagedHead:
+                self.damaged.add(key)
 
     # ------------------------------------------------------------ writing
 
-    def write(self, cursor: apsw.Cursor, changed: dict[str, int]) -> None:
-        """Note the states of these keys; the actions with these seqs have them.
+    def write(self, cursor: apsw.Cursor, changed: dict[str, Latest]) -> None:
+        """Note the states of these keys, and which actions have them.
 
         `WrongGuess` if a key that was known as new is not.
         """
-        added: dict[int, int | None] = {}
-        moved: list[tuple[int, int]] = []
-        others: dict[str, int] = {}
-        for key, seq in changed.items():
+        added: dict[int, tuple[int, int, int | None]] = {}
+        moved: list[tuple[int, int, int | None]] = []
+        others: dict[str, Latest] = {}
+        for key, latest in changed.items():
             entry = self.known[key]
             if entry.row == NEW and entry.hash in added:
                 entry.row = CROWDED
             if entry.row == NEW:
-                added[entry.hash] = seq
+                added[entry.hash] = (entry.hash, *latest)
                 entry.row = LATEST
             elif entry.row == LATEST:
-                moved.append((entry.hash, seq))
+                moved.append((entry.hash, *latest))
             if entry.row != LATEST or type(entry.state) is not Head:
-                others[key] = seq
+                others[key] = latest
         if added:
             try:
-                insert(cursor, "add_latest", list(added.items()), ROWS_A_STATEMENT)
+                insert(cursor, "add_latest", list(added.values()), ROWS_A_STATEMENT)
             except apsw.ConstraintError:
                 raise WrongGuess from None
         if moved:
             insert(cursor, "put_latest", moved, REPLACED_A_STATEMENT)
-        for key, seq in others.items():
-            self._write_other(cursor, key, self.known[key], seq)
+        for key, latest in others.items():
+            self._write_other(cursor, key, self.known[key], latest)
 
-    def _write_other(self, cursor: apsw.Cursor, key: str, entry: Entry, seq: int) -> None:
+    def _write_other(self, cursor: apsw.Cursor, key: str, entry: Entry, latest: Latest) -> None:
         """A key that was purged, or whose head is not with its latest action so far."""
         if isinstance(entry.state, Ended):
             if entry.row == LATEST:
                 cursor.execute(sql("leave_latest"), (f"[{entry.hash}]",))
                 entry.row = EMPTY
-            cursor.execute(sql("put_head"), (key_digest(key), state_text(entry.state)))
+            cursor.execute(sql("put_head"), _head_row(key, entry.state))
         elif isinstance(entry.state, Head):
             if entry.row == EMPTY:
-                cursor.execute(sql("take_latest"), {"key_hash": entry.hash, "seq": seq})
+                cursor.execute(sql("take_latest"), {"key_hash": entry.hash, **latest._asdict()})
                 entry.row = LATEST if cursor.connection.changes() else CROWDED
             if entry.row == LATEST:
                 cursor.execute(sql("remove_head"), (key_digest(key),))
             else:
-                cursor.execute(sql("put_head"), (key_digest(key), state_text(entry.state)))
+                cursor.execute(sql("put_head"), _head_row(key, entry.state))
 
     def leave(self, on: On, partition: int, to: int) -> None:
         """Put heads into their table whose actions, of a partition up to an offset, will be trimmed."""
-        found = rows(on, "latest_up_to", {"partition": partition, "to": to})
-        on.executemany(sql("put_head"), [(key_digest(key), state_text(_head_in(key, row))) for _, key, *row in found])
-        on.execute(sql("leave_latest"), (orjson.dumps([hash_ for hash_, *_ in found]).decode(),))
+        heads, left = [], []
+        for hash_, digest, key, *row in rows(on, "latest_up_to", {"partition": partition, "to": to}):
+            with suppress(DamagedHead):
+                heads.append(_head_row(key, _head_in(key, digest, row)))
+                left.append(hash_)
+        on.executemany(sql("put_head"), heads)
+        on.execute(sql("leave_latest"), (orjson.dumps(left).decode(),))
         self.forget()
 
 
 def key_hash(key: str) -> int:
     """64 bits of a digest of a key."""
     return int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def _head_row(key: str, state: Head | Ended) -> tuple[bytes, str, int]:
+    """A row of table `head`."""
+    text = state_text(state)
+    return key_digest(key), text, state_digest(key, text)
 
 
 def row_text(head: Head) -> str:
@@ -196,16 +237,23 @@ def row_text(head: Head) -> str:
     )).decode()  # fmt: skip
 
 
-def _head_in(key: str, row: Sequence[Any]) -> Head:
-    """The head that an action's row has; `Corrupt.digest` if it cannot be read."""
+def row_digest(key: str, text: str, place: Sequence[int], first: int | None, last: int | None) -> int:
+    """The digest of the head that an action's row has. The header is not in it: that has its own."""
+    return state_digest(key, text, *place, first, last)
+
+
+def _head_in(key: str, digest: int | None, row: Sequence[Any]) -> Head:
+    """The head that an action's row has; `DamagedHead` if it is not as it was written."""
     text, partition, offset, timestamp, first, last, header = row
+    if digest is not None and digest != row_digest(key, text, (partition, offset, timestamp), first, last):
+        raise DamagedHead
     try:
         (seq_nr, delete_to, life, created, expire_after_us, expire_at, segment_size, archive_to, prev, removed_to, rest,
          generated) = orjson.loads(text)  # fmt: skip
         given = tuple([Remembered(*answer) for answer in rest])
         generated = generated and Remembered(*generated)
     except (ValueError, TypeError):
-        raise _unreadable(key, partition=partition, offset=offset) from None
+        raise DamagedHead from None
     action = None if first is None else _appended(key, partition, offset, first, last, header)
     if action is not None:
         own = Remembered(action.append_id, action.digest, first, last, offset, timestamp)
@@ -214,11 +262,6 @@ def _head_in(key: str, row: Sequence[Any]) -> Head:
         seq_nr, delete_to, life, partition, offset, created, timestamp, expire_after_us, expire_at, segment_size,
         archive_to, prev, removed_to, given, generated,
     )  # fmt: skip
-
-
-def _unreadable(key: str, **place: Any) -> Corrupt:
-    hint = "restore log and store from one backup"
-    return Corrupt(f"the head of {key} cannot be read", code="digest", hint=hint, key=key, **place)
 
 
 def _appended(key: str, partition: int, offset: int, first: int, last: int, header: bytes | None) -> Append | None:

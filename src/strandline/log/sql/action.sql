@@ -11,11 +11,11 @@ WITH recorded AS (
         $9::bytea[], $10::bytea[]
     )
 ), kept AS (
-    INSERT INTO {schema}.log_head (key_digest, state) SELECT * FROM unnest($11::bytea[], $12::text[])
-    ON CONFLICT (key_digest) DO UPDATE SET state = excluded.state
+    INSERT INTO {schema}.log_head (key_digest, state, digest) SELECT * FROM unnest($11::bytea[], $12::text[], $13::bigint[])
+    ON CONFLICT (key_digest) DO UPDATE SET state = excluded.state, digest = excluded.digest
 )
 UPDATE {schema}.log_partition AS held SET newest = moved.newest, timestamp = moved.timestamp
-FROM unnest($13::integer[], $14::bigint[], $15::bigint[]) AS moved (partition, newest, timestamp)
+FROM unnest($14::integer[], $15::bigint[], $16::bigint[]) AS moved (partition, newest, timestamp)
 WHERE held.partition = moved.partition;
 
 -- name: append_actions (sqlite)
@@ -30,15 +30,15 @@ INSERT OR FAIL INTO action (
 WITH held AS (
     SELECT held.partition
     FROM {schema}.log_partition AS held
-    JOIN unnest($13::integer[], $16::bigint[], $17::bigint[]) AS was (partition, newest, timestamp)
+    JOIN unnest($14::integer[], $17::bigint[], $18::bigint[]) AS was (partition, newest, timestamp)
         ON held.partition = was.partition AND held.newest = was.newest AND held.timestamp = was.timestamp
-    WHERE abs((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - ($18::bigint[])[1]) <= ($18::bigint[])[2]
-        AND (SELECT count(*) FROM {schema}.log_head WHERE key_digest = ANY($19::bytea[])) = 0
+    WHERE abs((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - ($19::bigint[])[1]) <= ($19::bigint[])[2]
+        AND (SELECT count(*) FROM {schema}.log_head WHERE key_digest = ANY($20::bytea[])) = 0
     ORDER BY held.partition FOR UPDATE OF held
 ), moved AS (
     UPDATE {schema}.log_partition AS ended SET newest = given.newest, timestamp = given.timestamp
-    FROM unnest($13::integer[], $14::bigint[], $15::bigint[]) AS given (partition, newest, timestamp)
-    WHERE ended.partition = given.partition AND (SELECT count(*) FROM held) = cardinality($13::integer[])
+    FROM unnest($14::integer[], $15::bigint[], $16::bigint[]) AS given (partition, newest, timestamp)
+    WHERE ended.partition = given.partition AND (SELECT count(*) FROM held) = cardinality($14::integer[])
     RETURNING ended.partition
 ), recorded AS (
     INSERT INTO {schema}.log_action (
@@ -50,9 +50,9 @@ WITH held AS (
     ) AS given
     WHERE EXISTS (SELECT 1 FROM moved)
 ), kept AS (
-    INSERT INTO {schema}.log_head (key_digest, state)
-    SELECT given.* FROM unnest($11::bytea[], $12::text[]) AS given WHERE EXISTS (SELECT 1 FROM moved)
-    ON CONFLICT (key_digest) DO UPDATE SET state = excluded.state
+    INSERT INTO {schema}.log_head (key_digest, state, digest)
+    SELECT given.* FROM unnest($11::bytea[], $12::text[], $13::bigint[]) AS given WHERE EXISTS (SELECT 1 FROM moved)
+    ON CONFLICT (key_digest) DO UPDATE SET state = excluded.state, digest = excluded.digest
 )
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM moved LIMIT 1;
 
@@ -63,10 +63,10 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM moved LIMI
 -- since then has moved the partition, too.
 WITH moved AS (
     UPDATE {schema}.log_partition
-    SET newest = ($14::bigint[])[1], timestamp = ($15::bigint[])[1]
-    WHERE partition = ($13::integer[])[1] AND newest = ($16::bigint[])[1] AND timestamp = ($17::bigint[])[1]
-        AND abs((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - ($18::bigint[])[1]) <= ($18::bigint[])[2]
-        AND (SELECT count(*) FROM {schema}.log_head WHERE key_digest = ANY($19::bytea[])) = 0
+    SET newest = ($15::bigint[])[1], timestamp = ($16::bigint[])[1]
+    WHERE partition = ($14::integer[])[1] AND newest = ($17::bigint[])[1] AND timestamp = ($18::bigint[])[1]
+        AND abs((extract(epoch FROM clock_timestamp()) * 1000000)::bigint - ($19::bigint[])[1]) <= ($19::bigint[])[2]
+        AND (SELECT count(*) FROM {schema}.log_head WHERE key_digest = ANY($20::bytea[])) = 0
     RETURNING partition
 ), recorded AS (
     INSERT INTO {schema}.log_action (
@@ -78,9 +78,9 @@ WITH moved AS (
     ) AS given
     WHERE EXISTS (SELECT 1 FROM moved)
 ), kept AS (
-    INSERT INTO {schema}.log_head (key_digest, state)
-    SELECT given.* FROM unnest($11::bytea[], $12::text[]) AS given WHERE EXISTS (SELECT 1 FROM moved)
-    ON CONFLICT (key_digest) DO UPDATE SET state = excluded.state
+    INSERT INTO {schema}.log_head (key_digest, state, digest)
+    SELECT given.* FROM unnest($11::bytea[], $12::text[], $13::bigint[]) AS given WHERE EXISTS (SELECT 1 FROM moved)
+    ON CONFLICT (key_digest) DO UPDATE SET state = excluded.state, digest = excluded.digest
 )
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM moved;
 

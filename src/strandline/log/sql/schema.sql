@@ -92,3 +92,13 @@ CREATE TABLE trimmed (
     log_offset INTEGER NOT NULL,
     timestamp INTEGER NOT NULL
 ) STRICT;
+
+-- step: 002_head_digest (postgres)
+-- A checksum of each state, so that a damaged one is not trusted. None beside those that were written before.
+ALTER TABLE {schema}.log_head ADD COLUMN IF NOT EXISTS digest bigint;
+
+-- step: 002_head_digest (sqlite)
+-- A checksum of each head, beside what says where it is, so that a damaged one is not trusted. None beside those that were
+-- written before.
+ALTER TABLE latest ADD COLUMN digest INTEGER;
+ALTER TABLE head ADD COLUMN digest INTEGER;
