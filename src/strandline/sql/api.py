@@ -32,12 +32,21 @@ Errors are ours (`Unavailable`, `Corrupt`, `SchemaMismatch`), translated once by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 Dialect = Literal["sqlite", "postgres"]
 Isolation = Literal["read_committed", "serializable"]
+Declared = Callable[[str, Dialect], str | None]
+"""Finds statements that follow from declarations, by name and dialect; None if there is none."""
+
+
+def undeclared(name: str, dialect: Dialect) -> str | None:
+    """For parts whose statements are all in files."""
+    return None
+
+
 DATABASE_ID: Final = "database_id"
 """The setting that tells a part's tables from all others, wherever they are reached from."""
 TEMPLATE: Final = "template"
@@ -57,6 +66,8 @@ class Part(NamedTuple):
     prepared: bool = False
     """Whether its transactions prepare their statements on a server, with plans that do not depend on values."""
 
+    declared: Declared = undeclared
+    """Finds its statements that are in no file."""
     also: tuple[str, ...] = ()
     """Packages whose steps come after its own, each with the package's name before it. Their statements are
     `PACKAGE/NAME`."""

@@ -10,7 +10,7 @@ import re
 from functools import cache
 from typing import Final
 
-from strandline.sql.api import Dialect
+from strandline.sql.api import Declared, Dialect, undeclared
 from strandline.sql.sections import sections
 
 _LOCKED: Final = re.compile(r"\s+FOR (?:UPDATE|SHARE)(?: OF \w+)?(?: SKIP LOCKED)?")
@@ -20,15 +20,17 @@ _NAME: Final = re.compile(r"[a-z0-9_]+")
 
 
 @cache
-def statement(package: str, name: str, dialect: Dialect | None = None) -> str:
+def statement(package: str, name: str, dialect: Dialect | None = None, declared: Declared = undeclared) -> str:
     """A statement of a package, without its comments and line ends: drivers key their caches by the text.
 
-    `PACKAGE/NAME` is a statement of that package instead.
+    `PACKAGE/NAME` is a statement of that package instead. `declared` finds those that are in no file.
     """
     other, _, name = name.rpartition("/")
     package = other or package
     name, *names = name.split("@")
-    text = script(package, name, dialect)
+    text = _in_file(package, name, dialect) or (declared(name, dialect) if dialect else None)
+    if text is None:
+        raise LookupError(f"{package} has no statement {name}")
     for number, given in enumerate(names, 1):
         if not _NAME.fullmatch(given):
             raise ValueError(f"not a part of a table's name: {given}")
@@ -39,11 +41,16 @@ def statement(package: str, name: str, dialect: Dialect | None = None) -> str:
 
 def script(package: str, name: str, dialect: Dialect | None = None) -> str:
     """The text of a statement as it stands in its file, with its comments."""
+    text = _in_file(package, name, dialect)
+    if text is None:
+        raise LookupError(f"{package} has no statement {name}")
+    return text
+
+
+def _in_file(package: str, name: str, dialect: Dialect | None) -> str | None:
     found = sections(package, "sql")
     section = found.get(("name", name, dialect)) or found.get(("name", name, None))
-    if section is None:
-        raise LookupError(f"{package} has no statement {name}")
-    return section.text
+    return section.text if section is not None else None
 
 
 def sqlite_text(text: str) -> str:

@@ -30,6 +30,7 @@ from strandline.store.pages import ANY_BYTES, BODY, bytes_of, large_bytes, up_to
 from strandline.store.refusals import check_fence, check_pointer, life_ended, other_event
 from strandline.store.reports import report_in, report_text
 from strandline.store.scans import ALL_EVENTS, Asked, Scan, grown
+from strandline.store.table_statements import declared
 from strandline.store.tables import (
     ENDED,
     JOURNAL,
@@ -49,7 +50,7 @@ from strandline.values.events import EventRow
 from strandline.values.heads import Ended, Head, State
 from strandline.values.tuples import make
 
-PART: Final = Part("store", PACKAGE)
+PART: Final = Part("store", PACKAGE, declared=declared)
 _moment: Final = itemgetter(8, 3)  # timestamp, seq_nr
 _HEAD_AT: Final = len(POINTER.columns) + 1
 """Where the head begins in a row of `look` and `states`: behind the pointer and its digest."""

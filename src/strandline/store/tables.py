@@ -1,21 +1,9 @@
 """The tables of a store, each declared once: what a row is, where it stands, who takes it away, when it is written.
 
-Stores loop over these; none of them knows a table by name that a view may add. Statements are files of the package that
-a table names, called after it:
-
-    SQL    put_TABLE            rows of a batch, digest behind them; the same again changes nothing
-           delete_TABLE         $1 key, $2 life, $3 first and $4 last number
-           purge_TABLE          $1 key, $2 life
-           look_TABLE           rows of tables that are looked up with heads: $1 key
-           remove_TABLE_row     the place of a row that an operator corrects (`View.mirrors`)
-    CQL    put_TABLE            the row, then its write timestamp (none if `time` is None: such rows never change)
-           look_TABLE           the same for its partition key
-           find_TABLE           rows of a stretch of a partition: partition key, and bounds unless it is a whole one
-           remove_TABLE_row     the write timestamp, then the place of one row
-           remove_TABLE_rows    the write timestamp, the partition key, first and last of the next column of the place
-           remove_TABLE_all     the write timestamp, then the partition key: all of it
-
-A table needs those alone that its declaration and its view make use of.
+Stores loop over these; none of them knows a table by name that a view may add. The statements that write rows, look
+them up and take them away follow from the declaration (`store/table_statements.py`), unless a file of the table's
+package has another one of that name. Only `find_TABLE` is always in a file of CQL: rows of a stretch of a partition, as
+far as a view asks for them (partition key, and bounds unless it is a whole one).
 
 A row that has a digest keeps `version << 32 | crc32` there, over a canonical form of its columns: numbers by `struct`,
 texts and bytes after their lengths, a bit for each that is null. An unknown version is `SchemaMismatch.version`, never
@@ -77,6 +65,10 @@ def columns_of(text: str) -> tuple[Column, ...]:
     return tuple(found)
 
 
+DECLARED: Final[dict[str, Table]] = {}
+"""Every table by its name."""
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """A table: rows are tuples in the order of `columns`, most of them named ones of class `row`."""
@@ -112,6 +104,7 @@ class Table:
     """Those that can be read."""
 
     def __post_init__(self) -> None:
+        DECLARED[self.name] = self
         if self.looked_up and self.place[: self.partitioned_by] != LIFE:
             raise ValueError(f"{self!r} is looked up with heads: its partition key must be {', '.join(LIFE)}")
         if self.looked_up and tuple([column.name for column in self.columns[:2]]) != LIFE:

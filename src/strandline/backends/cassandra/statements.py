@@ -10,6 +10,7 @@ import re
 from functools import cache
 
 from strandline.sql.sections import sections
+from strandline.store.table_statements import declared
 
 _KEYSPACE = re.compile(r"\bkeyspace\b(?=\.| WITH| |$)")
 
@@ -27,9 +28,10 @@ def script(package: str, name: str, keyspace: str) -> list[str]:
 
 def _text(package: str, name: str) -> str:
     section = sections(package, "cql").get(("name", name, None))
-    if section is None:
+    text = section.text if section is not None else declared(name, "cql")
+    if text is None:
         raise LookupError(f"{package} has no statement {name}")
-    return section.text
+    return text
 
 
 def parts(text: str) -> list[str]:

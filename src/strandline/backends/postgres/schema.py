@@ -107,7 +107,7 @@ class Schema:
     def _text(self, package: str, name: str) -> str:
         text = self._texts.get((package, name))
         if text is None:
-            text = self._texts[package, name] = self.filled(statement(package, name, "postgres"))
+            text = self._texts[package, name] = self.filled(statement(package, name, "postgres", self.part.declared))
         return text
 
     def filled(self, text: str) -> str:

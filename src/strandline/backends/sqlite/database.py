@@ -89,7 +89,7 @@ def open_database(
     `settings.schema == "create"` unless given.
     """
     path = Path(path).absolute()
-    known = schema_of(part.kind, part.package, part.also, part.sets)
+    known = schema_of(part.kind, part.package, part.also, part.sets, part.declared)
     if clock is not None:
         check_clock(clock)
     create = settings.schema == "create" if create is None else create
@@ -114,7 +114,7 @@ def open_database(
 def upgrade_database(path: str | Path, part: Part, *, settings: Settings) -> list[str]:
     """Do the steps of the schema that the file lacks; their names. The only way to change a schema."""
     path = Path(path).absolute()
-    known = schema_of(part.kind, part.package, part.also, part.sets)
+    known = schema_of(part.kind, part.package, part.also, part.sets, part.declared)
     with _at(path), files.folder_lock(path.parent):
         if not _has_schema(path, part, settings, None):
             raise _no_schema(path, part)
@@ -128,7 +128,7 @@ def upgrade_database(path: str | Path, part: Part, *, settings: Settings) -> lis
 def describe_database(path: str | Path, part: Part, *, settings: Settings) -> Description:
     """What a file says of itself, also where its schema is older or newer than this program's. Changes nothing."""
     path = Path(path).absolute()
-    known = schema_of(part.kind, part.package, part.also, part.sets)
+    known = schema_of(part.kind, part.package, part.also, part.sets, part.declared)
     with _at(path):
         if not _has_schema(path, part, settings, None):
             raise _no_schema(path, part)

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import apsw
 
-from strandline.sql.api import DATABASE_ID, Part
+from strandline.sql.api import DATABASE_ID, Declared, Part, undeclared
 from strandline.sql.statements import script, sqlite_text, statement
 from strandline.sql.steps import (
     Columns,
@@ -44,7 +44,7 @@ class Schema:
 
     def statement(self, name: str) -> str:
         """A statement of the part."""
-        return statement(self.part.package, name, "sqlite")
+        return statement(self.part.package, name, "sqlite", self.part.declared)
 
     def own(self, name: str) -> str:
         """A statement that all parts have, on the tables of this one."""
@@ -55,9 +55,12 @@ class Schema:
 
 
 @cache
-def schema_of(kind: str, package: str, also: tuple[str, ...] = (), sets: bool = False) -> Schema:
+def schema_of(
+    kind: str, package: str, also: tuple[str, ...] = (), sets: bool = False, declared: Declared = undeclared
+) -> Schema:
     """The schema that the steps of a part make."""
-    return schema_with(Part(kind, package, also=also, sets=sets), steps_of(package, also, "sql", "sqlite"))
+    part = Part(kind, package, also=also, sets=sets, declared=declared)
+    return schema_with(part, steps_of(package, also, "sql", "sqlite"))
 
 
 def schema_with(part: Part, steps: tuple[Step, ...]) -> Schema:

@@ -79,10 +79,6 @@ WHERE key = $1::text AND life = $2::bigint
     AND (segment, seq_nr) >= ($3::bigint, $4::bigint) AND (segment, seq_nr) <= ($5::bigint, $6::bigint)
 ORDER BY segment DESC, seq_nr DESC LIMIT $7::bigint;
 
--- name: purge_journal
--- Remove all events of a life.
-DELETE FROM {schema}.journal WHERE key = $1 AND life = $2;
-
 -- name: put_journal (postgres)
 -- Add events, given by columns. Another one at the place of one of them is a unique violation.
 INSERT INTO {schema}.journal (
@@ -126,10 +122,6 @@ SELECT found.* FROM types CROSS JOIN LATERAL (
     ORDER BY timestamp, seq_nr LIMIT $7
 ) AS found
 ORDER BY found.timestamp, found.seq_nr LIMIT $7;
-
--- name: remove_journal_row
--- Remove one event.
-DELETE FROM {schema}.journal WHERE key = $1 AND life = $2 AND segment = $3 AND seq_nr = $4;
 
 -- name: slice_places (postgres)
 -- The same without bodies: for who reads again what was mostly read before.

@@ -44,30 +44,9 @@ CREATE INDEX quarantine_by_life ON quarantine (key, life) WHERE life IS NOT NULL
 -- Remove the damaged bytes of a life.
 DELETE FROM {schema}.quarantine WHERE key = $1 AND life = $2 AND life IS NOT NULL;
 
--- name: put_quarantine (postgres)
--- Put records into the quarantine; the same one again changes nothing.
-INSERT INTO {schema}.quarantine (
-    partition, log_offset, timestamp, key, reason, header, value, life, first, last, digest
-)
-SELECT * FROM unnest(
-    $1::integer[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bigint[],
-    $9::bigint[], $10::bigint[], $11::bigint[]
-)
-ON CONFLICT (partition, log_offset) DO NOTHING;
-
--- name: put_quarantine (sqlite)
--- Put a record into the quarantine; the same one again changes nothing.
-INSERT INTO quarantine (partition, log_offset, timestamp, key, reason, header, value, life, first, last, digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (partition, log_offset) DO NOTHING;
-
 -- name: quarantined
 -- What is in the quarantine, after a place, up to a partition.
 SELECT partition, log_offset, timestamp, key, reason, header, value, life, first, last, digest
 FROM {schema}.quarantine
 WHERE (partition, log_offset) > ($1, $2) AND partition <= $3
 ORDER BY partition, log_offset LIMIT $4;
-
--- name: remove_quarantine_row
--- Take a record off the quarantine.
-DELETE FROM {schema}.quarantine WHERE partition = $1 AND log_offset = $2;

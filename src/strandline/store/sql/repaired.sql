@@ -33,10 +33,6 @@ CREATE TABLE repaired (
 
 CREATE INDEX repaired_by_key ON repaired (key, life);
 
--- name: purge_repaired
--- Forget what was put back of a life.
-DELETE FROM {schema}.repaired WHERE key = $1 AND life = $2;
-
 -- name: put_back
 -- Rows of a partition that were put back, by their numbers.
 SELECT partition, number, key, life, seq_nr, timestamp, tag, tag_seq_nr, digest
@@ -56,7 +52,3 @@ SELECT * FROM unnest(
 -- A row that was put back.
 INSERT INTO repaired (partition, number, key, life, seq_nr, timestamp, tag, tag_seq_nr, digest)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
-
--- name: remove_repaired_row
--- Forget a row that was put back.
-DELETE FROM {schema}.repaired WHERE partition = $1 AND number = $2;

@@ -31,10 +31,6 @@ SELECT key, life, seq_nr, timestamp, form, state, digest FROM {schema}.snapshot
 WHERE key = $1 AND life = $2 AND seq_nr <= $3 AND seq_nr >= $4
 ORDER BY seq_nr DESC LIMIT $5;
 
--- name: purge_snapshot
--- Remove all snapshots of a life.
-DELETE FROM {schema}.snapshot WHERE key = $1 AND life = $2;
-
 -- name: put_snapshot
 -- Save a snapshot, or replace the one at its seq_nr.
 INSERT INTO {schema}.snapshot (key, life, seq_nr, timestamp, form, state, digest) VALUES ($1, $2, $3, $4, $5, $6, $7)

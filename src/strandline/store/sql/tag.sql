@@ -69,41 +69,6 @@ CREATE TABLE tag_progress (
     PRIMARY KEY (key, life, tag)
 ) STRICT, WITHOUT ROWID;
 
--- name: look_tag_progress (postgres)
--- How far keys are in the views of their tags.
-SELECT key, life, tag, first_seq_nr, seq_nr, tag_seq_nr, timestamp, digest
-FROM {schema}.tag_progress WHERE key = ANY($1::text[]);
-
--- name: look_tag_progress (sqlite)
--- How far a key is in the views of its tags.
-SELECT key, life, tag, first_seq_nr, seq_nr, tag_seq_nr, timestamp, digest FROM tag_progress WHERE key = ?1;
-
--- name: purge_tag_progress
--- Forget how far a life was in the views of tags.
-DELETE FROM {schema}.tag_progress WHERE key = $1 AND life = $2;
-
--- name: purge_tag_view
--- Remove the rows of a life from the views of all tags.
-DELETE FROM {schema}.tag_view WHERE key = $1 AND life = $2;
-
--- name: put_tag_progress (postgres)
--- How far keys are in views of tags.
-INSERT INTO {schema}.tag_progress (key, life, tag, first_seq_nr, seq_nr, tag_seq_nr, timestamp, digest)
-SELECT * FROM unnest(
-    $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[]
-)
-ON CONFLICT (key, life, tag) DO UPDATE
-SET first_seq_nr = excluded.first_seq_nr, seq_nr = excluded.seq_nr, tag_seq_nr = excluded.tag_seq_nr,
-    timestamp = excluded.timestamp, digest = excluded.digest;
-
--- name: put_tag_progress (sqlite)
--- How far a key is in the view of a tag.
-INSERT INTO tag_progress (key, life, tag, first_seq_nr, seq_nr, tag_seq_nr, timestamp, digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (key, life, tag) DO UPDATE
-SET first_seq_nr = excluded.first_seq_nr, seq_nr = excluded.seq_nr, tag_seq_nr = excluded.tag_seq_nr,
-    timestamp = excluded.timestamp, digest = excluded.digest;
-
 -- name: put_tag_view (postgres)
 -- Add rows to views of tags. The same row again changes nothing; one that says something else is a constraint error.
 INSERT INTO {schema}.tag_view AS there (
@@ -126,14 +91,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tag, timestamp, key, seq_nr) DO UPDATE
 SET row_digest = NULL
 WHERE row_digest <> excluded.row_digest OR digest <> excluded.digest;
-
--- name: remove_tag_progress_row
--- Forget how far a key is in the view of a tag.
-DELETE FROM {schema}.tag_progress WHERE key = $1 AND life = $2 AND tag = $3;
-
--- name: remove_tag_view_row
--- Take a row out of a tag's view.
-DELETE FROM {schema}.tag_view WHERE tag = $1 AND bucket = $2 AND timestamp = $3 AND key = $4 AND seq_nr = $5;
 
 -- name: tag_by_number
 -- Rows of a key and life under a tag, by their numbers.

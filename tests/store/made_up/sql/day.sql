@@ -45,31 +45,8 @@ CREATE TABLE made_total (
     PRIMARY KEY (key, life)
 ) STRICT;
 
--- name: delete_made_day
--- Events of a life from one number to another.
-DELETE FROM {schema}.made_day WHERE key = $1 AND life = $2 AND seq_nr >= $3 AND seq_nr <= $4;
-
 -- name: made_of_day
 -- Events of a day, after a place, up to a time.
 SELECT day, timestamp, key, seq_nr, life, note, digest FROM {schema}.made_day
 WHERE day = $1 AND (timestamp, key, seq_nr) > ($2, $3, $4) AND timestamp <= $5
 ORDER BY timestamp, key, seq_nr LIMIT $6;
-
--- name: purge_made_day
--- All events of a life.
-DELETE FROM {schema}.made_day WHERE key = $1 AND life = $2;
-
--- name: put_made_day (postgres)
--- Events by their days; the same again changes nothing.
-INSERT INTO {schema}.made_day (day, timestamp, key, seq_nr, life, note, digest)
-SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[])
-ON CONFLICT (day, timestamp, key, seq_nr) DO NOTHING;
-
--- name: put_made_day (sqlite)
--- An event by its day; the same again changes nothing.
-INSERT INTO made_day (day, timestamp, key, seq_nr, life, note, digest) VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (day, timestamp, key, seq_nr) DO NOTHING;
-
--- name: remove_made_day_row
--- One event, which a correction takes or writes anew.
-DELETE FROM {schema}.made_day WHERE day = $1 AND timestamp = $2 AND key = $3 AND seq_nr = $4;
