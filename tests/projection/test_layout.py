@@ -116,7 +116,7 @@ def offsets(position: int = 0, slices: dict[int, int] | None = None, most: int =
 
 
 def event(key: str, seq_nr: int, timestamp: int = 100) -> Candidate:
-    return Candidate(1, seq_nr, seq_nr - 1, timestamp, key)
+    return Candidate(1, seq_nr, seq_nr - 1, (timestamp, seq_nr, key))
 
 
 def key_row(key: str, seq_nr: int, timestamp: int = 50) -> KeyRow:

@@ -11,7 +11,7 @@ HEAD = Looked(life=2)
 
 
 def event(seq_nr: int, prev: int, *, life: int = 2, timestamp: int = 100) -> Candidate:
-    return Candidate(life, seq_nr, prev, timestamp, KEY)
+    return Candidate(life, seq_nr, prev, (timestamp, seq_nr, KEY))
 
 
 @pytest.mark.req("P34", "P61")
@@ -68,7 +68,7 @@ def test_row_5_deleted_before_anybody_saw_it(way: Way) -> None:
 def test_row_6_a_hole(way: Way) -> None:
     assert judge(event(9, 8), Last(2, 5), way=way, looked=Looked(2, delete_to=7)) is Verdict.REJECTED
     assert judge(event(9, 8), Last(1, 5), way=way, looked=HEAD) is Verdict.REJECTED
-    here = Looked(2, prev_timestamp=50)  # that the event before is in the store does not make it done
+    here = Looked(2, before=(50, 8, KEY))  # that the event before is in the store does not make it done
     assert judge(event(9, 8), Last(2, 5), way=way, looked=here, line=end_of(60)) is Verdict.REJECTED
 
 
@@ -100,7 +100,7 @@ def test_row_8_the_first_of_its_key(way: Way) -> None:
 @pytest.mark.req("P34", "P38")
 @pytest.mark.parametrize("way", Way)
 def test_row_9_its_row_was_forgotten(way: Way) -> None:
-    here = Looked(2, prev_timestamp=60)
+    here = Looked(2, before=(60, 8, KEY))
     assert judge(event(9, 8), None, way=way, line=end_of(60), looked=here) is Verdict.ACCEPTED
     assert judge(event(9, 8), None, way=way, line=end_of(59), looked=here) is Verdict.REJECTED
 
@@ -108,7 +108,7 @@ def test_row_9_its_row_was_forgotten(way: Way) -> None:
 @pytest.mark.req("P34", "P38")
 def test_row_9_by_the_whole_order() -> None:
     """The line of a raw query is the place that it has read to: others may share that time."""
-    here = Looked(2, prev_timestamp=60)
+    here = Looked(2, before=(60, 8, KEY))
     assert judge(event(9, 8), None, line=(60, 8, KEY), looked=here) is Verdict.ACCEPTED
     assert judge(event(9, 8), None, line=(60, 8, "order|0"), looked=here) is Verdict.REJECTED
     assert judge(event(9, 8), None, line=(60, 7, "z"), looked=here) is Verdict.REJECTED

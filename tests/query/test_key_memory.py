@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 
 import pytest
 
 import strandline
-from strandline import Event, RichOffset
+from strandline import Event, MissingEvent, RichOffset
 from strandline.query.by_slices import StrandlineSliceFeed
 from strandline.query.by_tag import StrandlineTagFeed
 from strandline.query.key_memory import KeyMemory
@@ -20,7 +21,7 @@ from strandline.values.events import Life
 from strandline.values.ranges import Range
 from strandline.values.tag_rows import TagRow
 from tests.query.filling import carry_all, told
-from tests.query.playing import SECOND, T0, PlayedView, feed, linked, offset_of, row_of
+from tests.query.playing import SECOND, T0, PlayedView, feed, from_time, linked, offset_of, row_of
 
 
 @pytest.mark.req("T77", "P32")
@@ -102,6 +103,50 @@ def test_a_tag_of_many_keys_with_few_in_memory(seed: int) -> None:
     wanted = [row.place for row in rows if start is None or row.place > start.place]
     assert [(event.timestamp, str(event.key), event.seq_nr) for event in events] == wanted
     assert (events.searches, events.repeats) == (0, 0)
+
+
+@pytest.mark.req("T59", "T61", "T64", "RJ9")
+@pytest.mark.parametrize("lost", [2, 4, 5])
+@pytest.mark.parametrize("keys", [5, 1201, 2400])
+def test_a_hole_of_a_forgotten_key_repeats_nothing(keys: int, lost: int) -> None:
+    """A row is lost behind the query, and the key's last ones come: the query stops, and has shown nothing twice."""
+    rows = sequence(keys)
+    (hole,) = (row for row in rows if (row.key, row.tag_seq_nr) == ("k|A", lost))
+    view = PlayedView(rows)
+    events = feed(view, keys_in_memory_max=1000, page_size=100)
+    got = [next(events).tag_seq_nr for _ in range(5)]
+    view.take(hole)
+    with pytest.raises(MissingEvent) if lost == 5 and keys > 5 else nullcontext() as stopped:
+        got.extend(event.tag_seq_nr for event in events if event.key.entity_id == "A")
+    assert got == [1, 2, 3, 4, 5] + ([6] if stopped is None else [])
+    if stopped is not None:
+        assert stopped.value.missing == {"k|A": (1, 5, 5, 1)}
+        (before,) = (row for row in rows if (row.key, row.tag_seq_nr) == ("k|A", 4))
+        assert stopped.value.last_known_offset == offset_of(before)
+        view.add(hole)
+        again = [event.tag_seq_nr for event in feed(view, start=offset_of(before)) if event.key.entity_id == "A"]
+        assert again == [5, 6]
+
+
+@pytest.mark.req("T58", "T64", "T73")
+def test_what_comes_late_of_a_forgotten_key_is_shown_once() -> None:
+    """5 is lost, not shown, and put back while the query waits for it: 5 and 6, and nothing of what was shown."""
+    rows = sequence(2400)
+    (hole,) = (row for row in rows if (row.key, row.tag_seq_nr) == ("k|A", 5))
+    view = PlayedView(rows)
+    view.take(hole)
+    view.play.at(3, lambda: view.add(hole))
+    events = feed(view, keys_in_memory_max=1000, page_size=100)
+    assert [event.tag_seq_nr for event in events if event.key.entity_id == "A"] == [1, 2, 3, 4, 5, 6]
+    assert events.strandline_violations == 1
+
+
+@pytest.mark.req("T62", "T64")
+def test_a_new_life_of_a_key_whose_past_lies_before_the_start() -> None:
+    """What the caller has seen is of an earlier life; the new one began before the start: it goes on there."""
+    rows = linked([row_of("k|A", number, T0 + number, life=2) for number in range(1, 6)])
+    events = feed(PlayedView(rows), start=from_time(T0 + 4), seen={"k|A": (1, 9)})
+    assert [event.tag_seq_nr for event in events] == [4, 5]
 
 
 @pytest.mark.req("P4", "P11", "P38")

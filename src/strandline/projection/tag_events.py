@@ -78,7 +78,7 @@ class TagEvents(Slices):
         """What the store says of an event's key, and of the row before it: its time is in the row itself."""
         if self._tags.ended(row.key, row.life):
             return Looked(None)
-        return Looked(row.life, 0, self._linked_at(row))
+        return Looked(row.life, 0, self._linked(row))
 
     def look_back(self, row: QueryRow, last: Last | None, line: Place) -> LookedBack:
         """The rows of a key under the tag that come before a row, and the row itself, if they follow on each other."""
@@ -89,15 +89,15 @@ class TagEvents(Slices):
             return LookedBack([], (row.life, row.seq_nr, row.seq_nr))
         known = last is not None and last.life == row.life
         low = last.seq_nr + 1 if known and last is not None else 1
-        found, before, to = [own], self._linked_at(own), row.seq_nr - 1
-        while to >= low and (known or (before or 0) > line[0]):
+        found, before, to = [own], self._linked(own), row.seq_nr - 1
+        while to >= low and (known or (before is not None and before > line)):
             rows = list(self.of_key(row.key, row.life, max(low, to - STEP + 1), to))
             for each in reversed(rows):
                 if not known and each.timestamp <= line[0]:
                     low = each.seq_nr + 1  # that one is done
                     break
                 found.append(each)
-                before = self._linked_at(each)
+                before = self._linked(each)
             to -= STEP
         return followed(found[::-1], last, line, low, Looked(row.life, 0, before))
 
@@ -116,9 +116,10 @@ class TagEvents(Slices):
         progress = self.store.scan(PROGRESS, (key, life), limit=AT_ONCE).rows
         return max((row[5] for row in progress if row[2] == self._tag), default=0)
 
-    def _linked_at(self, row: QueryRow) -> int | None:
+    def _linked(self, row: QueryRow) -> Place | None:
+        """The place of the row before."""
         of = tagged(row)
-        return of.previous_timestamp if of.link is not None else None
+        return (of.previous_timestamp, row.prev_seq_nr, row.key) if of.link is not None else None
 
     def _check(self, rows: Sequence[Any]) -> None:
         broken = first_broken(rows)

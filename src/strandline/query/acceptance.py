@@ -1,4 +1,4 @@
-"""Is an event the next one of its key? One table decides, for queries by slices and for projections.
+"""Is an event the next one of its key? One table decides, for queries by slices and by tag, and for projections.
 
 `last` is the newest (life, seq_nr) of the key that is done, `prev` the number of the event before it. "Deleted": the
 head has this life and delete_to >= prev. The first row that fits decides.
@@ -21,17 +21,18 @@ up at once. Only the head tells of deletion and life: if the event's own life ha
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from strandline.store.scans import LAST_KEY
 from strandline.values.heads import SEQ_NR_MAX
 
-Place = tuple[int, int, str]
-"""Where an event stands in the order of a query: timestamp, seq_nr, key. Texts compare as their bytes in UTF-8 do."""
+Place = tuple[int, Any, Any]
+"""Where an event stands in the order of its source: by slices its timestamp, seq_nr and key, by tag its timestamp, key
+and seq_nr. Texts compare as their bytes in UTF-8 do."""
 
 
 def end_of(timestamp: int) -> Place:
-    """The place behind everything at this time."""
+    """The place behind everything at this time, by slices."""
     return (timestamp, SEQ_NR_MAX, LAST_KEY)
 
 
@@ -68,17 +69,12 @@ class Last(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """What the table reads of an event."""
+    """What the table reads of an event. Under a tag it counts by the numbers that the tag gives: `prev` is one less."""
 
     life: int
     seq_nr: int
     prev: int
-    timestamp: int
-    key: str
-
-    @property
-    def place(self) -> Place:
-        return (self.timestamp, self.seq_nr, self.key)
+    place: Place
 
 
 class Looked(NamedTuple):
@@ -86,8 +82,8 @@ class Looked(NamedTuple):
 
     life: int | None
     delete_to: int = 0
-    prev_timestamp: int | None = None
-    """When the event before was recorded; None if it is not in the store."""
+    before: Place | None = None
+    """Where the event before stands; None if it is not in the store."""
 
     def ended(self, life: int) -> bool:
         """Whether this life is over."""
@@ -114,7 +110,7 @@ def judge(
     """Read the table. `position` is that of the event's slice, `line` the place up to which `last` may be forgotten."""
     if last is not None:
         return _known(event, last, way, position, strandline, looked)
-    if way is Way.ORDERED and strandline and event.timestamp <= position:
+    if way is Way.ORDERED and strandline and event.place[0] <= position:
         return Verdict.DUPLICATE
     if way is not Way.LOOK_BACK and event.place <= line:
         return Verdict.DUPLICATE if strandline else Verdict.LATE
@@ -126,8 +122,7 @@ def judge(
         return Verdict.GONE
     if looked.deleted(event):
         return Verdict.ACCEPTED
-    before = looked.prev_timestamp
-    forgotten = before is not None and (before, event.prev, event.key) <= line
+    forgotten = looked.before is not None and looked.before <= line
     return Verdict.ACCEPTED if forgotten else Verdict.REJECTED
 
 
@@ -137,7 +132,7 @@ def _known(event: Candidate, last: Last, way: Way, position: int, strandline: bo
         return Verdict.WAITS
     if not newer:
         return Verdict.DUPLICATE
-    if way is Way.ORDERED and strandline and event.timestamp <= position:
+    if way is Way.ORDERED and strandline and event.place[0] <= position:
         return Verdict.DUPLICATE
     if event.prev <= last.seq_nr if event.life == last.life else event.prev == 0:
         return Verdict.ACCEPTED

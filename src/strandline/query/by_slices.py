@@ -58,7 +58,7 @@ class SliceFeed(Feed[SlicedEvent]):
         self._line: Place = end_of(start.timestamp - 1)
         """Up to here a key that is not known was shown, or lies before the start: where the query has read to once keys
         were forgotten."""
-        self._read_to = self._line
+        self._first = self._read_to = self._line
         self._passed: tuple[int, Before] = (start.timestamp, start)
         """The time of the last row that lies behind the consumer, and all rows of that time that do."""
         self.strandline_violations = 0
@@ -105,8 +105,9 @@ class SliceFeed(Feed[SlicedEvent]):
         """Look for what is missing until it is there, or nothing is missing any more, or the time is up."""
         settings, pace = self._settings, self._pace
         end_s = pace.now_s() + settings.gap_timeout_s
+        line = self._line if last is None else min(self._line, self._first)  # a known key was not forgotten
         while True:
-            found = self._ask(lambda: self._slices.look_back(row, last, self._line))
+            found = self._ask(lambda: self._slices.look_back(row, last, line))
             if found.missing is None:
                 return found.rows
             if pace.now_s() >= end_s:

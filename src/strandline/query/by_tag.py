@@ -1,18 +1,20 @@
 """Events by tag: all events with one tag, of all keys, in the order of their places.
 
-What is done with a row, by what is known of its key:
+A key's rows are numbered, and each links to the one before it. So the same table decides as for slices
+(`acceptance`), by these numbers, with one less as the number of the event before:
 
     the key is known at (L, n)   row (L, n + 1)                         hand out
-                                 (L, first to n)                        a repeat: drop
-                                 (L, below first)                       stop: out of order
+                                 (L, up to n)                           a repeat: drop
                                  (L, above n + 1)                       a hole
                                  (higher, 1); (higher, another)         hand out; a hole from 1 on
                                  (lower, any)                           drop: purged
     unknown                      number 1; link before the start        hand out
-                                 link at or after the start             a hole
+                                 link up to the line, and its row there hand out: the key was forgotten
+                                 otherwise                              a hole, from the line on
 
-Under the strandline no row can come late, so a hole is a broken promise. Its rows are looked up by key, at their
-places, for a while; then the query stops. It never passes a hole over.
+The line is where the query has read to, once it has forgotten a key; before that, where it began. Under the strandline
+no row can come late, so a hole is a broken promise. Its rows are looked up by key, at their places, for a while; then
+the query stops. It never passes a hole over.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from itertools import repeat
 from typing import Any, Final
 
 from strandline.errors import Corrupt, MissingEvent, shown
+from strandline.query.acceptance import Candidate, Last, Looked, Verdict, judge
 from strandline.query.feed import Feed, Pace
 from strandline.query.known_keys import KnownKey, KnownKeys
 from strandline.query.tag_offset import TagOffset, place_of
@@ -61,6 +64,8 @@ class TagFeed(Feed[TaggedEvent]):
         if start is not None and start.tag_seq_nr and start.key not in always:
             known = KnownKey(Life(start.key, start.life), start.tag_seq_nr, start.timestamp, start.seq_nr)
             self._keys[start.key] = known
+        self._line = self._first
+        """Up to here a key that is not known was handed out, or lies before the start."""
         self._passed: Any = None
         """The last row that lies behind the consumer, handed out or not."""
         self.repeats = 0
@@ -82,14 +87,17 @@ class TagFeed(Feed[TaggedEvent]):
         if self._passed is None or place_of(self._passed) < place_of(row):
             self._passed = row
 
-    def _whole(self, rows: Sequence[Any]) -> tuple[Sequence[Any], Corrupt | None]:
-        """The rows up to the first that is not what was written, and the error for that one."""
-        broken = first_broken(rows)
-        if broken is None:
-            return rows, None
-        row, tag = rows[broken], self._source.of.tag
-        before = TagOffset.of_row(self._source.of, rows[broken - 1]) if broken else self.resume_offset
-        error = Corrupt(
+    def _corrupt(self, row: Any, before: TagOffset | None) -> Corrupt:
+        """The error for a row that is not what was written, with the offset to resume at once it is mended.
+
+        `before` is behind what was read before the row. It may stand at a wrong time: then it will come behind the last
+        event of its key.
+        """
+        tag, known = self._source.of.tag, self._keys.get(row[3])
+        if known is not None and before is not None:
+            last = self._last_known(known)
+            before = None if last is None else min(before, last)
+        return Corrupt(
             f"tag {shown(tag)!r}: the row of {shown(row[3])} {shown(row[9])} is not what was written",
             code="tag_row",
             hint="`strandline pipeline rebuild --tag` mends it; then resume",
@@ -98,7 +106,6 @@ class TagFeed(Feed[TaggedEvent]):
             seq_nr=row[9],
             last_known_offset=before,
         )
-        return rows[:broken], error
 
     def _taken(self, known: KnownKey | None, row: Any) -> TaggedEvent | None:
         """Take note of a row that is due; its event, unless the row only fills the place of one."""
@@ -142,18 +149,6 @@ class TagFeed(Feed[TaggedEvent]):
             searched=searched,
         )
 
-    def _out_of_order(self, known: KnownKey, row: Any) -> MissingEvent:
-        tag = self._source.of.tag
-        return MissingEvent(
-            f"tag {shown(tag)!r}: {row[5]} of {shown(row[3])} (life {row[4]}) came after {known.first} was handed out",
-            code="out_of_order",
-            hint="resume before it; a larger new_key_scan_timeout_s waits longer for rows that come late",
-            tag=tag,
-            missing={row[3]: (row[4], row[5], known.first - 1, known.first - row[5])},
-            last_known_offset=self._start,
-            held_offset=TagOffset.of_row(self._source.of, row),
-        )
-
 
 class StrandlineTagFeed(TagFeed):
     """A query that is bounded by the strandline."""
@@ -171,52 +166,38 @@ class StrandlineTagFeed(TagFeed):
             pause_s=lambda: refresh_s,
         )
         for page in pages:
-            rows, broken = self._whole(page)
-            yield from self._judged(rows)
+            broken = first_broken(page)
+            yield from self._judged(page if broken is None else page[:broken])
             if broken is not None:
-                raise broken
+                raise self._corrupt(page[broken], self.resume_offset)
 
     def _judged(self, rows: Sequence[Any]) -> Iterator[Iterable[TaggedEvent]]:
-        keys, first = self._keys, self._first
-        unknown = keys.hold([row[3] for row in rows])
-        met_before = self._met_before(rows, unknown) if keys.forgot else set()
+        met_before = self._held(rows)
         due: list[Any] = []
         lives: list[Life] = []
-        young, known, last_key = keys.young, None, ""
+        young, known, last_key = self._keys.young, None, ""
         for row in rows:
             _, _, timestamp, key, life, number, _, _, _, seq_nr, _, body, _ = row
             if key != last_key:  # events of one append follow each other
                 known, last_key = young.get(key), key
-            if known is not None and number == known.number + 1 and known.life.number == life and known.delivered:
+            if known is not None and number == known.number + 1 and known.life.number == life:
                 # Most rows. `_taken` in place: the call would take as long as the rest.
                 known.number, known.timestamp, known.seq_nr = number, timestamp, seq_nr
                 if body:
                     due.append(row)
                     lives.append(known.life)
                 continue
-            known, last_key = keys.get(key), ""
-            if known is not None and life == known.life.number and number == known.number + 1:
-                pass
-            elif known is not None and life <= known.life.number:
-                if life < known.life.number:
-                    continue
-                if known.first <= number <= known.number:
-                    self.repeats += 1
-                    continue
-                if number < known.first:
-                    raise self._out_of_order(known, row)
+            known, last_key = young.get(key), ""
+            verdict = self._verdict(known, row, met_before)
+            if verdict is Verdict.DUPLICATE:
+                self.repeats += known is not None and life == known.life.number
+                continue
+            if verdict is Verdict.REJECTED:
                 yield self._events_of(lives, due)
                 due, lives = [], []
-                if not (yield from self._filled(known.number + 1, row)):
+                if not (yield from self._filled(self._wanted(known, row), row)):
                     continue
-                known = keys.get(key)
-            elif number != 1 and not self._is_first(known, row, met_before):
-                yield self._events_of(lives, due)
-                due, lives = [], []
-                wanted = 1 if known is not None else self._least_due(row, first)
-                if not (yield from self._filled(wanted, row)):
-                    continue
-                known = keys.get(key)
+                known = young.get(key)
             noted = self._noted(known, row)
             if body:
                 due.append(row)
@@ -229,31 +210,54 @@ class StrandlineTagFeed(TagFeed):
         """Events of rows, each made when it is asked for: few live at a time, which the garbage collector likes."""
         return map(TaggedEvent, repeat(self._source.of), lives, rows)
 
-    def _is_first(self, known: KnownKey | None, row: Any, met_before: set[Place]) -> bool:
-        """Whether the row before this one of a new key need not have come."""
-        link = (row[6], row[3], row[7])
-        return known is None and (link <= self._first or link in met_before)
-
-    def _met_before(self, rows: Sequence[Any], unknown: Sequence[str]) -> set[Place]:
-        """Links of keys that may have been forgotten which have a row: it was handed out, then. One look a page."""
-        first = {row[3]: row for row in reversed(rows)}
-        links = [(first[key][6], key, first[key][7]) for key in unknown if first[key][5] != 1]
-        links = [link for link in links if link > self._first]
+    def _held(self, rows: Sequence[Any]) -> set[Place]:
+        """Hold what is known of the keys of a page. Of keys that may have been forgotten: the links that have a row,
+        which was handed out, then. One look a page."""
+        keys, first = self._keys, self._first
+        unknown = keys.hold([row[3] for row in rows])
+        if not keys.forgot:
+            return set()
+        self._line = line = first if self._passed is None else max(first, place_of(self._passed))
+        begin = {row[3]: row for row in reversed(rows)}
+        links = [_link_of(begin[key]) for key in unknown if begin[key][5] != 1]
+        links = [link for link in links if first < link <= line]
         return self._ask(lambda: self._source.there(links)) if links else set()
 
-    def _least_due(self, held: Any, first: Place) -> int:
-        """The least number of a key, not met before, that lies after the start."""
+    def _verdict(self, known: KnownKey | None, row: Any, met_before: set[Place]) -> Verdict:
+        """What the table says of a row. Whether its life has ended is asked where a row is missing (`_filled`)."""
+        life, number = row[4], row[5]
+        event = Candidate(life, number, number - 1, place_of(row))
+        last = None if known is None else Last(known.life.number, known.number)
+        verdict = judge(event, last, line=self._line)
+        if verdict is Verdict.LOOK:
+            link = _link_of(row)
+            before = link if link <= self._first or link in met_before else None
+            verdict = judge(event, last, line=self._line, looked=Looked(life, before=before))
+        return verdict
+
+    def _wanted(self, known: KnownKey | None, held: Any) -> int:
+        """The number of a key that should have come before a row. A key that was forgotten is known again."""
         _, _, _, key, life, number, *_ = held
+        if known is not None and known.life.number == life:
+            return known.number + 1
+        done = self._last_done(key, life, number - 1, self._line if known is None else self._first)
+        if done is None:
+            return 1
+        if place_of(done) > self._first:
+            self._noted(None, done)
+        return done[5] + 1  # type: ignore[no-any-return]
+
+    def _last_done(self, key: str, life: int, last: int, line: Place) -> Any:
+        """The row of a key with the greatest number up to one that lies at or before a line; None if there is none."""
         size = self._settings.page_size
-        last = number - 1
         while last >= 1:
             least = max(1, last - size + 1)
             rows = self._ask(lambda: self._source.numbered(key, life, least, last, size))  # noqa: B023
-            before = [row[5] for row in rows if place_of(row) <= first]
-            if before:
-                return max(before) + 1  # type: ignore[no-any-return]
+            for row in reversed(rows):
+                if place_of(row) <= line and first_broken([row]) is None:
+                    return row
             last = least - 1
-        return 1
+        return None
 
     def _filled(self, wanted: int, held: Any) -> Generator[list[TaggedEvent], None, bool]:
         """Hand out the numbers from `wanted` up to the row that is held back; False if its life has ended."""
@@ -265,7 +269,8 @@ class StrandlineTagFeed(TagFeed):
             if self._ask(lambda: source.ended(key, life)):
                 return False
             found = self._ask(lambda: source.numbered(key, life, wanted, number - 1, settings.page_size))  # noqa: B023
-            rows, broken = self._whole(found)
+            broken = first_broken(found)
+            rows = found if broken is None else found[:broken]
             due = []
             for row in rows:
                 if row[5] != wanted:
@@ -283,7 +288,7 @@ class StrandlineTagFeed(TagFeed):
                 end_s = pace.now_s() + settings.gap_timeout_s
                 yield due
             if broken is not None:
-                raise broken
+                raise self._corrupt(found[broken], self._last_known(self._keys.get(key)))
             if wanted == number:
                 return True
             if rows and rows[0][5] < wanted:
@@ -301,3 +306,8 @@ class StrandlineTagFeed(TagFeed):
         for least in range(first, last + 1, size):
             count += len(self._source.numbered(key, life, least, min(last, least + size - 1), size))
         return count
+
+
+def _link_of(row: Any) -> Place:
+    """Where the row one number lower is."""
+    return row[6], row[3], row[7]

@@ -30,7 +30,7 @@ class LookedBack(NamedTuple):
 
 def candidate(row: QueryRow) -> Candidate:
     """What the table reads of a row."""
-    return Candidate(row.life, row.seq_nr, row.prev_seq_nr, row.timestamp, row.key)
+    return Candidate(row.life, row.seq_nr, row.prev_seq_nr, place_of(row))
 
 
 def look(store: Store, row: QueryRow) -> Looked:
@@ -39,7 +39,7 @@ def look(store: Store, row: QueryRow) -> Looked:
     if head is None or head.life != row.life:
         return Looked(None if head is None else head.life)
     before = next(_rows(store, row.key, head, row.prev_seq_nr, row.prev_seq_nr), None)
-    return Looked(head.life, head.delete_to, None if before is None else before.timestamp)
+    return Looked(head.life, head.delete_to, None if before is None else place_of(before))
 
 
 def look_back(store: Store, row: QueryRow, last: Last | None, line: Place) -> LookedBack:
@@ -59,7 +59,7 @@ def look_back(store: Store, row: QueryRow, last: Last | None, line: Place) -> Lo
     if done is None:
         return followed(rows, last, line, low, Looked(head.life, head.delete_to))
     linked = done.seq_nr == rows[0].prev_seq_nr  # else something lacks between the two
-    before = done.timestamp if linked else None
+    before = place_of(done) if linked else None
     return followed(rows, last, line, done.seq_nr + 1, Looked(head.life, head.delete_to, before))
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from strandline.errors import MissingEvent, shown
 from strandline.query.by_tag import NO_END, TagFeed
 from strandline.query.feed import Pace
 from strandline.query.known_keys import KnownKey
@@ -25,7 +26,7 @@ from strandline.query.tag_settings import MAX, OFF, TagSettings
 from strandline.query.tag_source import TagSource
 from strandline.query.tagged_event import TaggedEvent
 from strandline.values.events import Life
-from strandline.values.tag_rows import Place
+from strandline.values.tag_rows import Place, first_broken
 
 
 class Hole(NamedTuple):
@@ -121,7 +122,8 @@ class SearchingTagFeed(TagFeed):
         more = True
         while more:
             page, more = self._ask(lambda: self._source.page(place, to, self._settings.page_size))  # noqa: B023
-            rows, broken = self._whole(page)
+            broken = first_broken(page)
+            rows = page if broken is None else page[:broken]
             due: list[TaggedEvent] = []
             back: Place | None = None
             for row in rows:
@@ -141,7 +143,8 @@ class SearchingTagFeed(TagFeed):
             if back is not None:
                 place, more = back, True
             elif broken is not None:
-                raise broken
+                before = TagOffset(self._source.of, place, 0, 0) if place > self._first else self._start
+                raise self._corrupt(page[broken], TagOffset.of_row(self._source.of, rows[-1]) if rows else before)
             elif rows:
                 place = place_of(rows[-1])
                 self._pass(rows[-1])
@@ -160,6 +163,18 @@ class SearchingTagFeed(TagFeed):
         if number < known.first and known.delivered:
             raise self._out_of_order(known, row)
         return True
+
+    def _out_of_order(self, known: KnownKey, row: Any) -> MissingEvent:
+        tag = self._source.of.tag
+        return MissingEvent(
+            f"tag {shown(tag)!r}: {row[5]} of {shown(row[3])} (life {row[4]}) came after {known.first} was handed out",
+            code="out_of_order",
+            hint="resume before it; a larger new_key_scan_timeout_s waits longer for rows that come late",
+            tag=tag,
+            missing={row[3]: (row[4], row[5], known.first - 1, known.first - row[5])},
+            last_known_offset=self._start,
+            held_offset=TagOffset.of_row(self._source.of, row),
+        )
 
     def _hole(self, row: Any) -> Hole | None:
         """The hole before a row, if there is one that keeps it back."""
