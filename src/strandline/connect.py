@@ -189,7 +189,7 @@ class Strandline:
         database = backend_of(place).open_database(place, PART, settings, None, fixed={})
         if place.path is None:
             return Offsets(OffsetStore(database), lambda host: ByBeat())
-        path = place.path.absolute()
+        path = place.path.resolve()  # hosts find each other whatever links they were given
         return Offsets(OffsetStore(database), lambda host: ByLock(path, host))
 
     def _offsets_url(self) -> Url:

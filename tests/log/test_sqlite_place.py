@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import strandline
-from strandline import Event, Key, Unavailable
+from strandline import Event, Key, LeaseHeld, Unavailable
 from strandline.backends.sqlite import database
 from strandline.connect import Strandline
 from strandline.store.sql_store import SqlStore
@@ -168,3 +168,54 @@ def test_behind_a_link_it_is_seen_too(
             time.sleep(0.02)
         how(real / "log.db")
         assert away(lambda: s.journal.append(KEY, [Event("Placed", 3)])).applied == "no"
+
+
+@pytest.mark.req("RA16", "RA1")
+@pytest.mark.parametrize("still", [True, False], ids=["still", "new"])
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("name", ["log.db", "store.db"])
+def test_behind_a_link_to_the_file_it_is_seen_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, how: Callable[[Path], None], still: bool
+) -> None:
+    """Nothing changes in the folder of the links when a file goes that they lead to."""
+    if still:
+        monkeypatch.setattr(database, "FOLDER_STILL_NS", 0)
+    real, links = tmp_path / "real", tmp_path / "links"
+    strandline.connect(f"sqlite:{real}").close()
+    links.mkdir()
+    for file in ("log.db", "store.db"):
+        (links / file).symlink_to(f"../real/{file}")
+    with strandline.connect(f"sqlite:{links}") as s:
+        for number in range(3):
+            s.journal.append(KEY, [Event("Placed", number)])
+            carry(s)
+            time.sleep(0.02)
+        how(real / name)
+        calls = {"log.db": lambda: s.journal.append(KEY, [Event("Placed", 3)]), "store.db": lambda: carry(s)}
+        for _ in range(3):
+            assert away(calls[name]).applied == "no"
+
+
+@pytest.mark.req("RA16", "J1")
+def test_a_journal_behind_links_is_made_opened_and_locked_as_what_they_lead_to(tmp_path: Path) -> None:
+    """The links are there first, and are opened twice at the same time, beside the files themselves."""
+    real, links = tmp_path / "real", tmp_path / "links"
+    real.mkdir()
+    links.mkdir()
+    for file in ("log.db", "store.db"):
+        (links / file).symlink_to(real / file)
+    with strandline.connect(f"sqlite:{links}") as first, strandline.connect(f"sqlite:{links}") as second:
+        first.journal.append(KEY, [Event("Placed", 1)])
+        second.journal.append(KEY, [Event("Placed", 2)], expected=1)
+        with strandline.connect(f"sqlite:{real}") as third:
+            third.journal.append(KEY, [Event("Placed", 3)], expected=2)
+            lease = first.store.lease().take("me")
+            with pytest.raises(LeaseHeld):
+                third.store.lease().take("another")
+            lease.release()
+        assert [event.payload for event in second.journal.read(KEY)] == [1, 2, 3]
+        (links / "log.db").unlink()  # the link alone: the file is where it was
+        assert first.journal.append(KEY, [Event("Placed", 4)]).first == 4
+    with strandline.connect(f"sqlite:{real}") as s:
+        assert [event.payload for event in s.journal.read(KEY)] == [1, 2, 3, 4]
+    assert {path.name for path in links.iterdir()} <= {"store.db"}

@@ -7,6 +7,7 @@ the file can only be read, until it is opened again. The WAL is written back aft
 A file may be removed, or another one put in its place, while it is open: what is committed then goes where no name
 leads to, and the system says nothing. So every transaction looks whether the names of file and WAL still lead to what
 was opened ("no"). A commit looks again before it is acknowledged ("unknown": a file that was only moved has it).
+Links are followed once, when it is opened: from then on all is about the file that they led to.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def open_database(
     Nothing is created or changed where the file, its place, the library or the clock are refused. `create` is
     `settings.schema == "create"` unless given.
     """
-    path = Path(path).absolute()
+    path = files.real_path(path)
     known = schema_of(part.kind, part.package, part.also, part.sets, part.declared)
     if clock is not None:
         check_clock(clock)
@@ -113,7 +114,7 @@ def open_database(
 
 def upgrade_database(path: str | Path, part: Part, *, settings: Settings) -> list[str]:
     """Do the steps of the schema that the file lacks; their names. The only way to change a schema."""
-    path = Path(path).absolute()
+    path = files.real_path(path)
     known = schema_of(part.kind, part.package, part.also, part.sets, part.declared)
     with _at(path), files.folder_lock(path.parent):
         if not _has_schema(path, part, settings, None):
@@ -127,7 +128,7 @@ def upgrade_database(path: str | Path, part: Part, *, settings: Settings) -> lis
 
 def describe_database(path: str | Path, part: Part, *, settings: Settings) -> Description:
     """What a file says of itself, also where its schema is older or newer than this program's. Changes nothing."""
-    path = Path(path).absolute()
+    path = files.real_path(path)
     known = schema_of(part.kind, part.package, part.also, part.sets, part.declared)
     with _at(path):
         if not _has_schema(path, part, settings, None):
@@ -196,7 +197,7 @@ class Database:
         self._passive_pages = settings.wal_bytes_max // PASSIVE_SHARE // page_bytes
         self._waiting_pages = settings.wal_bytes_max // WAITING_SHARE // page_bytes
         self._version = -1
-        wal = os.path.realpath(path) + "-wal"  # beside the file itself, whatever link it was opened through
+        wal = f"{path}-wal"
         self._wal_place = _Place(wal, *files.inode_of(wal))
         self._inode = OPEN_FILES.add(path, self)
         self._place = _Place(str(path), *self._inode)

@@ -21,9 +21,8 @@ _PATIENCE_S = 0.2
 
 
 def lock_path(store: Path) -> Path:
-    """The lock of a store file: the same whatever link it was opened through."""
-    real = Path(os.path.realpath(store))
-    return real.with_name("pipeline.lock" if real.name == "store.db" else f"{real.name}.lock")
+    """The lock of a store file."""
+    return store.with_name("pipeline.lock" if store.name == "store.db" else f"{store.name}.lock")
 
 
 class FileLock:

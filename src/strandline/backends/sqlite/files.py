@@ -61,6 +61,11 @@ def read_header(path: Path, vfs: str | None) -> Header | None:
     return Header(int.from_bytes(data[68:72], "big"), page_bytes * int.from_bytes(data[28:32], "big"))
 
 
+def real_path(path: Path | str) -> Path:
+    """Where a file really is, or will be made, whatever links lead there."""
+    return Path(os.path.realpath(path))
+
+
 def prepare_folder(path: Path) -> None:
     """Make the folder of a database file, for its owner alone; its parent must be there."""
     folder = path.parent
