@@ -595,6 +595,44 @@ def test_looking(world: World) -> None:
     assert (table.state, table.entries, table.bytes > 0, table.closed_date) == ("current", 4, True, 0)
 
 
+@pytest.mark.req("W28", "W39", "W78")
+@pytest.mark.parametrize("last", [False, True], ids=["waits again", "dead letter"])
+def test_looking_after_a_lapse_with_an_entry_behind(world: World, last: bool) -> None:
+    """Nobody has recorded the lapse: who looks sees what the next claim will find, and nothing is written."""
+    work = world.work(max_timeouts=1 if last else 3)
+    work.add_many([one("a", "old", priority=5), one("b", "old")])
+    held = {claim.entry.key["page"]: claim for claim in work.cursor("w").claim(2).claims}
+    behind = work.add(**one("a", "new"))
+    assert behind.outcome == "behind"
+    assert [entry.status for entry in work.entries()] == ["P", "P", "W"]
+    world.clock.pass_s(31)
+    shown = {entry.key["page"]: entry for entry in work.entries()}
+    assert [entry.id for entry in work.entries(limit=1)] == [min(entry.id for entry in shown.values())]
+    assert sorted(shown) == (["a"] if last else ["a", "b"]), "what is a dead letter by now waits for nobody"
+    assert (shown["a"].id, shown["a"].data["url"], shown["a"].status) == (behind.id, "new", "W")
+    for page in ("a", "b"):
+        assert work.get({"page": page}) == shown.get(page)
+    work.tick()
+    assert {entry.key["page"]: entry for entry in work.entries()} == shown
+    assert (shown["a"].priority, shown["a"].timeout_counter) == ((20, 0) if last else (5, 0))
+    if not last:
+        assert (shown["b"].id, shown["b"].timeout_counter) == (held["b"].entry.id, 1)
+
+
+@pytest.mark.req("W37", "W78")
+def test_looking_at_an_entry_that_cannot_be_decoded(world: World) -> None:
+    work = world.work()
+    ids = [work.add(**one(f"p{number}")).id for number in range(3)]
+    with work._database.write() as tx:
+        damage(work, tx, ids[1])
+    assert [(entry.id, entry.key, entry.data.get("url")) for entry in work.entries()] == [
+        (ids[0], {"page": "p0"}, "u"), (ids[1], {"page": "p1"}, None), (ids[2], {"page": "p2"}, "u"),
+    ]  # fmt: skip
+    found = work.get({"page": "p1"})
+    assert found is not None
+    assert (found.id, found.data) == (ids[1], {})
+
+
 @pytest.mark.req("W3")
 def test_closed(world: World) -> None:
     work = world.work()

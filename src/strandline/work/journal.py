@@ -41,7 +41,6 @@ from strandline.work.catalog import StoredJournal
 from strandline.work.dates import US, date_us
 from strandline.work.declaration import COLUMNS_OF_THE_SYSTEM, Codec, Columns, WorkSettings, from_base64, reserved
 from strandline.work.entries import PROCESSING, WAITING, Added, Counts, DeadLetter, Draft, Entry, Row, Table
-from strandline.work.rules import Moment
 from strandline.work.tables import Ended, Held, Look, Tables
 from strandline.work.upkeep import Upkeep
 from strandline.work.waking import Waking
@@ -287,23 +286,21 @@ class WorkJournal:
         entries, unreadable = [], []
         for row in rows:
             try:
-                entries.append((self._entry(row, None), row))
+                entries.append((self._entry(row), row))
             except (ValueError, KeyError):
                 unreadable.append(row)
         return entries, unreadable
 
-    def _entry(self, row: Row, moment: Moment | None) -> Entry:
-        """An entry as everybody sees it: one whose lease is over waits, whoever has recorded that or not."""
+    def _entry(self, row: Row) -> Entry:
+        """Return an entry for its holder. ValueError or KeyError if it cannot be decoded."""
         codec = self._codec_of(row.version)
-        running = row.status == PROCESSING and (moment is None or not rules.lease_over(row, moment))
-        over = row.status == PROCESSING and not running
-        counter = min(row.counter + 1, rules.COUNTER_MAX) if over else row.counter
-        return Entry(
-            row.id, codec.decode(row.key), codec.decode(row.data or b""), row.version, row.priority,
-            row.insertion_date, row.revised_date, row.process_date, row.expiration_date,
-            PROCESSING if running else WAITING, row.started, row.claimed_date, row.retry_date, counter, row.fence,
-            row.owner,
-        )  # fmt: skip
+        return _entry(row, codec.decode(row.key), codec.decode(row.data or b""))
+
+    def _shown(self, row: Row) -> Entry:
+        """Return an entry to look at: a key or data that cannot be decoded is empty."""
+        return _entry(
+            row, self._readable(row.version, row.key) or {}, self._readable(row.version, row.data or b"") or {}
+        )
 
     def _codec_of(self, version: int) -> Codec:
         if version not in self._known.codecs:
@@ -349,42 +346,39 @@ class WorkJournal:
         with self._read() as tx:
             rows = [row for row in self._tables.rows(tx, [id]) if row.fence == fence]
             rows = self._tables.with_data(tx, rows)
-            moment = self._tables.moment(tx)
         if not rows:
             raise _lost([id])
-        return Claim(self, self._entry(rows[0], moment), rows[0])
+        return Claim(self, self._entry(rows[0]), rows[0])
 
     # ------------------------------------------------------------ look
 
     def get(self, key: Mapping[str, Any]) -> Entry | None:
-        """The waiting entry of a key, else the one that is being processed, else None."""
+        """Return the waiting entry of a key, else the one that is being processed, else None: as `entries` shows it."""
         encoded = self._codec.key(key)
         hash_ = self._codec.hash(encoded)
         with self._read() as tx:
-            moment = self._tables.moment(tx)
-            rows = [row for row in self._tables.by_hash(tx, hash_) if row.key == encoded]
-        found = [self._entry(row, moment) for row in rows if self._visible(row, moment)]
+            rows = [row for row in self._tables.of_hashes(tx, [hash_]) if row.key == encoded]
+            found = [self._shown(row) for row in self._tables.seen(tx, rows, self.settings)]
         return min(found, key=lambda entry: entry.status != WAITING, default=None)
 
     def entries(self, *, status: str | None = None, after: int = 0, limit: int = PAGE_MAX) -> list[Entry]:
-        """Entries in the order of their ids, after one; with `status` W or P only those."""
+        """Return entries in the order of their ids, after one; with `status` W or P only those.
+
+        An entry whose lease is over is shown as the next claim finds it. A key or data that cannot be decoded is empty.
+        """
         if status not in (None, WAITING, PROCESSING):
             raise invalid("option", "status", "unknown", allowed="W or P", got=status)
         _check_page(after, limit)
         found: list[Entry] = []
         with self._read() as tx:
-            moment = self._tables.moment(tx)
             while len(found) < limit:
                 rows = self._tables.page(tx, after, min(limit, PAGE_MAX))
-                entries = (self._entry(row, moment) for row in rows if self._visible(row, moment))
+                entries = map(self._shown, self._tables.seen(tx, rows, self.settings))
                 found += [entry for entry in entries if status in (None, entry.status)]
                 if len(rows) < min(limit, PAGE_MAX):
                     break
                 after = rows[-1].id
         return found[:limit]
-
-    def _visible(self, row: Row, moment: Moment) -> bool:
-        return rules.running(row, moment) or not rules.expired(row, moment.now)
 
     def counts(self) -> Counts:
         """How many entries wait, are being processed, are dead letters."""
@@ -764,6 +758,14 @@ _EVENTS: Final = Lock()
 _DATES: Final = ("insertion_date", "process_date", "expiration_date")
 _UNDATED: Final = frozenset({"key", "data", "priority"})
 _ARGUMENTS: Final = _UNDATED | set(_DATES)
+
+
+def _entry(row: Row, key: dict[str, Any], data: dict[str, Any]) -> Entry:
+    return Entry(
+        row.id, key, data, row.version, row.priority, row.insertion_date, row.revised_date, row.process_date,
+        row.expiration_date, PROCESSING if row.status == PROCESSING else WAITING, row.started, row.claimed_date,
+        row.retry_date, row.counter, row.fence, row.owner,
+    )  # fmt: skip
 
 
 def _lost(ids: Sequence[int]) -> LeaseLost:

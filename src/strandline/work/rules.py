@@ -12,6 +12,7 @@ P to W        another of its key waits  folded into that one
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from strandline.clock import time_text
@@ -161,6 +162,20 @@ def folded(ended: Row, waiting: Row, settings: WorkSettings, now: int) -> Row:
         expiration_date=_later_expiry(ended.expiration_date, waiting.expiration_date),
     )
     return placed(_forgotten(both)._replace(first_start=ended.started), now)
+
+
+def seen(over: Sequence[Row], behind: Mapping[int, Row], settings: WorkSettings, now: int) -> dict[int, Row | None]:
+    """Return what recording these lapses makes of entries, by id: another row, or None if it is no entry any more.
+
+    `behind` has the entries that wait behind them, by the ids of those that lapsed. All have their data.
+    """
+    found: dict[int, Row | None] = {}
+    for row in over:
+        outcome, other = lapsed(row, settings, now), behind.get(row.id)
+        found[row.id] = None if isinstance(outcome, str) or other is not None else outcome
+        if other is not None and not isinstance(outcome, str):
+            found[other.id] = folded(outcome, other, settings, now)
+    return found
 
 
 # ---------------------------------------------------------------- the end of a claim

@@ -17,7 +17,7 @@ the row fail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -233,10 +233,10 @@ class Tables:
         self, tx: Transaction, look: Look, settings: WorkSettings, hashes: Iterable[bytes]
     ) -> dict[Key, tuple[Row | None, bool]]:
         """By key, the entry that waits, and whether another one is being processed."""
-        asked = [(self.journal, hash_) for hash_ in hashes]
+        asked = set(hashes)
 
         def found() -> list[Row]:
-            return _rows(tx.many(self.named("find"), asked))
+            return self.of_hashes(tx, asked)
 
         rows = self._steady(tx, found, look.moment)
         over = [row for row in rows if row.status == PROCESSING and rules.lease_over(row, look.moment)]
@@ -381,13 +381,12 @@ class Tables:
         wanted = set(keys)
         if not wanted or not tx.rows(self.named("any_behind"), (self.journal,)):
             return []
-        marks = [(self.journal, mark) for mark in {mark_of(hash_) for hash_, _ in wanted}]
+        return self._steady(tx, lambda: self._found_behind(tx, wanted), None)
 
-        def found() -> list[Row]:
-            rows = _rows(tx.many(self.named("behind"), marks))
-            return [row for row in rows if (row.hash, row.key) in wanted]
-
-        return self._steady(tx, found, None)
+    def _found_behind(self, tx: Transaction, keys: Collection[Key]) -> list[Row]:
+        marks = {mark_of(hash_) for hash_, _ in keys}
+        rows = _rows(tx.many(self.named("behind"), [(self.journal, mark) for mark in marks]))
+        return [row for row in rows if (row.hash, row.key) in keys]
 
     def held(self, tx: Transaction, look: Look, id_: int, fence: int) -> Row | None:
         """The entry of a live claim, for its holder alone; None if the claim is over."""
@@ -459,13 +458,30 @@ class Tables:
         """Entries by their ids, without their data."""
         return _rows(tx.many(self.named("whole"), [(self.journal, id_) for id_ in ids]))
 
-    def by_hash(self, tx: Transaction, hash_: bytes) -> list[Row]:
-        """Entries of a key, with their data."""
-        return self.with_data(tx, _rows(tx.many(self.named("find"), [(self.journal, hash_)])))
+    def of_hashes(self, tx: Transaction, hashes: Iterable[bytes]) -> list[Row]:
+        """Entries of keys with these hashes, without their data."""
+        return _rows(tx.many(self.named("find"), [(self.journal, hash_) for hash_ in hashes]))
 
     def page(self, tx: Transaction, after: int, limit: int) -> list[Row]:
-        """Entries in the order of their ids, with their data."""
-        return self.with_data(tx, _rows(tx.rows(self.named("page"), (self.journal, after, limit))))
+        """Entries in the order of their ids, without their data."""
+        return _rows(tx.rows(self.named("page"), (self.journal, after, limit)))
+
+    def seen(self, tx: Transaction, rows: Sequence[Row], settings: WorkSettings) -> list[Row]:
+        """Return entries with their data as if every lapse was recorded, without those that expired. Writes nothing."""
+        moment = self.moment(tx)
+        lease = self.heads(tx, moment.now).lease
+        changed: dict[int, Row | None] = {}
+        if lease is not None and lease <= moment.lease_now:
+            family = self.of_hashes(tx, {row.hash for row in rows})
+            over = [row for row in family if row.status == PROCESSING and rules.lease_over(row, moment)]
+            ids = {(row.hash, row.key): row.id for row in over}
+            behind = {ids[row.hash, row.key]: row for row in self.with_data(tx, self._found_behind(tx, ids))}
+            changed = rules.seen(self.with_data(tx, over), behind, settings, moment.now)
+        now = (changed.get(row.id, row) for row in self.with_data(tx, rows))
+        return [
+            row for row in now
+            if row is not None and (row.status == PROCESSING or not rules.expired(row, moment.now))
+        ]  # fmt: skip
 
     def counts(self, tx: Transaction) -> Counts:
         """How many entries there are, by what may be done with them, and dead letters."""
