@@ -228,7 +228,7 @@ class Strandline:
         `gap_timeout_s`, `keys_in_memory_max`; `use_strandline=False` for a store that something else writes, too.
         """
         self.check()
-        return by_tag(self.store, self.pointer_watch, self._clock, tag, **how)
+        return by_tag(self.store, self.pointer_watch, tag, **how)
 
     def wait_for_strandline(self, at: int | Appended, *, timeout_s: float | timedelta = 5) -> bool:
         """Whether everything recorded up to a timestamp, or up to what `append` returned, was carried in time."""

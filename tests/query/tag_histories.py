@@ -160,9 +160,8 @@ def late_rows(store: Store, tape: Tape, seed: int, *, delay_s: float) -> None:
         "use_strandline": False, "eventual_consistency_delay_s": delay_s, "back_track_interval_s": 0.5,
         "new_key_scan_timeout_s": 3, "refresh_interval_s": 0.2,
     })  # fmt: skip
-    source = StoredTags(
-        store, PointerWatch(store), VIEW.tag, VIEW.history_id, lambda: now + round(play.time_s * SECOND)
-    )
+    source = StoredTags(store, PointerWatch(store), VIEW.tag, VIEW.history_id)
+    source.now = lambda: now + round(play.time_s * SECOND)
     assert source.bucket_us == MINUTE
     events = SearchingTagFeed(source, settings, start=None, to=NO_END, live=True, pace=play)
     got = shown(events)

@@ -52,6 +52,24 @@ def test_the_bound_stays_behind_the_stores_clock() -> None:
     assert shown(searching(view)) == [], "a current query takes its bound at its first read"
 
 
+class Ticking(Play):
+    """A play in which each look at the time takes some."""
+
+    def now_s(self) -> float:
+        self.time_s += 0.03
+        return self.time_s
+
+
+@pytest.mark.req("T67", "T59")
+@pytest.mark.parametrize("seed", range(20))
+def test_a_first_encounter_never_fails_however_slow_the_looks_are(seed: int) -> None:
+    """The time to search for what comes before a new key's row runs out between two looks at the time."""
+    dice = random.Random(seed)
+    view = PlayedView([row_of("k|A", 4, at(-20))], Ticking(end_s=60))
+    events = searching(view, new_key_scan_timeout_s=dice.uniform(0.01, 0.2), refresh_interval_s=0.01)
+    assert shown(events) == ["A4"]
+
+
 @pytest.mark.req("T56", "T57", "T58", "T59", "T61")
 def test_late_then_next() -> None:
     """A1, A3, then A2: A1, a pause, A2, A3. If A2 is too late the query stops; two buckets back it is not found."""

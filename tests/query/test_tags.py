@@ -116,6 +116,19 @@ def test_a_clock_an_hour_ahead_hides_nothing(url: str) -> None:
         assert shown(s.by_tag("x")) == [(behind, 1), (behind, 2), (ahead, 1)]
 
 
+@pytest.mark.req("T54")
+@pytest.mark.parametrize("off_s", [-3600, 3600])
+def test_the_readers_clock_hides_and_shows_nothing(
+    here: Strandline, off_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the strandline the bound is by the clock of the store: one of the reader's process may be wrong."""
+    put(here, "order|1", "x")
+    carry_all(here)
+    monkeypatch.setattr(here, "_clock", lambda: here.store.now_us() + off_s * 1_000_000)
+    assert shown(here.by_tag("x", use_strandline=False, eventual_consistency_delay_s=0)) == [("order|1", 1)]
+    assert shown(here.by_tag("x", use_strandline=False, eventual_consistency_delay_s=600)) == []
+
+
 @pytest.mark.req("T47", "T75", "T80")
 def test_live_queries_share_one_look_and_end_at_once(here: Strandline) -> None:
     """100 idle live queries look at the pointers as often as one; closed, each ends within a second."""

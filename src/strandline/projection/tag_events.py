@@ -17,10 +17,10 @@ from strandline.query.look_back import STEP, LookedBack, followed
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.query_row import QueryRow
 from strandline.query.slices import Slices
-from strandline.query.stored_tags import AT_ONCE, StoredTags
+from strandline.query.stored_tags import StoredTags
 from strandline.store.api import Store
 from strandline.store.scans import LAST_KEY
-from strandline.store.tag_scans import PROGRESS
+from strandline.store.tag_scans import progress_of
 from strandline.values.events import Cells
 from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.ranges import Range
@@ -56,7 +56,7 @@ class TagEvents(Slices):
     def __init__(self, store: Store, source: ByTag, range_: Range) -> None:
         super().__init__(store, "", range_)
         self._tag = source.tag
-        self._tags = StoredTags(store, PointerWatch(store), source.tag, store.settings.history_id, store.now_us)
+        self._tags = StoredTags(store, PointerWatch(store), source.tag, store.settings.history_id)
 
     def rows(self, after: Place, to: int, page_size: int, *, bodies: bool = True) -> Iterator[QueryRow]:
         """The rows after a place, up to a time, in the order of the view: by time, key and number."""
@@ -113,8 +113,8 @@ class TagEvents(Slices):
 
     def last_number(self, key: str, life: int) -> int:
         """The greatest number of a key's life under the tag; 0 if it has none."""
-        progress = self.store.scan(PROGRESS, (key, life), limit=AT_ONCE).rows
-        return max((row[5] for row in progress if row[2] == self._tag), default=0)
+        progress = progress_of(self.store, key, life, self._tag)
+        return 0 if progress is None else progress.tag_seq_nr
 
     def _linked(self, row: QueryRow) -> Place | None:
         """The place of the row before."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from strandline.fold import segment_of
 from strandline.query.feed import PAGE_BYTES, FeedPage
@@ -13,21 +13,20 @@ from strandline.rows import Pointer
 from strandline.store.api import Store
 from strandline.store.scans import look_at
 from strandline.store.tag_scans import (
+    AT_ONCE,
     BUCKETS,
     BY_NUMBER,
     BY_TIME,
     IN_BUCKET,
     PLACES,
-    PROGRESS,
     is_partitioned,
+    progress_of,
     tag_row_at,
 )
 from strandline.values.buckets import LENGTHS_US
 from strandline.values.heads import Ended, Head
 from strandline.values.keys import key_partition
 from strandline.values.tag_rows import Place
-
-AT_ONCE: Final = 1000
 
 
 class _Listed(NamedTuple):
@@ -43,10 +42,10 @@ class _Listed(NamedTuple):
 class StoredTags:
     """A `TagSource` over a store."""
 
-    def __init__(self, store: Store, watch: PointerWatch, tag: str, history_id: str, clock: Callable[[], int]) -> None:
+    def __init__(self, store: Store, watch: PointerWatch, tag: str, history_id: str) -> None:
         self.of = TagView(tag, history_id)
         self.bucket_us = LENGTHS_US[store.settings.bucket_size]
-        self.now = clock
+        self.now = store.now_us
         self._store, self._watch = store, watch
         self._partitioned = is_partitioned(store)
         self._listed: _Listed | None = None
@@ -108,18 +107,16 @@ class StoredTags:
         _, state = look_at(self._store, key, key_partition(key, self._store.settings.partitions))
         if not isinstance(state, Head) or state.life != life:
             return
-        progress = self._store.scan(PROGRESS, (key, life), limit=AT_ONCE).rows
-        mine = [row for row in progress if row[2] == self.of.tag]
-        for row in mine:
-            size = state.segment_size
-            for segment in range(segment_of(row[3], size), segment_of(row[4], size) + 1):
-                after, more = None, True
-                while more:
-                    whose = (key, life, segment, self.of.tag)
-                    page = self._store.scan(PLACES, whose, after=after, limit=AT_ONCE)
-                    yield from page.rows
-                    more = page.more and bool(page.rows)
-                    after = page.rows[-1][:1] if page.rows else None
+        progress, size = progress_of(self._store, key, life, self.of.tag), state.segment_size
+        if progress is None:
+            return
+        for segment in range(segment_of(progress.first_seq_nr, size), segment_of(progress.seq_nr, size) + 1):
+            after, more = None, True
+            while more:
+                page = self._store.scan(PLACES, (key, life, segment, self.of.tag), after=after, limit=AT_ONCE)
+                yield from page.rows
+                more = page.more and bool(page.rows)
+                after = page.rows[-1][:1] if page.rows else None
 
     def there(self, places: Sequence[Place]) -> set[Place]:
         """Which of these places have a row."""

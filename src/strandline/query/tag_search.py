@@ -201,7 +201,8 @@ class SearchingTagFeed(TagFeed):
         return hole._replace(held=row)
 
     def _rewound(self, hole: Hole) -> Place:
-        """Where to read again because of a hole: at once the first time, then after a while; at last `MissingEvent`."""
+        """Where to read again because of a hole: at once the first time, then after a while; `MissingEvent` at the end
+        of the time of one that fails."""
         self.state = "searching"
         self.searches += 1
         row, pace = hole.held, self._pace
@@ -213,9 +214,10 @@ class SearchingTagFeed(TagFeed):
         back = self._search_from(row)
         if key in self._holes:
             left_s = hole.end_s - pace.now_s()
-            if left_s <= 0:
+            if left_s > 0:
+                pace.pause(min(self._settings.refresh_interval_s, left_s))
+            elif hole.fails:
                 raise self._not_found(hole, back)
-            pace.pause(min(self._settings.refresh_interval_s, left_s))
         self._holes[key] = hole
         return back
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -27,7 +27,6 @@ WAIT_S: Final = 0.02
 def by_tag(
     store: Store,
     watch: PointerWatch,
-    clock: Callable[[], int],
     tag: object,
     *,
     after: object = None,
@@ -56,7 +55,7 @@ def by_tag(
         raise invalid("empty_range", "to", "before the start", allowed=f"{start.timestamp} or later", got=to)
     if not isinstance(live, bool):
         raise invalid("setting", "live", "not true or false", allowed="true or false", got=live, setting="live")
-    source = StoredTags(store, watch, view.tag, view.history_id, clock)
+    source = StoredTags(store, watch, view.tag, view.history_id)
     known = _seen(seen)
     if checked.use_strandline:
         return StrandlineTagFeed(source, checked, start=start, to=end, live=live, seen=known)

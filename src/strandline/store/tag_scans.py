@@ -9,8 +9,9 @@ from strandline.store.api import Store
 from strandline.store.scans import Scan
 from strandline.store.tag_view import TAG_BUCKET, TAG_PLACE, TAG_PROGRESS, TAG_VIEW
 from strandline.values.buckets import LENGTHS_US
-from strandline.values.tag_rows import Place, TagRow
+from strandline.values.tag_rows import Place, TagProgress, TagRow
 
+AT_ONCE: Final = 1000
 _ROW: Final = tuple(column.name for column in TAG_VIEW.columns)
 _PLACE: Final = ("timestamp", "key", "seq_nr")
 BY_TIME: Final = Scan("tag_by_time", TAG_VIEW, ("tag",), _PLACE, _ROW, large_apart=True)
@@ -28,6 +29,18 @@ PROGRESS: Final = Scan("tag_progress_of", TAG_PROGRESS, ("key", "life"), ("tag",
 def is_partitioned(store: Store) -> bool:
     """Whether rows of a tag are found by bucket, and those of a key by its places."""
     return any(TAG_BUCKET in view.tables for view in store.views)
+
+
+def progress_of(store: Store, key: str, life: int, tag: str) -> TagProgress | None:
+    """How far a key and life is in the view of a tag. A life may have any number of tags."""
+    after, more = tag[:-1], True
+    while more and after < tag:
+        page = store.scan(PROGRESS, (key, life), after=(after,), limit=AT_ONCE)
+        for row in page.rows:
+            if row[2] == tag:
+                return TagProgress._make(row[:7])
+        more, after = page.more and bool(page.rows), page.rows[-1][2] if page.rows else after
+    return None
 
 
 def tag_row_at(store: Store, tag: str, place: Place) -> TagRow | None:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from strandline.carry.range import decode
-from strandline.clock import now_us
 from strandline.errors import Corrupt
 from strandline.fold import EventsAppended, LifePurged, Rules, fold
+from strandline.projection.definition import ByTag
+from strandline.projection.tag_events import TagEvents
 from strandline.query.by_tag import TagFeed
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.stored_tags import StoredTags
@@ -24,6 +25,7 @@ from strandline.testing.tape import Tape
 from strandline.values.actions import Append, Place
 from strandline.values.buckets import LENGTHS_US, bucket_text
 from strandline.values.heads import State
+from strandline.values.ranges import Range
 
 HOUR = LENGTHS_US["hour"]
 TAGS = ("red", "blue", "été", "Red")
@@ -56,7 +58,7 @@ class Counting:
 
 def query(store: Any, tag: str, **given: Any) -> TagFeed:
     """A query by tag."""
-    return by_tag(store, PointerWatch(store), now_us, tag, **given)
+    return by_tag(store, PointerWatch(store), tag, **given)
 
 
 def shown(events: Iterable[Any]) -> list[Shown]:
@@ -185,7 +187,7 @@ class TaggingContract(MadeStore):
             tape.append(KEY, ["x" * size], tags=("red",))
         tape.mark()
         tape.carry(store)
-        source = StoredTags(store, PointerWatch(store), "red", "h", now_us)
+        source = StoredTags(store, PointerWatch(store), "red", "h")
         page = source.page((-1, "", 0), 2**62, 500, bytes_max=50_000)
         assert [len(row[11]) > 1000 for row in page.rows] in (
             [False, True],
@@ -260,7 +262,7 @@ class TaggingContract(MadeStore):
             tape.later(HOUR // 3)
         tape.delete(KEY, 5, 1)
         tape.carry(store)
-        source = StoredTags(store, PointerWatch(store), "blue", "h", now_us)
+        source = StoredTags(store, PointerWatch(store), "blue", "h")
         rows = source.numbered(KEY, 1, 2, 5, 100)
         assert [(row[5], row[9]) for row in rows] == [(2, 3), (3, 5), (4, 7), (5, 9)]
         assert [row[7] for row in rows] == [1, 3, 5, 7]
@@ -272,6 +274,19 @@ class TaggingContract(MadeStore):
         tape.carry(store)
         assert source.ended(KEY, 1)
         assert list(source.numbered(KEY, 1, 1, 5, 100)) == []
+
+    @pytest.mark.req("T2", "T19", "T57")
+    def test_rows_of_a_life_with_many_tags_are_found_by_key(self, store: Store) -> None:
+        """More tags than a page of progress has: the rows of each of them are found, also of the last."""
+        tape = Tape()
+        tape.append(KEY, ["x"], tags=[f"t{number:04}" for number in range(1100)])
+        for _ in range(3):
+            tape.append(KEY, ["x"], tags=("zz",))
+        tape.carry(store)
+        for tag, numbers in (("t0000", [1]), ("t1099", [1]), ("zz", [1, 2, 3]), ("z", []), ("zzz", [])):
+            source = StoredTags(store, PointerWatch(store), tag, "h")
+            assert [row[5] for row in source.numbered(KEY, 1, 1, 9, 100)] == numbers
+            assert TagEvents(store, ByTag(tag), Range(0, 1023)).last_number(KEY, 1) == max(numbers, default=0)
 
     @pytest.mark.req("T38", "T34")
     def test_a_batch_again_changes_nothing(self, make: Make) -> None:
