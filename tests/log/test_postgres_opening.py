@@ -144,27 +144,37 @@ def test_no_page_checksums_is_a_warning() -> None:
 # ---------------------------------------------------------------- servers that are not there
 
 
-AWAY: list[tuple[str, Callable[[PostgresServer], str], str]] = [
-    ("nobody listens", lambda own: "postgresql://me:hunter22@127.0.0.1:1/db", "start PostgreSQL there"),
-    ("no such folder", lambda own: "postgresql://me:hunter22@/db?host=/no/such/folder", "start PostgreSQL there"),
-    ("no such host", lambda own: "postgresql://me:hunter22@no-such-host.invalid/db", "start PostgreSQL there"),
-    ("no such database", lambda own: own.url_of("nosuch"), "create the database"),
-    ("no such user", lambda own: own.url.replace("postgres@", "stranger:hunter22@"), "user"),
-    ("wrong password", lambda own: own.url.replace("postgres@", "guarded:hunter22@"), "password"),
+AWAY: list[tuple[str, Callable[[PostgresServer], str], str, str]] = [
+    ("nobody listens", lambda own: "postgresql://me:hunter22@127.0.0.1:1/db", "is refused", "start PostgreSQL there"),
+    ("no such folder", lambda own: "postgresql://me:hunter22@/db?host=/no/such/folder", "no such socket", "start"),
+    ("no such host", lambda own: "postgresql://me:hunter22@no-such-host.invalid/db", "no such host", "start"),
+    ("no such database", lambda own: own.url_of("nosuch"), 'there is no database "nosuch"', "create the database"),
+    ("no such user", lambda own: own.url.replace("postgres@", "stranger:hunter22@"), 'no user "stranger"', "user"),
+    ("no password", lambda own: own.url.replace("postgres@", "guarded@"), "it asks for a password", "password"),
+    ("no right to log in", lambda own: own.url.replace("postgres@", "shut@"), 'user "shut" may not log in', "user"),
+    ("a rule", lambda own: own.url.replace("postgres@", "barred@"), "pg_hba.conf does not let this user in", "user"),
+    ("wrong password", lambda own: own.url.replace("postgres@", "guarded:hunter22@"), "the password of", "password"),
 ]
+OF_LIBPQ = ("connection to server", "FATAL", "fe_sendauth", "failed:")
 
 
 @pytest.mark.req("RS8", "RS10")
-@pytest.mark.parametrize(("make", "hint"), [case[1:] for case in AWAY], ids=[case[0] for case in AWAY])
-def test_a_server_that_lets_nobody_in(own: PostgresServer, make: Callable[[PostgresServer], str], hint: str) -> None:
+@pytest.mark.parametrize(("make", "why", "hint"), [case[1:] for case in AWAY], ids=[case[0] for case in AWAY])
+def test_a_server_that_lets_nobody_in(
+    own: PostgresServer, make: Callable[[PostgresServer], str], why: str, hint: str
+) -> None:
     rules = own.folder / "data" / "pg_hba.conf"
     text = rules.read_text()
     if "guarded" not in text:
-        rules.write_text("local all guarded scram-sha-256\n" + text)
-        run(own.url, "CREATE ROLE guarded LOGIN PASSWORD 'right'", "SELECT pg_reload_conf()")
+        rules.write_text("local all guarded scram-sha-256\nlocal all barred reject\n" + text)
+        run(own.url, "CREATE ROLE guarded LOGIN PASSWORD 'right'", "CREATE ROLE shut", "CREATE ROLE barred LOGIN")
+        run(own.url, "SELECT pg_reload_conf()")
     with pytest.raises(Unavailable) as caught:
         strandline.connect(make(own), append_timeout_s=2)
     assert (caught.value.name, caught.value.applied) == ("Unavailable.away", "no")
+    assert caught.value.message.startswith("postgresql://")
+    assert why in caught.value.message
+    assert not any(word in caught.value.message for word in OF_LIBPQ), caught.value.message
     assert hint in caught.value.hint
     shown = repr((caught.value, caught.value.message, caught.value.hint, caught.value.facts, caught.value.__cause__))
     assert "hunter22" not in shown
@@ -204,7 +214,7 @@ def test_what_a_url_says_of_tls(
 
 
 def test_a_password_works(own: PostgresServer) -> None:
-    test_a_server_that_lets_nobody_in(own, AWAY[-1][1], AWAY[-1][2])
+    test_a_server_that_lets_nobody_in(own, *AWAY[-1][1:])
     run(own.url, "GRANT ALL ON DATABASE postgres TO guarded")
     with closing(opened(f"{own.url.replace('postgres@', 'guarded:right@')}&schema=guarded")) as log:
         assert log.append([draft_of(KEY)])[0].place is not None
@@ -256,6 +266,8 @@ STATES: list[tuple[str, str, str, str]] = [
     ("53300", "connect", "Unavailable.overloaded", "no"),
     ("58030", "write", "Unavailable.log_failed", "no"),
     ("58030", "commit", "Unavailable.log_failed", "unknown"),
+    ("40003", "write", "Unavailable.away", "unknown"),
+    ("40003", "commit", "Unavailable.away", "unknown"),
     ("57P01", "write", "Unavailable.away", "no"),
     ("57P01", "commit", "Unavailable.away", "unknown"),
     ("08006", "commit", "Unavailable.away", "unknown"),
@@ -279,7 +291,7 @@ DENIED = ("28P01", "28000", "42501")
 @pytest.mark.parametrize(("state", "doing", "name", "applied"), STATES)
 def test_what_an_error_of_the_server_means(state: str, doing: Any, name: str, applied: str) -> None:
     error = psycopg.errors.lookup(state)("it says secret things")
-    outcome = outcome_of(error, "here", doing, "secret")
+    outcome = outcome_of(error, "here", doing, secret="secret")
     assert outcome is not None
     assert (outcome.name, outcome.applied) == (name, applied)
     assert outcome.retryable == (isinstance(outcome, Unavailable) and state not in DENIED)

@@ -4,6 +4,7 @@
     no answer in time, 57014, 55P03, 25P03     Unavailable.timeout          no; unknown once COMMIT was sent
     connection lost, 08…, 57P…                 Unavailable.away             no; unknown once COMMIT was sent
     40001, 40P01: serialization, deadlock      Unavailable.serialization    no
+    40003: a node was lost under a commit      Unavailable.away             unknown; no for reads
     26000, 42P05: prepared in another session  Unavailable.serialization    no
     53100: disk full                           Unavailable.no_space         no
     53…: connections, memory                   Unavailable.overloaded       no
@@ -34,6 +35,8 @@ RETRY_UNKNOWN: Final = "retry with an append id, or read the head, to learn the 
 _TIMEOUT: Final = {"57014", "55P03", "25P03", "25P04"}
 _ENDED_BEFORE_COMMIT: Final = {"25P03", "25P04", "55P03"}
 _SERIALIZATION: Final = {"40001", "40P01"}
+_NOBODY_KNOWS: Final = "40003"
+"""So a cluster answers that lost a node while it committed."""
 _DENIED: Final = {"28000", "28P01", "42501"}
 _SCHEMA: Final = {"42P01", "42703", "3F000"}
 _HINTS: Final = {
@@ -46,12 +49,16 @@ _HINTS: Final = {
 }
 
 
-def outcome_of(error: psycopg.Error, where: str, doing: Doing, secret: str | None = None) -> StrandlineError | None:
-    """Our error for one of the driver's; None for those that only a bug can cause."""
+def outcome_of(
+    error: psycopg.Error, where: str, doing: Doing, why: str = "", *, secret: str | None = None
+) -> StrandlineError | None:
+    """Our error for one of the driver's, in its words or in ours; None for those that only a bug can cause."""
     state = error.sqlstate or ""
-    message = f"{where}: {_text(error, secret)}"
+    message = f"{where}: {why or _text(error, secret)}"
     facts: dict[str, Any] = {"sqlstate": state} if state else {}
     applied: Applied = "unknown" if doing == "commit" and state not in _ENDED_BEFORE_COMMIT else "no"
+    if state == _NOBODY_KNOWS and doing != "read":
+        applied = "unknown"  # also of a statement that commits by itself
     retry = RETRY_UNKNOWN if applied == "unknown" else RETRY
     if isinstance(error, TimedOut) or state in _TIMEOUT:
         return Unavailable(message, code="timeout", hint=retry, applied=applied, **facts)
@@ -84,7 +91,7 @@ def outcome_of(error: psycopg.Error, where: str, doing: Doing, secret: str | Non
         return SchemaMismatch(message, code="version", hint=hint, **facts)
     if state == "42P07":
         return SchemaMismatch(message, code="foreign_file", hint="name another schema with ?schema=", **facts)
-    if state.startswith(("08", "57P")) or (not state and isinstance(error, psycopg.OperationalError)):
+    if state.startswith(("08", "57P", _NOBODY_KNOWS)) or (not state and isinstance(error, psycopg.OperationalError)):
         hint = f"check that the server runs and can be reached; {retry}"
         return Unavailable(message, code="away", hint=hint, applied=applied, **facts)
     return None

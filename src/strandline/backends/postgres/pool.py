@@ -113,7 +113,7 @@ class Pool:
 
     def translated(self, error: psycopg.Error, doing: Doing) -> Exception:
         """Our error for one of the driver's. After a lost connection the idle ones are not trusted either."""
-        outcome = outcome_of(error, self.where, doing, self._secret)
+        outcome = outcome_of(error, self.where, doing, secret=self._secret)
         if lost(error):
             self._close_idle()
             self._note_lost(outcome or type(error).__name__)
@@ -160,8 +160,10 @@ class Pool:
             if told := meaning(text, _NOT_THERE):
                 why, hint = told
                 return unreachable("PostgreSQL", self.where, why or no_answer(self._arguments["connect_timeout"]), hint)
-            error.sqlstate = next((state for words, state in _REASONS.items() if re.search(words, text)), None)
-        return outcome_of(error, self.where, "connect", self._secret) or error
+            if told := meaning(text, _REFUSED):
+                why, error.sqlstate = told
+                return outcome_of(error, self.where, "connect", f"PostgreSQL refuses the connection: {why}") or error
+        return outcome_of(error, self.where, "connect", secret=self._secret) or error
 
     def _close_idle(self) -> None:
         with self._lock:
@@ -212,12 +214,21 @@ _NOT_THERE: Final = [
 """What libpq says of a server, what that means, and what to do if it is not to start or find it."""
 _ROOTS: Final = Path("~/.postgresql/root.crt")
 """Where libpq looks for authorities."""
-_REASONS: Final = {
-    "password authentication failed|no password supplied": "28P01",
-    'no pg_hba.conf entry|pg_hba.conf rejects|role ".*" does not exist|authentication failed': "28000",
-    'database ".*" does not exist': "3D000",
-    "too many clients|remaining connection slots": "53300",
-}
+_REFUSED: Final = [
+    (
+        'password authentication failed for user (".*?")',
+        r"the password of \1 is wrong, or there is no such user",
+        "28P01",
+    ),
+    ("no password supplied", "it asks for a password", "28P01"),
+    ('role (".*?") does not exist', r"there is no user \1", "28000"),
+    ('role (".*?") is not permitted to log in', r"user \1 may not log in", "28000"),
+    ("no pg_hba.conf entry|pg_hba.conf rejects", "its pg_hba.conf does not let this user in from here", "28000"),
+    ("authentication failed", "it does not accept that this is the user", "28000"),
+    ('database (".*?") does not exist', r"there is no database \1", "3D000"),
+    ("too many clients|remaining connection slots", "all connections that it allows are in use", "53300"),
+]
+"""What libpq says of a server that lets nobody in, what that means, and the state that says what to do."""
 
 
 def _arguments(url: Url, settings: Settings) -> dict[str, Any]:
