@@ -39,6 +39,27 @@ def s(folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
         yield opened
 
 
+@pytest.mark.req("RA1", "J1")
+def test_a_new_folder_is_durable_before_anything_in_it_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut a folder whose name was not synced may be gone, with all that was synced in it."""
+    synced: list[os.stat_result] = []
+    fsync = os.fsync
+
+    def noted(handle: int) -> None:
+        fsync(handle)
+        synced.append(os.fstat(handle))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with strandline.connect(f"sqlite:{tmp_path}/orders") as s:
+        assert any(os.path.samestat(tmp_path.stat(), found) for found in synced)
+        s.journal.append(KEY, [Event("Placed", 1)])
+    synced.clear()
+    strandline.connect(f"sqlite:{tmp_path}/orders").close()
+    assert synced == []  # it was there
+
+
 def removed(file: Path) -> None:
     file.unlink()
 

@@ -67,10 +67,14 @@ def real_path(path: Path | str) -> Path:
 
 
 def prepare_folder(path: Path) -> None:
-    """Make the folder of a database file, for its owner alone; its parent must be there."""
+    """Make the folder of a database file, for its owner alone; its parent must be there.
+
+    Its name is durable then: also if another process has made it a moment ago, and not synced it yet.
+    """
     folder = path.parent
     try:
         folder.mkdir(mode=0o700, exist_ok=True)  # first of all: who looks before may find what another one makes then
+        _sync(folder.parent)
     except FileExistsError:
         raise invalid(
             "url_incomplete", "path", f"{folder} is no folder", allowed="a path in a folder", got=str(path)
@@ -84,6 +88,18 @@ def prepare_folder(path: Path) -> None:
         ) from None
     except OSError as error:
         raise unusable(folder, error.strerror) from None
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder durable; nothing can be done in one that this user may not read."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def check_folder(path: Path) -> None:
