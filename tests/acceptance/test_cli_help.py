@@ -43,11 +43,11 @@ WORK = (
 
 
 PROJECTIONS = (
-    "list status parked dead-letters pause resume rescale set-offset reset rename drop skip unpark redeliver discard "
-    "switch"
+    "run rebuild list status parked dead-letters pause resume rescale set-offset reset rename drop skip unpark "
+    "redeliver discard switch"
 ).split()
-"""Each call of `s.projections`."""
-NEED_A_PROJECTION = ("project", *(f"projections {verb}" for verb in PROJECTIONS if verb != "list"))
+"""Running and rebuilding them, and each call of `s.projections`."""
+NEED_A_PROJECTION = tuple(f"projections {verb}" for verb in PROJECTIONS if verb != "list")
 """tests/projection/test_cli.py calls them."""
 
 
@@ -72,7 +72,7 @@ def test_commands_are_those_of_the_specification() -> None:
         + ["schema show", "schema upgrade"]
         + [f"work {verb}" for verb in WORK]
         + [f"group {verb}" for verb in GROUP]
-        + ["by-slices", "project", *(f"projections {verb}" for verb in PROJECTIONS)]
+        + ["by-slices", *(f"projections {verb}" for verb in PROJECTIONS)]
     )
 
 

@@ -43,7 +43,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_cannot_be_had_is_told(named: str, said: str, hint: str) -> None:
-    for command in (["project"], ["work", "run"], ["group", "run", "--handlers"]):
+    for command in (["projections", "run"], ["work", "run"], ["group", "run", "--handlers"]):
         answer = call(*command, named, "--url", "sqlite:orders", "--json")
         assert (answer.code, answer.name) == (2, "InvalidInput.option"), answer
         assert said in answer.problem["detail"]
@@ -53,7 +53,10 @@ def test_what_cannot_be_had_is_told(named: str, said: str, hint: str) -> None:
 
 
 def test_what_the_module_was_refused_is_said_as_it_is() -> None:
-    assert call("project", "refused:totals", "--url", "sqlite:orders", "--json").name == "InvalidInput.projection_name"
+    assert (
+        call("projections", "run", "refused:totals", "--url", "sqlite:orders", "--json").name
+        == "InvalidInput.projection_name"
+    )
 
 
 def test_a_handler_where_a_mapping_is_meant() -> None:

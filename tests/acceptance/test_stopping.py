@@ -35,7 +35,7 @@ TOTALS = Projection("totals", BySlices("order"), handle)
 """
 RUNS = {
     "work": ["work", "run", "handlers_of_ours:WORK"],
-    "project": ["project", "handlers_of_ours:TOTALS"],
+    "projections": ["projections", "run", "handlers_of_ours:TOTALS"],
     "group": ["group", "run", "--handlers", "handlers_of_ours:GROUP"],
 }
 

@@ -38,12 +38,13 @@ def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "LOOK_S", 0.1)
     for block in blocks("python"):
         (tmp_path / block.splitlines()[0].removeprefix("# ")).write_text(block)
-    python, carrying, project, *rest = commands()
+    python, carrying, running_them, *rest = commands()
+    assert running_them[:3] == ["strandline", "projections", "run"]
     assert (python, carrying[:4]) == (["python", "record.py"], ["strandline", "pipeline", "run", "--once"])
     runpy.run_path("record.py")
     with strandline.connect("sqlite:shop") as s:
         carry_all(s)  # as the pipeline does, without starting Spark
-        with running(s, *_projections(project[2])):  # as the command does, in a process of its own
+        with running(s, *_projections(running_them[3])):  # as the command does, in a process of its own
             until(lambda: s.projections.parked("totals") == ["order|3"])
             said = {}
             for command in rest:

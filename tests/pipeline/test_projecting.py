@@ -247,11 +247,11 @@ def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
         watching = threading.Thread(target=stop)
         watching.start()
-        assert call("project", "spark_projections:first", "--spark", *of).code == 0
+        assert call("projections", "run", "spark_projections:first", "--spark", *of).code == 0
         watching.join()
         assert call("pipeline", "rebuild", *of).problem["code"] == "option"
         assert call("projections", "switch", "totals", "2", *of).code == 3
-        (built,) = call("pipeline", "rebuild", "spark_projections:second", "--ranges", "2", *of).lines
+        (built,) = call("projections", "rebuild", "spark_projections:second", "--ranges", "2", *of).lines
         assert (built["generation"], built["state"]) == (2, "ready")
         (told,) = call("projections", "status", "totals", "--generation", "2", *of).lines
         assert (told["state"], len(told["ranges"])) == ("ready", 2)

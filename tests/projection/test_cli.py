@@ -69,7 +69,9 @@ def handled(shop: Path) -> list[tuple[str, int, int]]:
 
 
 def project(*more: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*COMMAND, "project", "shop_projections:totals", "--url", "sqlite:orders", *more])
+    return subprocess.Popen(
+        [*COMMAND, "projections", "run", "shop_projections:totals", "--url", "sqlite:orders", *more]
+    )
 
 
 def pids(shop: Path) -> list[int]:
@@ -138,7 +140,7 @@ def test_verbs(shop: Path) -> None:
         for number in range(5):
             put(s, Key("order", str(number)), 4)
         carry_all(s)
-    argv = [*COMMAND, "project", "shop_projections:failing", *url]
+    argv = [*COMMAND, "projections", "run", "shop_projections:failing", *url]
     run = subprocess.Popen(argv)
 
     def asked(*words: str, code: int = 0) -> Any:
@@ -210,7 +212,7 @@ def test_by_slices(shop: Path) -> None:
 
 @pytest.mark.parametrize("what", ["shop_projections", "shop_projections:something", "shop_projections:nope", "nope:a"])
 def test_what_is_no_projection(shop: Path, what: str) -> None:
-    answer = call("project", what, "--url", "sqlite:orders", "--json")
+    answer = call("projections", "run", what, "--url", "sqlite:orders", "--json")
     assert (answer.code, answer.problem["code"]) == (2, "option")
 
 

@@ -38,6 +38,14 @@ def whole_number(text: str, field: str, *, code: str, allowed: str) -> int:
     return int(text)
 
 
+def seconds_of(text: str, field: str) -> float:
+    """A number of seconds."""
+    try:
+        return float(text)
+    except ValueError:
+        raise invalid("option", field, "not a number", allowed="seconds, such as 0.5", got=text) from None
+
+
 def seq_nr(text: str | None, field: str) -> int | None:
     """A seq_nr, or nothing."""
     if text is None:

@@ -23,7 +23,6 @@ from strandline.cli.output import (
     say,
     table,
 )
-from strandline.cli.projections import rebuild_projection
 from strandline.cli.record import Yes
 from strandline.cli.stopping import stopped_in_order
 from strandline.clock import seconds_text, time_text
@@ -133,37 +132,18 @@ def _text(value: Any) -> str:
 
 def rebuild(
     options: Options,
-    what: Annotated[
-        str | None, typer.Argument(metavar="MODULE:NAME", help="A Projection, of a new generation.", show_default=False)
-    ] = None,
-    tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="The tag whose view is rebuilt.")] = None,
-    ranges: Annotated[
-        str | None, typer.Option("--ranges", metavar="N", help="A projection: cut it into so many, 1..1024.")
-    ] = None,
-    allow_deleted: Annotated[
-        bool, typer.Option("--allow-deleted", help="A projection: even if events were deleted, which it cannot see.")
-    ] = False,
+    tag: Annotated[str, typer.Option("--tag", metavar="TAG", help="The tag whose view is rebuilt.")],
     master: Annotated[
         str | None, typer.Option("--master", metavar="URL", help="Spark's master; else the cores of this machine.")
     ] = None,
 ) -> None:
-    """Rebuild a tag's view in place, or a projection, on Spark.
+    """Rebuild a tag's view in place, on Spark.
 
-    A tag: its view is compared with the journal and mended; queries and appends go on meanwhile, stop `pipeline run`
-    first. A projection: a new generation is built beside the one that serves, up to what that one has done; hosts of
-    it go on from there, and `projections switch` lets it serve. Killed, start it again.
+    The view is compared with the journal and mended; queries and appends go on meanwhile. Stop `pipeline run` first.
+    Killed, start it again.
 
     Example: strandline pipeline rebuild --tag blue --url sqlite:orders
     """
-    if (what is None) == (tag is None):
-        raise invalid("option", "--tag", "or MODULE:NAME", allowed="one of them", got=tag or "none")
-    if tag is None:
-        rebuild_projection(options, what or "", ranges, allow_deleted=allow_deleted, master=master)
-    else:
-        _rebuild_tag(options, tag, master)
-
-
-def _rebuild_tag(options: Options, tag: str, master: str | None) -> None:
     from strandline.journal import checks
 
     name = checks.tag(tag)

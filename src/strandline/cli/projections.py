@@ -1,4 +1,4 @@
-"""`project` runs projections; `projections` has a verb for each call of `s.projections`."""
+"""`projections`: runs and rebuilds them, and has a verb for each call of `s.projections`."""
 
 from __future__ import annotations
 
@@ -6,46 +6,42 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event as Signal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from strandline.children.process import Process
-from strandline.cli.arguments import confirm, date_of, key_of, whole_number
+from strandline.cli.arguments import date_of, key_of, whole_number
 from strandline.cli.importing import object_of
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note, printable, say
-from strandline.cli.record import Yes
 from strandline.cli.stopping import stopped_in_order
+from strandline.cli.verbs import Noun, Parameter, Values, Verb, command, number
 from strandline.clock import now_us, seconds_text, time_text
 from strandline.errors import counted, invalid
+from strandline.projection.management import Projections
 from strandline.query.times import time_us
 from strandline.values.ranges import ranges as check_ranges
 
 if TYPE_CHECKING:
     from strandline.projection.definition import Projection
     from strandline.projection.management import ProjectionStatus
+    from strandline.projection.offset_store import DeadLetter
 
 INSTANCES_MAX = 1024
 COMMAND = "import sys; from strandline_command import main; sys.exit(main())"
 KILLED = 128
 """Exit codes from here on are those of signals."""
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The projection.")]
-KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="A key, as TYPE|ID.")]
-NumberArgument = Annotated[str, typer.Argument(metavar="N", help="The number of the event.")]
 MasterOption = Annotated[
     str | None, typer.Option("--master", metavar="URL", help="Spark's master; else the cores of this machine.")
 ]
-GenerationOption = Annotated[
-    str | None, typer.Option("--generation", metavar="N", help="A generation; else the one that serves.")
-]
-LifeOption = Annotated[str, typer.Option("--life", metavar="N", help="The key's life, if it is not the first.")]
 
 
-def project(
+def run(
     options: Options,
     what: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="A Projection, or a list of them.")],
     instances: Annotated[str, typer.Option("--instances", metavar="N", help="So many processes.")] = "1",
@@ -57,7 +53,7 @@ def project(
     Any number of processes, on any number of machines, share the ranges of a projection evenly; some of them may run
     theirs on Spark.
 
-    Example: strandline project shop.projections:totals --instances 4 --url sqlite:orders
+    Example: strandline projections run shop.projections:totals --instances 4 --url sqlite:orders
     """
     count = whole_number(instances, "--instances", code="option", allowed=f"1..{INSTANCES_MAX}")
     if not 1 <= count <= INSTANCES_MAX:
@@ -103,10 +99,22 @@ def _where(options: Options) -> dict[str, Any]:
     return named
 
 
-def rebuild_projection(
-    options: Options, what: str, ranges: str | None, *, allow_deleted: bool, master: str | None
+def rebuild(
+    options: Options,
+    what: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="A Projection, of a new generation.")],
+    ranges: Annotated[str | None, typer.Option("--ranges", metavar="N", help="Cut it into so many, 1..1024.")] = None,
+    allow_deleted: Annotated[
+        bool, typer.Option("--allow-deleted", help="Even if events were deleted, which it cannot see.")
+    ] = False,
+    master: MasterOption = None,
 ) -> None:
-    """`pipeline rebuild MODULE:NAME`."""
+    """Build a new generation of a projection, on Spark.
+
+    It is built beside the generation that serves, up to what that one has done. Hosts of it go on from there, and
+    `projections switch` lets it serve. Killed, start it again.
+
+    Example: strandline projections rebuild shop.projections:totals --url sqlite:orders
+    """
     found = _projections(what)
     if len(found) != 1:
         raise invalid("option", "MODULE:NAME", "several", allowed="one Projection", got=what)
@@ -129,28 +137,6 @@ def rebuild_projection(
     say(f"{done.projection}: generation {done.generation} is {done.state}")
     if done.state == "ready":
         note(f"run hosts of it, then `strandline projections switch {done.projection} {done.generation}`")
-
-
-def switch(
-    options: Options,
-    name: NameArgument,
-    generation: Annotated[str, typer.Argument(metavar="GENERATION", help="The one that is to serve.")],
-    force: Annotated[
-        bool, typer.Option("--force", help="Even if it has parked keys or dead letters that the other has not.")
-    ] = False,
-) -> None:
-    """Let a rebuilt generation take the place of the serving one.
-
-    That one is stopped, and this one goes on exactly where it is. Hosts of the new generation do it.
-
-    Example: strandline projections switch totals 2 --url sqlite:orders
-    """
-    number = whole_number(generation, "GENERATION", code="setting", allowed="1..2^31")
-    with options.connect() as s:
-        done = s.projections.switch(name, number, force=force)
-    _said(
-        options, name, f"generation {number} serves" if done else f"generation {number} serves once its hosts are done"
-    )
 
 
 def _projections(text: str) -> Sequence[Projection]:
@@ -207,35 +193,34 @@ def _in_processes(count: int, found: Sequence[Projection]) -> int:
 # ---------------------------------------------------------------- verbs
 
 
-def list_(options: Options) -> None:
-    """List the projections: name, generation, state.
-
-    Example: strandline projections list --url sqlite:orders
-    """
+@contextmanager
+def _opened(options: Options) -> Iterator[Projections]:
     with options.connect() as s:
-        found = s.projections.list()
+        yield s.projections
+
+
+def _said(words: Callable[[Any, Values], str]) -> Callable[[Options, Any, Values], None]:
+    """Tells in words what was done to a projection."""
+
+    def tell(options: Options, answer: Any, given: Values) -> None:
+        name, what = given["name"], words(answer, given)
+        options.tell({"projection": name, "what": what}, f"{name}: {what}")
+
+    return tell
+
+
+def _listed(options: Options, found: Sequence[tuple[str, int, str]], given: Values) -> None:
     for name, generation, state in found:
-        options.tell(
-            {"name": name, "generation": generation, "state": state}, f"{name}  generation {generation}  {state}"
-        )
+        told = {"name": name, "generation": generation, "state": state}
+        options.tell(told, f"{name}  generation {generation}  {state}")
     if not found and not options.json:
         note("none")
 
 
-def status(options: Options, name: NameArgument, generation: GenerationOption = None) -> None:
-    """Show how far a projection is, who runs it, what is wrong.
-
-    Example: strandline projections status totals --url sqlite:orders
-    """
-    with options.connect() as s:
-        found = s.projections.status(name, generation=_generation(generation))
+def _shown(options: Options, found: ProjectionStatus, given: Values) -> None:
     if options.json:
         emit(found)
         return
-    _show(found)
-
-
-def _show(found: ProjectionStatus) -> None:
     lag = "up to date" if not found.behind_store_s else f"{seconds_text(found.behind_store_s)} behind the store"
     if found.at_start:  # not so many years behind as there are since 1970
         lag = "at the start" if found.behind_store_s else "at the start, with nothing to do yet"
@@ -255,190 +240,85 @@ def _show(found: ProjectionStatus) -> None:
         note(f"warning: {warning}")
 
 
-def pause(options: Options, name: NameArgument, generation: GenerationOption = None) -> None:
-    """Stop a projection, until it is resumed.
-
-    Example: strandline projections pause totals --url sqlite:orders
-    """
-    with options.connect() as s:
-        held = s.projections.pause(name, generation=_generation(generation))
-    _said(options, name, "paused" if not held else f"paused; not released yet: {', '.join(map(str, held))}")
-
-
-def resume(options: Options, name: NameArgument, generation: GenerationOption = None) -> None:
-    """Let a projection go on.
-
-    Example: strandline projections resume totals --url sqlite:orders
-    """
-    with options.connect() as s:
-        s.projections.resume(name, generation=_generation(generation))
-    _said(options, name, "resumed")
-
-
-def rescale(
-    options: Options,
-    name: NameArgument,
-    n: Annotated[str, typer.Argument(metavar="N", help="How many, 1..1024.")],
-    generation: GenerationOption = None,
-) -> None:
-    """Cut a projection into so many ranges.
-
-    Example: strandline projections rescale totals 16 --url sqlite:orders
-    """
-    count = whole_number(n, "N", code="slice_range", allowed="1..1024")
-    with options.connect() as s:
-        done = s.projections.rescale(name, count, generation=_generation(generation))
-    _said(options, name, f"{count} ranges" if done else f"{count} ranges, once all are released")
-
-
-def set_offset(
-    options: Options,
-    name: NameArgument,
-    time: Annotated[str, typer.Argument(metavar="TIME", help="2026-11-15T07:30:00Z, or microseconds since 1970.")],
-    generation: GenerationOption = None,
-    yes: Yes = False,
-) -> None:
-    """Count all up to a time as done, and nothing above it.
-
-    Example: strandline projections set-offset totals 0 --url sqlite:orders
-    """
-    moment = time_us(date_of(time, "TIME", now_us), "TIME")
-    confirm(f"let {name} start again at {time_text(moment)}", yes=yes)
-    with options.connect() as s:
-        s.projections.set_offset(name, moment, generation=_generation(generation))
-    _said(options, name, f"set to {time_text(moment)}")
-
-
-def reset(options: Options, name: NameArgument, generation: GenerationOption = None, yes: Yes = False) -> None:
-    """Hand over all events again.
-
-    Example: strandline projections reset totals --url sqlite:orders
-    """
-    confirm(f"hand all events over to {name} again", yes=yes)
-    with options.connect() as s:
-        s.projections.reset(name, generation=_generation(generation))
-    _said(options, name, "reset")
-
-
-def rename(
-    options: Options, name: NameArgument, new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")]
-) -> None:
-    """Call a projection otherwise.
-
-    Example: strandline projections rename totals sums --url sqlite:orders
-    """
-    with options.connect() as s:
-        s.projections.rename(name, new)
-    _said(options, name, f"is {new} now")
-
-
-def drop(options: Options, name: NameArgument, generation: GenerationOption = None, yes: Yes = False) -> None:
-    """Forget a projection or a generation: offsets, dead letters.
-
-    Example: strandline projections drop totals --url sqlite:orders
-    """
-    number = _generation(generation)
-    confirm(f"forget {name}" if number is None else f"forget generation {number} of {name}", yes=yes)
-    with options.connect() as s:
-        s.projections.drop(name, generation=number)
-    _said(options, name, "dropped" if number is None else f"generation {number} is dropped")
-
-
-def parked(options: Options, name: NameArgument, generation: GenerationOption = None) -> None:
-    """List the keys that wait.
-
-    Example: strandline projections parked totals --url sqlite:orders
-    """
-    with options.connect() as s:
-        found = s.projections.parked(name, generation=_generation(generation))
+def _keys(options: Options, found: Sequence[str], given: Values) -> None:
     for key in found:
         options.tell({"key": key}, key)
 
 
-def dead_letters(options: Options, name: NameArgument, generation: GenerationOption = None) -> None:
-    """List the events that were not handled, with the reason.
-
-    Example: strandline projections dead-letters totals --url sqlite:orders
-    """
-    with options.connect() as s:
-        found = s.projections.dead_letters(name, generation=_generation(generation))
+def _letters(options: Options, found: Sequence[DeadLetter], given: Values) -> None:
     for letter in found:
-        if options.json:
-            emit(letter._asdict())
-        else:
-            when, why = time_text(letter.last_at, digits=0), f"{letter.error_type} {letter.message}".strip()
-            say(printable(f"{letter.key} {letter.seq_nr}  life {letter.life}  {letter.reason}  {when}  {why}"))
+        when, why = time_text(letter.last_at, digits=0), f"{letter.error_type} {letter.message}".strip()
+        said = f"{letter.key} {letter.seq_nr}  life {letter.life}  {letter.reason}  {when}  {why}"
+        options.tell(letter._asdict(), said)
 
 
-def skip(
-    options: Options, name: NameArgument, key: KeyArgument, to: NumberArgument, generation: GenerationOption = None
-) -> None:
-    """Count a key as done up to a number.
-
-    Example: strandline projections skip totals 'order|42' 7 --url sqlite:orders
-    """
-    whose, number = key_of(key), whole_number(to, "N", code="seq_nr_range", allowed="1..2^63-1")
-    with options.connect() as s:
-        s.projections.skip(name, whose, number, generation=_generation(generation))
-    _said(options, name, f"{whose} is to be skipped up to {number}")
+def _time(text: str, field: str, on: Any) -> int:
+    return time_us(date_of(text, field, now_us), field)
 
 
-def unpark(options: Options, name: NameArgument, key: KeyArgument, generation: GenerationOption = None) -> None:
-    """Hand over what waits of a key.
-
-    Example: strandline projections unpark totals 'order|42' --url sqlite:orders
-    """
-    whose = key_of(key)
-    with options.connect() as s:
-        s.projections.unpark(name, whose, generation=_generation(generation))
-    _said(options, name, f"{whose} is to be unparked")
-
-
-def redeliver(
-    options: Options,
-    name: NameArgument,
-    key: KeyArgument,
-    n: NumberArgument,
-    life: LifeOption = "1",
-    generation: GenerationOption = None,
-) -> None:
-    """Hand a dead letter over again, and remove it.
-
-    Example: strandline projections redeliver totals 'order|42' 7 --url sqlite:orders
-    """
-    whose, number, lived = _letter(key, n, life)
-    with options.connect() as s:
-        s.projections.redeliver(name, whose, number, life=lived, generation=_generation(generation))
-    _said(options, name, f"{whose} {number} is to be handed over again")
+SEQ_NR: Final = number("seq_nr_range", "1..2^63-1")
+GENERATION: Final = number("setting", "1..2^31")
+NOUN: Final = Noun(_opened, {
+    "name": Parameter("NAME", "The projection."),
+    "generation": Parameter("N", "A generation; else the one that serves.", GENERATION),
+    "key": Parameter("KEY", "A key, as TYPE|ID.", lambda text, field, on: key_of(text)),
+    "seq_nr": Parameter("N", "The number of the event.", SEQ_NR),
+    "to": Parameter("N", "The number of the last event that counts as done.", SEQ_NR),
+    "life": Parameter("N", "The key's life, if it is not the first.", SEQ_NR),
+    "n": Parameter("N", "How many, 1..1024.", number("slice_range", "1..1024")),
+    "time": Parameter("TIME", "2026-11-15T07:30:00Z, or microseconds since 1970.", _time),
+    "new": Parameter("NEW", "Its new name."),
+    "force": Parameter("", "Even if it has parked keys or dead letters that the other has not."),
+})  # fmt: skip
 
 
-def discard(
-    options: Options,
-    name: NameArgument,
-    key: KeyArgument,
-    n: NumberArgument,
-    life: LifeOption = "1",
-    generation: GenerationOption = None,
-) -> None:
-    """Remove a dead letter.
-
-    Example: strandline projections discard totals 'order|42' 7 --url sqlite:orders
-    """
-    whose, number, lived = _letter(key, n, life)
-    with options.connect() as s:
-        s.projections.discard(name, whose, number, life=lived, generation=_generation(generation))
-    _said(options, name, f"the dead letter {whose} {number} is gone")
+def _of_generation(given: Values, whole: str, part: str) -> str:
+    number_ = given.get("generation")
+    return whole if number_ is None else part.format(number_)
 
 
-def _generation(text: str | None) -> int | None:
-    return None if text is None else whole_number(text, "--generation", code="setting", allowed="1..2^31")
+def _switched(done: bool, given: Values) -> str:
+    return f"generation {given['generation']} serves" + ("" if done else " once its hosts are done")
 
 
-def _letter(key: str, n: str, life: str) -> tuple[Any, int, int]:
-    allowed = "1..2^63-1"
-    number = whole_number(n, "N", code="seq_nr_range", allowed=allowed)
-    return key_of(key), number, whole_number(life, "--life", code="seq_nr_range", allowed=allowed)
-
-
-def _said(options: Options, name: str, what: str) -> None:
-    options.tell({"projection": name, "what": what}, f"{name}: {what}")
+def verbs() -> dict[str, list[Callable[..., None]]]:
+    """The commands of `projections` that are calls of `s.projections`, by the panel that they stand in."""
+    look = [
+        Verb(Projections.list, "List the projections: name, generation, state.", "projections list", _listed),
+        Verb(Projections.status, "Show how far a projection is, who runs it, what is wrong.",
+             "projections status totals", _shown),
+        Verb(Projections.parked, "List the keys that wait.", "projections parked totals", _keys),
+        Verb(Projections.dead_letters, "List the events that were not handled, with the reason.",
+             "projections dead-letters totals", _letters),
+    ]  # fmt: skip
+    look_after = [
+        Verb(Projections.pause, "Stop a projection, until it is resumed.", "projections pause totals", _said(
+            lambda held, _: "paused" + (f"; not released yet: {', '.join(map(str, held))}" if held else ""))),
+        Verb(Projections.resume, "Let a projection go on.", "projections resume totals", _said(lambda *_: "resumed")),
+        Verb(Projections.rescale, "Cut a projection into so many ranges.", "projections rescale totals 16", _said(
+            lambda done, given: f"{given['n']} ranges" + ("" if done else ", once all are released"))),
+        Verb(Projections.set_offset, "Count all up to a time as done, and nothing above it.",
+             "projections set-offset totals 0", _said(lambda _, given: f"set to {time_text(given['time'])}"),
+             lambda given: f"let {given['name']} start again at {time_text(given['time'])}"),
+        Verb(Projections.reset, "Hand over all events again.", "projections reset totals", _said(lambda *_: "reset"),
+             lambda given: f"hand all events over to {given['name']} again"),
+        Verb(Projections.rename, "Call a projection otherwise.", "projections rename totals sums",
+             _said(lambda _, given: f"is {given['new']} now")),
+        Verb(Projections.drop, "Forget a projection or a generation: offsets, dead letters.",
+             "projections drop totals",
+             _said(lambda _, given: _of_generation(given, "dropped", "generation {} is dropped")),
+             lambda given: "forget " + _of_generation(given, "", "generation {} of ") + given["name"]),
+        Verb(Projections.skip, "Count a key as done up to a number.", "projections skip totals 'order|42' 7",
+             _said(lambda _, given: f"{given['key']} is to be skipped up to {given['to']}")),
+        Verb(Projections.unpark, "Hand over what waits of a key.", "projections unpark totals 'order|42'",
+             _said(lambda _, given: f"{given['key']} is to be unparked")),
+        Verb(Projections.redeliver, "Hand a dead letter over again, and remove it.",
+             "projections redeliver totals 'order|42' 7",
+             _said(lambda _, given: f"{given['key']} {given['seq_nr']} is to be handed over again")),
+        Verb(Projections.discard, "Remove a dead letter.", "projections discard totals 'order|42' 7",
+             _said(lambda _, given: f"the dead letter {given['key']} {given['seq_nr']} is gone")),
+        Verb(Projections.switch, "Let a rebuilt generation take the place of the serving one.",
+             "projections switch totals 2", _said(_switched)),
+    ]  # fmt: skip
+    return {panel: [command(NOUN, verb) for verb in listed] for panel, listed in
+            (("Look", look), ("Look after", look_after))}  # fmt: skip

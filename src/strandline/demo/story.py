@@ -121,7 +121,9 @@ class Story:
         self.stage.say("a projection adds a piece of work for every order shipped; a shipper carries the parcels out")
         if self.plan.target.url is not None:  # offsets of projections are in SQL
             self.totals = TotalsAct(self.s, self.plan.target, self.children)
-            self.stage.say("`strandline project` counts parcels and shipped orders, exactly once, in one process")
+            self.stage.say(
+                "`strandline projections run` counts parcels and shipped orders, exactly once, in one process"
+            )
         self.until("the pipeline to catch up", self.kept_up, ACT_S_MAX)
         behind_s = self.sampler.last.strandline_s
         self.stage.say(f"the pipeline has caught up; the strandline is {behind_s:.1f} s behind the newest event")

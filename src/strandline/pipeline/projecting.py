@@ -82,7 +82,7 @@ def project(
     """
     for each in projections:
         if isinstance(each, Projection) and not each.settings.use_strandline:
-            hint = "run it in plain processes: Host(s, […]), or `strandline project`"
+            hint = "run it in plain processes: Host(s, […]), or `strandline projections run`"
             raise invalid(
                 "setting", "use_strandline", "false on Spark", allowed="true on Spark", got=False, hint=hint
             )  # fmt: skip

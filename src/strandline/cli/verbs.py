@@ -1,0 +1,111 @@
+"""Commands from the signatures that they call: a verb is a method, and what the method takes is what its command takes.
+
+A parameter without a default becomes an argument, another one an option. A noun says of each parameter's name how a
+shell writes it and how it is read, and opens what the method is called on; a parameter that it does not know is none of
+a shell's. `tell` shows what was answered.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from strandline.cli.arguments import confirm, whole_number
+from strandline.cli.options import Options
+
+Values = Mapping[str, Any]
+
+
+class Parameter(NamedTuple):
+    """How a shell gives a parameter."""
+
+    metavar: str
+    help: str
+    read: Callable[[str, str, Any], Any] = lambda text, field, on: text
+    """Its value from the text. The second argument names it in errors, the third is what the method is called on."""
+    option: str | None = None
+    """Its name as an option, if that is not its own."""
+
+
+class Noun(NamedTuple):
+    """What verbs are called on."""
+
+    open: Callable[..., AbstractContextManager[Any]]
+    """Opens it, from the options and the arguments named in `takes`."""
+    parameters: Mapping[str, Parameter]
+    takes: tuple[str, ...] = ()
+
+
+class Verb(NamedTuple):
+    """A command that is one call."""
+
+    call: Callable[..., Any]
+    help: str
+    example: str
+    tell: Callable[[Options, Any, Values], None]
+    """Shows what was answered; the mapping has what was given."""
+    asks: Callable[[Values], str] | None = None
+    """What it will do, for a verb that asks before it does that."""
+    hides: tuple[str, ...] = ()
+    """Parameters that the command does not take."""
+
+
+def number(code: str, allowed: str) -> Callable[[str, str, Any], int]:
+    """Reads a whole number."""
+    return lambda text, field, on: whole_number(text, field, code=code, allowed=allowed)
+
+
+def command(noun: Noun, verb: Verb) -> Callable[..., None]:
+    """The function of a command, as the parser of command lines wants it."""
+    known = noun.parameters
+    every = inspect.signature(verb.call).parameters.values()
+    own = [one for one in every if one.name in known and one.name not in verb.hides]
+
+    def run(options: Options, **given: Any) -> None:
+        sure = given.pop("yes", False)
+        opened = {name: given.pop(name) for name in noun.takes}
+        with noun.open(options, **opened) as on:
+            values = {name: _read(known[name], name, value, on) for name, value in given.items() if value is not None}
+            if verb.asks is not None:
+                confirm(verb.asks({**opened, **values}), yes=sure)
+            answer = verb.call(on, **values)
+        verb.tell(options, answer, {**opened, **values})
+
+    taken = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in noun.takes]
+    run.__signature__ = inspect.Signature(list(_signature([*taken, *own], known, verb)))  # type: ignore[attr-defined]
+    run.__name__ = verb.call.__name__
+    run.__doc__ = f"{verb.help}\n\nExample: strandline {verb.example} --url sqlite:orders"
+    return run
+
+
+def _signature(own: list[inspect.Parameter], known: Mapping[str, Parameter], verb: Verb) -> Iterator[inspect.Parameter]:
+    yield inspect.Parameter("options", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Options)
+    for one in own:
+        kind, default = _kind(one, known[one.name])
+        yield one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+    if verb.asks is not None:
+        yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+        yield inspect.Parameter("yes", inspect.Parameter.KEYWORD_ONLY, annotation=yes, default=False)
+
+
+def _kind(one: inspect.Parameter, how: Parameter) -> tuple[Any, Any]:
+    """The type of a parameter as the parser knows it, and its default."""
+    name = how.option or f"--{one.name.replace('_', '-')}"
+    required = one.default is inspect.Parameter.empty
+    if isinstance(one.default, bool):
+        return Annotated[bool, typer.Option(name, help=how.help)], one.default
+    if required and how.option is None:
+        return Annotated[str, typer.Argument(metavar=how.metavar, help=how.help)], one.default
+    option = typer.Option(name, metavar=how.metavar, help=how.help)
+    if required:
+        return Annotated[str, option], one.default
+    default = None if one.default is None else str(one.default)
+    return Annotated[str | None, option], default
+
+
+def _read(how: Parameter, name: str, value: Any, on: Any) -> Any:
+    return value if isinstance(value, bool) else how.read(value, how.option or how.metavar, on)
