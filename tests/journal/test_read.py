@@ -275,6 +275,19 @@ def test_a_row_that_is_not_there(gone: int) -> None:
         list(s.journal.read(KEY))
 
 
+@pytest.mark.req("J50", "J107")
+@pytest.mark.parametrize("recovered", [False, True])
+def test_what_is_appended_under_a_reader_is_no_part_of_its_read(recovered: bool) -> None:
+    """Not even where the pipeline passes the place at which the read began, so that it goes on in the store."""
+    s, _ = faulty(tail_buffer_bytes=0, read_page=1)
+    s.journal.append(KEY, events(1, 2))
+    reading = s.journal.recover(KEY).events if recovered else s.journal.read(KEY)
+    given = [] if recovered else [next(reading).seq_nr]
+    s.journal.append(KEY, events(3))
+    carry(s)
+    assert given + seq_nrs(reading) == [1, 2]
+
+
 @pytest.mark.req("J59")
 def test_a_delete_or_purge_under_a_reader(s: Strandline) -> None:
     journal = s.journal

@@ -315,9 +315,10 @@ class Reading:
         self._plan, self._wanted = new, self._first_of(new)
 
     def _plan_again(self) -> Plan:
-        """A plan for what is still to come."""
-        from_ = self._wanted if self._given else self._from
-        return self._reader.plan(self._plan.key, from_=from_, to=self._to, mark=self._plan.mark)
+        """A plan for what is still to come. Once something was handed out, later appends have no part in this read."""
+        made = self._plan
+        from_, to = (self._wanted, min(self._to, made.end)) if self._given else (self._from, self._to)
+        return self._reader.plan(made.key, from_=from_, to=to, mark=made.mark)
 
     def _first_of(self, made: Plan) -> int:
         """Which number of a plan comes first."""
