@@ -25,6 +25,7 @@ ON_SPARK_OR_LONG = (
     "status",
     "pipeline resolve",
     "servers",
+    "prove",
 )
 WITH_IDS = tuple(f"work {verb}" for verb in "heartbeat done fail release requeue acknowledge drop run".split())
 """Their examples name what was handed out before; tests/work/test_cli.py calls them."""
@@ -67,7 +68,7 @@ def example_of(name: str) -> list[str]:
 
 def test_commands_are_those_of_the_specification() -> None:
     assert sorted(commands()) == sorted(
-        "append read head mark delete purge keys by-tag status bench demo servers doctor".split()
+        "append read head mark delete purge keys by-tag status bench demo servers doctor prove".split()
         + [f"pipeline {part}" for part in "run replay quarantine resolve rebuild purge-expired prepare".split()]
         + ["schema show", "schema upgrade"]
         + [f"work {verb}" for verb in WORK]
@@ -124,7 +125,7 @@ def test_help(name: str) -> None:
     options = {option for parameter in commands()[name].params for option in parameter.opts}
     if name == "pipeline prepare":
         assert options == {"--json"}
-    elif name not in ("bench", "demo", "servers"):
+    elif name not in ("bench", "demo", "servers", "prove"):
         assert {"--url", "--log", "--store", "--config", "--set", "--json"} <= options
     assert {part for part in example_of(name) if part.startswith("--")} <= options
 

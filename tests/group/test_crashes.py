@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import strandline
-from strandline.group import points as said
+from strandline import points as said
 from strandline.testing.points import POINTS, clear
 from tests.group.crash_child import CELLS_ALONE, ENDS, SQL_ALONE, TABLES, points_of, run_all
 from tests.group.worlds import CassandraShop, PostgresShop, SqliteShop

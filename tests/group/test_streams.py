@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import strandline
+from strandline import points
 from strandline.errors import LeaseLost, Unavailable
 from strandline.group import lease as leases
-from strandline.group import points
 from strandline.group.checks import affected_rows_equal, is_true
 from strandline.group.core.parts import Dep, Recipe
 from strandline.group.definition import Group

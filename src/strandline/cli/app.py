@@ -25,6 +25,7 @@ from strandline.cli import (
     look,
     pipeline,
     projections,
+    prove,
     record,
     schema,
     servers,
@@ -128,6 +129,7 @@ def app() -> typer.Typer:
     _add(keeping, "Look after", schema.show, schema.upgrade)
     top.add_typer(keeping, name="schema", rich_help_panel="Look after")
     _add(top, "Look after", doctor.doctor)
+    _add(top, "Try", prove.prove, common=False)
     if IN_CHECKOUT:
         _add(top, "Try", demo.demo, bench.bench, servers.servers, common=False)
     return top

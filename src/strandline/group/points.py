@@ -1,9 +1,12 @@
-"""Named points between two durable writes, at which tests end or pause a process. Nothing happens there otherwise."""
+"""The crash points of event groups: between two durable writes, where tests end or pause a process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
+
+from strandline.points import reached
+
+__all__ = ["POINTS", "reached"]
 
 POINTS: Final = (
     "group.defined", "group.submitted", "fence.raised", "group.taken", "group.started", "step.before", "step.done",
@@ -12,11 +15,3 @@ POINTS: Final = (
     "undo.sent", "undo.done", "rollback.step", "undo.recorded", "ended", "progress.recorded", "stream.deleted",
     "inbox.copied",
 )  # fmt: skip
-
-told: Callable[[str], None] | None = None
-"""Set by `strandline.testing`."""
-
-
-def reached(point: str) -> None:
-    if told is not None:
-        told(point)

@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Callable
 from threading import Lock
 
-from strandline.group import points
+from strandline import points
+from strandline.group.points import POINTS
 
-POINTS = points.POINTS
+__all__ = ["POINTS", "at", "clear", "kill_at"]
 
 
 def kill_at(point: str, time: int = 1) -> None:

@@ -1,0 +1,143 @@
+"""The machinery of random programs: what it finds, how it makes that smaller, limits, named places."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import strandline
+from strandline import points
+from strandline.backends.memory.log import MemoryLog
+from strandline.errors import InvalidInput
+from strandline.log.api import Draft, Recorded
+from strandline.query.settings import SliceSettings
+from strandline.query.tag_settings import TagSettings
+from strandline.testing import limits
+from strandline.testing.prove import journal, run
+from strandline.testing.prove.program import Difference, Program
+from strandline.testing.prove.shrink import shrink
+from strandline.testing.rare import counting
+from strandline.values.actions import Delete
+from tests.acceptance.cli_call import call
+
+SOURCES = Path(strandline.__file__).parent
+
+
+def test_a_seed_gives_the_same_program_each_time() -> None:
+    assert journal.make(7, "sqlite") == journal.make(7, "sqlite")
+    assert journal.make(7, "sqlite") != journal.make(8, "sqlite")
+
+
+def test_a_program_is_printed_and_read_again() -> None:
+    program = journal.make(3, "memory")
+    assert Program.of_json(program.to_json()) == program
+
+
+def test_a_wrong_product_is_found_and_the_program_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that forgets every delete: three calls show it, and the printed command shows it again."""
+    told = MemoryLog.append
+
+    def forgetful(self: MemoryLog, drafts: Sequence[Draft]) -> list[Recorded]:
+        changed = [
+            draft._replace(action=draft.action._replace(to=1)) if isinstance(draft.action, Delete) else draft
+            for draft in drafts
+        ]
+        return told(self, changed)
+
+    monkeypatch.setattr(MemoryLog, "append", forgetful)
+    proof = run.prove("journal", "memory", range(40))
+    assert proof.differing
+    failure = min(proof.failures, key=lambda one: len(one.program.calls))
+    assert len(failure.program.calls) <= 3
+    answer = call("prove", "journal", "--program", failure.program.to_json())
+    assert answer.code == 5
+    assert failure.message in answer.out
+
+
+def test_shrinking_keeps_what_matters() -> None:
+    calls = [["step", {"number": number, "more": [1, 2, 3]}] for number in range(50)]
+    whole = Program("journal", "memory", calls, {"a": 1, "b": 2}, {"c": 1, "d": 2})
+
+    def fails(program: Program) -> bool:
+        numbers = [how["number"] for _, how in program.calls]
+        return 17 in numbers and 31 in numbers and "b" in program.settings and "c" in program.limits
+
+    small = shrink(whole, fails)
+    assert [how["number"] for _, how in small.calls] == [17, 31]
+    assert (small.settings, small.limits) == ({"b": 2}, {"c": 1})
+
+
+def test_a_difference_says_its_kind() -> None:
+    assert str(Difference("read", "a shows b", "call 3, append: ")) == "call 3, append: read: a shows b"
+
+
+def test_every_limit_is_there_and_read_when_it_is_used() -> None:
+    """A constant that is the default of a parameter, or that another module imports, would not become small there."""
+    for name, constant in limits.CONSTANTS.items():
+        attribute = name.rpartition(".")[2]
+        for module in constant.modules:
+            assert isinstance(getattr(importlib.import_module(f"strandline.{module}"), attribute), (int, float))
+    importers: dict[str, set[str]] = {}
+    for path in SOURCES.rglob("*.py"):
+        module = ".".join(path.relative_to(SOURCES).with_suffix("").parts)
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("strandline."):
+                for alias in node.names:
+                    name = f"{node.module.removeprefix('strandline.')}.{alias.name}"
+                    if name in limits.CONSTANTS and not module.startswith("testing."):
+                        importers.setdefault(name, set()).add(module)
+            if isinstance(node, ast.arguments):
+                defaults = {one.id for one in [*node.defaults, *node.kw_defaults] if isinstance(one, ast.Name)}
+                here = {name.rpartition(".")[2] for name, one in limits.CONSTANTS.items() if module in one.modules}
+                assert not defaults & here, f"{module}: a default is taken when the function is made"
+    for name, modules in importers.items():
+        assert modules <= set(limits.CONSTANTS[name].modules), name
+
+
+def test_limits_are_small_within_and_as_shipped_behind() -> None:
+    from strandline.query import look_back
+
+    with pytest.raises(InvalidInput):
+        SliceSettings.of({"keys_in_memory_max": 2})
+    small = {name: one.small for name, one in limits.LEASTS.items()}
+    with limits.small({**small, "query.look_back.STEP": 1}):
+        assert vars(look_back)["STEP"] == 1
+        assert SliceSettings.of({"keys_in_memory_max": 2}).keys_in_memory_max == 2
+        assert TagSettings.of({"keys_in_memory_max": 2}).keys_in_memory_max == 2
+    assert vars(look_back)["STEP"] == 500
+    for settings in (SliceSettings, TagSettings):
+        with pytest.raises(InvalidInput):
+            settings.of({"keys_in_memory_max": 2})
+    with pytest.raises(ValueError, match="there is no limit"), limits.small({"query.nothing": 1}):
+        pass
+
+
+def test_places_are_counted_within_and_cost_nothing_behind() -> None:
+    with counting() as reached:
+        points.reached("somewhere")
+        points.reached("somewhere")
+    points.reached("somewhere")
+    assert reached == {"somewhere": 2}
+    assert points.told is None
+
+
+def test_the_command_shows_a_table() -> None:
+    answer = call("prove", "journal", "--seeds", "5", "--on", "memory,last-write-wins")
+    assert (answer.code, answer.err) == (0, "")
+    head, *rows = answer.out.splitlines()
+    assert head.split() == ["part", "on", "programs", "calls", "rare", "paths", "differences", "time"]
+    assert [row.split()[:3] for row in rows] == [["journal", "memory", "5"], ["journal", "last-write-wins", "5"]]
+
+
+@pytest.mark.parametrize(
+    "argv", [("prove", "nothing"), ("prove", "journal", "--on", "paper"), ("prove", "journal", "--program", "{}")]
+)
+def test_bad_input_is_refused(argv: tuple[str, ...]) -> None:
+    answer = call(*argv)
+    assert answer.code == 2
+    assert answer.err.startswith("error: ")
