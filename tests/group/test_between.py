@@ -132,22 +132,21 @@ def test_a_log_that_is_away_for_a_moment_ends_no_processor(
 def test_a_target_that_is_away_when_a_group_starts_ends_no_processor(
     world: World, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    monkeypatch.setattr("strandline.group.open_targets.SCHEMA_S", 0.0)
     groups = world.groups(retries=2)
     for id_ in ("one", "two"):
         g = Group(id_)
         update(g, "x", 1, 1)
         groups.submit(g)
     target: Any = groups.targets.target("shop")
-    real, left = target.tables, [times]
+    real, left = target.run, [times]
 
-    def moody(names: Any) -> Any:
+    def moody(owner: Any, work: Any) -> Any:
         if left[0] > 0:
             left[0] -= 1
             raise away()
-        return real(names)
+        return real(owner, work)
 
-    target.tables = moody
+    target.run = moody
     run_until_idle(groups)
     if times == 2:
         assert [groups.get(id_).state for id_ in ("one", "two")] == ["committed", "committed"]

@@ -17,7 +17,7 @@ from uuid import UUID
 from strandline.group.cells import Back, RowState, rows_written, undo_of
 from strandline.group.core.encoding import Opaque
 from strandline.group.points import reached
-from strandline.group.statements import texts
+from strandline.group.statements import plan_now, texts
 from strandline.group.statements.api import Dialect, Plan, Table
 from strandline.group.statements.binding import Bound, Unbound, bound
 from strandline.group.statements.cql import TIMESTAMP, CqlShape, Relation, holds, value_of
@@ -80,6 +80,10 @@ class CqlSteps(ABC):
         """
 
     @abstractmethod
+    def tables(self, names: Sequence[str]) -> Mapping[str, Table]:
+        """The schema of these tables; those that are not there are left out."""
+
+    @abstractmethod
     def kinds(self, table: Table) -> Mapping[str, Any]:
         """The type of each column of a table's key."""
 
@@ -105,9 +109,12 @@ class CqlSteps(ABC):
     @_answering
     def image(self, work: Work) -> Cells | Failed:
         """What the step is about to change."""
-        plan, limits = work.plan, work.limits
+        plan, limits, writes = work.plan, work.limits, work.plan.statement.writes
         if plan.before is None or plan.table is None:
             raise AssertionError(plan.statement.text)
+        now = plan_now(plan, self.tables([writes]).get(writes), undo=work.undo)
+        if isinstance(now, str) or now.columns != plan.columns:
+            return Failed("schema_changed", now if isinstance(now, str) else f"{writes} has other columns")
         static = all(_role(plan.table, name) == "static" for name in plan.columns[len(plan.table.key) :])
         asked = bound(plan.before, work.values, "cassandra", limits.rows_max, " LIMIT 1" if static else "")
         read_at = self.clock()

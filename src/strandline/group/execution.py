@@ -29,11 +29,9 @@ from strandline.group.plan import PRE, GroupPlan, Planned
 from strandline.group.points import reached
 from strandline.group.record import Record
 from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S
-from strandline.group.statements.api import Table
 from strandline.group.target import CellTarget, Done, Failed, Limits, SqlTarget, StepId, Work
 
 T = TypeVar("T")
-Tables = Mapping[str, Mapping[str, Table]]
 FINAL: Final = "never"
 
 
@@ -71,20 +69,6 @@ class Forward(Asking):
     def submit(self, do: Callable[[str], None], step: str, /) -> object:
         """A thread for a step. Those that ask somebody have others: who waits for an answer is in nobody's way."""
         return (self.shared.asking_pool if asks(self.plan.steps[step]) else self.shared.pool).submit(do, step)
-
-    def check_tables(self, changed_table: Callable[[Tables], str | None]) -> None:
-        """At its start: the group fails if a table is not what its plan rests on, or nobody can tell."""
-
-        def look() -> Done | Failed:
-            changed = changed_table(self.plan.tables)
-            if changed is None:
-                return Done(0)
-            return Failed("schema_changed", f"{changed} is not what it was when the group was submitted")
-
-        try:
-            self._tried(look, self.shared.settings.retries)
-        except StepFailed as failed:
-            self.fail(None, failed.reason, failed.detail)
 
     def fail(self, step: str | None, reason: str, detail: str) -> bool:
         """Say why the group fails; the first reason counts, and none once it is decided or final."""

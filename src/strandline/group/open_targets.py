@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final, Literal
+from typing import Literal
 
 from strandline.group.statements.api import Table
 from strandline.group.target import Owner
 from strandline.group.target import Target as OpenedTarget
-
-SCHEMA_S: Final = 1.0
-"""How long a table's schema is taken for what it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +35,6 @@ class OpenTargets:
         self._opened: dict[str, OpenedTarget] = {}
         self._opening = {name: Lock() for name in self.given}
         self._owners: dict[str, Owner] = {}
-        self.schemas: dict[tuple[str, str], tuple[float, Table | None]] = {}
-        """By target and table: when it was looked at, and what was found."""
 
     def target(self, name: str) -> OpenedTarget:
         known = self._opened.get(name)
@@ -69,21 +63,9 @@ class OpenTargets:
         with self._lock:
             return {name: owner.identity for name, owner in self._owners.items()}
 
-    def tables(self, target: str, names: Iterable[str]) -> dict[str, Table]:
-        """The schema of tables, as it was within the last second."""
-        wanted, now = list(names), time.monotonic()
-        with self._lock:
-            known = {name: self.schemas.get((target, name)) for name in wanted}
-            missing = [name for name, found in known.items() if found is None or now - found[0] > SCHEMA_S]
-            for name in missing:  # others take it for what it was, while this one looks
-                if (found := known[name]) is not None:
-                    self.schemas[target, name] = (now, found[1])
-        if missing:
-            looked = self.target(target).tables(missing)
-            with self._lock:
-                for name in missing:
-                    known[name] = self.schemas[target, name] = (now, looked.get(name))
-        return {name: found[1] for name, found in known.items() if found is not None and found[1] is not None}
+    def tables(self, target: str, names: Iterable[str]) -> Mapping[str, Table]:
+        """The schema of tables."""
+        return self.target(target).tables(list(names))
 
     def changed_table(self, tables: Mapping[str, Mapping[str, Table]]) -> str | None:
         """A table that is not what a plan rests on, which has these of each target."""

@@ -496,8 +496,6 @@ class _Turn:
                 started["code"] = dict(one.code)
             execution.record.add("Started", started)
             reached("group.started")
-            if execution.failure is None:
-                execution.check_tables(self._groups.targets.changed_table)
         execution.run()
 
     def _settle(self) -> None:

@@ -22,8 +22,8 @@ import orjson
 from strandline.errors import InvalidGroup, LeaseLost, SchemaMismatch, Unavailable
 from strandline.group.core.encoding import decoded, encoded
 from strandline.group.restoring import Back, in_order, keys_of, place, restoration
-from strandline.group.statements import texts
-from strandline.group.statements.api import Dialect, Plan
+from strandline.group.statements import plan_now, texts
+from strandline.group.statements.api import Dialect, Plan, Table
 from strandline.group.statements.binding import Bound, Unbound, bound
 from strandline.group.statements.binding import place as parameter
 from strandline.group.target import (
@@ -48,6 +48,8 @@ OURS_S: Final = 5.0
 """How long a look at whose a target is waits for others; it is tried again."""
 T = TypeVar("T")
 Row = tuple[Any, ...]
+Ask = Callable[[str, Sequence[Any]], list[Row]]
+"""The rows of a named statement of a target's catalogue."""
 
 
 class Refused(Exception):
@@ -64,6 +66,10 @@ class _Known(Exception):
     def __init__(self, done: Done) -> None:
         super().__init__()
         self.done = done
+
+
+class _Altered(Exception):
+    """A table is not what it was when it was looked at last: nothing was done, and is tried again."""
 
 
 class Collided(Refused):
@@ -94,6 +100,9 @@ class _Statements(NamedTuple):
 
 class Changes(Protocol):
     """A transaction of a target."""
+
+    def hold(self, table: str) -> None:
+        """Nobody alters this table until the transaction has ended. Called before anything else."""
 
     def ahead(self, calls: Sequence[Call]) -> None:
         """These calls come next, in this order: where a server is asked, all at once. What goes wrong is told then."""
@@ -142,6 +151,13 @@ class SqlSteps(ABC):
     overriding: str = ""
     """Between columns and values of an INSERT that brings its own identity."""
 
+    catalogue: str
+    """The package of the statements that describe tables."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[list[Row], Table | None]] = {}
+        """Tables by name: in which state they were when they were read, and what they are."""
+
     @abstractmethod
     def changing(self, limits: Limits, work: Callable[[Changes], T]) -> T:
         """Do this in one transaction. It is begun again where that is how the database settles who was first."""
@@ -149,6 +165,39 @@ class SqlSteps(ABC):
     @abstractmethod
     def may_create(self, changes: Changes) -> None:
         """Make the tables; `SchemaMismatch.barrier` if this user may not."""
+
+    @abstractmethod
+    def described(self, ask: Ask, name: str) -> Table | None:
+        """A table by the name that a statement gives it; None if there is none such."""
+
+    @abstractmethod
+    def reading(self, read: Callable[[Ask], T]) -> T:
+        """Do this, which changes nothing."""
+
+    # ------------------------------------------------------------ tables
+
+    def tables(self, names: Sequence[str]) -> Mapping[str, Table]:
+        found = self.reading(lambda ask: {name: self._table(ask, name) for name in names})
+        return {name: table for name, table in found.items() if table is not None}
+
+    def _table(self, ask: Ask, name: str) -> Table | None:
+        """A table as it is; it is read again if anything was declared anew since."""
+        state = ask("target_state", (texts.named(name),))
+        known = self._known.get(name)
+        if known is None or known[0] != state:
+            known = self._known[name] = (state, self.described(ask, name))
+        return known[1]
+
+    def _remembered(self, made: Plan) -> tuple[list[Row], Plan | str]:
+        """In which state the table of a plan was when it was looked at last, and the plan on it."""
+        writes = made.statement.writes
+        if writes not in self._known:
+            self.tables([writes])
+        state, table = self._known[writes]
+        return state, plan_now(made, table, undo=True)
+
+    def _state_of(self, table: str) -> Call:
+        return Call("own", (f"{self.catalogue}/target_state", (texts.named(table),)))
 
     def _ours(self, limits: Limits, work: Callable[[Changes], T]) -> T:
         """A transaction without a statement of the user's: what keeps it from coming through does so for a while."""
@@ -217,17 +266,36 @@ class SqlSteps(ABC):
 
     def run(self, owner: Owner, work: Work) -> Done | Failed:
         try:
-            return self.changing(work.limits, lambda changes: self._run(changes, owner, work))
+            while True:
+                try:
+                    return self.changing(work.limits, lambda changes: self._run(changes, owner, work))
+                except _Altered:
+                    self.tables([work.plan.statement.writes])
         except _Known as known:
             return known.done
         except Refused as error:
-            return error.failed
+            return self._explained(work, error.failed)
+
+    def _explained(self, work: Work, failed: Failed) -> Failed:
+        """What is refused may be so because the table is another one by now."""
+        writes = work.plan.statement.writes
+        if failed.reason == "statement" and not failed.retry and work.plan.table is not None:
+            now = plan_now(work.plan, self.tables([writes]).get(writes), undo=False)
+            if isinstance(now, str):
+                return Failed("schema_changed", now)
+        return failed
 
     def _run(self, changes: Changes, owner: Owner, work: Work) -> Done:
+        writes, calls = work.plan.statement.writes, [Call("own", ("gate", (owner.row, *work.id)))]
+        looks = work.undo and work.plan.table is not None  # what is not undone may do whatever it does
+        state, plan = self._remembered(work.plan) if looks else (None, work.plan)
+        if looks:
+            changes.hold(writes)
+            calls.append(self._state_of(writes))
         # The change, too, is asked for ahead where it is one of known rows: others may turn out to be too many.
         known = work.each is None and all(rows.key for rows in work.plan.rows if rows.writes)
-        first = self._statements(work, work.values) if known else None
-        calls = [Call("own", ("gate", (owner.row, *work.id)))]
+        work = work if isinstance(plan, str) else work._replace(plan=plan)
+        first = self._statements(work, work.values) if known and not isinstance(plan, str) else None
         if first is not None:
             calls += [Call("image", (first.before,))] if first.before is not None else []
             calls.append(Call("change", first.change))
@@ -237,6 +305,10 @@ class SqlSteps(ABC):
             raise self._lost(work.fence, [(rows["do"].fence,)], f"step {work.id.step} is undone already")
         if "do" in rows:
             raise _Known((rows["do"].done or Done(0))._replace(again=True))  # what was sent ahead is undone
+        if looks and changes.own(*self._state_of(writes).arguments) != state:
+            raise _Altered
+        if isinstance(plan, str):
+            raise Refused(Failed("schema_changed", plan))
         done = self._do(changes, work, first)
         self._add_barrier(changes, owner, work.id, "do", work.fence, done, work.events)
         return done
@@ -311,47 +383,51 @@ class SqlSteps(ABC):
     # ------------------------------------------------------------ back
 
     def void(self, owner: Owner, step: StepId, fence: int, events: bytes = b"") -> bool:
-        def voided(changes: Changes) -> bool:
-            rows = self._gate(changes, owner, step, fence)
-            if "do" not in rows:
-                self._add_barrier(changes, owner, step, "do", fence, None, events)
-                return True
-            return rows["do"].void
+        return self._ours(Limits(), lambda changes: self._voided(changes, owner, step, fence, events))
 
-        return self._ours(Limits(), voided)
+    def _voided(self, changes: Changes, owner: Owner, step: StepId, fence: int, events: bytes) -> bool:
+        rows = self._gate(changes, owner, step, fence)
+        if "do" not in rows:
+            self._add_barrier(changes, owner, step, "do", fence, None, events)
+            return True
+        return rows["do"].void
 
     def undo(
         self, owner: Owner, work: Work, on_conflict: OnConflict, *, force: bool = False, accept: bool = False
     ) -> Undone | NotUndone:
         def undone(changes: Changes) -> Undone | NotUndone:
+            if work.plan.table is not None and not accept:
+                changes.hold(work.plan.statement.writes)
             rows = self._gate(changes, owner, work.id, work.fence)
-            if "do" not in rows:
-                self._add_barrier(changes, owner, work.id, "do", work.fence, None, work.events)
-                return Undone(ran=False)
-            done = rows["do"].done
-            if done is None:
-                return Undone(ran=False)
+            done = rows["do"].done or Done(0)
             if "undo" in rows:
                 return Undone()
-            outcome = Undone() if accept else self._undo(changes, work, done, "overwrite" if force else on_conflict)
+            nothing = accept or not (done.before.rows or done.after.rows)
+            outcome = Undone() if nothing else self._undo(changes, work, done, "overwrite" if force else on_conflict)
             if isinstance(outcome, Undone):
                 self._add_barrier(changes, owner, work.id, "undo", work.fence, None, work.events)
             return outcome
 
-        try:
+        step = (owner, work.id, work.fence, work.events)
+        try:  # first without the table, which may not be there any more
+            if self.changing(work.limits, lambda changes: self._voided(changes, *step)):
+                return Undone(ran=False)
             return self.changing(work.limits, undone)
         except Refused as error:
             return NotUndone(error.failed.detail, retry=error.failed.retry)
 
     def _undo(self, changes: Changes, work: Work, done: Done, on_conflict: OnConflict) -> Undone | NotUndone:
-        plan = work.plan
         changes.restore(done.zone)
+        writes, catalogue = work.plan.statement.writes, self.catalogue
+        table = self._table(lambda name, given: changes.own(f"{catalogue}/{name}", given), writes)
+        if table is None:
+            return NotUndone(f"{writes} is not there any more")
+        plan = work.plan._replace(columns=done.before.columns, table=table)
         now = self._current(changes, plan, keys_of(done.before, done.after))
         made = restoration(done.before, done.after, lambda key: now[place(key)], plan.changed, on_conflict)
         if made.conflicts and on_conflict == "fail":
             return NotUndone("rows were changed by others since", tuple(made.conflicts))
-        columns = () if plan.table is None else [one.name for one in plan.table.columns if not one.generated]
-        parts = not set(columns) <= set(plan.columns)
+        parts = not {one.name for one in table.columns if not one.generated} <= set(plan.columns)
         gone = [one for one in made.conflicts if parts and one.before is not None and one.current is None]
         if gone and on_conflict == "overwrite":
             return NotUndone(

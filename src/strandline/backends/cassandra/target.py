@@ -96,6 +96,8 @@ class CassandraTarget(CqlSteps):
         self._level = getattr(ConsistencyLevel, consistency)
         self._session = _Session(url, timeout_s)
         self._prepared: dict[str, PreparedStatement] = {}
+        self._known: dict[str, tuple[list[Row], Table | None]] = {}
+        """Tables by name: the version of the schema when they were read, and what they are."""
 
     # ------------------------------------------------------------ whose it is, and what is there
 
@@ -125,8 +127,11 @@ class CassandraTarget(CqlSteps):
         raise AssertionError(place)
 
     def tables(self, names: Sequence[str]) -> Mapping[str, Table]:
-        found = {name: self._table(name) for name in names}
-        return {name: table for name, table in found.items() if table is not None}
+        state = self._rows("target_state")
+        for name in names:
+            if name not in self._known or self._known[name][0] != state:
+                self._known[name] = (state, self._table(name))
+        return {name: table for name in names if (table := self._known[name][1]) is not None}
 
     def _table(self, asked: str) -> Table | None:
         keyspace, _, name = asked.rpartition(".")

@@ -23,10 +23,10 @@ from strandline.backends.postgres.round_trips import DISCARD_PLANS, OTHER_SESSIO
 from strandline.backends.postgres.target_round_trips import Answer, Ours, answers, converted
 from strandline.backends.postgres.target_schema import table_of
 from strandline.errors import SchemaMismatch, StrandlineError, Unavailable
-from strandline.group.sql_steps import Call, Changed, Changes, Collided, Refused, SqlSteps
+from strandline.group.sql_steps import Ask, Call, Changed, Changes, Collided, Refused, SqlSteps
 from strandline.group.statements.api import OURS, Dialect, Plan, Table
 from strandline.group.statements.binding import Bound, Unbound, bound
-from strandline.group.statements.texts import quoted
+from strandline.group.statements.texts import named, quoted
 from strandline.group.target import Failed, Limits, Rows
 from strandline.settings import Settings
 from strandline.sql.statements import statement
@@ -67,11 +67,13 @@ class PostgresTarget(SqlSteps):
     """An open database. Safe to share between threads; refused after a fork."""
 
     dialect: Dialect = "postgres"
+    catalogue = _HERE
     lock = " FOR UPDATE"
     lock_of = " FOR UPDATE OF {}"
     overriding = "OVERRIDING SYSTEM VALUE "
 
     def __init__(self, url: Url, settings: Settings | None = None, *, connections: int = 10, idle_s: float = IDLE_S):
+        super().__init__()
         self.name = str(url)
         self.our_schema = url.parameters.get("schema", SCHEMA_DEFAULT)
         self._idle_ms = int(idle_s * 1000)
@@ -112,9 +114,9 @@ class PostgresTarget(SqlSteps):
             self._pool.give_back(connection)
 
     def _begin(self, connection: Connection, limits: Limits) -> list[Ours]:
-        times = (int(limits.timeout_s * 1000), self._idle_ms)
-        settings = Ours(statement(_HERE, "target_settings").encode(), times)
-        return [_BEGIN, _DISCARD_PLANS, settings] if connection.plans_are_old() else [_BEGIN, settings]
+        time = Ours(f"SET LOCAL statement_timeout = {int(limits.timeout_s * 1000)}".encode())
+        settings = Ours(statement(_HERE, "target_settings").encode(), (self._idle_ms,))
+        return [_BEGIN, *[_DISCARD_PLANS] * connection.plans_are_old(), time, settings]
 
     def _translated(self, error: psycopg.Error, doing: Doing) -> Exception:
         state = error.sqlstate or ""
@@ -174,15 +176,14 @@ class PostgresTarget(SqlSteps):
         except Refused as error:
             return error.failed
 
-    def tables(self, names: Sequence[str]) -> Mapping[str, Table]:
-        def read(connection: Connection) -> dict[str, Table]:
-            def ask(name: str, values: Sequence[Any]) -> list[Row]:
-                return connection.execute(statement(_HERE, name), values).fetchall()
+    def described(self, ask: Ask, name: str) -> Table | None:
+        return table_of(ask, name)
 
-            found = {name: table_of(ask, name) for name in names}
-            return {name: table for name, table in found.items() if table is not None}
+    def reading(self, read: Callable[[Ask], T]) -> T:
+        def asked(connection: Connection) -> T:
+            return read(lambda name, values: connection.execute(statement(_HERE, name), values).fetchall())
 
-        return self._reading(read)
+        return self._reading(asked)
 
     def _reading(self, read: Callable[[Connection], T]) -> T:
         while True:
@@ -219,6 +220,10 @@ class _Changes:
         self._first = begin
         self._last: list[Ours] = []
         self._ahead: list[tuple[Call, Answer]] = []
+
+    def hold(self, table: str) -> None:
+        # Before the settings, which are read at the moment that the whole transaction sees.
+        self._first.insert(-1, Ours(f"LOCK TABLE ONLY {named(table)} IN ROW EXCLUSIVE MODE".encode()))
 
     def ahead(self, calls: Sequence[Call]) -> None:
         first, self._first = self._first, []

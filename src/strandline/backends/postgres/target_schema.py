@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from strandline.group.sql_steps import Ask
 from strandline.group.statements.api import Column, ForeignKey, Table
 from strandline.group.statements.lexer import columns_in
 from strandline.group.statements.texts import named
-
-Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
-"""The rows of a named statement."""
 
 
 def table_of(ask: Ask, asked: str) -> Table | None:

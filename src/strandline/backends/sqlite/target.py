@@ -24,7 +24,7 @@ from strandline.backends.sqlite.files import OPEN_FILES
 from strandline.backends.sqlite.target_schema import table_of
 from strandline.errors import SchemaMismatch, Unavailable, Unsupported, closed, unusable, used_after_fork
 from strandline.group.core.encoding import decoded, encoded
-from strandline.group.sql_steps import Call, Changed, Changes, Collided, Refused, SqlSteps
+from strandline.group.sql_steps import Ask, Call, Changed, Changes, Collided, Refused, SqlSteps
 from strandline.group.statements.api import Dialect, Plan, Table
 from strandline.group.statements.binding import Bound, Unbound, bound
 from strandline.group.target import Failed, Limits, Rows
@@ -48,9 +48,11 @@ class SqliteTarget(SqlSteps):
     """An open file. Safe to share between threads; refused after a fork."""
 
     dialect: Dialect = "sqlite"
+    catalogue = _HERE
     same = "IS"
 
     def __init__(self, path: str | Path, *, timeout_s: float = 10.0) -> None:
+        super().__init__()
         self.path = Path(path).absolute()
         self.name = f"sqlite:{self.path}"
         self._timeout_s = timeout_s
@@ -157,17 +159,15 @@ class SqliteTarget(SqlSteps):
             return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
         return _rows(rows, description, plan)
 
-    def tables(self, names: Sequence[str]) -> Mapping[str, Table]:
+    def described(self, ask: Ask, name: str) -> Table | None:
+        return table_of(ask, name)
+
+    def reading(self, read: Callable[[Ask], T]) -> T:
         with self._reading() as connection:
-
-            def ask(name: str, values: Sequence[Any]) -> list[Row]:
-                return list(connection.execute(_text(name, _HERE), tuple(values)))
-
             try:
-                found = {name: table_of(ask, name) for name in names}
+                return read(lambda name, values: _execute(connection, Bound(_text(name, _HERE), tuple(values)))[0])
             except apsw.Error as error:
                 raise outcome_of(error, self.path, "read") or error from error
-        return {name: table for name, table in found.items() if table is not None}
 
     @contextmanager
     def _reading(self) -> Iterator[apsw.Connection]:
@@ -222,6 +222,9 @@ class _Changes:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
+
+    def hold(self, table: str) -> None:
+        """The write lock is on all of the file."""
 
     def ahead(self, calls: Sequence[Call]) -> None:
         """There is no server that could be asked."""

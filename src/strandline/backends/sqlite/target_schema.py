@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, Literal
+from typing import Literal
 
+from strandline.group.sql_steps import Ask
 from strandline.group.statements.api import Column, ForeignKey, Table
 from strandline.group.statements.lexer import columns_in, tokens_of
-
-Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
-"""The rows of a named statement."""
 
 
 def table_of(ask: Ask, asked: str) -> Table | None:

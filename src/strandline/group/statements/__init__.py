@@ -18,7 +18,7 @@ from strandline.group.statements.parsing import parse
 
 BARRIER_KEEP_S = 604_800.0
 
-__all__ = ["held", "parse", "plan"]
+__all__ = ["held", "parse", "plan", "plan_now"]
 
 
 def plan(
@@ -41,6 +41,27 @@ def plan(
     from strandline.group.statements.planning import plan_sql
 
     return plan_sql(made, tables)
+
+
+def plan_now(made: Plan, now: Table | None, *, undo: bool) -> Plan | str:
+    """The plan of the same statement on its table as it is now; or what has changed that it rests on.
+
+    That is the key, columns that it uses, and, if it is to be undone, whatever stands in the way of that.
+    """
+    then = made.table
+    if then is None or now == then:
+        return made
+    if now is None or now.name != then.name:
+        return f"{then.name} is not there any more"
+    if now.key != then.key:
+        return f"{then.name} has another key"
+    for name in (*then.key, *made.used):
+        if now.column(name) != then.column(name):
+            return f"{then.name}.{name} is not what it was when the group was submitted"
+    again = plan(made.statement, dict.fromkeys(made.statement.tables, now))
+    if undo and again.obstacles:
+        return f"since the group was submitted, {again.obstacles[0].text}"
+    return again._replace(rows=made.rows)
 
 
 def _of_tables(statement: Statement, tables: Mapping[str, Table]) -> Iterator[Problem]:

@@ -237,6 +237,8 @@ class Plan(NamedTuple):
     """The query of the before-image; None where there can be none (a plain INSERT), or nothing is undone."""
     changed: tuple[str, ...] = ()
     """Columns that are compared and restored; the others survive."""
+    used: tuple[str, ...] = ()
+    """Columns of the table that its text rests on: with the key, they must be what they were (G85)."""
     rows: tuple[RowSet, ...] = ()
     problems: tuple[Problem, ...] = ()
     """That refuse the statement in any case: unknown tables or columns, `table_unsafe`."""

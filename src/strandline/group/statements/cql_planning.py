@@ -57,6 +57,7 @@ def _planned(plan: Plan, table: Table, shape: CqlShape, barrier_keep_s: float) -
         undo=kind if kind in ("insert", "update", "delete") else "none",
         columns=(*table.key, *columns),
         changed=changed,
+        used=(*shape.columns, *(name for one in (*shape.relations, *shape.conditions) for name in one.columns)),
         before=before,
         problems=tuple(problems),
         obstacles=tuple(obstacles),

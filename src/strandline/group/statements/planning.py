@@ -56,6 +56,7 @@ class _Planner:
             undo=undo,
             columns=columns,
             changed=changed,
+            used=self._used(),
             before=self._before(columns),
             rows=tuple(dict.fromkeys(self._rows())),
             problems=(*plan.problems, *self._problems),
@@ -63,6 +64,12 @@ class _Planner:
             not_restored=tuple(self._not_restored()),
             undo_text=self._undo_text(columns, changed),
         )
+
+    def _used(self) -> tuple[str, ...]:
+        if self._statement.kind == "insert" and self._shape.into is None:
+            return self._table.names
+        named = self._shape.names | {name.lower() for name in (*self._shape.sets, *(self._shape.into or ()))}
+        return tuple(name for name in self._table.names if name.lower() in named)
 
     def _column(self, name: str) -> str:
         """The table's own spelling; SQLite does not tell upper from lower case."""

@@ -73,6 +73,8 @@ class Shape(NamedTuple):
     """Whether a value of an INSERT may be another one the next time."""
     single: bool = False
     """A query of one table, no more."""
+    names: frozenset[str] = frozenset()
+    """All columns that the text names, in lower case."""
 
 
 def parse_sql(statement: Statement, tokens: list[Token]) -> Statement | None:
@@ -116,6 +118,7 @@ class _Reader:
         problems = tuple(self._slips())
         self._look_for_obstacles(table)
         shape = {exp.Insert: self._insert, exp.Update: self._change, exp.Delete: self._change}[type(tree)](table)
+        names = frozenset(_folded(column.this).lower() for column in tree.find_all(exp.Column))
         reads, known = self._reads(table)
         return statement._replace(
             problems=problems,
@@ -125,7 +128,7 @@ class _Reader:
             understood=known,
             alias=table.alias,
             columns=_output(tree.args.get("returning")),
-            shape=shape,
+            shape=shape._replace(names=names),
         )
 
     # ------------------------------------------------------------ queries

@@ -41,10 +41,26 @@ GROUP BY index.indexrelid, index.indisprimary, index.indpred IS NOT NULL OR inde
 ORDER BY index.indexrelid
 
 -- name: target_settings
--- For one transaction: its times, and the forms in which images are compared. $1 statement (ms), $2 idle (ms)
-SELECT set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $2, true),
+-- For one transaction: its idle time (ms), and the forms in which images are compared. $1 idle (ms)
+SELECT set_config('idle_in_transaction_session_timeout', $1, true),
        set_config('datestyle', 'ISO', true), set_config('intervalstyle', 'postgres', true),
        set_config('bytea_output', 'hex', true), set_config('extra_float_digits', '1', true)
+
+-- name: target_state
+-- What changes whenever a table is declared anew: which versions of rows of the catalogue it is made of. Foreign keys, from
+-- it and to it, are triggers there. $1 name
+SELECT concat_ws(' ', found.oid, found.xmin,
+    (SELECT string_agg(part.xmin::text, ',' ORDER BY part.attnum)
+     FROM pg_catalog.pg_attribute AS part WHERE part.attrelid = found.oid AND part.attnum > 0),
+    (SELECT string_agg(part.indexrelid || ':' || part.xmin, ',' ORDER BY part.indexrelid)
+     FROM pg_catalog.pg_index AS part WHERE part.indrelid = found.oid),
+    (SELECT string_agg(part.oid || ':' || part.xmin, ',' ORDER BY part.oid)
+     FROM pg_catalog.pg_trigger AS part WHERE part.tgrelid = found.oid),
+    (SELECT string_agg(part.oid || ':' || part.xmin, ',' ORDER BY part.oid) FROM pg_catalog.pg_trigger AS part
+     WHERE found.relkind = 'p' AND part.tgrelid IN (SELECT relid FROM pg_catalog.pg_partition_tree(found.oid))),
+    (SELECT string_agg(part.oid || ':' || part.xmin, ',' ORDER BY part.oid)
+     FROM pg_catalog.pg_rewrite AS part WHERE part.ev_class = found.oid))
+FROM pg_catalog.pg_class AS found WHERE found.oid = pg_catalog.to_regclass($1)::oid
 
 -- name: target_table
 -- A table by the name that a statement gives it, found as the server finds it: oid, schema, name, whether it is no view,

@@ -20,6 +20,10 @@ LEFT JOIN sqlite_schema AS made ON made.type = 'index' AND made.name = list.name
 WHERE list."unique" AND info.key
 ORDER BY list.seq, info.seqno
 
+-- name: target_state
+-- What changes whenever anything is declared anew. $1 table (all are in one file)
+SELECT schema_version, $1 FROM pragma_schema_version
+
 -- name: target_table
 -- A table or view by its name, which SQLite takes in any case, with its statement. $1 name
 SELECT name, type, sql FROM sqlite_schema WHERE type IN ('table', 'view') AND name = $1 COLLATE NOCASE
