@@ -137,7 +137,7 @@ def test_dates_as_people_write_them(place: list[str], tmp_path: Path) -> None:
     assert 0 <= soon["process_date"] - before - 600 * S < 60 * S
     assert (later["process_date"], later["expiration_date"]) == (4102444800 * S, (4102444800 + 86_400) * S)
     assert as_before["process_date"] == later["process_date"]
-    for text, code in (("tomorrow", "time_range"), ("2100-01-01", "time_without_zone"), ("+10", "time_range")):
+    for text, code in (("tomorrow", "time_format"), ("2100-01-01", "time_without_zone"), ("+10", "time_format")):
         refused = add(4, "--process-date", text, "--json")
         assert (refused.code, json.loads(refused.err)["code"]) == (2, code)
 

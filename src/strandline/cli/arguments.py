@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from strandline.clock import now_us
 from strandline.errors import InvalidInput, invalid, shown
 from strandline.journal.checks import EXPIRE_AFTER_MAX
 from strandline.values.answers import KEEP, Keep
 from strandline.values.keys import Key
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
+_SLICES = re.compile(r"([0-9]+)-([0-9]+)")
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([dhms])")
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
@@ -60,30 +62,27 @@ def expected_seq_nr(text: str | None) -> int | None:
     return whole_number(text, "--expected", code="seq_nr_range", allowed="0..2^63-1")
 
 
-def time_of(text: str | None, field: str) -> datetime | None:
-    """A time with its zone, as RFC 3339 writes it; or nothing."""
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        allowed = "a time with a zone, such as 2026-11-15T07:30:00Z"
-        raise invalid("time_format", field, "not a time", allowed=allowed, got=text) from None
-
-
-def date_of(text: str | None, field: str, now_us: Callable[[], int]) -> datetime | int | None:
-    """A date of work: `+10m` from now, microseconds since 1970, or a time with its zone; or nothing."""
+def time_of(text: str | None, field: str, clock: Callable[[], int] = now_us) -> datetime | int | None:
+    """A time: microseconds since 1970, `+10m` from now by this clock, or as RFC 3339 writes it; or nothing."""
     if text is None:
         return None
     if text.isascii() and text.isdigit():
         return int(text)
     if text.startswith("+") and (match := _DURATION.fullmatch(text[1:])):
-        return now_us() + _duration(match) // timedelta(microseconds=1)
+        return clock() + _duration(match) // timedelta(microseconds=1)
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        allowed = "+10m (d, h, m, s), a time with a zone such as 2026-11-15T07:30:00Z, or microseconds since 1970"
-        raise invalid("time_range", field, "not a date", allowed=allowed, got=text) from None
+        allowed = "a time with a zone such as 2026-11-15T07:30:00Z, microseconds since 1970, or +10m (d, h, m, s)"
+        raise invalid("time_format", field, "not a time", allowed=allowed, got=text) from None
+
+
+def slices_of(text: str) -> tuple[int, int]:
+    """The first and the last slice of a range, as `LO-HI`."""
+    match = _SLICES.fullmatch(text)
+    if not match:
+        raise invalid("slice_range", "LO-HI", "no slices", allowed="LO-HI in 0..1023, such as 0-255", got=text)
+    return int(match[1]), int(match[2])
 
 
 def _duration(match: re.Match[str]) -> timedelta:

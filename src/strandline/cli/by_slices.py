@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sys
-from datetime import datetime
 from typing import Annotated, Any
 
 import orjson
 import typer
 
-from strandline.cli.arguments import whole_number
+from strandline.cli.arguments import slices_of, time_of, whole_number
 from strandline.cli.events import contents_of
 from strandline.cli.look import event_line
 from strandline.cli.options import Options
 from strandline.cli.output import note, printable, say
-from strandline.errors import Corrupt, invalid
+from strandline.errors import Corrupt
 from strandline.journal import checks
 from strandline.values.heads import SEQ_NR_MAX
 
@@ -43,8 +42,8 @@ def by_slices(
     most = SEQ_NR_MAX
     if limit is not None:
         most = checks.limit(whole_number(limit, "--limit", code="limit_range", allowed="1..2^63-1"), SEQ_NR_MAX)
-    lo, hi = _range(slices)
-    how: dict[str, Any] = {"after": after, "from_": _time(from_, "--from"), "to": _time(to, "--to"), "live": live}
+    lo, hi = slices_of(slices)
+    how: dict[str, Any] = {"after": after, "from_": time_of(from_, "--from"), "to": time_of(to, "--to"), "live": live}
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     count, damage = 0, None
     with options.connect() as s, s.by_slices(entity_type, lo, hi, **how) as events:
@@ -66,19 +65,3 @@ def by_slices(
         note(f"no event of {printable(entity_type)} was carried")
     if damage is not None:
         raise Corrupt(damage.message, code=damage.code, hint=damage.hint, **damage.facts)
-
-
-def _range(text: str) -> tuple[int, int]:
-    lo, dash, hi = text.partition("-")
-    if not (dash and lo.isascii() and lo.isdigit() and hi.isascii() and hi.isdigit()):
-        raise invalid("slice_range", "LO-HI", "no slices", allowed="LO-HI in 0..1023, such as 0-255", got=text)
-    return int(lo), int(hi)
-
-
-def _time(text: str | None, field: str) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise invalid("time_format", field, "no time", allowed="a time such as 2026-01-31T12:00Z", got=text) from None

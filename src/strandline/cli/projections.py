@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from strandline.children.process import Process
-from strandline.cli.arguments import date_of, key_of, whole_number
+from strandline.cli.arguments import key_of, time_of, whole_number
 from strandline.cli.importing import object_of
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note, printable, say
 from strandline.cli.stopping import stopped_in_order
 from strandline.cli.verbs import Noun, Parameter, Values, Verb, command, number
-from strandline.clock import now_us, seconds_text, time_text
+from strandline.clock import seconds_text, time_text
 from strandline.errors import counted, invalid
 from strandline.projection.management import Projections
 from strandline.query.times import time_us
@@ -253,7 +253,7 @@ def _letters(options: Options, found: Sequence[DeadLetter], given: Values) -> No
 
 
 def _time(text: str, field: str, on: Any) -> int:
-    return time_us(date_of(text, field, now_us), field)
+    return time_us(time_of(text, field), field)
 
 
 SEQ_NR: Final = number("seq_nr_range", "1..2^63-1")

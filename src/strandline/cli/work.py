@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from strandline.cli.arguments import date_of, seconds_of, whole_number
+from strandline.cli.arguments import seconds_of, time_of, whole_number
 from strandline.cli.importing import object_of
 from strandline.cli.options import Options
 from strandline.cli.output import emit, plain, printable, say
@@ -189,7 +189,7 @@ def _columns(text: str, field: str, work: WorkJournal) -> dict[str, Any]:
 
 
 def _date(text: str, field: str, work: WorkJournal) -> Any:
-    return date_of(text, field, work.now_us)
+    return time_of(text, field, work.now_us)
 
 
 PLACE: Final = number("limit_range", "0..2^63-1")
