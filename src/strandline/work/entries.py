@@ -40,7 +40,10 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A piece of work. Dates are microseconds since 1970; 0 is never, or not yet."""
+    """A piece of work. Dates are microseconds since 1970; 0 is never, or not yet.
+
+    In an answer of `get` or `entries` a key or data that cannot be decoded is empty; a claim has no such entry.
+    """
 
     id: int
     key: dict[str, Any]
