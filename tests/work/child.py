@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from strandline.errors import LeaseLost
+from strandline.work import waking
 from strandline.work.declaration import WorkDeclaration
 from strandline.work.journal import Claim, WorkJournal
 from tests.work.worlds import World, declaration, one
@@ -32,6 +33,14 @@ def main(place: str, what: str, *arguments: str) -> None:
         with ThreadPoolExecutor(int(arguments[0])) as pool:
             for ids in pool.map(lambda number: each(work, number), range(int(arguments[0]))):
                 print(*ids, sep="\n", flush=True)
+    elif what == "exit":
+        work = world.real(declaration(poll_s=600.0))
+        waking.NOTIFY_S = 2.0
+        work.add(**one("later", process_date=2**52))
+        print("began", flush=True)
+        sys.stdin.readline()
+        work.add(**one("a"))
+        return  # with nothing closed
     elif what == "add":
         work = world.real(declaration())
         for number in range(int(arguments[0]), int(arguments[1])):

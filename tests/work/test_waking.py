@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+import psycopg
 import pytest
 
+from strandline import aio
 from strandline.backends.postgres.database import Transaction
+from strandline.backends.postgres.round_trips import Connection
 from strandline.work import waking
 from strandline.work.journal import Cursor, WorkJournal
-from tests.work.worlds import World, one, pages
+from tests.work.test_races import child, over, said
+from tests.work.worlds import World, declaration, one, pages
 
 
 class Waiter:
@@ -26,6 +32,7 @@ class Waiter:
         self._thread = Thread(target=self._run, daemon=True)
         self._thread.start()
         assert self.waits.wait(10)
+        self.began = time.monotonic()
 
     def _run(self) -> None:
         deadline = time.monotonic() + 20
@@ -34,14 +41,15 @@ class Waiter:
             self.looks += 1
             self.found += pages(batch)
             self.at = time.monotonic()
-            if not self.found:
-                if self.looks == 2:  # the first wait only begins to listen
-                    self.waits.set()
+            if not self.found and not self._journal.wait(0.2):  # what was told before it listened has been looked at
+                self.waits.set()
                 self._journal.wait(10.0)
         self.waits.set()
 
-    def end(self) -> list[str]:
+    def end(self, within_s: float = 15.0) -> list[str]:
         self._thread.join(25)
+        assert time.monotonic() - self.at < 15
+        assert self.at - self.began < within_s, "not by polling"
         return self.found
 
 
@@ -67,7 +75,7 @@ def test_other_things_that_wake(world: World) -> None:
             other.pause()
         waiter = Waiter(work)
         wake()
-        assert waiter.end() != []
+        assert waiter.end(5) != []
     for entry in work.entries():
         work.drop(entry.id)
     other.add(**one("d", "1"))
@@ -75,7 +83,112 @@ def test_other_things_that_wake(world: World) -> None:
     other.add(**one("d", "2"))
     waiter = Waiter(work)
     claim.done()
-    assert waiter.end() == ["d"], "the end of an entry with one behind it"
+    assert waiter.end(5) == ["d"], "the end of an entry with one behind it"
+    work.add(**one("e", "1"))
+    (claim,) = other.cursor("w").claim(1).claims
+    other.add(**one("e", "2"))
+    waiter = Waiter(work)
+    other.drop(claim.entry.id)
+    assert waiter.end(5) == ["e"], "so does a drop"
+
+
+@pytest.mark.req("W59", "W63")
+def test_who_awaits_waits_and_opens_nothing_more(world: World) -> None:
+    """Each call to await runs in a thread of its own: what a claim found counts for all of them."""
+
+    async def waits() -> list[bool]:
+        async with aio.connect("memory:", work=world.place) as s:
+            work = await s.work(declaration(poll_s=600))
+            cursor = work.cursor()
+            for _ in range(50):  # until what was told before it listened has been looked at
+                await cursor.claim()
+                if not await work.wait(0.2):
+                    break
+            before = files()
+            found = [await work.wait(0.02) for _ in range(10)]
+            assert files() <= before
+            return found
+
+    def files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    began = time.monotonic()
+    assert asyncio.run(waits()) == [False] * 10
+    assert time.monotonic() - began > 0.2
+
+
+@pytest.mark.req("W59", "W63")
+def test_one_thread_claims_and_another_waits(world: World) -> None:
+    work, other = world.real(poll_s=600.0), world.real(poll_s=600.0)
+    cursor, looks, found = work.cursor("w"), list[float](), list[str]()
+    again, claimed, ended = Event(), Event(), Event()
+
+    def wait() -> None:
+        while not ended.is_set():
+            if work.wait(1.0):
+                looks.append(time.monotonic())
+                again.set()
+                claimed.wait(10)
+                claimed.clear()
+
+    thread = Thread(target=wait)
+    thread.start()
+    deadline, added = time.monotonic() + 20, 0.0
+    while not found and time.monotonic() < deadline:
+        if again.wait(0.5):
+            again.clear()
+            found = pages(cursor.claim(5))
+            claimed.set()
+        elif not added:
+            added = time.monotonic()
+            other.add(**one("a"))
+    ended.set()
+    claimed.set()
+    thread.join(10)
+    assert looks[-1] >= added
+    assert len(looks) < 12, "it waited until there was something"
+
+
+@pytest.mark.req("W61", "RW12")
+@pytest.mark.parametrize("gone", ["killed", "pooler"])
+def test_who_can_hear_nothing_any_more_polls(postgres_world: World, monkeypatch: pytest.MonkeyPatch, gone: str) -> None:
+    """The connection that listens is gone, or was never one to the server itself."""
+    if gone == "pooler":
+        monkeypatch.setattr(Connection, "is_direct", lambda _: False)
+    work = postgres_world.real()
+    cursor = work.cursor("v")
+    while cursor.claim(1).claims == [] and work.wait(0.5) and gone == "killed":
+        pass
+    if gone == "killed":
+        with psycopg.connect(postgres_world.place.partition("&schema=")[0], autocommit=True) as admin:
+            channel = work._database.channel(f"work_{work._known.number}")  # type: ignore[attr-defined]
+            ended = admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%%' AND query LIKE %s",
+                (f"%{channel}%",),
+            ).fetchall()
+            assert ended == [(True,)]
+    looks, until = 0, time.monotonic() + 1.5
+    while time.monotonic() < until:
+        assert cursor.claim(1).claims == []
+        looks += 1
+        work.wait(0.5)
+    assert looks < 10, "poll_s is 5"
+
+
+@pytest.mark.req("W57", "W62")
+def test_a_process_that_exits_tells_what_it_added(postgres_world: World) -> None:
+    work = postgres_world.real(poll_s=600.0)
+    process = child(postgres_world, "exit")
+    try:
+        assert said(process) == "began"
+        waiter = Waiter(work)
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.wait(20) == 0
+        assert waiter.end(5) == ["a"]
+    finally:
+        over(process)
 
 
 @pytest.mark.req("W36", "W58", "W60")

@@ -85,7 +85,7 @@ class WorkJournal:
         self._owned = owned
         self._tables = Tables(database, known.set_name, known.number, clock)
         self._upkeep = Upkeep(database, self._tables)
-        self._waking = Waking(database, known.number, known.set_name, lambda: self.settings)
+        self._waking = Waking(database, known.number, lambda: self.settings)
         self._ticking = Lock()
         self._ticked = time.monotonic()
         self._closed = False
@@ -217,27 +217,27 @@ class WorkJournal:
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= CLAIM_MAX:
             raise invalid("limit_range", "limit", "out of range", allowed=f"1..{CLAIM_MAX}", got=limit)
         self._check()
-        self._waking.about_to_look()
+        state = self._waking.begin()
         given = [claim for claim in done if not claim.ended]
         held = [claim.held for claim in given]
         dead: list[Row] = []
 
-        def work(tx: Transaction) -> tuple[set[int], _Taken]:
+        def work(tx: Transaction) -> tuple[set[int], tuple[float, int], _Taken]:
             dead.clear()
             look = self._look(tx, to_claim=True)
-            self._waking.saw(look.now)
+            clock = time.monotonic(), look.now
             ended: set[int] = set()
             if held:
                 ended, wake = self._tables.end(tx, look, held)
                 self._woken(tx, wake, None, joined=False)
-            return ended, self._take(tx, look, cursor, limit if slow else -limit, dead)
+            return ended, clock, self._take(tx, look, cursor, limit if slow else -limit, dead)
 
-        ended, taken = self._write(work, None)
+        ended, clock, taken = self._write(work, None)
         cursor.pass_handed_out = taken.handed_out
         for claim in given:
             claim.over(done=claim.entry.id in ended)
         self._alert(dead)
-        self._waking.looked(taken.next_date, taken.upkeep_date)
+        self._waking.arm(state, clock, taken.next_date, taken.upkeep_date)
         claims = [Claim(self, entry, row) for entry, row in taken.entries]
         if not claims or cursor.found:
             self._tick_if_due()  # who was idle and has something to do now does not wait for upkeep
@@ -491,7 +491,13 @@ class WorkJournal:
 
     def drop(self, id: int) -> None:  # noqa: A002 (as everywhere in this API)
         """Remove an entry. Who holds it gets `LeaseLost`."""
-        if not self._write(lambda tx: self._tables.drop(tx, self._look(tx), id), None):
+
+        def work(tx: Transaction) -> bool:
+            look = self._look(tx)
+            there, wake = self._tables.drop(tx, look, id)
+            return self._woken(tx, wake, there, joined=False)
+
+        if not self._write(work, None):
             raise NotFound(f"no entry {id}", code="entry", hint="entries() lists them by their id", entry=id)
 
     def pause(self, reason: str = "paused") -> None:
@@ -586,7 +592,7 @@ class WorkJournal:
                         return work(joined)
                 with self._database.write() as own:
                     result = work(own)
-                self._waking.told()
+                self._waking.flush()
                 return result
             except Unavailable as error:
                 if tx is not None or error.code != "serialization" or attempt == RETRIES - 1:

@@ -498,12 +498,12 @@ class Tables:
     def _data(self, tx: Transaction, rows: Iterable[Row]) -> dict[int, bytes]:
         return dict(tx.many(self.named("data_of"), [(row.id,) for row in rows]))
 
-    def drop(self, tx: Transaction, look: Look, id_: int) -> bool:
-        """Remove an entry, whoever holds it; False if there is none."""
+    def drop(self, tx: Transaction, look: Look, id_: int) -> tuple[bool, int | None]:
+        """Remove an entry, whoever holds it: whether there was one, and when what waited behind it is due."""
         rows = self._steady(tx, lambda: self.rows(tx, [id_]), None)
         self._remove(tx, rows)
-        self._put_in(tx, look, [(row.hash, row.key) for row in rows if row.status == PROCESSING])
-        return bool(rows)
+        wake = self._put_in(tx, look, [(row.hash, row.key) for row in rows if row.status == PROCESSING])
+        return bool(rows), wake
 
     def remove_expired(self, tx: Transaction, look: Look, limit: int) -> int:
         """Remove entries that expired while they waited."""

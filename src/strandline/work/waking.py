@@ -1,22 +1,27 @@
 """When to claim again: told by others, at the next date, or after `poll_s`.
 
-    claim ─▶ about_to_look: from here on nothing that is told is missed
-             looked: the next date, by the database's clock, is armed
-    wait  ─▶ "look"    something may be there: told, or the date, or `poll_s` after the last look
+    claim ─▶ begin     from here on nothing that is told is missed
+             arm       what the claim found: the next dates, by the database's clock
+    wait  ─▶ "look"    something may be there: told, or a date, or `poll_s` after the last claim
              "upkeep"  a tick is due
              ""        the time of the caller is over
 
-Who adds tells, in its transaction on SQLite (a number that grows; who waits sees that the file has changed, and reads
-it), after it on PostgreSQL: a thread sends at most one NOTIFY in 10 ms. A caller's own transaction notifies itself.
+What the latest claim found (`WaitState`) counts for all threads and cursors of the journal, and one watch listens for
+all of them.
+
+An add tells, in its transaction on SQLite (a number that grows; a waiter sees that the file has changed, and reads it),
+after it on PostgreSQL: a thread sends at most one NOTIFY in 10 ms, and ends when nothing more is to be sent. The exit
+of the process waits for that thread. A caller's own transaction notifies itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from threading import Event, Lock, Thread, local
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from strandline import forks
 from strandline.errors import StrandlineError
@@ -25,8 +30,8 @@ from strandline.work.dates import US
 from strandline.work.declaration import WorkSettings
 
 LOOK_S: Final = 0.005
-"""How often who waits looks whether a file has changed."""
-NOTIFY_S: Final = 0.01
+"""How often a waiter looks whether a file has changed."""
+NOTIFY_S = 0.01
 QUEUE_FULL, QUEUE_LOOK_S = 0.5, 1.0
 """Above this nothing is told: a commit that finds the server's queue full fails. How often that is looked at."""
 END_S: Final = 1.0
@@ -34,143 +39,169 @@ END_S: Final = 1.0
 Woken = Literal["look", "upkeep", ""]
 
 
-class _Armed(local):
-    """What one thread knows: when it looked, what it had heard by then, and when it is to look again (monotonic)."""
+class WaitState(NamedTuple):
+    """What a claim knew when it began, and the dates that it found (monotonic)."""
 
-    watch: Watch | None = None
-    seen: int | None = None
-    wakes: int = 0
-    looked: float | None = None
-    now: int = 0
-    at: float | None = None
+    began: float
+    seen: int | None
+    """The moment of the watch; None: nobody listened yet."""
+    wakes: int
+    """SQLite: how often something had become claimable."""
+    look_at: float | None = None
     upkeep_at: float | None = None
-    to_tell: bool = False
 
 
 class Waking:
     """The waiting side and the telling side of one journal in one process."""
 
-    def __init__(self, database: Database, journal: int, set_name: str, settings: Callable[[], WorkSettings]) -> None:
+    def __init__(self, database: Database, journal: int, settings: Callable[[], WorkSettings]) -> None:
         self._database = database
         self._journal = journal
         self._settings = settings
         self._channel = f"work_{journal}"
-        self._armed = _Armed()
-        self._watches: list[Watch] = []
         self._lock = Lock()
-        self._wanted, self._closed = Event(), Event()
+        self._state: WaitState | None = None
+        self._watch: Watch | None = None
+        self._closed = Event()
+        self._unsent = local()
+        self._wanted = False
         self._teller: Thread | None = None
+        self._usage, self._usage_at = 0.0, -math.inf
         self._generation = forks.generation
 
     # ------------------------------------------------------------ tell
 
     def tell(self, tx: Transaction, *, joined: bool) -> None:
-        """Something may be claimable from a date on that who waits does not know: said when this commits."""
+        """Something may be claimable from a date on that waiters do not know: they are told when this commits."""
         if tx.dialect == "sqlite":
             tx.execute("wake", (self._journal,))
         elif joined:
             tx.notify(self._channel)
         else:
-            self._armed.to_tell = True
+            self._unsent.here = True
 
-    def told(self) -> None:
-        """A transaction of ours is committed: tell, if there was anything to tell."""
-        if not self._armed.to_tell:
+    def flush(self) -> None:
+        """A transaction of this thread is committed: tell, if there was anything to tell."""
+        if not getattr(self._unsent, "here", False):
             return
-        self._armed.to_tell = False
+        self._unsent.here = False
         if self._settings().wake == "poll":
             return
-        self._wanted.set()
-        if self._teller is None:
-            with self._lock:
-                if self._teller is None and not self._closed.is_set():
-                    self._teller = Thread(target=self._tell_on, name="strandline-work-tell", daemon=True)
-                    self._teller.start()
+        with self._lock:
+            self._wanted = True
+            if self._teller is not None:
+                return
+            self._teller = teller = Thread(target=self._tell_on, name="strandline-work-tell")
+        try:
+            teller.start()
+        except RuntimeError:  # the interpreter ends, and starts no thread any more
+            self._tell_on()
 
     def _tell_on(self) -> None:
-        usage, looked_at = 0.0, -QUEUE_LOOK_S
-        while self._wanted.wait() and not self._closed.is_set():
-            self._wanted.clear()
+        while True:
+            with self._lock:
+                if not self._wanted:
+                    self._teller = None
+                    return
+                self._wanted = False
             with contextlib.suppress(StrandlineError):  # lost: `poll_s` is left
-                if time.monotonic() >= looked_at + QUEUE_LOOK_S:
-                    looked_at = time.monotonic()
-                    ((usage,),) = self._database.rows("queue_usage")
-                if usage <= QUEUE_FULL:
-                    with self._database.write() as tx:
-                        tx.notify(self._channel)
+                self._notify()
             self._closed.wait(NOTIFY_S)
+
+    def _notify(self) -> None:
+        if time.monotonic() >= self._usage_at + QUEUE_LOOK_S:
+            self._usage_at = time.monotonic()
+            ((self._usage,),) = self._database.rows("queue_usage")
+        if self._usage <= QUEUE_FULL:
+            with self._database.write() as tx:
+                tx.notify(self._channel)
 
     # ------------------------------------------------------------ wait
 
-    def about_to_look(self) -> None:
+    def begin(self) -> WaitState:
         """A claim begins: whatever is told from here on wakes."""
-        armed = self._armed
-        if armed.watch is not None:
-            armed.seen = armed.watch.seen()
-            if self._database.dialect == "sqlite":
-                armed.wakes = self._wakes()
+        watch = self._watch
+        seen = None if watch is None else watch.seen()
+        wakes = self._wakes() if watch is not None and self._database.dialect == "sqlite" else 0
+        return WaitState(time.monotonic(), seen, wakes)
 
-    def saw(self, now: int) -> None:
-        """This is what the database's clock says at this moment."""
-        armed = self._armed
-        armed.looked, armed.now = time.monotonic(), now
+    def arm(self, state: WaitState, clock: tuple[float, int], next_date: int | None, upkeep_date: int | None) -> None:
+        """A claim has ended: these dates are the next ones. `clock`: what the database's said, and when (monotonic)."""
 
-    def looked(self, next_date: int | None, upkeep_date: int | None) -> None:
-        """A claim has ended: these dates are the next ones, by the database's clock."""
-        armed = self._armed
-        began = armed.looked if armed.looked is not None else time.monotonic()
-        armed.at = None if next_date is None else began + (next_date - armed.now) / US
-        armed.upkeep_at = None if upkeep_date is None else began + (upkeep_date - armed.now) / US
+        def at(date: int | None) -> float | None:
+            return None if date is None else clock[0] + (date - clock[1]) / US
+
+        with self._lock:
+            if self._state is None or state.began >= self._state.began:
+                self._state = state._replace(look_at=at(next_date), upkeep_at=at(upkeep_date))
 
     def wait(self, deadline: float) -> Woken:
         """Wait until there is a reason to look, or until the deadline (monotonic)."""
-        armed = self._armed
         settings = self._settings()
-        if armed.watch is None and settings.wake == "notify":
-            armed.watch = self._database.watch(self._channel, interval_s=LOOK_S)
-            with self._lock:
-                self._watches.append(armed.watch)
+        if settings.wake == "notify" and self._listens():
             return "look"  # what was told before nobody heard
-        if armed.looked is None or (armed.watch is not None and armed.seen is None):
-            return "look"
         while not self._closed.is_set():
+            state = self._state
+            if state is None or (self._watch is not None and state.seen is None):
+                return "look"
             now = time.monotonic()
-            poll_at = armed.looked + settings.poll_s
-            look_at = poll_at if armed.at is None else min(armed.at, poll_at)
+            look_at = min(state.began + settings.poll_s, math.inf if state.look_at is None else state.look_at)
             if now >= look_at:
                 return "look"
-            if armed.upkeep_at is not None and now >= armed.upkeep_at:
-                armed.upkeep_at = None
+            upkeep_at = math.inf if state.upkeep_at is None else state.upkeep_at
+            if now >= upkeep_at and self._changed(state, state._replace(upkeep_at=None)):
                 return "upkeep"
             if now >= deadline:
                 return ""
-            until = min(look_at, deadline, look_at if armed.upkeep_at is None else armed.upkeep_at)
-            if self._heard(armed, until - now):
+            if self._heard(state, min(look_at, upkeep_at, deadline) - now):
                 return "look"
         return ""
 
-    def _heard(self, armed: _Armed, timeout_s: float) -> bool:
-        if armed.watch is None or armed.seen is None:
+    def _listens(self) -> bool:
+        """Whether this call begins to listen."""
+        with self._lock:
+            if self._watch is not None or self._closed.is_set():
+                return False
+            # A server tells, or does not: then `poll_s` is what is left. A file has to be looked at.
+            interval_s = LOOK_S if self._database.dialect == "sqlite" else math.inf
+            self._watch = self._database.watch(self._channel, interval_s=interval_s)
+            return True
+
+    def _changed(self, before: WaitState, state: WaitState) -> bool:
+        """Put a state in the place of the one before, unless another thread was quicker."""
+        with self._lock:
+            if self._state is not before:
+                return False
+            self._state = state
+            return True
+
+    def _heard(self, state: WaitState, timeout_s: float) -> bool:
+        watch = self._watch
+        if watch is None or state.seen is None:
             self._closed.wait(timeout_s)
             return False
-        if not armed.watch.wait(armed.seen, timeout_s):
+        if not watch.wait(state.seen, timeout_s):
             return False
         if self._database.dialect == "postgres":
             return True
-        armed.seen = armed.watch.seen()
-        return self._wakes() != armed.wakes
+        seen = watch.seen()
+        if self._wakes() != state.wakes:
+            return True
+        self._changed(state, state._replace(seen=seen))
+        return False
 
     def _wakes(self) -> int:
         ((wakes,),) = self._database.rows("wakes", (self._journal,))
         return int(wakes)
 
     def close(self) -> None:
-        """End the thread. Twice, or in a forked child, is harmless."""
+        """Send what is to be told, and end. Twice, or in a forked child, is harmless."""
         if forks.generation != self._generation:
             return
-        self._closed.set()
-        self._wanted.set()
-        if self._teller is not None:
-            self._teller.join(END_S)
-        for watch in self._watches:
+        with self._lock:
+            self._closed.set()
+            teller, watch = self._teller, self._watch
+        if teller is not None:
+            teller.join(END_S)
+        if watch is not None:
             watch.close()
