@@ -50,7 +50,7 @@ CONSTANTS: Final[Mapping[str, Constant]] = {
     "journal.checks.IDS_AT_ONCE": Constant(("journal.checks",), (1, 2)),
     "carry.range.PAGE_RECORDS": Constant(("carry.range",), (1, 2, 3)),
     "query.look_back.STEP": Constant(("query.look_back", "projection.tag_events"), (1, 2)),
-    "query.stored_tags.AT_ONCE": Constant(("query.stored_tags", "projection.tag_events"), (1, 2)),
+    "query.stored_tags.AT_ONCE": Constant(("query.stored_tags",), (1, 2)),
     "store.pages.LARGE_BYTES": Constant(("store.pages",), (1, 200)),
     "store.scans.HEADS_AT_ONCE": Constant(("store.scans",), (1, 2)),
     "projection.live_feed.PAGE_RECORDS": Constant(("projection.live_feed",), (1, 2)),

@@ -195,7 +195,7 @@ class Run(journal.Run):
         """T54: without the strandline a current query shows what is in the store, up to the store's clock."""
         if self.torn or how["tag"] is None:
             return
-        now = self.world.clock()
+        now = self.s.store.now_us()
         wanted = [row for row in self.rows(how) if row[0][0] <= now]
         if any(place[0] == now for place, _, _ in wanted):
             return  # whether the bound itself is shown is not said
