@@ -337,7 +337,7 @@ def connect(
 
 
 def _opens_work(urls: Urls, settings: Settings, clock: Callable[[], int] | None) -> Opens:
-    """What opens the database of a work journal, when the first one is asked for."""
+    """Return a function that opens the database of work journals, when the first one is asked for."""
 
     def opens(url: str | None, *, create: bool) -> Database:
         found = urls.work if url is None else sql_url("work", url)

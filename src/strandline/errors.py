@@ -90,7 +90,7 @@ def _rebuild(
 
 
 class InvalidInput(StrandlineError):
-    """What was given cannot be accepted."""
+    """An argument cannot be accepted."""
 
     http_status, exit_code = 422, 2
     http_status_by_code: ClassVar[Mapping[str, int]] = {
@@ -157,7 +157,7 @@ class GroupIdTaken(InvalidInput):
 
 
 class NotFound(StrandlineError):
-    """What was named is not there."""
+    """A named thing does not exist."""
 
     http_status, exit_code = 404, 3
     http_status_by_code: ClassVar[Mapping[str, int]] = {"trimmed": 410}
@@ -260,7 +260,7 @@ def received(value: object) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says; nothing if it cannot: one of a library may ask a process for it that is gone."""
+    """Return an error's text; empty if it has none: a library's error may ask a process for it that is gone."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 (whatever became of it)
@@ -329,7 +329,7 @@ NO_JOURNAL = 'is the URL right? strandline.connect(…) makes a new journal, unl
 
 
 def meaning(text: str, reasons: Iterable[tuple[str, str, str]]) -> tuple[str, str] | None:
-    """What the words of a driver mean, and what to do, by the first pattern that is found in them.
+    """Translate a driver's words into a meaning and a hint, by the first pattern that is found in them.
 
     A meaning, and what to do, may name groups of the pattern. None if no pattern is found.
     """

@@ -33,7 +33,7 @@ EMPTY_SEGMENTS_MAX: Final = 100
 
 
 class Rules(NamedTuple):
-    """What creation fixed of the fold: the same for everyone who folds the actions of a log."""
+    """The rules that creation fixed: every fold of a log's actions uses the same."""
 
     segment_size: int
     """That of new heads; existing ones keep their own."""

@@ -58,7 +58,7 @@ def check_numbers(record: Record, before: State, after: State, effect: Effect) -
 
 
 def action_left(record: Record) -> Append | Delete | Purge | None:
-    """What is left of the action of a record whose header cannot be read; None if nothing stands beside it."""
+    """Return what is left of an action whose header cannot be read; None if nothing stands beside it."""
     partition, offset, _, key, _, _, life, first, last = record
     if life is None or key is None or not is_key(key):
         return None

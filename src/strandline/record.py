@@ -72,7 +72,7 @@ class Record(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What the value says of one event."""
+    """The part of a value that belongs to one event."""
 
     form: int
     payload: bytes
@@ -143,7 +143,7 @@ def decode_header(data: bytes | None) -> Action:
 
 
 def derived(records: Iterable[Record], before: int) -> list[Record]:
-    """The same records with the timestamps that they have for everyone, where the log tells only its clock's time.
+    """Return records with the timestamps that every reader derives, where the log has only its clock's time.
 
     `before` is the timestamp of the record before the first one, or of any place from there on to it. All records of a
     partition must be given, whosever they are: each time is above the one before it, not below what a Mark asks for.
@@ -164,7 +164,7 @@ def time_of(timestamp: int, header: bytes | None, before: int) -> int:
 
 
 def at_least_of(header: bytes | None) -> int:
-    """What a Mark asks for; 0 for anything else, and for what cannot be read."""
+    """Return the time that a Mark asks for; 0 for any other record, and for one that cannot be read."""
     if header is None or _AT_LEAST not in header:
         return 0
     try:
@@ -180,7 +180,7 @@ def is_mark(header: bytes) -> bool:
 
 
 def is_append(header: bytes | None) -> bool:
-    """The same for an Append."""
+    """Tell whether a header is that of an Append."""
     return header is not None and header.find(_APPEND, 0, _KIND_WITHIN) >= 0
 
 
@@ -401,7 +401,7 @@ def tag_count(headers: bytes, appends: int, events: int) -> int:
 
 
 def content_digest(events: Sequence[EventHeader], headers: dict[str, str] | None, value: bytes) -> str:
-    """What makes two appends the same: their events, payloads included, and their headers in any order."""
+    """Return the digest that equal appends share: of their events with payloads, and of their headers in any order."""
     if len(events) == 1 and headers is None:
         said = said_of(events[0])
     else:
@@ -420,7 +420,7 @@ def _events_said(events: tuple[EventHeader, ...]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def said_of(event: EventHeader) -> bytes:
-    """What is hashed of one event without headers, before the value."""
+    """Return the bytes of one event without headers that are hashed before the value."""
     return orjson.dumps(((event,), None))
 
 

@@ -104,7 +104,7 @@ def event_cells(action: Append, place: Place, effect: EventsAppended, contents: 
 def event_rows(
     action: Append, place: Place, effect: EventsAppended, segment_size: int, contents: Sequence[Content]
 ) -> list[EventRow]:
-    """The same as rows of table `journal`."""
+    """Return the events of an append as rows of table `journal`."""
     key, number = action.key, effect.life
     partition, _, timestamp = place
     life = life_of(key, number)

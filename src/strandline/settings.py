@@ -86,7 +86,7 @@ class Settings:
 
 
 class GivenSettings(TypedDict, total=False):
-    """The same as they are given to `connect`, for type checkers; a test compares both. Seconds may be a timedelta."""
+    """The settings as `connect` takes them, for type checkers; a test compares both. Seconds may be a timedelta."""
 
     partitions: int | None
     segment_size: int | None

@@ -75,7 +75,7 @@ class Url:
     """As it was given."""
 
     def __str__(self) -> str:
-        """As it may be printed."""
+        """Return the URL without its password."""
         return masked(self.text) if self.path is None else str(self.path)
 
 

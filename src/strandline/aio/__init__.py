@@ -119,7 +119,7 @@ class Claim(Awaited):
 
 
 class Batch(NamedTuple):
-    """What a claim gave, as `strandline.work.journal.Batch`."""
+    """The claims that one call handed out, as `strandline.work.journal.Batch`."""
 
     claims: list[Claim]
     next_date: int | None
@@ -167,7 +167,7 @@ class WorkJournal(Awaited):
 
     @property
     def settings(self) -> WorkSettings:
-        """As they were declared last, by anybody."""
+        """The settings as they were declared last, by any process."""
         return cast(PlainWorkJournal, self._plain).settings
 
     def cursor(self, owner: str | None = None) -> Cursor:
@@ -224,7 +224,7 @@ class Handle(NamedTuple):
 
 
 class Processor(Awaited):
-    """What runs a stream's groups."""
+    """Runs the groups of a stream."""
 
     run = run_of(PlainProcessor.run)
     run_until_idle = run_of(PlainProcessor.run_until_idle)
@@ -259,7 +259,7 @@ class Groups(Awaited):
         return Handle((await self._submit(group, parameters)).id, self)
 
     def processor(self) -> Processor:
-        """What runs this stream's groups. One at a time does; others wait."""
+        """Return a processor for this stream's groups. One at a time runs; others wait."""
         return Processor(self._plain.processor(), self._threads)
 
 
@@ -342,7 +342,7 @@ class Strandline(Awaited):
 
     @property
     def projections(self) -> Projections:
-        """What operators do with projections."""
+        """The operations on projections."""
         return Projections(self._plain.projections, self._threads)
 
     async def close(self) -> None:
@@ -360,7 +360,7 @@ class Strandline(Awaited):
 
 
 class Connecting:
-    """What `connect` gives: `await` it, or enter it with `async with`."""
+    """The answer of `connect`: `await` it, or enter it with `async with`."""
 
     def __init__(self, open_: Callable[[], PlainStrandline], threads: int) -> None:
         self._open, self._count = open_, threads

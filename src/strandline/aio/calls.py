@@ -190,7 +190,7 @@ def run_of(call: Callable[[Any], None]) -> Callable[[Any], Coroutine[Any, Any, N
 
 
 def in_a_thread(call: Callable[[], R]) -> asyncio.Future[R]:
-    """What a call gives that runs in a thread of its own."""
+    """Run a call in a thread of its own, and return a future of its answer."""
     answer: Future[R] = Future()
     answer.set_running_or_notify_cancel()  # what is under way cannot be cancelled
 

@@ -25,12 +25,12 @@ Clock = Callable[[], int]
 
 
 def parts() -> dict[str, Part]:
-    """What a URL may name, by the fields of `urls.Urls`: what `schema show` and `schema upgrade` know."""
+    """The parts that URLs may name, by the fields of `urls.Urls`: `schema show` and `schema upgrade` know these."""
     return {"log": Part("log", "strandline.log"), "store": part_of(), "work": WORK, "projections": OFFSETS}
 
 
 class Backend(Protocol):
-    """What can be done with a URL of one scheme. A kind that a scheme does not hold was refused with the URL."""
+    """Opens what URLs of one scheme name. A kind that a scheme does not hold was refused with the URL."""
 
     shared: bool
     """Whether other processes can open the same."""
@@ -57,14 +57,14 @@ class Backend(Protocol):
         """
 
     def describe(self, url: Url, part: Part, settings: Settings) -> Description:
-        """What a schema says of itself, also where it is older or newer than this program's. Changes nothing."""
+        """Describe a schema, also one that is older or newer than this program's. Changes nothing."""
 
     def upgrade(self, url: Url, part: Part, settings: Settings) -> list[str]:
         """Do the steps that a schema lacks; their names."""
 
 
 def no_sql(url: Url, part: Part) -> Unsupported:
-    """What a part is refused with that needs an SQL database."""
+    """Return the error for a part that needs an SQL database."""
     return Unsupported(
         f"{url} holds no {part.kind}: it needs an SQL database",
         code="work_url",

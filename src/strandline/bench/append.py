@@ -43,7 +43,7 @@ EXPECTED_PAUSE_MOST_S = 0.02
 
 
 class Journals:
-    """What one writer writes to: which journal, and from which number on."""
+    """The journals of one writer, each with the number to go on from."""
 
     def __init__(self, events: int, journal_events: int) -> None:
         self._events, self._journal_events, self._left = events, journal_events, 0

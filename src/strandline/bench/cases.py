@@ -12,7 +12,7 @@ PAYLOAD_BYTES = 150
 
 
 class Sample(NamedTuple):
-    """What one round of one side gave, in the case's unit, and whatever else is worth keeping."""
+    """The figure of one round of one side, in the case's unit, and what else is worth keeping."""
 
     value: float
     details: dict[str, Any]
@@ -82,7 +82,7 @@ class Result:
 
     @property
     def ratio(self) -> float:
-        """Of the medians; larger is better."""
+        """The ratio of the medians; larger is better."""
         ours, theirs = self.ours_median, self.theirs_median
         return ours / theirs if self.case.rate else theirs / ours
 

@@ -20,7 +20,7 @@ ONE_NODE = {"accept_power_loss": True}
 
 @contextmanager
 def journal(on: str, plan: Plan) -> Iterator[dict[str, Any]]:
-    """What `connect` takes for a log and a store on a back-end. A Kafka topic gets a store in a SQLite file."""
+    """Yield the arguments of `connect` for a back-end. A Kafka topic gets a store in a SQLite file."""
     if on == "sqlite":
         yield {"url": f"sqlite:{plan.folder}/journal"}
     elif on == "kafka":

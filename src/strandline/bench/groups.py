@@ -75,7 +75,7 @@ def _group(n: int) -> Any:
 
 
 def bare_in_child(target: str, groups: int) -> dict[str, Any]:
-    """The same statements by the bare driver, each in its own transaction, a connection for each thread."""
+    """Run the statements by the bare driver, each in its own transaction, a connection for each thread."""
     import psycopg
 
     make_accounts(target, groups)
@@ -98,7 +98,7 @@ def bare_in_child(target: str, groups: int) -> dict[str, Any]:
 
 
 def dbos_in_child(target: str, system: str, groups: int) -> dict[str, Any]:
-    """The same statements as transactions of a durable workflow."""
+    """Run the statements as transactions of a durable workflow."""
     import sqlalchemy
     from dbos import DBOS, SetWorkflowID, SQLAlchemyDatasource
 

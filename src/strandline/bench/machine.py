@@ -34,7 +34,7 @@ def machine(folder: Path) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of Python, of both SQLite libraries, and of every library that takes part and is installed."""
+    """Return the versions of Python, of both SQLite libraries, and of every library that takes part."""
     found = {"python": sys.version.split()[0]}
     for name in LIBRARIES:
         with suppress(metadata.PackageNotFoundError):

@@ -42,7 +42,7 @@ def spark_in_child(url: str) -> dict[str, Any]:
 
 
 def bare_in_child(url: str) -> dict[str, Any]:
-    """The same rows, by time."""
+    """Read the rows by time, with the bare driver."""
     import psycopg
 
     from strandline.sql.statements import statement

@@ -115,7 +115,7 @@ def _choose(name: str, on: Sequence[str] | None, cases: Sequence[str] | None) ->
 
 
 def _possible(cases: Sequence[Case], found: Running, *, asked: bool) -> list[Case]:
-    """Those whose servers run."""
+    """Return the cases whose servers run."""
     for name, error in found.missing.items():
         why = f"{name} cannot be had: {error.message} (hint: {error.hint})"
         if asked:
@@ -140,7 +140,7 @@ class Show(Protocol):
 
 
 def _measure(case: Case, rounds: int, plan: Plan, show: Show) -> Result:
-    """Who goes first changes with every round, so that neither always finds the machine as the other left it."""
+    """Measure a case. The sides take turns in going first: each leaves the machine in its own state."""
     result = Result(case, [], [])
     sides: list[tuple[str, Side | float, list[Sample]]] = [
         ("ours", case.ours, result.ours),

@@ -72,7 +72,7 @@ def ours_in_child(where: dict[str, Any], entries: int, limit: int) -> dict[str, 
 
 
 def worker_in_child(where: dict[str, Any], entries: int) -> dict[str, Any]:
-    """The same through a worker."""
+    """Drain the entries through a worker."""
     import strandline
 
     with strandline.connect(**where) as s:

@@ -186,7 +186,7 @@ def _checked(
 
 
 class _PlainHeaders(dict[bytes, tuple[str | None, int, EventHeader, bytes]]):
-    """What plain headers say between checksum and id: key, its partition, the event, and how that is hashed.
+    """The part of plain headers between checksum and id: key, its partition, the event, and how that is hashed.
 
     A key of None, which fits no record, if a header is not plain.
     """
@@ -355,7 +355,7 @@ def _without(rows: Container[int], column: Sequence[bytes], instead: bytes) -> l
 
 
 def _unhexed(digits: bytes) -> bytes | None:
-    """What hexadecimal digits say; None unless they are as we write them."""
+    """Return the bytes of hexadecimal digits; None unless they are as we write them."""
     try:
         data = bytes.fromhex(digits.decode("ascii"))
     except ValueError:

@@ -85,7 +85,7 @@ class Process:
         return self._keeper.poll()
 
     def said(self) -> str:
-        """What it has said since it was started."""
+        """Return its output since it was started."""
         with self.log.open("rb") as file:
             file.seek(self._log_start)
             return file.read().decode(errors="replace")
@@ -136,7 +136,7 @@ class Process:
         self._ended()
 
     def failure(self, what: str) -> Unavailable:
-        """What to say of one that failed."""
+        """Return the error for a process that failed."""
         lines = [line for line in self.said().splitlines() if line.strip()]
         told = " / ".join(line.strip()[:200] for line in lines[-LINES_TOLD:])
         return Unavailable(
@@ -150,5 +150,5 @@ class Process:
 
 
 def as_user(user: pwd.struct_passwd | None) -> dict[str, Any]:
-    """What makes `subprocess` run something as another user."""
+    """Return the arguments with which `subprocess` runs a program as another user."""
     return {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}

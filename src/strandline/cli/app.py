@@ -137,7 +137,7 @@ def app() -> typer.Typer:
 
 @cache
 def parser() -> Any:
-    """What reads a command line. Making it takes as long as many a command."""
+    """Return the parser of command lines. Making it takes as long as many a command."""
     return typer.main.get_command(app())
 
 

@@ -43,7 +43,7 @@ class Display(Protocol):
 
 
 class Totals:
-    """What was carried since the start, and how fast the last batches were."""
+    """Counts what was carried since the start, and how fast the last batches were."""
 
     def __init__(self) -> None:
         self.batches = self.actions = self.events = 0
@@ -140,7 +140,7 @@ class LiveDisplay:
         self._live.update(self.picture(progress))
 
     def picture(self, progress: Progress) -> RenderableType:
-        """What is on the screen after a batch."""
+        """Return the screen after a batch."""
         from rich.console import Group
         from rich.text import Text
 
@@ -180,7 +180,7 @@ def _offset(offset: int) -> str:
 
 
 def display_for(*, json: bool) -> Display:
-    """What suits whoever reads stdout."""
+    """Return the display that suits the reader of stdout."""
     if json:
         return JsonDisplay()
     if sys.stdout.isatty():

@@ -64,7 +64,7 @@ def doctor(options: Options) -> int:
 
 
 def core() -> Iterator[Finding]:
-    """What every command needs."""
+    """Check what every command needs."""
     yield Finding("strandline", "ok", __version__)
     version = platform.python_version()
     if sys.version_info >= PYTHON_LEAST:
@@ -93,7 +93,7 @@ def machine(folder: Path) -> Iterator[Finding]:
 
 
 def spark() -> Iterator[Finding]:
-    """What `pipeline run`, `pipeline replay` and `demo` need beside the core."""
+    """Check what `pipeline run`, `pipeline replay` and `demo` need beside the core."""
     found = extras.installed("pyspark")
     if found is None:
         yield Finding("spark", "missing", "not installed: needed to carry", extras.install("spark"))
@@ -116,7 +116,7 @@ def others() -> Iterator[Finding]:
 
 
 def _checked(name: str, check: Callable[[], str], where: str = "", told: list[str] | None = None) -> Finding:
-    """What a check finds, warns of or refuses; each warning once, and none that was `told` before."""
+    """Run a check, and return its finding with its warnings: each once, and none that was `told` before."""
     place = f"{where}: " if where else ""
     try:
         with warnings.catch_warnings(record=True) as warned:
@@ -213,7 +213,7 @@ def journal(options: Options) -> Iterator[Finding]:
 
 
 def _part(section: Section) -> Finding:
-    """What another part says of itself."""
+    """Return the finding of a part's section."""
     if section.error is not None:
         message, hint, _ = spoken(section.error)
         return Finding(section.name, "wrong", masked(message), hint)

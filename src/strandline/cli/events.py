@@ -103,7 +103,7 @@ def _bytes_of(text: object, field: str) -> bytes:
 
 
 class Contents(NamedTuple):
-    """What can be read of an event, or why nothing can."""
+    """The readable contents of an event, or why it has none."""
 
     payload: Any = None
     metadata: dict[str, Any] | None = None

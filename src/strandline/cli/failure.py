@@ -35,7 +35,7 @@ def unknown(what: str, given: str, known: Iterable[str], *, code: str = "option"
 
 
 def usage_error(error: Any) -> InvalidInput:
-    """What the option parser refused, as an error of ours."""
+    """Translate an error of the option parser."""
     ctx = error.ctx
     path = ctx.command_path if ctx is not None else "strandline COMMAND"
     see = f"see `{path} --help`"
@@ -72,7 +72,7 @@ def _options_of_commands(group: Any, ctx: Any) -> set[str]:
 
 
 class Spoken(NamedTuple):
-    """What an error says, in the words of the command line: options where Python has arguments."""
+    """An error in the words of the command line: options where Python has arguments."""
 
     message: str
     hint: str

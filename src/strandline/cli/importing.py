@@ -14,7 +14,7 @@ from strandline.errors import InvalidInput, StrandlineError, invalid, shown, tex
 
 
 def object_of(text: str, kind: str) -> Any:
-    """What is named, from a module of the folder that one is in, or of the path; `kind` says what it should be."""
+    """Import a name from a module of this folder or of the path; `kind` says what it should be."""
     module, colon, name = text.partition(":")
     allowed = f"MODULE:NAME of {kind}, importable from here"
     if not colon or not module or not name:

@@ -51,7 +51,7 @@ COMMON = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the common options say, checked."""
+    """The common options, checked."""
 
     places: dict[str, str] = field(default_factory=dict)
     """Some of url, log, store, work, projections."""

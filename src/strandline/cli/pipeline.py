@@ -119,7 +119,7 @@ def replay(
 
 
 def _spark_gave_up(error: Exception) -> Unavailable:
-    """What a task or Spark itself said, without the trace of either."""
+    """Translate an error of a task or of Spark, without the trace of either."""
     said = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line.removeprefix("strandline.errors.") for line in said if line.startswith("strandline.errors.")]
     message = (ours or said or [type(error).__name__])[0]

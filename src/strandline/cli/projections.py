@@ -75,7 +75,7 @@ def run(
 
 
 def _what_runs(found: Sequence[Projection]) -> str:
-    """What a stop waits for, and for how long at most."""
+    """Say what a stop waits for, and for how long at most."""
     return f"handlers that run, up to {seconds_text(max(one.settings.shutdown_grace_s for one in found))}"
 
 
@@ -151,7 +151,7 @@ def _projections(text: str) -> Sequence[Projection]:
 
 
 def _in_processes(count: int, found: Sequence[Projection]) -> int:
-    """The same command so many times, each with one instance. They end with this one; one that is killed comes back."""
+    """Run this command so many times, with one instance each. They end with this one; a killed one comes back."""
     words = sys.argv[1:]
     at = next(index for index, word in enumerate(words) if word.partition("=")[0] == "--instances")
     del words[at : at + (1 if "=" in words[at] else 2)]

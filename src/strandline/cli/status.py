@@ -90,7 +90,7 @@ def _cell(name: str, value: Any) -> str:
 
 
 def summary(look: Status) -> list[str]:
-    """What holds for all partitions."""
+    """Return the lines that hold for all partitions."""
     holder = "nobody: start it with `strandline pipeline run`"
     if look.lease_holder is not None:
         holder = f"{printable(look.lease_holder)} since {time_text(look.lease_since)}"

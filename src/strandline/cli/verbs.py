@@ -32,7 +32,7 @@ class Parameter(NamedTuple):
 
 
 class Noun(NamedTuple):
-    """What verbs are called on."""
+    """Opens an object, and knows the parameters of its methods."""
 
     open: Callable[..., AbstractContextManager[Any]]
     """Opens it, from the options and the arguments named in `takes`."""

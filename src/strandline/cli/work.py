@@ -114,7 +114,7 @@ def work_until_stopped(worker: Worker, s: Strandline) -> None:
 
 
 def mapping_of(text: str) -> Mapping[str, Any]:
-    """What MODULE:NAME names, as the command line gives handlers."""
+    """Import the mapping of handlers that MODULE:NAME names."""
     found = object_of(text, "a mapping: handlers by name")
     if not isinstance(found, Mapping):
         name = text.partition(":")[2]

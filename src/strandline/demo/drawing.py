@@ -99,7 +99,7 @@ def _short(value: float) -> str:
 
 
 def png(path: Path, samples: Sequence[Sample], events: Sequence[Event], title: str) -> None:
-    """The same as a picture with three panels over one time axis."""
+    """Draw a picture with three panels over one time axis."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -138,7 +138,7 @@ def _draw_panel(axes: Axes, panel: Panel, times: list[float], values: list[float
 
 
 def _draw_labels(axes: Axes, events: Sequence[Event], span_s: float) -> None:
-    """What happened, above the first panel; who starts further left stands higher, so that no line crosses a text."""
+    """Write the events above the first panel; an earlier one stands higher, so that no line crosses a text."""
     placed: list[tuple[float, int]] = []
     for event in reversed(events):
         end_s = event.at_s + (len(event.what) + 2) * CHARACTER_SHARE * span_s

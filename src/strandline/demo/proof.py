@@ -16,7 +16,7 @@ FINDINGS_SHOWN_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the ledgers say was done."""
+    """Counts of what the ledgers have."""
 
     keys: int
     appends: int
@@ -95,7 +95,7 @@ class Proof:
         return not self.findings
 
     def lines(self) -> list[tuple[bool, str]]:
-        """What was checked, line by line, and whether it holds."""
+        """Return each check in a line, and whether it holds."""
         counts, stopped, stored, carried = self.counts, self.stopped, self.stored, self.carried
         tail = stopped.from_tail / max(1, stopped.events)
         lost, doubled = self._count("lost"), self._count("doubled")

@@ -70,7 +70,7 @@ class Shipping:
 
 
 def compared(wanted: Iterable[str], left: Iterable[str]) -> list[Finding]:
-    """What is wrong with the parcels that left: each that was shipped once, and no other."""
+    """Find what is wrong with the parcels that left: each order that was shipped has one, and no other has."""
     shipped, gone = Counter(wanted), Counter(left)
     lost = [Finding("lost", f"parcel {name}", "was shipped and has not left") for name in shipped - gone]
     more = [

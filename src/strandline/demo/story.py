@@ -46,7 +46,7 @@ CLOSING, UP_TO_CLOSING = 0.9, 0.96
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to play, and where."""
+    """The settings of a tour: its size, its place."""
 
     folder: Path
     orders: int

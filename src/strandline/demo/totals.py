@@ -34,7 +34,7 @@ class Totals:
 
 
 class Counted(Protocol):
-    """What is counted of an event."""
+    """The counts that one event adds."""
 
     @property
     def type(self) -> str: ...
@@ -90,7 +90,7 @@ class TotalsAct:
         return NAME in [name for name, _, _ in self._s.projections.list()]
 
     def sums(self) -> Sums:
-        """What it has counted."""
+        """Return the sums that the projection has counted."""
         with self._table() as (raw, dialect):
             rows = raw.execute(statement("strandline.demo", f"all_totals_{dialect}"))
             return {key: (int(parcels), int(shipped)) for key, parcels, shipped in rows}
@@ -112,7 +112,7 @@ class TotalsAct:
 
 
 def fold(rows: Mapping[str, Sequence[Counted]]) -> Sums:
-    """What should have been counted."""
+    """Fold events to the sums that should have been counted."""
     sums: Sums = {}
     for key, events in rows.items():
         for event in events:

@@ -29,7 +29,7 @@ GIVE = "UPDATE account SET amount = amount + :n WHERE id = :id"
 
 
 class Told(NamedTuple):
-    """What came of it."""
+    """The result of the transfers."""
 
     ends: dict[str, int]
     """How many groups ended how."""

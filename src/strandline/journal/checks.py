@@ -130,7 +130,7 @@ def append_draft(
 
 
 def append_drafts(settings: Settings, partitions: int, appends: object) -> list[tuple[Key, Draft, bool]]:
-    """The same of many appends, each with whether it waits for its numbers; a refusal has the index of the bad one."""
+    """Check many appends, each with whether it waits for its numbers; a refusal has the index of the bad one."""
     if isinstance(appends, (str, bytes, bytearray, Mapping, Set)) or not isinstance(appends, Iterable):
         raise invalid("events_type", "appends", "not a list", allowed=f"a list of {APPENDS}", got=appends)
     drafts = []

@@ -34,7 +34,7 @@ class Follower:
         self._place: _Place | None = None
 
     def read(self, *, from_: int, limit: int) -> list[RecordedEvent]:
-        """The same as `Journal.read`."""
+        """Read as `Journal.read` does."""
         events = self._read_on(from_, limit)
         return self._read_all(from_, limit) if events is None else events
 
@@ -44,7 +44,7 @@ class Follower:
         return None if self._place is None else self._place.head
 
     def head(self) -> Head | None:
-        """The same as `Journal.head`. Who then reads events that came before it reads them all."""
+        """Return the head as `Journal.head` does. A read of events that came before it then reads all of them."""
         if self._read_on(SEQ_NR_MAX, 0) is not None and self._place is not None:
             return self._place.head
         made = self._reader.plan(self._key, values=False)
@@ -52,7 +52,7 @@ class Follower:
         return made.head
 
     def _read_on(self, from_: int, limit: int) -> list[RecordedEvent] | None:
-        """What came since; None if that place does not do."""
+        """Return the events that came since; None if that place does not do."""
         place, reader = self._place, self._reader
         if place is None or place.head.seq_nr >= from_:
             return None

@@ -45,7 +45,7 @@ _logger = logging.getLogger(__name__)
 
 
 class FoldedKey(NamedTuple):
-    """What a key's actions but its Marks come to: first and last place, the last one's effect, the state."""
+    """The fold of a key's actions but its Marks: first and last place, the last one's effect, the state."""
 
     first: Place | None
     last: Place | None
@@ -306,7 +306,7 @@ class _Actions:
 
 
 class _Partition:
-    """What is known of one partition. `lock` is held by who calls `cut`.
+    """The cached state of one partition. The caller of `cut` holds `lock`.
 
     `after` has, for each partition, the last offset that was looked at; `wanted` is set while somebody waits.
     """
@@ -371,7 +371,7 @@ class _Partition:
             self._keep(key, offset, timestamp, header)
 
     def _reached(self) -> list[Callable[[], None]]:
-        """Those who need not wait any more."""
+        """Return the calls that wake callers which need not wait any more."""
         position = self._position
         reached = [tell for offset, tell in self._waiting if offset < position]
         if reached:

@@ -128,7 +128,7 @@ class Journal:
         append_id: Any = None,
         expire_after: timedelta | Keep | None = KEEP,
     ) -> verdict.Noted:
-        """The same as `append` for parts of this system and entity types that are theirs; with any number of events."""
+        """Append for parts of this system, to entity types that are theirs; with any number of events."""
         self._check()
         known, draft = checks.append_draft(
             self._unbounded,
@@ -309,7 +309,7 @@ class Journal:
         return Follower(self._reader, checks.known_key(key)[1])
 
     def head(self, key: Key | str) -> Head | None:
-        """What is known of a key, as a read would see it; None for an absent or purged one."""
+        """Return the head of a key, as a read would see it; None for an absent or purged key."""
         self._check()
         return self._reader.head(checks.known_key(key)[1])
 

@@ -39,7 +39,7 @@ THREADS: Final = 4
 
 
 class _Row:
-    """Those who were answered wake each other, one after the other.
+    """A queue of answered callers, which wake each other one after the other.
 
     Sixty threads that want the interpreter at the same time cost more than their work.
     """
@@ -77,7 +77,7 @@ class _Row:
             return not call.gone
 
     def leave(self, call: _Call) -> bool:
-        """Nobody waits for this call any more; whether it was woken before that."""
+        """Take a call out of the queue. Return whether it was woken before that."""
         with self._lock:
             call.gone = not call.woken.acquire(blocking=False)
             return not call.gone
@@ -104,7 +104,7 @@ class _Call:
         self.woken.acquire()
 
     def answered(self, recorded: Recorded | None, error: StrandlineError | None) -> None:
-        """What the log says."""
+        """Take the log's answer."""
         self.recorded, self.error = recorded, error
         if self.hold is not None and recorded is not None and recorded.place is not None:
             self.hold.when(recorded.place.offset, self._wake)
@@ -122,7 +122,7 @@ class _Call:
         return self.recorded is not None or self.error is not None
 
     def told(self) -> Recorded:
-        """What the log has said."""
+        """Return the log's answer, or raise its error."""
         if self.error is not None:
             raise self.error
         return cast(Recorded, self.recorded)
@@ -263,7 +263,7 @@ class Judge:
     # ------------------------------------------------------------ before and after
 
     def _looks(self, drafts: Sequence[Draft], numbers: Sequence[bool]) -> Mapping[str, Look | Unavailable]:
-        """What the store says of all keys that have to be looked up, asked for at once."""
+        """Look up, in one request, all keys that have to be."""
         keys = {
             key: draft.partition
             for draft, wanted in zip(drafts, numbers, strict=True)
@@ -330,7 +330,7 @@ class Judge:
         return call.told()
 
     def _judged(self, draft: Draft, call: _Call, recorded: Recorded) -> Recorded:
-        """The same with its verdict, or as it is if none is wanted, or there is none in time."""
+        """Return the record with its verdict, or as it is if none is wanted, or none comes in time."""
         key, place, seen = draft.action.key, recorded.place, call.seen
         if seen is None or key is None or place is None:
             return recorded

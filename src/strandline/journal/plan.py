@@ -24,7 +24,7 @@ from strandline.values.heads import SEQ_NR_MAX, Head, State
 
 
 class Plan(NamedTuple):
-    """What to read: `start`..`end` of `head`'s life, first what the store has of it (`stored`), then the tail."""
+    """A plan of a read: `start`..`end` of `head`'s life, first what the store has of it (`stored`), then the tail."""
 
     key: str
     partition: int
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
     """The state that `head` is of."""
 
     def narrowed(self, from_: int) -> Plan:
-        """The same plan for a part of it."""
+        """Return the plan for a part of the read."""
         return self._replace(start=max(self.start, from_))
 
 

@@ -51,7 +51,7 @@ class Marking:
         self._told = Event()
 
     def answered(self, recorded: Recorded | None, error: StrandlineError | None) -> None:
-        """What the log says of the Mark."""
+        """Take the log's answer to the Mark."""
         if recorded is not None and recorded.place is not None:
             self._offset = recorded.place.offset
         if error is not None:
@@ -69,7 +69,7 @@ class Marking:
 
 
 class Reader:
-    """What reads, heads, snapshots and replay share: a log, a store, and how much of them to hold in memory."""
+    """A log and a store for reads, heads, snapshots and replay, and how much of them to hold in memory."""
 
     def __init__(self, log: Log, store: Store, settings: Settings, heads: HeadsCache | None = None) -> None:
         self.log, self.store, self.settings = log, store, settings
@@ -86,7 +86,7 @@ class Reader:
         return nullcontext(marking.offset)
 
     def end_of(self, key: str, partition: int) -> int:
-        """The same, waited for."""
+        """Wait for the end of a key's partition, and return it."""
         with self._ending(key, partition) as ended_at:
             return ended_at()
 
@@ -156,11 +156,11 @@ class Reader:
                 raise log_ended(cursor.partition, after, mark)
 
     def head(self, key: str) -> Head | None:
-        """The same view as a read, without its events."""
+        """Return a key's head as a read would see it."""
         return self.plan(key, values=False).head
 
     def state(self, key: str) -> State:
-        """The same, of a purged key what is left of it: all that a log would have folded on its own head."""
+        """Return a key's state as a log would have folded it: a head, or what is left of a purged key."""
         return self.plan(key, values=False).state
 
     def read(
@@ -213,7 +213,7 @@ class Reading:
         return chain.from_iterable(self.pages())
 
     def pages(self) -> Iterator[Iterable[RecordedEvent]]:
-        """The same by pages: to go through a generator one by one takes events half as long as to be made."""
+        """Yield the events by pages: a generator that yields one by one costs half as much as making the events."""
         while self._left and self._wanted <= self._plan.end:
             made = self._plan
             yield from self._from_store()
@@ -273,7 +273,7 @@ class Reading:
         return events
 
     def _from_log(self, after: int, timestamp: int, state: State) -> Iterator[list[TailEvent]]:
-        """What the buffer did not hold: from the log again, or the store, if the pipeline has got there meanwhile."""
+        """Yield the events that the buffer did not hold: from the log again, or from the store if they are there."""
         key, partition, mark, head, _, _, _, end, _ = self._plan
         reader = self._reader
         pointer, _ = look_at(reader.store, key, partition)
@@ -330,7 +330,7 @@ class Reading:
 
 
 class BackwardReading(Reading):
-    """The same from the last event to the first: the tail, then the store. What is wanted next is the most of the rest.
+    """Reads from the last event to the first: the tail, then the store.
 
     Each event names the one before it, so the chain says exactly which comes next. Only where `to` may be in a gap, or
     where an operator skipped what was named, the event above is looked at.
@@ -450,14 +450,14 @@ def _missing(key: str, seq_nr: int) -> MissingEvent:
 
 
 def journal_changed(key: str) -> ReadConflict:
-    """What a reader is told whose journal is another one now."""
+    """Return the error for a read whose journal was purged and begun again meanwhile."""
     return ReadConflict(
         f"{key} was deleted or purged while it was read", code="journal_changed", hint="read it again", key=key
     )
 
 
 def log_ended(partition: int, after: int, mark: int) -> SchemaMismatch:
-    """What a reader is told whose log has less than it had."""
+    """Return the error for a read whose log has less than it had."""
     return SchemaMismatch(
         f"partition {partition} of the log ends after offset {after}, it had {mark} before",
         code="log_replaced",

@@ -113,7 +113,7 @@ class Replay:
             yield rows
 
     def _added(self, portion: Portion, bound: int, end: int) -> Iterator[list[EventRow]]:
-        """What a portion of the tail adds above a timestamp that the store was read up to."""
+        """Yield the events that a part of the tail adds above the time up to which the store was read."""
         before = self._before(portion)
         after = self._after(portion, before)
         pointer = self._pointer()
@@ -143,7 +143,7 @@ class Replay:
         yield found
 
     def _ahead(self, key: str, head: Head) -> Iterator[RecordedEvent]:
-        """What the store has of a key whose head is ahead of the pointer."""
+        """Yield the stored events of a key whose head is ahead of the pointer."""
         made = plan(key, self._wanted.partition, self._wanted.cut, head, None)
         events = Reading(self._reader, made, 1, head.seq_nr, cut=self._wanted.cut).events()
         return (event for event in events if event.life == head.life)

@@ -41,7 +41,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What a part beside log and store says of itself: a row of values for each thing that it has."""
+    """The status of a part beside log and store: a row of values for each thing that it has."""
 
     name: str
     """Of the part: work."""
@@ -76,13 +76,13 @@ class Status:
         return not any(partition.lag_actions or partition.lost for partition in self.partitions)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values; of each section its rows, under its name."""
+        """Return the status as JSON values; of each section its rows, under its name."""
         found = asdict(replace(self, sections=()))
         del found["sections"]
         return found | {section.name: [dict(row) for row in section.rows] for section in self.sections}
 
     def and_parts(self, parts: Mapping[str, Callable[[], Section | None]]) -> Status:
-        """The same with what these say of themselves; one that cannot be looked at says why, and hides no other."""
+        """Return the status with these sections. One that cannot be looked at says why, and hides no other."""
         sections = tuple(section for name, look in parts.items() if (section := _section(name, look)) is not None)
         return replace(
             self,

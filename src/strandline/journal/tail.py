@@ -40,7 +40,7 @@ class Piece:
         self._cells: list[Any] | None = None
 
     def contents(self) -> Sequence[Content]:
-        """What the value says of each event, verified; without payload where it cannot be read."""
+        """Return the verified contents of each event; without payload where the value cannot be read."""
         if self._contents is None:
             try:
                 self._contents = read_contents(self._action, self._value)
@@ -84,7 +84,7 @@ class TailEvent(RecordedEvent):
 
 
 class Tail:
-    """What the tail does to one key, fed record by record or in pages.
+    """Folds the tail of one key, record by record or in pages.
 
     `state` is the key's state after it; `place` and `effect` are those of its last action. `events` are those that it
     appended to the state's life in from_..to, also deleted ones, as many as the buffer holds; where it overflowed,
@@ -142,7 +142,7 @@ class Tail:
         self.state = state
 
     def _forget(self) -> None:
-        """What was kept is of an ended life."""
+        """Drop the events, because their life has ended."""
         self.events.clear()
         self._free, self.resume = self._bytes_max, None
 
@@ -170,7 +170,7 @@ class Stretch(NamedTuple):
 
 
 class BackwardTail(Tail):
-    """The same for who wants the last events first, at most `most`: `events` are the last that the buffer holds.
+    """Folds the tail for a read of the last `most` events: `events` are the last that the buffer holds.
 
     `stretches` cut the tail into parts that are no larger than the buffer, or than a page of the log. Those that are
     not held any more are folded again, the last one first, so that each record is read twice at most.
@@ -207,5 +207,5 @@ class BackwardTail(Tail):
 
 
 def _size(action: Append, value: bytes | None) -> int:
-    """What the events of an append take in the buffer."""
+    """Return the size of an append's events in the buffer."""
     return len(value or b"") + EVENT_OVERHEAD_BYTES * len(action.events)

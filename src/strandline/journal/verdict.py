@@ -20,7 +20,7 @@ from strandline.values.keys import Key
 
 
 class Noted(NamedTuple):
-    """What became of an append of this system's own. None: no verdict came in time."""
+    """The outcome of an append of this system's own. None: no verdict came in time."""
 
     last: int | None
     timestamp: int | None
@@ -63,7 +63,7 @@ def of_many(key: Key, draft: Draft, outcome: Recorded | BaseException) -> Append
 
 
 def not_tried(failed: StrandlineError) -> StrandlineError:
-    """Of appends after a commit that failed: they were not handed to the log."""
+    """Return the error for appends behind a failed commit: the log never got them."""
     hint = "call again" if failed.retryable else failed.hint
     return type(failed)(
         f"not tried, because a commit before it failed: {failed.message}", code=failed.code, hint=hint, applied="no"

@@ -29,7 +29,7 @@ class AnswerFuture(Future[T]):
     _exception = None
 
     def __init__(self) -> None:
-        """What only who has the condition may touch is made with it."""
+        """Make a future whose state its condition guards."""
 
     @property
     def _condition(self) -> Condition:  # type: ignore[override]

@@ -23,7 +23,7 @@ from strandline.values.heads import State
 
 
 class Known(NamedTuple):
-    """What the store and the tail say of a key."""
+    """The state of a key by the store and the tail."""
 
     state: State
 
@@ -42,7 +42,7 @@ class Draft(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What became of a draft.
+    """The outcome of a draft.
 
     A log that folds by itself says the effect and the state after it; refused and duplicate appends are then not in the
     log and have no place of their own. A log that does not fold leaves both to the caller, and the timestamp (0), too.
@@ -76,7 +76,7 @@ class Log(Protocol):
 
     @property
     def rules(self) -> Rules | None:
-        """What it folds drafts by, fixed at its creation; None if it does not fold."""
+        """The rules of its fold, fixed at its creation; None if it does not fold."""
 
     def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
         """Record drafts, of any partitions, in their order, in one commit; one answer each, in the same order.
@@ -130,7 +130,7 @@ class ExactLog(Log, Protocol):
         """Where each partition ends: its newest offset and that record's timestamp; -1 and 0 where there was none."""
 
     def now(self) -> int:
-        """What its own clock says (µs): the one that timestamps come from, which need not be this machine's."""
+        """Return the time by its own clock (µs), from which timestamps come; it need not be this machine's."""
 
     def ending(self, partition: int) -> AbstractContextManager[Callable[[], int]]:
         """Ask for the newest offset of a partition. Within, what is given waits for the answer, and must be called."""
@@ -140,7 +140,7 @@ class Follower(Protocol):
     """Somebody who reads on in all partitions. Used by one thread."""
 
     def poll(self, timeout_s: float) -> list[tuple[int, Page]]:
-        """What came after what was given so far, values left out, by partition; nothing after `timeout_s`.
+        """Return the records after those given so far, without values, by partition; none after `timeout_s`.
 
         `NotFound.trimmed` if something was trimmed before it could be given.
         """

@@ -73,7 +73,7 @@ class _Call:
         self.deadline = time.monotonic() + timeout_s
 
     def late(self) -> Unavailable:
-        """What it is told when its time is over."""
+        """Return the error for a call whose time is over."""
         return Unavailable(
             f"the append {'was handed to the log, which' if self.taken else 'waited in the queue and'} did not answer "
             f"within {self.timeout_s:g} s",
@@ -291,7 +291,7 @@ class Committer:
             raise call.late()
 
     def _expire_all(self, calls: Sequence[_Call], last: _Waited) -> None:
-        """The same for calls that came together; the first of them may be in a commit, and the last one in none."""
+        """Expire calls that came together; the first of them may be in a commit, and the last one in none."""
         with suppress(Unavailable):  # each is told so by what becomes of it
             self._expire(last)
         until = last.deadline + grace_s(last.timeout_s)
@@ -302,7 +302,7 @@ class Committer:
                 self._give_up(call)
 
     def _give_up(self, call: _Call) -> None:
-        """Nobody waits for it any more. The lock is held."""
+        """Give a call up that its caller has left. The lock is held."""
         if not call.answered:
             call.gone = True
             if not call.taken and call in self._queue:
@@ -464,7 +464,7 @@ def commits_of(drafts: Sequence[Draft], settings: Settings) -> Iterator[Sequence
 
 
 def own_error(error: BaseException) -> BaseException:
-    """What one of several callers gets: a traceback belongs to one thread."""
+    """Return a caller's own copy of an error: a traceback belongs to one thread."""
     if not isinstance(error, StrandlineError):
         return error
     own = copy.copy(error)

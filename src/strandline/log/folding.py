@@ -24,7 +24,7 @@ class End(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """What drafts came to. Refused and duplicate ones are answered, not recorded, as are those with a damaged head."""
+    """The fold of some drafts. Refused ones, duplicates and those with a damaged head are answered, not recorded."""
 
     answers: list[Recorded]
     records: list[Record]

@@ -20,7 +20,7 @@ def trimmed(partition: int, after: int, earliest: int) -> NotFound:
 
 
 def trimmed_away(partition: int, first: int, last: int) -> MissingEvent:
-    """What the log forgot before the store had it."""
+    """Return the error for actions that the log trimmed before the store had them."""
     return MissingEvent(
         f"partition {partition}: offsets {first} to {last} are lost: trimmed before the pipeline carried them",
         code="log_trimmed",

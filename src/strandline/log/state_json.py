@@ -15,7 +15,7 @@ from strandline.values.heads import Ended, Head, Remembered, State
 
 
 class DamagedHead(Exception):
-    """What stands there is not what was written."""
+    """A stored head is not as it was written."""
 
 
 def state_text(state: Head | Ended) -> str:

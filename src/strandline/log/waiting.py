@@ -18,7 +18,7 @@ POLL_TOLD_S: Final = 1.0
 
 
 class Arrivals:
-    """Those who wait for something new in a log."""
+    """Wakes callers that wait for a new record of a log."""
 
     def __init__(self) -> None:
         self._lock = RLock()  # Condition's own way in is Python, and could be interrupted half-way

@@ -41,7 +41,7 @@ SHOWN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What to fetch, with all that it needs: organisation, module and version of each part."""
+    """The jars of a server: organisation, module and version of each part, which bring all that it needs."""
 
     name: str
     version: str

@@ -111,7 +111,7 @@ class PostgresServer(Server):
 
     @cached_property
     def _user(self) -> pwd.struct_passwd | None:
-        """Who runs the server; None for ourselves."""
+        """Return the user who runs the server; None for our own."""
         if os.geteuid() != 0:
             return None
         for name in USERS_FOR_ROOT:

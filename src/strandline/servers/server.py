@@ -67,12 +67,12 @@ class Server(ABC):
         return self._folder
 
     def facts(self) -> dict[str, str]:
-        """What somebody who wants to use it must know, beside the URL."""
+        """Return what a user of the server must know beside its URL."""
         return {}
 
     @property
     def log_path(self) -> Path:
-        """What it says."""
+        """The server's log file."""
         return self.folder / "server.log"
 
     @property
@@ -183,6 +183,6 @@ def free_port() -> int:
 
 
 def plain_environment() -> dict[str, str]:
-    """What a server gets of our environment: nothing that would configure it behind our back."""
+    """Return our environment without variables that would configure a server."""
     kept = ("PATH", "HOME", "TMPDIR", "TZ")
     return {"LC_ALL": "C.UTF-8", **{name: os.environ[name] for name in kept if name in os.environ}}

@@ -46,12 +46,12 @@ class SparkCluster(Server):
 
     @property
     def page(self) -> str:
-        """What the master shows to people."""
+        """Return the address of the master's page."""
         return f"http://{HOST}:{self._told['page_port']}"
 
     @property
     def conf(self) -> dict[str, str]:
-        """What a session must be started with."""
+        """Return the settings that a session must be started with."""
         return {
             **self._locks,
             "spark.io.encryption.enabled": "true",
@@ -65,7 +65,7 @@ class SparkCluster(Server):
 
     @property
     def conf_folder(self) -> Path:
-        """The same in a file: for programs that are started with SPARK_CONF_DIR set to this folder."""
+        """Return a folder with these settings, for programs that are started with SPARK_CONF_DIR set to it."""
         return self.folder / "conf"
 
     @property
@@ -114,7 +114,7 @@ class SparkCluster(Server):
         return int(self._state().get("aliveworkers", 0))
 
     def _state(self) -> dict[str, Any]:
-        """What the master says of itself; nothing while it cannot."""
+        """Return the master's state; empty while it cannot answer."""
         page = HTTPConnection(HOST, int(self._told["page_port"]), timeout=ANSWER_WAIT_S)
         try:
             page.request("GET", "/json/")

@@ -80,7 +80,7 @@ class Part(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """What the names of its tables of steps and settings begin with."""
+        """The prefix of its tables of steps and settings."""
         return "" if self.kind == "store" else f"{self.kind}_"
 
 
@@ -94,7 +94,7 @@ class Transaction(Protocol):
         """The driver's own connection: what others `join`."""
 
     def rows(self, name: str, values: Sequence[Any] = ()) -> list[Any]:
-        """What a named statement gives: tuples, all of them."""
+        """Return all rows of a named statement, as tuples."""
 
     def execute(self, name: str, values: Sequence[Any] = ()) -> int:
         """Execute a named statement; how many rows it changed."""
@@ -111,7 +111,7 @@ class Transaction(Protocol):
         """
 
     def take_long(self) -> None:
-        """What comes now may take long: all locks are held that others could keep us waiting for."""
+        """Lift the time-out of statements: all locks are held that others could keep us waiting for."""
 
     def notify(self, channel: str) -> None:
         """Once this is committed, wake who watches the channel. SQLite needs nothing for it."""
@@ -134,7 +134,7 @@ class Watch(Protocol):
         """Wait until something may have come after that moment; False after `timeout_s`."""
 
     def close(self) -> None:
-        """Twice is harmless."""
+        """Close it. A second call does nothing."""
 
     def __enter__(self) -> Watch: ...
 
@@ -153,14 +153,14 @@ class Database(Protocol):
         """The file or URL, as it may be printed."""
 
     def rows(self, name: str, values: Sequence[Any] = (), *, often: bool = False) -> list[Any]:
-        """What one statement gives, of one moment: quicker than `read`. `often`: worth preparing on a server."""
+        """Return the rows of one statement, of one moment: quicker than `read`. `often`: worth preparing."""
 
     def rows_each(self, name: str, many: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """What a statement gives with each of these values, each of a moment of its own; on a server in one round
+        """Return a statement's rows for each of these values, each of a moment of its own; on a server in one round
         trip."""
 
     def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
-        """What a statement of many rows gives (`Transaction.many`), of one moment, on a server in one statement."""
+        """Return a statement's rows for many rows (`Transaction.many`), of one moment, on a server in one statement."""
 
     def read(self) -> AbstractContextManager[Transaction]:
         """A transaction that reads: all statements see one moment."""
@@ -173,7 +173,7 @@ class Database(Protocol):
         """
 
     def join(self, tx: object) -> AbstractContextManager[Transaction]:
-        """The same within the caller's own transaction, which the caller commits.
+        """Work within the caller's own transaction, which the caller commits.
 
         `tx` is an open connection or cursor of psycopg or apsw, or has one as `raw`, whatever the caller makes of its
         rows. An exception undoes what was done here alone. `InvalidInput.tx_idle` for a connection in autocommit with

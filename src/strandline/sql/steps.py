@@ -51,7 +51,7 @@ class StepDone(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What a schema says of itself: steps done, steps that this program knows, and what creation fixed."""
+    """The description of a schema: steps done, steps that this program knows, and settings that creation fixed."""
 
     done: list[str]
     known: list[str]
@@ -75,7 +75,7 @@ def steps_in(package: str, folder: str, dialect: Dialect | None = None) -> tuple
 
 
 def missing_steps(kind: Kind, done: Sequence[StepDone], steps: Sequence[Step]) -> list[Step]:
-    """Those that an upgrade has to do; `SchemaMismatch.version` if a newer program did one that is not additive."""
+    """Return the steps still to do; `SchemaMismatch.version` if a newer program did one that is not additive."""
     _refuse_unknown(kind, done, [step.name for step in steps])
     names = {step.name for step in done}
     return [step for step in steps if step.name not in names]
@@ -122,7 +122,7 @@ def in_template(script: str) -> str:
 
 
 def with_made(declared: Columns, made: Iterable[tuple[str, str]]) -> Columns:
-    """What steps declare, and what they declare of tables that were made: each with the one that it is like."""
+    """Return the declared columns, and those of tables made at run time: each is like one of the template."""
     return {**declared, **{table: declared[like] for table, like in made}}
 
 
@@ -145,7 +145,7 @@ def _mismatch(kind: Kind, wrong: str, done: Sequence[StepDone], known: Sequence[
 
 
 def rules_to_fix(settings: Settings) -> dict[str, str]:
-    """What a new log or store keeps of the fold."""
+    """Return the rules of the fold that a new log or store keeps."""
     return {
         "segment_size": str(settings.segment_size or SEGMENT_SIZE_DEFAULT),
         "append_ids_kept": str(settings.append_ids_kept or APPEND_IDS_KEPT_DEFAULT),
@@ -154,7 +154,7 @@ def rules_to_fix(settings: Settings) -> dict[str, str]:
 
 
 def rules_in(texts: Mapping[str, str], settings: Settings) -> Rules:
-    """What it keeps. `SchemaMismatch` for another fold, or other settings than these."""
+    """Return the rules that a schema keeps. `SchemaMismatch` for another fold, or other settings than these."""
     version = int(texts["fold_version"])
     if version != FOLD_VERSION:
         raise SchemaMismatch(

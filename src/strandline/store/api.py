@@ -30,7 +30,7 @@ CarryMark = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What creation fixed. A start with other values is refused."""
+    """The settings that creation fixed. A start with other values is refused."""
 
     log_id: str
     partitions: int
@@ -43,7 +43,7 @@ class StoreSettings:
 
     @property
     def rules(self) -> Rules:
-        """What the fold goes by."""
+        """The rules of the fold."""
         return Rules(self.segment_size, self.append_ids_kept)
 
 
@@ -55,7 +55,7 @@ class Page(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What a store has of some keys, and how far their partition is."""
+    """The states of some keys, and how far their partition is."""
 
     pointer: Pointer
     states: dict[str, State]
@@ -108,13 +108,13 @@ class Leases(Protocol):
         """Take it, raising the fence; `LeaseHeld` with holder, since. The pipeline's raises it in all pointer rows."""
 
     def holder(self) -> tuple[str, int] | None:
-        """Who has it, and since when (µs); None if nobody does."""
+        """Return its holder, and since when (µs); None if it is free."""
 
     def report(self, fence: int, errors: Mapping[int, str]) -> None:
         """Say which partitions fail now, and why, for `reported`. Nothing happens under another fence."""
 
     def reported(self) -> dict[int, str]:
-        """What was last said of partitions that fail; a new holder starts with none."""
+        """Return the last report on each partition that fails; a new holder starts with none."""
 
 
 class Store(Protocol):
@@ -124,7 +124,7 @@ class Store(Protocol):
 
     @property
     def views(self) -> Sequence[View]:
-        """What the pipeline writes beside the journal itself."""
+        """The views that the pipeline writes beside the journal itself."""
 
     def pointers(self) -> list[Pointer]:
         """One per partition, in order of partition. A new store has offset -1 and timestamp 0."""

@@ -23,7 +23,7 @@ _logger: Final = logging.getLogger("strandline.store")
 
 
 class LeaseRow(NamedTuple):
-    """What the row says. `still_s`: for how long the beat has not moved, by the store's clock."""
+    """The row of a lease. `still_s`: for how long the beat has not moved, by the store's clock."""
 
     fence: int
     holder: str | None
@@ -32,7 +32,7 @@ class LeaseRow(NamedTuple):
     still_s: float
 
     def held(self, lease_s: float) -> tuple[str, int] | None:
-        """Who holds it, and since when."""
+        """Return its holder, and since when."""
         if self.holder is None or self.still_s >= lease_s:
             return None
         return self.holder, self.since or 0

@@ -13,7 +13,7 @@ from strandline.values.keys import SLICES
 
 
 def to_fix(settings: Settings, log_id: str | None, partitions: int | None) -> dict[str, str]:
-    """What a new store for this log would keep."""
+    """Return the settings that a new store for this log fixes."""
     return {
         "log_id": str(log_id),
         "history_id": uuid4().hex,
@@ -25,7 +25,7 @@ def to_fix(settings: Settings, log_id: str | None, partitions: int | None) -> di
 
 
 def fixed_in(texts: Mapping[str, str], settings: Settings, log_id: str | None, partitions: int | None) -> StoreSettings:
-    """What a store keeps. `SchemaMismatch` for another log, another fold, or other settings; None: whatever is kept."""
+    """Return a store's fixed settings. `SchemaMismatch` for another log, fold, or setting; None: whatever is kept."""
     if log_id is not None and log_id != texts["log_id"]:
         raise SchemaMismatch(
             f"the store was filled from log {texts['log_id']}; this is log {log_id}",

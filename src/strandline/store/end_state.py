@@ -83,5 +83,5 @@ def _rows(batch: Batch) -> Rows:
 
 
 def _last(rows: Rows) -> Rows:
-    """Of each place the last row: a later cut may have written it again."""
+    """Return the last row of each place: a later cut may have written it again."""
     return {table: [*{table.place_of(row): row for row in some}.values()] for table, some in rows.items() if some}

@@ -55,7 +55,7 @@ class GrowingPage:
         """How many rows to ask for next; 0 if the page is full."""
 
     def add(self, rows: Sequence[Any]) -> None:
-        """What came. What is too much is dropped."""
+        """Take rows that came; those beyond the limit are dropped."""
         added = list(rows[: self._limit - len(self.rows)]) if self.asks else []
         size, left = sum(map(self._size_of, added)), self._bytes_max - self._size
         if size > left:

@@ -62,7 +62,7 @@ Write = Put | Remove | Hide
 
 
 class Step(NamedTuple):
-    """What may be done at once: writes; or `asks`, whose rows the steps that follow need."""
+    """Requests that may go out at once: writes; or `asks`, whose rows the steps that follow need."""
 
     writes: Sequence[Write] = ()
     asks: Sequence[Span] = ()

@@ -96,7 +96,7 @@ def scanned(
     after: Sequence[Any] | None,
     to: Any,
 ) -> Iterator[Any]:
-    """What a scan gives of whole rows, in its order: for stores that have no statements."""
+    """Yield the answers of a scan over whole rows, in its order: for stores that have no statements."""
     at = scan.table.at
     wanted = [(at(name), value) for name, value in zip(scan.equal, equal, strict=True)]
     order = [at(name) for name in scan.order]
@@ -242,7 +242,7 @@ def look_at(store: Store, key: str, partition: int) -> tuple[Pointer, State]:
 
 
 def look_at_all(store: Store, keys: Mapping[str, int]) -> dict[str, tuple[Pointer, State]]:
-    """The same of many keys, by key, each with its partition: one look, whatever their partitions are."""
+    """Return pointers and states of many keys, each with its partition: one look, whatever their partitions are."""
     pointers = store.pointers()  # first: the other way round loses actions
     states = store.look(min(keys.values()), keys).states
     return {key: (pointers[partition], states.get(key)) for key, partition in keys.items()}

@@ -66,13 +66,13 @@ def part_of(views: Sequence[View] | None = None) -> Part:
 
 
 class Leases(Protocol):
-    """Who has a lease: what tells that a holder died is not the same on files and servers."""
+    """Takes and gives leases: files and servers tell in different ways that a holder died."""
 
     def take(self, name: str, holder: str, raise_fence: Callable[[Transaction, int], None]) -> Lease:
         """Take it; `LeaseHeld` with holder, since. `raise_fence` is called in the transaction of it."""
 
     def holder(self, name: str) -> tuple[str, int] | None:
-        """Who has it, and since when (µs)."""
+        """Return its holder, and since when (µs)."""
 
     def close(self) -> None:
         """Give back all that are held here."""
@@ -411,7 +411,7 @@ def _locked(tx: Transaction, partition: int) -> Pointer:
 
 
 def _absent(tx: Transaction, events: Sequence[EventRow]) -> list[EventRow]:
-    """Those that are not there yet; another one at the place of one of them is `Corrupt.conflict`."""
+    """Return the events that are not there yet; another one at the place of one of them is `Corrupt.conflict`."""
     standing = {(key, life, seq_nr): same for key, life, seq_nr, same in tx.many("standing", events)}
     for row in events:
         if not standing.get((row.key, row.life, row.seq_nr), True):

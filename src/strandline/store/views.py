@@ -224,7 +224,7 @@ def mirrored(views: Sequence[View], events: Sequence[EventRow]) -> Rows:
 
 
 def _followed(before: Looked, rows: Mapping[Table, Sequence[Row]]) -> dict[Table, list[Row]]:
-    """What is looked up after a cut: new rows in the place of those before."""
+    """Return the looked-up rows after a cut: new rows replace those before."""
     found = {table: {table.place_of(row): row for row in given} for table, given in before.items()}
     for table, given in rows.items():
         found.setdefault(table, {}).update({table.place_of(row): row for row in given})

@@ -203,7 +203,7 @@ def plain_bodies(
 
 @lru_cache(maxsize=4096)
 def _plain_words(event: tuple[str, tuple[str, ...]]) -> bytes:
-    """What stands between the append id and the payload of an event without headers and metadata."""
+    """Return the bytes between the append id and the payload of an event without headers and metadata."""
     words, tags_at, payload_at = _words_of(event)
     return struct.pack("<IIII", tags_at, payload_at, payload_at, payload_at) + words
 
@@ -235,7 +235,7 @@ def parts_of(body: bytes) -> Parts:
 
 
 def with_prev(life: Life, cells: tuple[Any, ...], prev_seq_nr: int) -> Cells:
-    """The same event behind another one."""
+    """Return the event with another number before it."""
     body = cells[2][:_PREV_AT] + _PREV.pack(prev_seq_nr) + cells[2][_PREV_AT + _PREV.size :]
     return Cells(cells[0], prev_seq_nr, body, zlib.crc32(body, life.seed))
 
@@ -388,7 +388,7 @@ class RecordedEvent:
         return metadata.decode() if metadata else None, self._cells[2][left.payload_at :], left.form == JSON
 
     def _form(self) -> int | None:
-        """What `Parts.form` says; None if the body is not what was written."""
+        """Return `Parts.form`; None if the body is not what was written."""
         seq_nr, prev, body, digest = self._cells
         try:
             if zlib.crc32(body, self._life.seed) != digest:

@@ -96,7 +96,7 @@ def key_partition(written: str, partitions: int) -> int:
 
 
 def key_digest(written: str) -> bytes:
-    """What is kept of a key that was purged: 16 bytes that do not tell the key."""
+    """Return the digest that is kept of a purged key: 16 bytes that do not tell the key."""
     return blake2b(written.encode(), digest_size=16).digest()
 
 

@@ -104,7 +104,7 @@ def _checksums(
     previous_seq_nrs: Sequence[int],
     seq_nrs: Sequence[int],
 ) -> Iterator[int]:
-    """What the digests of rows say beside their version, from columns."""
+    """Yield the checksums of rows, which their digests hold beside the version, from columns."""
     packed = map(_packed, buckets, timestamps, lives, numbers, previous_timestamps, previous_seq_nrs, seq_nrs)
     if tags.count(tags[0]) < len(tags):
         return map(crc32, packed, map(crc32, map(str.encode, keys), map(_seed, tags)))
@@ -141,7 +141,7 @@ def first_broken(rows: Sequence[Any]) -> int | None:
 
 
 def resealed(row: TagRow) -> TagRow:
-    """The same row with the digest that belongs to it."""
+    """Return the row with the digest that belongs to it."""
     return row._replace(row_digest=row_digest(*row[:8], row[9]))
 
 
@@ -171,5 +171,5 @@ def buckets_of(rows: Iterable[TagRow]) -> list[TagBucket]:
 
 
 def fillers(rows: Iterable[TagRow]) -> list[TagRow]:
-    """The same rows without their events."""
+    """Return the rows without their events."""
     return [row._replace(body=b"", digest=0) for row in rows]

@@ -37,7 +37,7 @@ FAILURES = (DriverException, RequestExecutionException, NoHostAvailable, Connect
 
 
 def outcome_of(error: BaseException, url: Url, *, writing: bool) -> StrandlineError:
-    """What an error of the driver means. No password is ever in it."""
+    """Translate an error of the driver. No password is ever in the result."""
     applied: Applied = "unknown" if writing else "no"
     facts: dict[str, Any] = {"keyspace": url.name}
     if isinstance(error, NoHostAvailable):
@@ -180,7 +180,7 @@ def _overloaded(url: Url) -> Unavailable:
 
 
 def _inner(error: BaseException) -> list[BaseException]:
-    """What each node said, or the driver itself."""
+    """Return the errors of each node, or the driver's own."""
     if not isinstance(error, NoHostAvailable):
         return [error]
     return list(error.errors.values()) if isinstance(error.errors, dict) else []

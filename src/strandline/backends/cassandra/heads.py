@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 class KeyRows(NamedTuple):
-    """What the tables have of a key: its head row, whatever an ended life says of it, and its last ended life."""
+    """The rows of a key: its head row, even if an ended life covers it, and its last ended life."""
 
     head: Head | None
     ended: Ended | None

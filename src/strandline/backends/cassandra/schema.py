@@ -63,7 +63,7 @@ def open_keyspace(
 
 
 def describe_keyspace(session: Session) -> Description:
-    """What a keyspace says of itself, also where its schema is older or newer than this program's."""
+    """Describe a keyspace, also one whose schema is older or newer than this program's."""
     if not _is_made(session):
         raise _no_schema(session)
     return Description(

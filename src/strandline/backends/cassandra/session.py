@@ -120,7 +120,7 @@ class Session:
             raise outcome_of(error, self.url, writing=True) from error
 
     def on_every_node(self, name: str, *, package: str) -> list[tuple[str, list[Any]]]:
-        """What each node that is up in this data centre answers."""
+        """Ask each node that is up in this data centre, and return its rows by its address."""
         session = self._open()
         text = statement(package, name, self.keyspace)
         try:

@@ -397,7 +397,7 @@ class CassandraStore:
         return sorted(found, key=lambda key: (slice_of(key), key.encode()))
 
     def _with_head(self, rows: Sequence[Any]) -> set[str]:
-        """Of rows of key, offset, life those keys that have a head which no ended life covers."""
+        """Return the keys, of rows of key, offset and life, whose head no ended life covers."""
         ended = find_ended(self._session, [row[0] for row in rows])
         return {row[0] for row in rows if row[1] is not None and not (row[0] in ended and ended[row[0]].life >= row[2])}
 
@@ -459,7 +459,7 @@ class CassandraStore:
         return CassandraLeases(self, name)
 
     def _raise_fence(self, pointer: Pointer, fence: int) -> None:
-        """Whoever had the lease before may have died between what it listed and the pointer that tells of it."""
+        """Raise a pointer's fence. The last holder may have died between its rows in `repaired` and its pointer."""
         listed = self._session.rows("last_repaired", (pointer.partition,))
         last = listed[0][0] if listed else 0
         for _ in range(FENCE_ATTEMPTS_MAX):
@@ -574,7 +574,7 @@ def _pointer_in(rows: Sequence[Any], partition: int) -> Pointer:
 
 
 def _beyond(seq_nr: int, from_: int, to: int, backwards: bool) -> tuple[int, int]:
-    """What is left of bounds when a page has come to that number."""
+    """Return the bounds that remain after a page that ends at this number."""
     return (from_, seq_nr - 1) if backwards else (seq_nr + 1, to)
 
 

@@ -227,7 +227,7 @@ class CassandraTarget(CqlSteps):
             raise outcome_of(error, self._url, writing=writing) from error
 
     def close(self) -> None:
-        """Twice is harmless."""
+        """Close the session. A second call does nothing."""
         self._session.close()
 
 

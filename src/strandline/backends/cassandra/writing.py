@@ -106,7 +106,7 @@ def put_requests(put: Put, rows_max: int = BATCH_ROWS_MAX, bytes_max: int = BATC
 
 @cache
 def _values(table: Table) -> Callable[[Row], _Values]:
-    """What of a row is written: not what stands in SQL's indexes alone, and no nulls where they would be frequent."""
+    """Return the columns that are written: none of SQL's indexes alone, no nulls where they would be frequent."""
     kept = [index for index, column in enumerate(table.columns) if not column.sql_only]
     absent = [(index, column.absent) for index, column in enumerate(table.columns) if column.absent is not None]
     if len(kept) < len(table.columns):  # such a table has no digest of its own
@@ -123,7 +123,7 @@ def _values(table: Table) -> Callable[[Row], _Values]:
 
 
 def values_in(table: Table, values: Sequence[Any]) -> Sequence[Any]:
-    """What was written: as `Table.read` takes it."""
+    """Return stored values as `Table.read` takes them."""
     absent = [(index, column.absent) for index, column in enumerate(table.columns) if column.absent is not None]
     if not absent:
         return values

@@ -65,7 +65,7 @@ def bootstrap_of(url: Url) -> str:
 
 
 def client_of(url: Url) -> Config:
-    """What a URL says of security, as settings of the library. Away from this machine there is no way without TLS."""
+    """Return the security of a URL as settings of the library. Away from this machine TLS is needed."""
     here = all(is_loopback(host.name) for host in url.hosts)
     protocol = f"{'sasl_' if url.user is not None else ''}{'plaintext' if here else 'ssl'}"
     given = url.parameters.get("security_protocol", protocol).lower()
@@ -90,7 +90,7 @@ def client_of(url: Url) -> Config:
 
 
 def common_config(bootstrap: str, client: Mapping[str, Any]) -> Config:
-    """What producers, consumers and administrators share. `client` has what is said of security, and more."""
+    """Return the settings that producers, consumers and administrators share. `client` adds security and more."""
     return {
         "bootstrap.servers": bootstrap,
         "client.id": "strandline",
@@ -143,7 +143,7 @@ def consumer_config(bootstrap: str, client: Mapping[str, Any], settings: Setting
 
 
 def _check(kind: str, config: Config, safe: Mapping[str, Any]) -> None:
-    """What is in effect must be what is safe."""
+    """Check that the settings in effect are the safe ones."""
     for name, needed in safe.items():
         found = _plain(config.get(name))
         aliases = {"all", "-1"} if name == "acks" else {_plain(needed)}
@@ -188,7 +188,7 @@ _logger: Final = logging.getLogger(__name__)
 
 
 class BrokerReport:
-    """What the library last said of its brokers, beside its answers: kept to explain the next one."""
+    """Keeps the library's last messages about its brokers, to explain the next error."""
 
     text = ""
     code = 0
@@ -217,7 +217,7 @@ class BrokerReport:
 
     @property
     def why(self) -> str:
-        """What it means, in plain words; empty if nothing was said."""
+        """Return the reason in plain words; empty if there was no message."""
         return "no broker can be reached" if self.code == KafkaError._ALL_BROKERS_DOWN else _reason(self.text)[0]
 
     def unreachable(self, timeout_s: float) -> Unavailable:
@@ -319,7 +319,7 @@ earlier one, whose answer was lost, may have been recorded before rights were ta
 def translated(
     error: KafkaError, doing: str, *, topic: str, wrote: bool = False, said: BrokerReport | None = None
 ) -> StrandlineError:
-    """What an error of the library means. `wrote`: it is the answer to a write.
+    """Translate an error of the library. `wrote`: it is the answer to a write.
 
     `said` is what the library last said of its brokers: what was not answered in time then was not for want of time.
     """

@@ -261,7 +261,7 @@ class TopicFollower:
         self._consumer.assign([TopicPartition(topic, partition, after[partition] + 1) for partition in partitions])
 
     def poll(self, timeout_s: float) -> list[tuple[int, Page]]:
-        """What came, by partition. `OutOfRange` if something was trimmed before it could be given."""
+        """Return the records that came, by partition. `OutOfRange` if some were trimmed before they could be given."""
         try:
             first = self._consumer.poll(timeout_s)
             messages = [] if first is None else [first, *self._consumer.consume(TAKEN_AT_ONCE, 0)]

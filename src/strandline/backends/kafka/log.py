@@ -325,7 +325,7 @@ class KafkaLog:
     # ------------------------------------------------------------ keeping
 
     def trim(self, partition: int, *, to: int, pointer: int, keep_after: int) -> int:
-        """What the topic's own retention does, at once. Times are those of the broker's clock."""
+        """Trim as the topic's own retention would, at once. Times are those of the broker's clock."""
         self._check()
         check_trim(to, pointer)
         place = TopicPartition(self._topic, partition)

@@ -37,7 +37,7 @@ REFUSED_S: Final = 2.0
 
 
 class Topic(NamedTuple):
-    """What Kafka says of a topic. `replicas`: of the partition that has the fewest."""
+    """A topic as Kafka describes it. `replicas`: of the partition that has the fewest."""
 
     name: str
     id: str

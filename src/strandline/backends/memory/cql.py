@@ -99,7 +99,7 @@ def _parsed(text: str) -> Statement:
 
 
 class _Execution:
-    """Of one statement."""
+    """The execution of one statement."""
 
     def __init__(self, keyspace: Keyspace, asked: Bound, raw: bool) -> None:
         statement = _parsed(asked.text)
@@ -208,7 +208,7 @@ class _Execution:
             self._cells.put(partition, at, {name: data}, self._timestamp, self._expires if data is not None else None)
 
     def _rows(self, relations: Sequence[Relation]) -> Iterator[tuple[Row, Row | None]]:
-        """Those that a write names by their whole keys."""
+        """Yield the rows that a write names by their whole keys."""
         names = [one.columns[0] for one in relations]
         for values in product(*map(self._wanted, relations)):
             yield self._place(dict(zip(names, values, strict=True)))

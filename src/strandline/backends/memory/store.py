@@ -348,7 +348,7 @@ class MemoryLeases:
             check_fence(self._fence, fence)
 
     def release(self, fence: int) -> None:
-        """Nobody holds it any more."""
+        """Release the lease."""
         with self._store._lock:
             if self._fence == fence:
                 self._holder = None

@@ -37,7 +37,7 @@ class LwwTarget(CqlSteps):
         self.keyspace.create(text)
 
     def execute(self, text: str, *values: Any) -> list[Row]:
-        """What another program of the user's does; `?` are its values."""
+        """Execute a statement as another program of the user would; `?` are its values."""
         with self._lock:
             return self.keyspace.execute(Bound(text, values))[0]
 

@@ -15,7 +15,7 @@ SETTINGS: Final = ("fsync", "full_page_writes", "synchronous_commit", "data_chec
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a server says of itself."""
+    """A server's version, settings and role."""
 
     version: str
     version_number: int

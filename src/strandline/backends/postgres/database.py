@@ -99,7 +99,7 @@ def upgrade_database(url: Url, part: Part, *, settings: Settings) -> list[str]:
 
 
 def describe_database(url: Url, part: Part, *, settings: Settings) -> Description:
-    """What a schema says of itself, also where it is older or newer than this program's. Changes nothing."""
+    """Describe a schema, also one that is older or newer than this program's. Changes nothing."""
 
     def described(connection: Connection, server: Server, schema: Schema) -> Description:
         if not schemas.is_there(connection, schema):
@@ -165,19 +165,19 @@ class Database:
         return self._pool.where
 
     def rows(self, name: str, values: Sequence[Any] = (), *, often: bool = False) -> list[Any]:
-        """What one statement gives, of one moment. `often`: prepared; it says the types of all its values."""
+        """Return the rows of one statement, of one moment. `often`: prepared; it says the types of all its values."""
         sent = self.schema.sent(name, values, often=often)
         if often:
             return self._read(lambda connection: connection.ask(sent))
         return self._read(lambda connection: connection.rows_of(connection.send(sent)))
 
     def rows_each(self, name: str, many: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """What a statement gives with each of these values; it is prepared, and says the types of all its values."""
+        """Return the rows of a statement for each of these values; it is prepared, and has the types of all values."""
         sent = [self.schema.sent(name, values, often=True) for values in many]
         return self._read(lambda connection: [connection.rows_of(answer) for answer in connection.exchange(sent)])
 
     def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
-        """What a statement gives that takes an array for each column."""
+        """Return the rows of a statement that takes an array for each column."""
         return self.rows(name, (*first, *zip(*rows, strict=True))) if rows else []
 
     def now_us(self) -> int:
@@ -190,7 +190,7 @@ class Database:
 
     @contextmanager
     def asking(self, name: str, *values: Any) -> Iterator[Callable[[], list[Any]]]:
-        """The same, sent now and waited for later: what is given must be called, once. It keeps a connection."""
+        """Send a query now and wait for it later: call the result, once. It keeps a connection until then."""
         connection, _ = self._pool.take()
         with ExitStack() as held:
             held.callback(self.end, connection)
@@ -320,7 +320,7 @@ class Database:
         return Watch(self.listener, self.channel(channel), interval_s)
 
     def channel(self, name: str) -> str:
-        """What a channel of the part is called, in a database that others share."""
+        """Return the name of a channel of the part, in a database that others share."""
         return f"strandline_{self.fixed[DATABASE_ID]}_{name}"
 
     @contextmanager
@@ -356,7 +356,7 @@ class Transaction:
         return self._sending.raw
 
     def rows(self, name: str, values: Sequence[Any] = ()) -> list[Any]:
-        """What a named statement gives: tuples."""
+        """Return the rows of a named statement, as tuples."""
         return self._sending.rows_of(self._sending.send(self._sent(name, values)))
 
     def execute(self, name: str, values: Sequence[Any] = ()) -> int:
@@ -375,7 +375,7 @@ class Transaction:
         return found
 
     def take_long(self) -> None:
-        """What comes now may take long: all locks are held that others could keep us waiting for."""
+        """Lift the time-out of statements: all locks are held that others could keep us waiting for."""
         self._sending.take_long()
 
     def notify(self, channel: str) -> None:
@@ -408,7 +408,7 @@ def _bytes_in(rows: Sequence[Sequence[Any]]) -> int:
 
 
 class Begun(Transaction):
-    """What happens between `begin` and `commit`. `answers` are those of the statements that it began with."""
+    """A transaction between `begin` and `commit`. `answers` are those of the statements that it began with."""
 
     def __init__(self, database: Database, connection: Connection, answers: list[PGresult]) -> None:
         super().__init__(database, connection)

@@ -20,11 +20,11 @@ _OPEN: Final = (TransactionStatus.IDLE, TransactionStatus.INTRANS)
 
 
 class Sending(Protocol):
-    """What a transaction needs of a connection."""
+    """Sends the statements of a transaction through a connection."""
 
     @property
     def raw(self) -> psycopg.Connection[Any]:
-        """What others join."""
+        """The connection that other parts join."""
 
     def send(self, statement: Sent) -> PGresult:
         """Execute one statement."""
@@ -33,10 +33,10 @@ class Sending(Protocol):
         """Execute statements one after the other."""
 
     def take_long(self) -> None:
-        """What comes now may take long."""
+        """Lift the time-out of statements."""
 
     def rows_of(self, answer: PGresult) -> list[Any]:
-        """What is in an answer, as psycopg makes it."""
+        """Return the rows of an answer, as psycopg makes them."""
 
 
 class Joined:

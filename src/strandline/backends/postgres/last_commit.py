@@ -28,7 +28,7 @@ class LastCommit(NamedTuple):
 
 
 class LastCommits:
-    """What was left in each partition, and the server's clock. Safe to share between threads."""
+    """Keeps the last commit of each partition, and the server's clock. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -38,7 +38,7 @@ class LastCommits:
         self._ahead_us = 0
 
     def take(self, partitions: Iterable[int]) -> dict[int, LastCommit]:
-        """What was left there, for the caller alone; nobody has it until it is left again."""
+        """Take the last commits of partitions, for the caller alone; nobody else has them until they are left again."""
         with self._lock:
             return {partition: self._left.pop(partition) for partition in partitions if partition in self._left}
 

@@ -354,7 +354,7 @@ class PostgresLog:
 def _arrays(
     records: Sequence[Record], digests: Mapping[str, bytes], changed: Mapping[str, State], ends: Mapping[int, End]
 ) -> list[Sequence[Any]]:
-    """What the statements that append take: columns of records, states, and ends of partitions."""
+    """Return the values of the statements that append: columns of records, states, and ends of partitions."""
     partitions, offsets, timestamps, keys, headers, values, lives, firsts, lasts = zip(*records, strict=True)
     hashes = [None if key is None else _int(digests[key][:8]) for key in keys]
     states = [state_text(state) for state in changed.values() if state is not None]

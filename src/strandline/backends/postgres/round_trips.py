@@ -102,7 +102,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
 
     @property
     def raw(self) -> Connection:
-        """What others join."""
+        """The connection that other parts join."""
         return self
 
     @property
@@ -133,7 +133,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         self.close()
 
     def take_long(self) -> None:
-        """What comes now may take long, until the connection is given back."""
+        """Lift the time-out of statements until the connection is given back."""
         self.timeout_s = max(self.timeout_s, LONG_S)
 
     def exchange(self, statements: Sequence[Sent]) -> list[PGresult]:
@@ -144,7 +144,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         return self.start(statements)()
 
     def start(self, statements: Sequence[Sent]) -> Callable[[], list[PGresult]]:
-        """The same in two steps: all are sent; what is returned waits for the answers, before anything else is sent."""
+        """Send all statements, and return a call that waits for the answers, before anything else is sent."""
         discard: int | None = None
         try:
             if self.is_direct():
@@ -242,12 +242,12 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         return self.start_ask(statement)()
 
     def start_ask(self, statement: Sent) -> Callable[[], list[Any]]:
-        """The same in two steps."""
+        """Send a statement, and return a call that waits for its rows."""
         answers = self.start((statement,))
         return lambda: self.rows_of(answers()[0])
 
     def rows_of(self, answer: PGresult) -> list[Any]:
-        """What is in an answer, as psycopg makes it."""
+        """Return the rows of an answer, as psycopg makes them."""
         self.transformer.set_pgresult(answer)
         return self.transformer.load_rows(0, answer.ntuples, tuple)
 
@@ -278,7 +278,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         return self._end()
 
     def answers_to(self, send: Callable[[PGconn], None]) -> list[PGresult]:
-        """What the server answers in one round trip: its errors, too, and that it left out what came after one."""
+        """Return the server's answers of one round trip: errors, too, and a mark for each statement left out."""
         self._begin(send)
         return self._all()
 
@@ -316,7 +316,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         self._theirs.clear()
 
     def _lost(self, error: psycopg.OperationalError) -> Lost:
-        """What libpq says in words alone: the connection broke."""
+        """Recognise a broken connection that libpq tells of in words alone."""
         if isinstance(error, Lost):
             return error
         self.close()

@@ -76,7 +76,7 @@ class Schema:
 
     @property
     def steps(self) -> Sequence[Step]:
-        """What makes it, in order."""
+        """The steps that make it, in order."""
         return steps_of(self.part.package, self.part.also, "sql", "postgres")
 
     @property
@@ -210,14 +210,14 @@ def check(connection: Connection, schema: Schema) -> None:
 
 
 def describe(connection: Connection, schema: Schema) -> Description:
-    """What a schema says of itself."""
+    """Describe a schema."""
     return Description(
         [step.name for step in _done(connection, schema)], schema.names, fixed_settings(connection, schema)
     )
 
 
 def fixed_settings(connection: Connection, schema: Schema) -> dict[str, str]:
-    """What creation fixed, by name."""
+    """Return the settings that creation fixed, by name."""
     return {str(name): str(value) for name, value in connection.execute(schema.own("settings")).fetchall()}
 
 

@@ -92,7 +92,7 @@ class BeatingLeases:
         self._held.clear()
 
     def row(self, name: str) -> LeaseRow:
-        """What the row says now."""
+        """Return the row as it is now."""
         rows = self._database.rows("lease", (name,))
         if not rows:
             return FREE

@@ -203,7 +203,7 @@ class PostgresTarget(SqlSteps):
                 self._pool.give_back(connection)
 
     def close(self) -> None:
-        """Twice is harmless."""
+        """Close the connections. A second call does nothing."""
         self._pool.close()
 
 

@@ -26,7 +26,7 @@ _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
 class Answer:
-    """What the server answered to one statement."""
+    """The server's answer to one statement."""
 
     __slots__ = ("_connection", "_result")
 

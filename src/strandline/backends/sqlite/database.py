@@ -127,7 +127,7 @@ def upgrade_database(path: str | Path, part: Part, *, settings: Settings) -> lis
 
 
 def describe_database(path: str | Path, part: Part, *, settings: Settings) -> Description:
-    """What a file says of itself, also where its schema is older or newer than this program's. Changes nothing."""
+    """Describe a file, also one whose schema is older or newer than this program's. Changes nothing."""
     path = files.real_path(path)
     known = schema_of(part.kind, part.package, part.also, part.sets, part.declared)
     with _at(path):
@@ -299,18 +299,18 @@ class Database:
     # ------------------------------------------------------------ reading
 
     def rows(self, name: str, values: Sequence[Any] = (), *, often: bool = False) -> list[Any]:
-        """What one statement gives, of one moment."""
+        """Return the rows of one statement, of one moment."""
         with self.connection() as connection:
             return connection.execute(self.statement(name), bound(values)).fetchall()
 
     def rows_each(self, name: str, many: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """What a statement gives with each of these values."""
+        """Return the rows of a statement for each of these values."""
         with self.connection() as connection:
             text = self.statement(name)
             return [connection.execute(text, bound(values)).fetchall() for values in many]
 
     def many(self, name: str, rows: Sequence[Sequence[Any]], *first: Any) -> list[Any]:
-        """What a statement gives for many rows, all of one moment."""
+        """Return the rows of a statement for many rows, all of one moment."""
         with self.read() as transaction:
             return transaction.many(name, rows, *first)
 

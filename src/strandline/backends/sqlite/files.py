@@ -32,7 +32,7 @@ _MAGIC = b"SQLite format 3\0"
 
 
 class Header(NamedTuple):
-    """What the first bytes of a database file say."""
+    """The first bytes of a database file, decoded."""
 
     application_id: int
     length: int
@@ -161,7 +161,7 @@ def _locked(handle: int) -> bool:
 
 
 class HasConnections(Protocol):
-    """What keeps a file open."""
+    """An object that keeps a file open."""
 
     def connections(self) -> list[apsw.Connection]:
         """All that are open now."""
@@ -263,6 +263,6 @@ OPEN_FILES = OpenFiles()
 
 
 def inode_of(path: Path | str) -> tuple[int, int]:
-    """What tells a file from every other one, whatever its name."""
+    """Return the numbers that tell a file from every other one, whatever its name."""
     found = os.stat(path)  # noqa: PTH116
     return found.st_dev, found.st_ino

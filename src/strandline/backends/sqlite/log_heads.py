@@ -55,7 +55,7 @@ sql: Final = partial(statement, "strandline.log", dialect="sqlite")
 
 
 class WrongGuess(Exception):
-    """What was known of a key does not hold: look it up, and do it again."""
+    """A remembered state of a key does not hold: look it up, and do it again."""
 
 
 class Latest(NamedTuple):
@@ -66,7 +66,7 @@ class Latest(NamedTuple):
 
 
 class Entry:
-    """What is known of a key."""
+    """The remembered state of a key."""
 
     __slots__ = ("hash", "row", "state")
 

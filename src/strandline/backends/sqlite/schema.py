@@ -30,7 +30,7 @@ APPLICATION_ID = 0x5374724C
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Schema:
-    """What a program knows of a part."""
+    """The schema of a part, as this program knows it."""
 
     part: Part
     steps: tuple[Step, ...]
@@ -117,13 +117,13 @@ def check(connection: apsw.Connection, schema: Schema) -> None:
 
 
 def describe(connection: apsw.Connection, schema: Schema) -> Description:
-    """What a part says of itself."""
+    """Describe the schema of a part."""
     done = [step.name for step in _done(connection, schema)]
     return Description(done, schema.names, fixed_settings(connection, schema))
 
 
 def fixed_settings(connection: apsw.Connection, schema: Schema) -> dict[str, str]:
-    """What creation fixed, by name."""
+    """Return the settings that creation fixed, by name."""
     return {str(name): str(value) for name, value in connection.execute(schema.own("settings")).fetchall()}
 
 

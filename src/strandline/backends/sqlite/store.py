@@ -91,7 +91,7 @@ class FileLeases:
         return rows[0] if rows else (0, None, None)
 
     def _named_holder(self, name: str) -> tuple[str, int]:
-        """Who holds the lock, and since when. Who has just taken it writes that down in a moment."""
+        """Return the lock's holder, and since when. A holder that has just taken it writes its name in a moment."""
         deadline = time.monotonic() + _NAMELESS_S
         while True:
             _, holder, since = self._row(name)

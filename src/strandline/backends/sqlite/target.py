@@ -204,7 +204,7 @@ class SqliteTarget(SqlSteps):
         return [self._writer, *self._idle]
 
     def close(self) -> None:
-        """Twice is harmless."""
+        """Close the connections. A second call does nothing."""
         if self._closed or forks.generation != self._generation:
             return
         with self._lock:
@@ -227,7 +227,7 @@ class _Changes:
         """The write lock is on all of the file."""
 
     def ahead(self, calls: Sequence[Call]) -> None:
-        """There is no server that could be asked."""
+        """Make the calls one by one: a file has no round trips to save."""
 
     def last(self, name: str, values: Sequence[Any]) -> None:
         self.count(name, values)

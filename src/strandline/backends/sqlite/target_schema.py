@@ -42,7 +42,7 @@ def table_of(ask: Ask, asked: str) -> Table | None:
 
 
 def _conflict_rules(text: str) -> list[str]:
-    """What a table's declaration says of rows in conflict with others, but for the default."""
+    """Return the conflict clauses of a table's declaration, but for the default."""
     tokens = tokens_of(text, "sqlite")
     found = [three[2].text.upper() for three in zip(tokens, tokens[1:], tokens[2:], strict=False)
              if three[0].says("ON") and three[1].says("CONFLICT")]  # fmt: skip

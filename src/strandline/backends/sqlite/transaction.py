@@ -47,10 +47,10 @@ class Transaction:
         return self._cursor.executemany(self._sql(name), given).fetchall()
 
     def take_long(self) -> None:
-        """Nobody waits for an answer here."""
+        """No-op: SQLite has no statement time-out to lift."""
 
     def notify(self, channel: str) -> None:
-        """Who watches a file sees every commit."""
+        """No-op: a watch of a file sees every commit."""
 
 
 def bound(values: Sequence[Any]) -> Sequence[Any]:
