@@ -1,7 +1,8 @@
-"""The pipeline on a cluster: a master and two workers, one of which is killed under way."""
+"""The pipeline on a cluster: a master and two workers, which are killed under way."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from tests.acceptance.cli_call import COMMAND
 
 import strandline
 from strandline import Event
@@ -17,6 +19,7 @@ from strandline.connect import Strandline
 from strandline.pipeline.target import Target
 from strandline.servers.java import SHORT
 from strandline.servers.postgres import PostgresServer
+from strandline.servers.server import free_port
 from strandline.servers.spark import SparkCluster
 from strandline.store.scans import look_at
 
@@ -97,3 +100,84 @@ def test_the_pipeline_goes_on_with_whatever_workers_there_are(
             assert [cells[0] for cells in rows] == list(range(1, 31))
     # What a killed task had committed counts for nobody: it says 0 when it is done again.
     assert 0 < int(said.read_text().splitlines()[-1]) <= 30 * len(KEYS)
+
+
+def on_the_command_line(master: str, conf_folder: Path, url: str) -> subprocess.Popen[str]:
+    words = [*COMMAND, "pipeline", "run", "--master", master, "--url", url]
+    environment = {**os.environ, "SPARK_CONF_DIR": str(conf_folder)}
+    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.mark.req("J88")
+def test_a_cluster_that_is_not_there_is_told_at_once(postgres: PostgresServer, tmp_path: Path) -> None:
+    """Spark would wait for it for a minute."""
+    url = postgres.database()
+    closed = ("spark.authenticate", "spark.network.crypto.enabled", "spark.io.encryption.enabled")
+    secret = "spark.authenticate.secret=for-this-test"
+    (tmp_path / "spark-defaults.conf").write_text("\n".join([*(f"{name}=true" for name in closed), secret]))
+    with strandline.connect(url) as s:
+        master = f"spark://127.0.0.1:{free_port()}"
+        with on_the_command_line(master, tmp_path, url) as pipeline:
+            said, _ = pipeline.communicate(timeout=60)
+        assert pipeline.returncode == 6, said
+        assert f"{master} cannot be reached" in said
+        assert s.status(parts=False).lease_holder is None
+
+
+@pytest.mark.req("J88")
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("killed", ["the master", "all of it", "all of it, at the start"])
+def test_a_pipeline_whose_cluster_is_killed_ends_within_a_minute(
+    killed: str, postgres: PostgresServer, spark_cluster: SparkCluster
+) -> None:
+    """On the command line, with default settings; `test_cluster_watch` has it in the small."""
+    url = postgres.database()
+    at_the_start = killed.endswith("start")
+    with strandline.connect(url) as s:
+        appended(s, 1)
+        if at_the_start:  # it waits for an executor
+            for number in range(2):
+                spark_cluster.kill_worker(number)
+        with on_the_command_line(spark_cluster.url, spark_cluster.conf_folder, url) as pipeline:
+            try:
+                if at_the_start:
+                    until(lambda: spark_cluster._state().get("activeapps"), "it waits", 60)
+                else:
+                    until(lambda: s.strandline() > 0, "the cluster carries", 60)
+                if killed == "the master":
+                    spark_cluster.process.kill()
+                else:
+                    spark_cluster.kill()
+                appended(s, 1)
+                said, _ = pipeline.communicate(timeout=60)
+            finally:
+                pipeline.kill()
+                spark_cluster.kill()
+                spark_cluster.start()
+        assert pipeline.returncode == 6, said
+        assert f"{spark_cluster.url} cannot be reached for 3" in said  # 30 s, and the time of a look
+        assert s.status(parts=False).lease_holder is None
+
+
+@pytest.mark.req("J88")
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_pipeline_that_waits_for_an_executor_can_be_stopped(
+    postgres: PostgresServer, spark_cluster: SparkCluster
+) -> None:
+    url = postgres.database()
+    for number in range(2):
+        spark_cluster.kill_worker(number)
+    with strandline.connect(url) as s, on_the_command_line(spark_cluster.url, spark_cluster.conf_folder, url) as waits:
+        try:
+            until(lambda: spark_cluster._state().get("activeapps"), "it waits", 60)
+            waits.terminate()
+            said, _ = waits.communicate(timeout=60)
+        finally:
+            waits.kill()
+            spark_cluster.restart()
+        assert waits.returncode == 0, said
+        assert s.status(parts=False).lease_holder is None

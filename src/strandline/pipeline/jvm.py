@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from strandline.errors import Unsupported
 from strandline.pipeline import classes
@@ -57,6 +58,12 @@ class Gateway:
     port: int
     secret: str
     process: subprocess.Popen[bytes]
+
+    @classmethod
+    def of_pyspark(cls, gateway: Any) -> Gateway:
+        """That of a JVM which PySpark has started, by Spark's own scripts."""
+        told = gateway.gateway_parameters
+        return cls(told.port, told.auth_token, gateway.proc)
 
     def end(self, wait_s: float) -> None:
         """End the JVM, which ends its workers; by force after `wait_s`."""

@@ -28,7 +28,7 @@ import orjson
 
 from strandline.connect import Strandline
 from strandline.errors import InvalidInput, StrandlineError, Unsupported, invalid
-from strandline.pipeline import jvm, session
+from strandline.pipeline import cluster, jvm, session
 from strandline.pipeline.failures import crossing
 from strandline.pipeline.supervisor import (
     BACK_OFF_S,
@@ -274,6 +274,7 @@ class SparkHost(Host):
         self._payload = dumps(list(projections))
         self._due, self._over = Signal(), Signal()
         self._fatal: Exception | None = None
+        self._cluster, self._in_round = cluster.watch_of(spark.sparkContext), False
         self.until: Callable[[], bool] | None = None
         """When it ends by itself."""
         self._failed: Counter[tuple[str, int]] = Counter()
@@ -309,6 +310,7 @@ class SparkHost(Host):
 
     def _look_around(self) -> None:
         super()._look_around()
+        self._cluster.check(waits=self._in_round)
         if self.until is not None and not self._waiting and self.until():
             self.stop()
         if self.gives_up:
@@ -416,6 +418,7 @@ class SparkHost(Host):
             requests = tuple(runner.asked.values())
             works.append(Work(number, runner.claim, requests, min(ROUND_S, max(0.1, left_s * 0.8)), left_s))
         task = partial(run_range, self._target, sys.path, self._payload)
+        self._in_round = True
         try:
             results = self._spark.sparkContext.parallelize(works, len(works)).map(task).collect()
         except Exception as error:  # noqa: BLE001 - Spark's own errors are pages long
@@ -425,6 +428,8 @@ class SparkHost(Host):
             if self._over.is_set() or self._stop.is_set():
                 return
             raise of_spark(error) from None
+        finally:
+            self._in_round = False
         for (run, runner), work, done in zip(due, works, results, strict=True):
             runner.take(Done(*done), work.requests)
             if done[0] == FAILED:

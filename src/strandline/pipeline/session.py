@@ -21,9 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strandline.errors import Unsupported
+from strandline.errors import Unavailable, Unsupported
 from strandline.extras import absent, install
-from strandline.pipeline import classes, jvm, worker
+from strandline.pipeline import classes, cluster, jvm, worker
 from strandline.pipeline.java import VERSION_LEAST, find_java, shim_home
 from strandline.urls import is_loopback
 
@@ -60,13 +60,14 @@ def start(
 
     A process has one session: if there is one, it is checked and given back. `short` makes the start faster and long
     work of the JVM slower, for who ends soon or works in Python. `Unsupported.spark_setup` if Spark or Java is missing
-    or does not fit. `jvm.Stopped` if `stop` is set before the JVM is up. Ctrl-C stays whose it was.
+    or does not fit, `Unavailable.away` if a cluster's master cannot be reached. `jvm.Stopped` if `stop` is set before
+    the session is there. Ctrl-C stays whose it was.
     """
     pyspark = _pyspark()
     master = master or f"local[{_cores()}]"
     if runs():
         running = _session({})
-        check(running)
+        check(running, stop)
         return running
     settings = _everywhere(app) | (_local(master) if is_local(master) else {}) | dict(conf or {})
     if is_local(master):
@@ -74,9 +75,12 @@ def start(
     else:
         session = _start_there(pyspark, master, settings, quiet)
     try:
-        check(session)
+        check(session, stop)
     except BaseException:
-        session.stop()
+        if is_local(master):
+            session.stop()
+        else:
+            end()  # which does not wait for a cluster that is gone
         raise
     return session
 
@@ -196,8 +200,7 @@ def _start_here(
         options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     options += shlex.split(settings.get("spark.driver.extraJavaOptions", ""))
     gateway = jvm.launch(find_java(), _home(pyspark), folder, settings, options, stop)
-    _gateways[os.getpid()] = gateway
-    atexit.register(end)
+    _remember(gateway)
     told = {"PYSPARK_GATEWAY_PORT": str(gateway.port), "PYSPARK_GATEWAY_SECRET": gateway.secret}
     try:
         with _environment(python | told):
@@ -267,13 +270,29 @@ def _start_there(pyspark: Any, master: str, settings: Mapping[str, str], quiet: 
         "PYSPARK_PYTHON": python,
         "PYSPARK_SUBMIT_ARGS": f"--load-spark-defaults --properties-file {shlex.quote(str(kept))} pyspark-shell",
     }
+    own = pyspark.SparkContext._gateway is None
     try:
         with _environment(values):
             pyspark.SparkContext._ensure_initialized()
+            if own:
+                _remember(jvm.Gateway.of_pyspark(pyspark.SparkContext._gateway))
             _refuse(open_lines(pyspark.SparkConf().setAll(list(settings.items()))))  # before anything is sent there
+            cluster.check_there(master)
             return _session(settings)
+    except BaseException as error:
+        if own:
+            end()
+        if isinstance(error, spark_errors()):
+            cluster.check_there(master)
+        raise
     finally:
         kept.unlink()
+
+
+def _remember(gateway: jvm.Gateway) -> None:
+    """A JVM of ours, which ends with this process, or before."""
+    _gateways[os.getpid()] = gateway
+    atexit.register(end)
 
 
 def _session(settings: Mapping[str, str]) -> SparkSession:
@@ -322,12 +341,13 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 # ------------------------------------------------------------ the check
 
 
-def check(spark: SparkSession) -> None:
-    """Refuse a session in which the pipeline would not be safe: `Unsupported.spark_setup` with every reason."""
-    _refuse(_problems(spark))
+def check(spark: SparkSession, stop: threading.Event | None = None) -> None:
+    """Refuse a session in which the pipeline would not be safe: `Unsupported.spark_setup` with every reason. A cluster
+    is asked for that: `Unavailable.away` if it is gone, `jvm.Stopped` if `stop` is set before it answers."""
+    _refuse(_problems(spark, stop))
 
 
-def _problems(spark: SparkSession) -> Iterator[str]:
+def _problems(spark: SparkSession, stop: threading.Event | None) -> Iterator[str]:
     if not hasattr(spark, "_jsc"):
         yield "this is a Spark Connect session; start a classic one (SparkSession.builder.master(...))"
         return
@@ -341,7 +361,7 @@ def _problems(spark: SparkSession) -> Iterator[str]:
     if _is_true(conf.get("spark.speculation", "false")):
         yield "spark.speculation is on: a second attempt would write beside the first; set it to false"
     yield from _open_doors(context) if is_local(context.master) else open_lines(conf)
-    yield from _other_pythons(context)
+    yield from _other_pythons(context, stop)
 
 
 def _open_doors(context: Any) -> Iterator[str]:
@@ -366,7 +386,7 @@ def open_lines(conf: SparkConf | Mapping[str, str]) -> Iterator[str]:
         yield "events would lie on the workers' disks in the clear; set spark.io.encryption.enabled to true"
 
 
-def _other_pythons(context: Any) -> Iterator[str]:
+def _other_pythons(context: Any, stop: threading.Event | None) -> Iterator[str]:
     """Whether workers run this Python and this Strandline. Asks one, unless the very same program is named."""
     getenv = context._jvm.java.lang.System.getenv
     planner = getenv("PYSPARK_DRIVER_PYTHON") or getenv("PYSPARK_PYTHON")  # runs what data sources do in the driver
@@ -374,7 +394,10 @@ def _other_pythons(context: Any) -> Iterator[str]:
         return
     here = _who()
     try:
-        there = context.parallelize([0], 1).map(lambda _: _who()).collect()[0]
+        asked = context.parallelize([0], 1).map(lambda _: _who())
+        there = cluster.answer(asked.collect, cluster.watch_of(context), stop)[0]
+    except (jvm.Stopped, Unavailable):
+        raise
     except Exception as error:  # noqa: BLE001 - whatever a wrong Python makes of it
         yield f"a worker on {context.pythonExec} cannot run Strandline ({_first_line(error)}); {_python_hint()}"
         return

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from strandline.connect import Strandline
 from strandline.errors import LeaseLost, StrandlineError, Unavailable, Unsupported, text_of
-from strandline.pipeline import jvm, session
+from strandline.pipeline import cluster, jvm, session
 from strandline.pipeline.failures import crossed, from_text
 from strandline.pipeline.held import Held
 from strandline.pipeline.target import Target
@@ -176,7 +176,7 @@ def interrupted_in_order(stop: threading.Event) -> Iterator[None]:
 def open_session(given: SparkSession | None, master: str | None, stop: threading.Event) -> Iterator[SparkSession]:
     """The caller's session, one that runs already, or one of our own, which ends with us."""
     if given is not None:
-        session.check(given)
+        session.check(given, stop)
         yield given
         return
     own = not session.runs()
@@ -227,6 +227,8 @@ class Supervisor:
         self.fatal: Exception | None = None
         self._held = Held.create(self._place, job.parts)
         self._ending = threading.Event()
+        self._cluster = cluster.watch_of(spark.sparkContext)
+        self._in_batch = False
         self.spark.dataSource.register(job.source)
 
     def run(self) -> None:
@@ -290,6 +292,10 @@ class Supervisor:
             return self._broke(of_spark(failed), broken, patient=ends is None)
         while query.isActive and not self.stop.is_set() and not self._ending.is_set():
             self._ending.wait(LOOK_S)
+            try:
+                self._cluster.check(waits=self._in_batch)
+            except Unavailable as gone:
+                self._end(gone)
         ended_itself = not query.isActive
         self._ending.set()
         query.stop()
@@ -333,6 +339,7 @@ class Supervisor:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         started = time.monotonic()
+        self._in_batch = True
         task = partial(do_ranges, self.job.task, self.job.result, self.target, self.lease.fence)
         mapped = frame.mapInArrow(task, from_arrow_schema(arrow_schema(self.job.result)))
         try:
@@ -342,6 +349,8 @@ class Supervisor:
                 return
             self._broken_by = of_spark(error)
             raise self._broken_by from None
+        finally:
+            self._in_batch = False
         try:
             for result in results:
                 if result.error is None:
