@@ -82,6 +82,31 @@ def test_two_versions_of_columns(world: World) -> None:
     assert other.add(key={"page": "a", "site": "s"}, data={"url": "u"}).outcome == "inserted"
 
 
+@pytest.mark.req("W5", "W67")
+def test_a_key_column_keeps_its_type(world: World) -> None:
+    """With another type the same key would be another one: what waits would be done beside it."""
+    work = world.work()
+    work.add(**one("7"))
+    with pytest.raises(SchemaMismatch, match="key column page is text") as refused:
+        world.work(key={"page": "int"})
+    assert refused.value.code == "setting"
+    assert world.work("thumbs").version == 1
+    assert world.work(key={"page": "text", "site": "int"}).version == 2
+    with pytest.raises(SchemaMismatch, match="key column site is int"):
+        world.work(key={"site": "text"})
+
+
+@pytest.mark.req("W5", "W70")
+def test_settings_of_shared_tables_that_change_are_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.work(tables="shared", table_rows_max=50)
+    with caplog.at_level(logging.INFO, "strandline.work"):
+        world.work(declaration("nails", tables="shared"))
+        assert "table_rows_max" not in caplog.text
+        world.work(declaration("nails", tables="shared", table_rows_max=70))
+    assert "tables shared: changed table_rows_max" in caplog.text
+    assert world.work("thumbs").settings.table_rows_max == 70
+
+
 @pytest.mark.req("W70", "W14")
 def test_journals_that_share_their_tables(world: World) -> None:
     first = world.work(declaration("first", tables="shared", table_rows_max=500))
@@ -617,6 +642,57 @@ def test_looking_after_a_lapse_with_an_entry_behind(world: World, last: bool) ->
     assert (shown["a"].priority, shown["a"].timeout_counter) == ((20, 0) if last else (5, 0))
     if not last:
         assert (shown["b"].id, shown["b"].timeout_counter) == (held["b"].entry.id, 1)
+
+
+@pytest.mark.req("W43")
+def test_dead_letters_that_an_add_makes_are_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    work = world.work(max_timeouts=1)
+    for page in "ab":
+        work.add(**one(page))
+    claims = work.cursor("w").claim(2).claims
+    world.clock.pass_s(31)
+    assert work.add(**one("a")).outcome == "inserted"
+    assert [added.outcome for added in work.add_many([one("b"), one("c")])] == ["inserted", "inserted"]
+    assert [f"entry {claim.entry.id} is a dead letter" in caplog.text for claim in claims] == [True, True]
+
+
+@pytest.mark.req("W78")
+def test_claims_of_another_journal_are_refused(world: World) -> None:
+    """Ids are numbers of a database, so those of another one may be those of entries here."""
+    work, other = world.work(), world.work(declaration("nails"))
+    for journal in (work, other):
+        journal.add(**one("a"))
+    (claim,) = work.cursor("w").claim(1).claims
+    cursor = other.cursor("w")
+    calls = (lambda: other.done_many([claim]), lambda: cursor.claim(1, done=[claim]), lambda: other.beat([claim]))
+    for call in calls:
+        with pytest.raises(InvalidInput, match="claim of work journal thumbs") as refused:
+            call()
+        assert refused.value.code == "option"
+    assert [entry.status for entry in work.entries()] == ["P"]
+    assert world.work().done_many([claim]) == ["done"], "the same journal, opened again"
+
+
+@pytest.mark.req("W78")
+def test_tables_are_named_as_they_are(world: World) -> None:
+    work = world.work()
+    for number in range(10):
+        work.add_many([one(f"p{number}-{n}") for n in range(5)])
+        work._upkeep.step(work.settings, close=True)
+    names = [table.name for table in work.tables()]
+    with work._database.read() as tx:
+        raw: Any = tx.raw
+        if tx.dialect == "sqlite":
+            there = {name for (name,) in raw.execute("SELECT name FROM sqlite_schema")}
+        else:
+            there = {name for (name,) in raw.execute("SELECT relname FROM pg_class").fetchall()}
+    assert set(names) <= there
+    assert len(names) == (1 if world.is_sqlite else 11)
+    paged, after = list[str](), ""
+    while page := work.tables(after=after, limit=4):
+        paged += [table.name for table in page]
+        after = paged[-1]
+    assert paged == names
 
 
 @pytest.mark.req("W37", "W78")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -192,18 +192,41 @@ def _declare(tx: Transaction, declaration: WorkDeclaration, now: int) -> None:
     before = settings_of(settings)
     of_set = settings_of(set_settings)
     named = {field: getattr(declaration.settings, field) for field in declaration.given if is_table_setting(field)}
-    if replace(of_set, **named) != of_set:
+    if changed := _changed(of_set, replace(of_set, **named)):
         tx.execute("change_set", (set_name, settings_text(replace(of_set, **named))))
         tx.execute("touch_journals", (set_name,))
-    after = replace(declaration.settings, tables=set_name)
-    if after != before:
+        _log.info("work tables %s: changed %s", set_name, changed)
+    own = {field: getattr(before, field) for field in asdict(before) if is_table_setting(field)}
+    after = replace(declaration.settings, tables=set_name, **own)
+    if changed := _changed(before, after):
         tx.execute("change_settings", (number, settings_text(after)))
-        changed = [field for field, value in asdict(after).items() if value != getattr(before, field)]
-        _log.info("work journal %s: changed %s", name, " ".join(changed))
+        _log.info("work journal %s: changed %s", name, changed)
     texts = dict(tx.rows("versions", (number,)))
     if declaration.columns.text() not in texts.values():
+        _check_key_types(name, texts.values(), declaration.columns)
         tx.execute("add_version", (number, max(texts, default=0) + 1, declaration.columns.text()))
         tx.execute("touch_journals", (set_name,))
+
+
+def _changed(before: WorkSettings, after: WorkSettings) -> str:
+    return " ".join(field for field, value in asdict(after).items() if value != getattr(before, field))
+
+
+def _check_key_types(journal: str, texts: Iterable[str], columns: Columns) -> None:
+    """Refuse another type for a key column: the key of an entry that waits would not be found any more."""
+    for text in texts:
+        for name, kind in Columns.of(text).key.items():
+            given = columns.key.get(name, kind)
+            if given != kind:
+                raise SchemaMismatch(
+                    f"work journal {journal}: key column {name} is {kind}, fixed when it was declared; given {given}",
+                    code="setting",
+                    hint="give the column another name, or declare another journal",
+                    journal=journal,
+                    setting=name,
+                    stored=kind,
+                    given=given,
+                )
 
 
 def _make_set(tx: Transaction, name: str, declaration: WorkDeclaration, now: int) -> None:

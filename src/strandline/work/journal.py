@@ -41,7 +41,7 @@ from strandline.work.catalog import StoredJournal
 from strandline.work.dates import US, date_us
 from strandline.work.declaration import COLUMNS_OF_THE_SYSTEM, Codec, Columns, WorkSettings, from_base64, reserved
 from strandline.work.entries import PROCESSING, WAITING, Added, Counts, DeadLetter, Draft, Entry, Row, Table
-from strandline.work.tables import Ended, Held, Look, Tables
+from strandline.work.tables import AddedAll, Ended, Held, Look, Tables
 from strandline.work.upkeep import Upkeep
 from strandline.work.waking import Waking
 
@@ -161,14 +161,15 @@ class WorkJournal:
         return invalid("column", name, "no argument of add", allowed=" ".join(sorted(_ARGUMENTS)), got=value)
 
     def _add(self, drafts: Sequence[Draft], tx: object) -> list[Added]:
-        def work(inner: Transaction) -> list[Added]:
-            _, added = self._tables.add(inner, drafts, self.settings)
-            return self._woken(inner, added.wake, added.outcomes, joined=tx is not None)
-
-        outcomes = self._write(work, tx)
+        added = self._write(lambda inner: self._added(inner, drafts, joined=tx is not None), tx)
+        self._alert(added.dead)
         if tx is None:
             self._tick_if_due()
-        return outcomes
+        return added.outcomes
+
+    def _added(self, tx: Transaction, drafts: Sequence[Draft], *, joined: bool) -> AddedAll:
+        added = self._tables.add(tx, drafts, self.settings)
+        return self._woken(tx, added.wake, added, joined=joined)
 
     def _woken(self, tx: Transaction, wake: int | None, answer: T, *, joined: bool) -> T:
         """Tell who waits, inside the transaction where it must be, that something may be claimed from a date on."""
@@ -188,7 +189,7 @@ class WorkJournal:
 
     def done_many(self, claims: Sequence[Claim], *, tx: object = None) -> list[Literal["done", "lost"]]:
         """End claims: `done` or `lost` for each. With `tx`, one that is lost is `LeaseLost`, and none is ended."""
-        held = [claim.held for claim in claims]
+        held = self._held("claims", claims)
         if not held:
             return []
 
@@ -207,6 +208,14 @@ class WorkJournal:
                 claim.in_tx = True
         return ["done" if claim.entry.id in done else "lost" for claim in claims]
 
+    def _held(self, field: str, claims: Iterable[Claim]) -> list[Held]:
+        """Return what ends these claims; those of another journal may have the numbers of claims here."""
+        for claim in claims:
+            if claim.journal.journal_id != self.journal_id:
+                wrong, allowed = f"claim of work journal {claim.journal.name}", f"claims of work journal {self.name}"
+                raise invalid("option", field, wrong, allowed=allowed, got=claim)
+        return [claim.held for claim in claims]
+
     def _end(self, tx: Transaction, held: Sequence[Held], *, joined: bool) -> set[int]:
         look = self._look(tx)
         done, wake = self._tables.end(tx, look, held)
@@ -219,7 +228,7 @@ class WorkJournal:
         self._check()
         state = self._waking.begin()
         given = [claim for claim in done if not claim.ended]
-        held = [claim.held for claim in given]
+        held = self._held("done", given)
         dead: list[Row] = []
 
         def work(tx: Transaction) -> tuple[set[int], tuple[float, int], _Taken]:
@@ -311,7 +320,7 @@ class WorkJournal:
 
     def beat(self, claims: Sequence[Claim]) -> list[Claim]:
         """Heartbeats for many claims; those that are over are told so, and returned."""
-        pairs = [(claim.entry.id, claim.fence) for claim in claims]
+        pairs = [(held.id, held.fence) for held in self._held("claims", claims)]
         beaten = self._write(lambda tx: self._tables.beat(tx, self._look(tx), pairs), None) if pairs else set()
         lost = [claim for claim in claims if claim.entry.id not in beaten]
         for claim in lost:
@@ -390,8 +399,8 @@ class WorkJournal:
         found: list[Table] = []
         with self._read() as tx:
             for slot, state, opened, closed, *_ in tx.rows("tables", (self._known.set_name,)):
-                name = f"work_{self._known.set_name}_entry_{slot:02d}"
-                if name > after and len(found) < limit:
+                name = self._tables.table_name(slot)
+                if (len(name), name) > (len(after), after) and len(found) < limit:
                     ((count,),) = tx.rows(self._tables.named("table_entries", slot))
                     ((size,),) = tx.rows(self._tables.named("table_bytes", slot))
                     found.append(Table(name, state, opened, closed, count, size))
@@ -456,7 +465,7 @@ class WorkJournal:
         """Add a dead letter again, by the ordinary rules, and remove it. An expired one needs another date."""
         expiration = None if expiration_date is None else date_us("expiration_date", expiration_date)
 
-        def work(inner: Transaction) -> Added:
+        def work(inner: Transaction) -> AddedAll:
             rows = inner.rows("take_dead", (self._known.number, dead_id))
             if not rows:
                 raise self._no_letter(inner, dead_id)
@@ -465,10 +474,11 @@ class WorkJournal:
             if 0 < expires < self._tables.moment(inner).now:
                 raise rules.expired_letter(expires)
             draft = Draft(key, hash_, data, version, priority, revised, None, expires, number)
-            _, added = self._tables.add(inner, [draft], self.settings)
-            return self._woken(inner, added.wake, added.outcomes[0], joined=tx is not None)
+            return self._added(inner, [draft], joined=tx is not None)
 
-        return self._write(work, tx)
+        added = self._write(work, tx)
+        self._alert(added.dead)
+        return added.outcomes[0]
 
     def acknowledge(self, dead_id: int) -> None:
         """Lower the flag that a dead letter is."""

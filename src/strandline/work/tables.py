@@ -108,10 +108,13 @@ class Heads(NamedTuple):
 
 
 class AddedAll(NamedTuple):
-    """What became of adds, and the first date at which one of them may be claimed earlier than was known."""
+    """What became of adds, and what they made of entries whose lease was over."""
 
     outcomes: list[Added]
     wake: int | None
+    """The first date at which one of them may be claimed earlier than was known."""
+    dead: list[Row]
+    """Dead letters now."""
 
 
 def of_tables(statement: str, set_name: str, *more: object) -> str:
@@ -179,7 +182,7 @@ class Tables:
 
     # ------------------------------------------------------------ add
 
-    def add(self, tx: Transaction, drafts: Sequence[Draft], settings: WorkSettings) -> tuple[Look, AddedAll]:
+    def add(self, tx: Transaction, drafts: Sequence[Draft], settings: WorkSettings) -> AddedAll:
         """Add entries, or merge them with those that wait; all of them or, if one is refused, none."""
         by_key = settings.merge == "key"
         if by_key and tx.dialect == "postgres":
@@ -190,7 +193,8 @@ class Tables:
                 rules.check_dates(draft, look.now)
             except InvalidInput as error:
                 raise (rules.at_index(place, error) if len(drafts) > 1 else error) from None
-        known = self._known(tx, look, settings, {draft.hash for draft in drafts}) if by_key else {}
+        dead = list[Row]()
+        known = self._known(tx, look, settings, {draft.hash for draft in drafts}, dead) if by_key else {}
         outcomes: list[Added] = []
         written: list[Row] = []
         changed: dict[Key, Row] = {}
@@ -214,7 +218,7 @@ class Tables:
         self._write(tx, look, written)
         before = {row.id: row.date for row in originals.values()}
         dates = [row.date for row in written if row.place != BEHIND and row.date < before.get(row.id, row.date + 1)]
-        return look, AddedAll(outcomes, min(dates, default=None))
+        return AddedAll(outcomes, min(dates, default=None), dead)
 
     def _lock_keys(self, tx: Transaction, drafts: Sequence[Draft]) -> None:
         all_keys = self.lock_number("keys")
@@ -230,9 +234,9 @@ class Tables:
         return int.from_bytes(blake2b(text, digest_size=8).digest(), "big", signed=True)
 
     def _known(
-        self, tx: Transaction, look: Look, settings: WorkSettings, hashes: Iterable[bytes]
+        self, tx: Transaction, look: Look, settings: WorkSettings, hashes: Iterable[bytes], dead: list[Row]
     ) -> dict[Key, tuple[Row | None, bool]]:
-        """By key, the entry that waits, and whether another one is being processed."""
+        """Return by key the entry that waits, and whether another one is being processed. Adds to `dead`."""
         asked = set(hashes)
 
         def found() -> list[Row]:
@@ -242,7 +246,7 @@ class Tables:
         over = [row for row in rows if row.status == PROCESSING and rules.lease_over(row, look.moment)]
         if over:
             ended = [Ended(row, rules.lapsed(row, settings, look.now), "timeout") for row in over]
-            self.settle(tx, look, settings, ended)
+            dead += self.settle(tx, look, settings, ended)
             rows = self._steady(tx, found, look.moment)
         old = [row for row in rows if row.status != PROCESSING and rules.expired(row, look.now)]
         self._remove(tx, old)
@@ -453,6 +457,11 @@ class Tables:
         return beaten
 
     # ------------------------------------------------------------ rows
+
+    def table_name(self, slot: int) -> str:
+        """The table that the entries of a slot are in."""
+        name = f"work_{self.set_name}_entry"
+        return name if self.database.dialect == "sqlite" else f"{name}_{slot}"
 
     def rows(self, tx: Transaction, ids: Iterable[int]) -> list[Row]:
         """Entries by their ids, without their data."""
