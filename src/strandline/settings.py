@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Literal, TypedDict
@@ -121,17 +121,26 @@ class GivenSettings(TypedDict, total=False):
     metadata_bytes_max: int
 
 
-def checked_settings(kind: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values for the fields of a class of settings (`within`, `one_of`); `InvalidInput.setting` as above."""
+def checked_settings(kind: Any, given: Mapping[str, Any], beside: Sequence[str] = ()) -> dict[str, Any]:
+    """Values for the fields of a class of settings (`within`, `one_of`); `InvalidInput.setting` as above.
+
+    `beside` are names of other arguments, which may be what was meant.
+    """
     known = {f.name: f for f in fields(kind)}
     checked = {}
     for name, value in given.items():
         if name not in known:
-            near = difflib.get_close_matches(shown(name), known, n=1)
-            hint = f"did you mean {near[0]}?" if near else "known settings: " + " ".join(sorted(known))
-            raise _refused(name, "unknown setting", "a known setting", value, hint)
+            raise unknown_setting(name, value, (*known, *beside))
         checked[name] = _check(known[name].metadata, name, value, known[name].default)
     return checked
+
+
+def unknown_setting(name: str, given: object, known: Sequence[str]) -> InvalidInput:
+    """The error for a name that is none of those that are known."""
+    if near := difflib.get_close_matches(shown(name), known, n=1):
+        return _refused(name, "unknown setting", near[0], given, f"did you mean {near[0]}?")
+    hint = "known settings: " + " ".join(sorted(known))
+    return _refused(name, "unknown setting", f"one of the {len(known)} that the hint names", given, hint)
 
 
 SETTING_NAMES = frozenset(known.name for known in fields(Settings))

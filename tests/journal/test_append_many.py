@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -72,6 +72,24 @@ def test_each_gets_its_answer_or_its_error_in_order(s: Strandline) -> None:
         assert numbered(s.journal.read("order|1")) == [(1, 0, 1), (2, 1, 2), (3, 2, 3)]
         assert numbered(s.journal.read("order|2")) == [(7, 6, 1)]
         carry(s)
+
+
+@pytest.mark.req("J40")
+@pytest.mark.parametrize("id_", ["request 7", UUID("f47ac10b-58cc-4372-a567-0e02b2c3d479"), "1ca84abc" * 4])
+def test_an_id_that_was_used_for_something_else_is_told_as_the_caller_gave_it(s: Strandline, id_: Any) -> None:
+    s.journal.append(KEY, events(1), append_id=id_)
+    other: list[Callable[[], Any]] = [
+        lambda: s.journal.append(KEY, events(2), append_id=id_),
+        lambda: s.journal.append_future(KEY, events(2), append_id=id_).result(5),
+        lambda: s.journal.append_many([(KEY, events(2), {"append_id": id_})])[0],
+    ]
+    for call in other:
+        try:
+            error = call()
+        except InvalidInput as raised:
+            error = raised
+        assert (error.name, error.append_id) == ("InvalidInput.append_id_reused", str(id_))
+        assert error.message.endswith(f"got {id_}")
 
 
 def test_none_at_all(s: Strandline) -> None:

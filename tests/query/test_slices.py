@@ -569,6 +569,16 @@ def test_bad_input(here: Strandline, how: dict[str, Any], code: str) -> None:
 
 
 @pytest.mark.req("P93")
+@pytest.mark.parametrize(("wrong", "near"), [("aftr", "after"), ("filtr", "filter"), ("pagesize", "page_size")])
+def test_a_typing_error_is_told_with_what_was_meant(here: Strandline, wrong: str, near: str) -> None:
+    given: dict[str, Any] = {wrong: 5}
+    with pytest.raises(InvalidInput) as refused:
+        here.by_slices("order", 0, 1023, **given)
+    assert str(refused.value) == f"{wrong}: unknown setting; allowed {near}; got 5"
+    assert refused.value.hint == f"did you mean {near}?"
+
+
+@pytest.mark.req("P93")
 def test_bad_places(here: Strandline) -> None:
     for entity_type, lo, hi, code in (
         ("order", 5, 4, "slice_range"),

@@ -231,6 +231,13 @@ def test_refused(here: Strandline) -> None:
         with pytest.raises(InvalidInput) as caught:
             here.by_tag(tag, **how)  # type: ignore[arg-type]
         assert caught.value.code == code, (tag, how)
+    for wrong, near in (("aftr", "after"), ("form_", "from_"), ("page_sise", "page_size")):
+        with pytest.raises(InvalidInput) as caught:
+            here.by_tag("x", **{wrong: 5})
+        assert (str(caught.value), caught.value.hint) == (
+            f"{wrong}: unknown setting; allowed {near}; got 5",
+            f"did you mean {near}?",
+        )
     assert list(here.by_tag("x", from_=late)) == []
     assert shown(here.by_tag("x", from_=event.time)) == [("order|1", 1)]
     assert list(here.by_tag("strandline.groups")) == []

@@ -129,8 +129,11 @@ def append_draft(
     return known, Draft(slice_ * partitions // SLICES, action, header, value)
 
 
-def append_drafts(settings: Settings, partitions: int, appends: object) -> list[tuple[Key, Draft, bool]]:
-    """Check many appends, each with whether it waits for its numbers; a refusal has the index of the bad one."""
+def append_drafts(settings: Settings, partitions: int, appends: object) -> list[tuple[Key, Draft, object, bool]]:
+    """Check many appends, each with its id as it was given and whether it waits for its numbers.
+
+    A refusal has the index of the bad one.
+    """
     if isinstance(appends, (str, bytes, bytearray, Mapping, Set)) or not isinstance(appends, Iterable):
         raise invalid("events_type", "appends", "not a list", allowed=f"a list of {APPENDS}", got=appends)
     drafts = []
@@ -138,7 +141,8 @@ def append_drafts(settings: Settings, partitions: int, appends: object) -> list[
         try:
             key, events, options = _one_of_many(one)
             numbers = bool(options.pop("numbers", True))
-            drafts.append((*append_draft(settings, partitions, key, events, **options), numbers))
+            known, draft = append_draft(settings, partitions, key, events, **options)
+            drafts.append((known, draft, options.get("append_id"), numbers))
         except InvalidInput as error:
             at, facts = f"appends[{index}]", dict(error.facts)
             field = facts.pop("field", "")

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
 from uuid import UUID
@@ -98,7 +97,7 @@ class Journal:
             journal.append("order|42", [Event("Placed", {"total": 12})], expected=0)
         """
         known, draft = self._append_draft(key, events, expected, first, append_id, expire_after, headers)
-        return verdict.appended(known, draft, self._committed(draft, numbers))
+        return verdict.appended(known, draft, self._committed(draft, numbers), append_id)
 
     def append_future(
         self,
@@ -117,7 +116,7 @@ class Journal:
         Appends of one thread to one key keep their order. What is under way cannot be cancelled.
         """
         known, draft = self._append_draft(key, events, expected, first, append_id, expire_after, headers)
-        return self._sent(known, draft, numbers)
+        return self._sent(known, draft, numbers, append_id)
 
     def append_reserved(
         self,
@@ -140,7 +139,7 @@ class Journal:
             expire_after=expire_after,
             reserved=True,
         )
-        return verdict.noted(known, draft, self._committed(draft))
+        return verdict.noted(known, draft, self._committed(draft), append_id)
 
     def delete_reserved(self, key: Key | str, *, to: int, head: Head | None = None) -> None:
         """Remove events up to `to` of such a key; nothing happens if it has no journal. `head`: one of its own life."""
@@ -150,32 +149,36 @@ class Journal:
         if head is not None and head.delete_to < min(to, head.seq_nr):
             self._committed(self._draft(Delete(written, min(to, head.seq_nr), head.life), slice_))
 
-    def _sent(self, known: Key, draft: Draft, numbers: bool) -> Future[Appended]:
+    def _sent(self, known: Key, draft: Draft, numbers: bool, append_id: object) -> Future[Appended]:
+        def outcome(recorded: Recorded) -> Appended:
+            return verdict.appended(known, draft, self._whole(draft, recorded), append_id)
+
         if self._judge is None:
-            return self._committer.submit(draft, lambda told: verdict.appended(known, draft, self._whole(draft, told)))
-        return self._judge.submit(draft, partial(verdict.appended, known, draft), numbers=numbers)
+            return self._committer.submit(draft, outcome)
+        return self._judge.submit(draft, outcome, numbers=numbers)
 
     def append_many(self, appends: Iterable[tuple[Any, ...] | list[Any]]) -> list[Appended | StrandlineError]:
         """Record many appends, of any keys, in few commits. Each stands for itself.
 
-        Each is (key, events) or (key, events, {options}), the options being those of `append`. What is given back has,
-        in the same order, the answer of each or the error that `append` would have raised: look at both. Bad input in
-        one refuses the whole call, with its `index`, before anything is written. Where a commit fails, as the log is
-        away, what comes after it is not tried and says so (`applied` "no").
+        Each is (key, events) or (key, events, {options}), the options being those of `append`. The list that is
+        returned has, in the same order, the answer of each, or the exception that `append` would have raised: that one
+        is an item and not raised, so look at each. Bad input in one is raised, with its `index`, before anything is
+        written. Where a commit fails, as the log is away, the appends after it are not tried and say so ("no").
 
-            journal.append_many([("order|1", [placed]), ("order|2", [paid], {"expected": 3})])
+            for answer in journal.append_many([("order|1", [placed]), ("order|2", [paid], {"expected": 3})]):
+                if isinstance(answer, StrandlineError): ...   # that append failed, whatever became of the others
         """
         self._check()
         many = checks.append_drafts(self._settings, self._log.partitions, appends)
         answers: list[Appended | StrandlineError] = []
         failed: StrandlineError | None = None
-        for drafts in commits_of([draft for _, draft, _ in many], self._settings):
+        for drafts in commits_of([draft for _, draft, _, _ in many], self._settings):
             part = many[len(answers) : len(answers) + len(drafts)]
             if failed is None:
-                outcomes = self._all_committed(drafts, [numbers for _, _, numbers in part])
+                outcomes = self._all_committed(drafts, [numbers for _, _, _, numbers in part])
             else:
                 outcomes = [verdict.not_tried(failed) for _ in drafts]
-            answers += [verdict.of_many(one[0], one[1], outcome) for one, outcome in zip(part, outcomes, strict=True)]
+            answers += [verdict.of_many(*one[:3], outcome) for one, outcome in zip(part, outcomes, strict=True)]
             if failed is None and all(map(_ends_all, outcomes)):
                 failed = cast(StrandlineError, outcomes[0])
         return answers
@@ -309,7 +312,10 @@ class Journal:
         return Follower(self._reader, checks.known_key(key)[1])
 
     def head(self, key: Key | str) -> Head | None:
-        """Return the head of a key, as a read would see it; None for an absent or purged key."""
+        """Return the head of a key, as a read would see it; None for a key without a journal: new, or purged.
+
+        To append after what is there, in both cases: `expected=head.seq_nr if head else 0`.
+        """
         self._check()
         return self._reader.head(checks.known_key(key)[1])
 

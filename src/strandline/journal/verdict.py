@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from strandline.errors import InvalidInput, SeqNrConflict, StrandlineError, Unavailable
+from strandline.errors import InvalidInput, SeqNrConflict, StrandlineError, Unavailable, invalid
 from strandline.fold import Duplicate, EventsAppended, EventsDeleted, LifePurged, Refused
 from strandline.log.api import Draft, Recorded
 from strandline.values.actions import Append, Delete, Place
@@ -27,16 +27,16 @@ class Noted(NamedTuple):
     life: int | None
 
 
-def noted(key: Key, draft: Draft, recorded: Recorded) -> Noted:
+def noted(key: Key, draft: Draft, recorded: Recorded, append_id: object) -> Noted:
     """The answer to such an append, or the error that refuses it."""
-    answer, effect = appended(key, draft, recorded), recorded.effect
+    answer, effect = appended(key, draft, recorded, append_id), recorded.effect
     return Noted(
         answer.last, answer.timestamp, effect.life if isinstance(effect, (EventsAppended, Duplicate)) else None
     )
 
 
-def appended(key: Key, draft: Draft, recorded: Recorded) -> Appended:
-    """The answer to an append, or the error that refuses it."""
+def appended(key: Key, draft: Draft, recorded: Recorded, append_id: object = None) -> Appended:
+    """The answer to an append, or the error that refuses it; `append_id` as the caller gave it."""
     effect, place = recorded.effect, recorded.place
     if type(effect) is EventsAppended and place is not None:
         return Appended(key, effect.first, effect.last, place.partition, place.offset, place.timestamp)
@@ -44,17 +44,17 @@ def appended(key: Key, draft: Draft, recorded: Recorded) -> Appended:
         first = effect.answer
         return Appended(key, first.first, first.last, draft.partition, first.offset, first.timestamp, duplicate=True)
     if isinstance(effect, Refused) and isinstance(draft.action, Append):
-        raise _refused(draft.action, effect)
+        raise _refused(draft.action, effect, append_id)
     if is_plain(draft) and place is not None:
         return Appended(key, None, None, place.partition, place.offset, None)
     raise _unknown(str(key))
 
 
-def of_many(key: Key, draft: Draft, outcome: Recorded | BaseException) -> Appended | StrandlineError:
+def of_many(key: Key, draft: Draft, append_id: object, outcome: Recorded | BaseException) -> Appended | StrandlineError:
     """The answer to one of many appends, or its error."""
     if isinstance(outcome, Recorded):
         try:
-            return appended(key, draft, outcome)
+            return appended(key, draft, outcome, append_id)
         except StrandlineError as error:
             return error
     if isinstance(outcome, StrandlineError):
@@ -107,7 +107,7 @@ def is_plain(draft: Draft) -> bool:
     return isinstance(action, Append) and action.expected is None and action.first is None and not action.id_given
 
 
-def _refused(action: Append, refused: Refused) -> StrandlineError:
+def _refused(action: Append, refused: Refused, append_id: object) -> StrandlineError:
     key, actual = action.key, refused.actual
     if refused.code == "expected":
         return SeqNrConflict(
@@ -128,13 +128,16 @@ def _refused(action: Append, refused: Refused) -> StrandlineError:
             actual=actual,
         )
     if refused.code == "append_id_reused":
-        return InvalidInput(
-            f"append_id: used for other events of {key}; allowed a new id, or the same events; got {action.append_id}",
-            code="append_id_reused",
+        given = str(append_id or action.append_id)
+        return invalid(
+            "append_id_reused",
+            "append_id",
+            f"used for other events of {key}",
+            allowed="a new id, or the same events",
+            got=given,
             hint="give each append an id of its own; repeat one only with the same events and headers",
-            field="append_id",
             key=key,
-            append_id=action.append_id,
+            append_id=given,
         )
     return InvalidInput(
         f"first: out of range; allowed up to 2^63-1, and at most 100 empty segments above {actual}; got {action.first}",

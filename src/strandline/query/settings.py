@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,8 +34,9 @@ class SliceSettings:
     """How far behind it."""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> SliceSettings:
-        made = cls(**checked_settings(cls, given))
+    def of(cls, given: Mapping[str, Any], beside: Sequence[str] = ()) -> SliceSettings:
+        """Settings from names and values; `beside` are names of the query's other arguments."""
+        made = cls(**checked_settings(cls, given, beside))
         check_searching(given, use_strandline=made.use_strandline)
         return made
 

@@ -45,7 +45,7 @@ def by_slices(
         raise invalid("empty_range", "to", "below the start", allowed=f"{start.timestamp} or later", got=to)
     if not isinstance(live, bool):
         raise invalid("setting", "live", "not true or false", allowed="true or false", got=live)
-    checked = SliceSettings.of(settings)
+    checked = SliceSettings.of(settings, ("after", "from_", "to", "live", "filter"))
     chosen = Filter.of(filter)
     slices = Slices(store, type_, range_)
     if checked.use_strandline:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from strandline.errors import InvalidInput, received, shown
+from strandline.settings import unknown_setting
 
 MAX: Final = "max"
 OFF: Final = "off"
@@ -60,24 +60,20 @@ class TagSettings:
     back_track_period_s: float | str = 5
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], **defaults: Any) -> TagSettings:
-        """Settings from names and values, over the defaults of a kind of query; else `InvalidInput.setting`."""
+    def of(cls, given: Mapping[str, Any], beside: Sequence[str] = ()) -> TagSettings:
+        """Settings from names and values, else `InvalidInput.setting`; `beside` are names of other arguments."""
         strandline = given.get("use_strandline", True)
         if not isinstance(strandline, bool):
             raise refused("use_strandline", "not true or false", "true or false", strandline)
-        checked = {name: _check(name, value, strandline) for name, value in given.items()}
-        return cls(**{**defaults, **checked})
+        return cls(**{name: _check(name, value, strandline, beside) for name, value in given.items()})
 
 
-def _check(name: str, given: Any, strandline: bool) -> Any:
+def _check(name: str, given: Any, strandline: bool, beside: Sequence[str]) -> Any:
     if name in OTHERS:
         return given
     allowed = ALLOWED.get(name)
     if allowed is None:
-        known = [*OTHERS, *ALLOWED]
-        near = difflib.get_close_matches(shown(name), known, n=1)
-        hint = f"did you mean {near[0]}?" if near else "known settings: " + " ".join(sorted(known))
-        raise refused(name, "unknown setting", "a known setting", given, hint)
+        raise unknown_setting(name, given, (*OTHERS, *ALLOWED, *beside))
     if allowed.searching and strandline:
         raise refused(
             name, "there is none with the strandline", "use_strandline=False", given, "give use_strandline=False too"

@@ -38,7 +38,7 @@ def by_tag(
 ) -> TagFeed:
     """Check what a caller gives, and begin a query. Nothing is read before the first event is asked for."""
     view = TagView(checks.tag(tag), store.settings.history_id)
-    checked = TagSettings.of(settings)
+    checked = TagSettings.of(settings, ("after", "from_", "to", "live", "seen"))
     if after is not None and from_ is not None:
         raise invalid("offset_ambiguous", "after", "given with from_", allowed="after or from_, not both", got=after)
     start = None
