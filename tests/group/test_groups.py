@@ -260,11 +260,46 @@ def test_must_exist(world: World) -> None:
     update(absent, "x", 99, 1, must_exist=True)
     assert world.run(there).state == "committed"
     outcome = world.run(absent)
-    assert (outcome.state, outcome.failed_step, outcome.reason) == ("aborted", "x/exists", "check_false")
+    assert (outcome.state, outcome.failed_step, outcome.reason) == ("aborted", "x", "not_applied")
+
+
+@pytest.mark.req("G40", "S21", "RG2")
+@pytest.mark.parametrize("undo", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "text", "meanwhile"),
+    [
+        ("update", "UPDATE account SET amount = 5 WHERE id = 3", "DELETE FROM account WHERE id = 3"),
+        ("delete", "DELETE FROM account WHERE id = 3", "DELETE FROM account WHERE id = 3"),
+        ("insert", "INSERT INTO account VALUES (7, 'g', 7) ON CONFLICT (id) DO UPDATE SET amount = 1",
+         "INSERT INTO account VALUES (7, 'theirs', 70)"),
+        ("insert", "INSERT INTO account VALUES (7, 'g', 7) ON CONFLICT DO NOTHING",
+         "INSERT INTO account VALUES (7, 'theirs', 70)"),
+    ],
+)  # fmt: skip
+def test_what_must_exist_is_told_by_the_change_itself(
+    world: World, kind: str, text: str, meanwhile: str, undo: bool
+) -> None:
+    """Another program is faster, right before the step's transaction."""
+    groups, target = world.groups(), None
+    target = groups.targets.target("shop")
+    real = target.run  # type: ignore[attr-defined]
+
+    def run(*given: Any) -> Any:
+        world.shop.execute(meanwhile)
+        return real(*given)
+
+    target.run = run  # type: ignore[attr-defined]
+    g = Group("g")
+    option = {"must_not_exist": True} if kind == "insert" else {"must_exist": True}
+    getattr(g, kind)("x", text, target="shop", irreversible=not undo, **option)
+    groups.submit(g)
+    groups.processor().run_until_idle()
+    assert (groups.get("g").state, groups.get("g").reason) == ("aborted", "not_applied")
+    assert world.accounts() == ([*ACCOUNTS, (7, "theirs", 70)] if kind == "insert" else ACCOUNTS[:2])
 
 
 @pytest.mark.req("G40", "S21")
-@pytest.mark.parametrize("text", ["", " ON CONFLICT (id) DO UPDATE SET amount = 1"])
+@pytest.mark.parametrize("text", ["", " ON CONFLICT (id) DO UPDATE SET amount = 1", " ON CONFLICT DO NOTHING"])
 def test_must_not_exist(world: World, text: str) -> None:
     new, old = Group("new"), Group("old")
     new.insert("x", f"INSERT INTO account VALUES (7, 'new', 7){text}", target="shop", must_not_exist=True)

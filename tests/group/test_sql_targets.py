@@ -474,3 +474,38 @@ def test_what_comes_again_is_prepared_and_does_not_hold_longer_than_its_tables(s
     assert [str(value) for value in stage.rows(f"{look} WHERE id = :id", {"id": 1}).rows[0]] == ["1", "anna", "14"]
     stage.undo_all()
     assert accounts(stage) == ACCOUNTS
+
+
+@pytest.mark.req("G2", "G71", "RG2")
+@pytest.mark.parametrize("room", ["postgres"], indirect=True)
+@pytest.mark.parametrize(
+    "text",
+    ["SELECT f()", "SELECT * FROM f()", "SELECT * FROM calling", "SELECT f() FROM account WHERE id = 1",
+     "WITH a AS (SELECT f() AS n) SELECT n FROM a", "SELECT nextval('counted')"],
+)  # fmt: skip
+def test_a_query_that_writes_fails(stage: Stage, text: str) -> None:
+    stage.room.execute(
+        "CREATE FUNCTION f() RETURNS integer LANGUAGE sql AS $$ INSERT INTO account VALUES (9, 'f', 9) RETURNING id $$"
+    )
+    stage.room.execute("CREATE VIEW calling AS SELECT f()")
+    stage.room.execute("CREATE SEQUENCE counted")
+    found = stage.rows(text)
+    assert isinstance(found, Failed), found
+    assert (found.reason, found.retry) == ("statement", False)
+    assert "read-only" in found.detail
+    assert accounts(stage) == ACCOUNTS
+
+
+@pytest.mark.req("G17")
+@pytest.mark.parametrize("text", ["SELECT * FROM account", "TABLE account", "VALUES (1), (2), (3)",
+                                  "WITH a AS (SELECT id FROM account) SELECT * FROM a",
+                                  "SELECT id FROM account UNION ALL SELECT 4 -- the last"])  # fmt: skip
+def test_queries_of_any_form_are_bounded(stage: Stage, text: str) -> None:
+    if stage.room.dialect == "sqlite" and text.startswith("TABLE"):
+        text = text.replace("TABLE", "SELECT * FROM")
+    found = stage.rows(text)
+    assert len(found.rows) in (3, 4)
+    assert len(found.rows[0]) == len(found.columns)
+    many = stage.rows(text, limits=Limits(rows_max=2))
+    assert isinstance(many, Failed), many
+    assert many.reason == "too_large"

@@ -221,7 +221,7 @@ def test_whatever_is_bound_is_done_or_refused(stage: Stage, column: str) -> None
 
 @pytest.mark.req("G17", "G72")
 @pytest.mark.parametrize("known", [False, True])
-def test_one_connection_gives_rows_one_by_one_and_then_all_at_once(shop: str, known: bool) -> None:
+def test_one_connection_serves_queries_of_any_rows_of_one_row_and_steps(shop: str, known: bool) -> None:
     """A query of any rows, then one of a row by its key, then a step: on the same connection."""
     room = PostgresRoom(shop)
     room.execute("CREATE TABLE account (id integer PRIMARY KEY, amount integer)")

@@ -57,8 +57,11 @@ def _intended(
     target: CellTarget, work: Work, record: Record, times: Times, tried: Tried, clock_ahead_max_s: float
 ) -> tuple[Cells, int]:
     cells = tried(lambda: target.image(work))
+    there = any(None not in row[: cells.image.keys] for row in cells.image.rows)
     if not cells.applies:
         raise StepFailed("not_applied", "its IF does not hold")
+    if work.require and there != (work.require == "exists"):
+        raise StepFailed("not_applied", f"its row is {'there already' if there else 'not there'}")
     if times.ahead(cells.newest) > int(clock_ahead_max_s * SECOND_US):
         raise StepFailed("clock_ahead", f"a cell was written at {cells.newest} µs, which is in the future")
     timestamp = times.next(cells.newest)

@@ -243,6 +243,7 @@ class Forward(Asking):
             each=each_of(self.history, one),
             events=events,
             limits=self.limits(one),
+            require="exists" if one.step.must_exist else "absent" if one.step.must_not_exist else "",
         )
 
     def step_id(self, step: str) -> StepId:

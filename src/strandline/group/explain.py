@@ -114,6 +114,11 @@ def _with_undo(one: Planned, step: ExplainedStep) -> Iterator[ExplainedStep]:
     )
 
 
+def _required(one: Planned) -> Iterator[str]:
+    """What is checked on the change itself."""
+    yield from (name for name in ("must_exist", "must_not_exist") if getattr(one.step, name))
+
+
 def _step(one: Planned, plan: GroupPlan) -> ExplainedStep:
     before = undo = None
     if one.undo == "automatic" and one.plan is not None:
@@ -135,7 +140,10 @@ def _step(one: Planned, plan: GroupPlan) -> ExplainedStep:
         before,
         undo,
         one.plan.not_restored if one.plan is not None else (),
-        tuple(check.kind for check in one.checks),
+        (
+            *(name for name in ("must_exist", "must_not_exist") if getattr(one.step, name)),
+            *(c.kind for c in one.checks),
+        ),
         one.step.is_rollback,
         tuple(_recipe(recipe) for recipe in one.step.recipes),
     )

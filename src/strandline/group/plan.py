@@ -3,7 +3,7 @@
 The second layer. It turns checks, preconditions, needs and hooks into steps and dependencies of the core, and finds out
 how each step is undone. Pure: the same definition on the same tables gives the same plan, today and after a crash.
 
-    x/NAME     asks for a need             x/exists   x must find a row        x/check    a query that checks x
+    x/NAME     asks for a need             x/check    a query that checks x
     x/before   reads what x will change    x/undo     puts it back             group/pre, group/post   the group's hooks
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple
 import orjson
 
 from strandline.errors import shown
-from strandline.group.checks import Check, is_true, row_absent, row_exists
+from strandline.group.checks import Check, is_true
 from strandline.group.core.binding import Offer, Source, resolve
 from strandline.group.core.encoding import decoded
 from strandline.group.core.expression import compiled
@@ -28,7 +28,7 @@ from strandline.group.core.parts import IDENTITY, SUCCESS, Handler, Hook, Recipe
 from strandline.group.core.schedule import Want
 from strandline.group.definition import Group, Step
 from strandline.group.statements import held, parse, plan
-from strandline.group.statements.api import Dialect, Given, Held, Plan, RowSet, Statement, Table, Template
+from strandline.group.statements.api import Dialect, Given, Held, Plan, RowSet, Statement, Table
 from strandline.group.statements.api import Problem as WrongStatement
 
 PRE: Final = "group/pre"
@@ -228,8 +228,8 @@ class _Planner:
             asking.wants = [(need.step, SUCCESS)] if need.step else []
             self._steps[name] = asking
             one.wants.append((name, need.name))
-        if (step.must_exist or step.must_not_exist) and one.plan is not None:
-            self._guard(one)
+        if (step.must_exist or step.must_not_exist) and one.plan is not None and not _tells(one.plan, step.must_exist):
+            self._problem(step, "value", "must_exist, must_not_exist: it is not known which rows this statement names")
         self._steps[step.name] = one
         for check in step.checks:
             if check.kind == "query_check":
@@ -300,24 +300,6 @@ class _Planner:
         self._problems.append(Problem(code, step.name, text))
 
     # ------------------------------------------------------------ generated steps
-
-    def _guard(self, one: Planned) -> None:
-        """`must_exist`, `must_not_exist`: a query step before it."""
-        made = one.plan
-        if made is None or made.before is None:
-            # A plain INSERT: the target's own key refuses a row that is there, in the same moment.
-            if one.step.must_exist:
-                self._problem(one.step, "value", "must_exist: the rows of this statement are not known before it")
-            return
-        name = f"{one.name}/{'exists' if one.step.must_exist else 'absent'}"
-        check = row_exists() if one.step.must_exist else row_absent()
-        step = replace(_empty(name), kind="query", target=one.target, statement=made.before.shown())
-        why = f"{one.name} must {'' if one.step.must_exist else 'not '}exist"
-        guard = Planned(step, name, one.values, checks=(check,), why=why, values_of=one.name)
-        guard.plan = _query(made, made.before)
-        guard.wants = list(one.wants)
-        self._steps[name] = guard
-        one.wants.append((name, SUCCESS))
 
     def _check_by_query(self, one: Planned, check: Check) -> None:
         names = [name for name in self._steps if name.startswith(f"{one.name}/check")]
@@ -482,13 +464,11 @@ def _empty(name: str) -> Step:
     return Step(name, "empty")
 
 
-def _query(made: Plan, template: Template) -> Plan:
-    """A plan that reads what another one would change."""
-    written = made.statement
-    statement = Statement(
-        template.shown(), written.dialect, "query", template, reads=(written.writes, *written.reads),
-    )  # fmt: skip
-    return Plan(statement, made.table, rows=tuple(row._replace(writes=False) for row in made.rows))
+def _tells(made: Plan, exists: bool) -> bool:
+    """Whether the target can tell from a statement if its rows were there."""
+    if made.undo in ("update", "delete") and made.statement.dialect != "cassandra":
+        return True
+    return made.before is not None or (made.undo == "insert" and not exists and bool(made.statement.shape.rows))
 
 
 def _longest(path: tuple[str, ...], one: Planned, offers: list[Offer]) -> str:

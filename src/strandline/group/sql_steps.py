@@ -323,6 +323,7 @@ class SqlSteps(ABC):
             saved = self._by_key(plan, changes.image(statements.before) if statements.before is not None else ())
             self._check_size([*before.values(), *saved.values()], limits)
             changed = changes.change(*statements.change)
+            self._check_required(work, changed.affected, saved=len(saved))
             touched = self._by_key(plan, changed.ours)
             if work.undo and plan.undo in ("update", "delete") and saved.keys() != touched.keys():
                 raise Refused(Failed("statement", "what it changed are not the rows that were saved before: bind keys"))
@@ -338,6 +339,13 @@ class SqlSteps(ABC):
             return Done(affected, returned)
         images = (self._image(plan, before.values()), self._image(plan, after.values()))
         return Done(affected, returned, *images, zone=changes.zone())
+
+    def _check_required(self, work: Work, affected: int, saved: int) -> None:
+        """What must exist, or must not, is told by the change itself: nobody comes between."""
+        rows = work.plan.statement.shape.rows if work.plan.undo == "insert" else None
+        there = affected > 0 if work.plan.undo != "insert" else saved > 0 or affected < len(rows or "1")
+        if work.require and there != (work.require == "exists"):
+            raise Refused(Failed("not_applied", f"its row is {'there already' if there else 'not there'}"))
 
     def _by_key(self, plan: Plan, rows: Sequence[Row]) -> dict[bytes, Row]:
         """Rows of an image; refused where a key does not tell them from each other."""
@@ -359,7 +367,7 @@ class SqlSteps(ABC):
     def _statements(self, work: Work, values: Mapping[str, Any]) -> _Statements:
         """The query of the rows before, where they are wanted, and the change."""
         plan, limits, before = work.plan, work.limits, None
-        if work.undo and plan.before is not None:
+        if (work.undo or work.require == "absent") and plan.before is not None:
             suffix = f" LIMIT {limits.rows_max + 1}"
             if self.lock_of:
                 alias = plan.statement.shape.reference if plan.undo != "insert" else ""

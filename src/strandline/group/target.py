@@ -86,6 +86,8 @@ class Work(NamedTuple):
     events: bytes = b""
     """Of the history, that are not in the log yet; kept with the barrier row."""
     limits: Limits = Limits()
+    require: Literal["", "exists", "absent"] = ""
+    """Of the rows that the statement names; else it is `not_applied`."""
 
 
 class Done(NamedTuple):

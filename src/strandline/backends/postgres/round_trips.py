@@ -76,8 +76,6 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
     """A connection whose every wait ends: `TimedOut` after `timeout_s`."""
 
     timeout_s: float = 10.0
-    streamed = False
-    """Whether rows of the last statement came one by one: libpq hands out those of the next pipeline's first one so."""
     _direct: bool | None = None
     _plans_until = 0.0
 
@@ -288,16 +286,11 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
             self.pgconn.exit_pipeline_mode()
         except psycopg.OperationalError as error:
             raise self._lost(error) from None
-        if self.streamed:
-            self.streamed = False
-            del answers[0]
         return answers
 
     def _begin(self, send: Callable[[PGconn], None]) -> None:
         try:
             self.pgconn.enter_pipeline_mode()
-            if self.streamed:
-                self.pgconn.send_query_params(b"", None)
             send(self.pgconn)
             self.pgconn.pipeline_sync()
         except psycopg.OperationalError as error:

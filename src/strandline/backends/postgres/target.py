@@ -20,7 +20,7 @@ from strandline.backends.postgres.database import SCHEMA_DEFAULT
 from strandline.backends.postgres.driver_errors import Doing, lost
 from strandline.backends.postgres.pool import Pool
 from strandline.backends.postgres.round_trips import DISCARD_PLANS, OTHER_SESSION, Connection, TimedOut
-from strandline.backends.postgres.target_round_trips import Answer, Ours, answers, converted
+from strandline.backends.postgres.target_round_trips import Answer, Ours, answers
 from strandline.backends.postgres.target_schema import table_of
 from strandline.errors import SchemaMismatch, StrandlineError, Unavailable
 from strandline.group.sql_steps import Ask, Call, Changed, Changes, Collided, Refused, SqlSteps
@@ -46,6 +46,7 @@ _CACHED_PLAN: Final = "RevalidateCachedQuery"
 """Where PostgreSQL finds that a prepared statement would return other columns; its state is that of much else."""
 MADE: Final = ("make_schema", "make_target", "make_barrier", "make_barrier_index")
 _BEGIN: Final = Ours(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE")
+_BEGIN_READ_ONLY: Final = Ours(b"BEGIN READ ONLY")
 _DISCARD_PLANS: Final = Ours(DISCARD_PLANS.text)
 _COMMIT: Final = Ours(b"COMMIT")
 _SAVEPOINT: Final = Ours(b"SAVEPOINT strandline_row")
@@ -157,19 +158,15 @@ class PostgresTarget(SqlSteps):
 
         def rows(connection: Connection) -> Rows | Failed:
             connection.timeout_s = limits.timeout_s
-            if plan.rows and plan.rows[0].key is not None:  # one row at most
-                answer = answers(connection, [asked])[0].check()
-                return _rows(connection, answer.columns(), answer.rows(), plan)
-            converted(connection, asked)
-            found: list[Row] = []
-            connection.streamed = True
-            with connection.cursor() as cursor:
-                for row in cursor.stream(asked.text, asked.values):
-                    found.append(row)
-                    if len(found) > limits.rows_max:
-                        return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
-                described = [(column.name, column.type_code) for column in cursor.description or ()]
-                return _rows(connection, described, found, plan)
+            sent: list[Bound | Ours] = [asked]
+            if not plan.rows or plan.rows[0].key is None:  # more than one row, perhaps
+                fetch = Ours(f"FETCH {limits.rows_max + 1} FROM strandline_rows".encode())
+                sent = [asked._replace(text=f"DECLARE strandline_rows CURSOR FOR {asked.text}"), fetch]
+            found = [answer.check() for answer in answers(connection, [_BEGIN_READ_ONLY, *sent, _COMMIT])][-2]
+            rows = found.rows()
+            if len(rows) > limits.rows_max:
+                return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
+            return _rows(connection, found.columns(), rows, plan)
 
         try:
             return self._reading(rows)
