@@ -257,6 +257,71 @@ def test_pause_says_what_is_not_released(s: Strandline, table: Table) -> None:
         assert s.projections.pause("totals") == []
 
 
+def say(s: Strandline, host: str, *, ago_s: float, lease_s: float) -> int:
+    """A host said so long ago that it lives, and for how long; the time now."""
+    store = s.open_offsets(None).store
+    now = store.database.now_us()
+    with store.database.write() as tx:
+        beat = now - round(ago_s * 1_000_000)
+        tx.execute("beat", (store.find("totals").id, host, beat, round(lease_s * 1_000_000)))
+    store.close()
+    return now
+
+
+@pytest.mark.req("P103", "P81", "P77")
+def test_a_lease_is_as_long_as_its_host_says(s: Strandline, table: Table) -> None:
+    """Its last beat is 40 s ago: longer than the default lease, and well within its own of 120 s."""
+    fill(s)
+    with running(s, Projection("totals", ORDERS, table.add, lease_s=120, **QUICK)) as host:
+        until(lambda: caught_up(s))
+        now = say(s, host.name, ago_s=40, lease_s=120)
+        with pytest.raises(LeaseHeld) as refused:
+            s.projections.reset("totals")
+        held = refused.value
+        assert held.holder == host.name
+        assert now - 10_000_000 < held.since < now
+        if table.dialect == "postgres":
+            assert held.until == now + 80_000_000
+        else:
+            assert held.until is None  # it lives as long as its process
+        assert s.projections.status("totals").hosts == (host.name,)
+        assert s.projections.rescale("totals", 5)  # not before it has released all
+        until(lambda: owners(s) == [host.name] * 5)
+    check_exactly_once(s, table)
+
+
+@pytest.mark.req("P103", "P81")
+def test_a_short_lease_of_a_dead_host_is_over_soon(s: Strandline) -> None:
+    store = s.open_offsets(None).store
+    store.ensure("totals", 1, ORDERS.text, start=0, partitions=3, history_id=s.store.settings.history_id)
+    claimed(store, "totals", 0, "killed")
+    say(s, "killed", ago_s=5, lease_s=2)
+    s.projections.set_offset("totals", 0)
+    assert s.projections.status("totals").hosts == ()
+    store.close()
+
+
+@pytest.mark.req("P103")
+def test_the_rows_of_killed_hosts_go(s: Strandline, table: Table) -> None:
+    fill(s)
+    store = s.open_offsets(None).store
+    row = store.ensure("totals", 1, ORDERS.text, start=0, partitions=3, history_id=s.store.settings.history_id)
+    for number in range(5):
+        say(s, f"killed {number}", ago_s=5, lease_s=2)
+
+    def hosts() -> set[str]:
+        with store.database.read() as tx:
+            return set(store.hosts(tx, row.id))
+
+    with running(s, Projection("totals", ORDERS, table.add, **QUICK)) as host:
+        until(lambda: hosts() == {host.name})
+        if table.dialect == "postgres":  # one that is late, and within its lease
+            say(s, "slow", ago_s=40, lease_s=120)
+            until(lambda: owners(s).count(host.name) < 3)
+            assert hosts() == {host.name, "slow"}
+    store.close()
+
+
 @pytest.mark.req("P71", "P103", "RP3")
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))])
 def test_hosts_come_and_go(s: Strandline, table: Table, seed: int) -> None:

@@ -412,7 +412,7 @@ class SparkHost(Host):
         works = []
         for run, runner in due:
             left_s = run.beat_at + run.lease_s * 2 / 3 - time.monotonic()
-            if run.store.database.dialect == "sqlite":  # a host lives by its lock
+            if not run.alive.beats:
                 left_s = run.projection.settings.handler_timeout_s + ROUND_S
             number = self._projections.index(run.projection)
             requests = tuple(runner.asked.values())
@@ -485,7 +485,7 @@ def _run(s: Strandline, offsets: Offsets, projection: Projection, work: Work) ->
     settings = projection.settings
 
     def living(tx: Transaction, row: ProjectionRow) -> set[str]:
-        return offsets.alive(None).living(store.hosts(tx, row.id), store.database.now_us(), settings.lease_s)
+        return offsets.alive(None).living(store.hosts(tx, row.id), store.database.now_us())
 
     slices = slices_of(s.store, projection, work.claim, store, living)
     runner = RangeRunner(

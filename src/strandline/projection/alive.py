@@ -1,4 +1,7 @@
-"""Which hosts live. On a server a host says so now and then; beside a file it holds a lock, which its death frees."""
+"""Which hosts live. On a server a host says so now and then; beside a file it holds a lock, which its death frees.
+
+A host writes the length of its lease beside its beat: everybody else goes by that, never by settings of their own.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import uuid4
 
 try:
@@ -20,11 +23,26 @@ def host_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
 
 
+class Beat(NamedTuple):
+    """What a host last said of itself, in microseconds of the database's clock."""
+
+    at: int
+    lease_us: int
+    since: int
+    """When it began to run the projection; 0 where a host of an older program did not say so."""
+
+
 class Alive(Protocol):
     """Tells living hosts from dead ones."""
 
-    def living(self, beats: Mapping[str, int], now: int, lease_s: float) -> set[str]:
+    beats: bool
+    """Whether a host has to beat again and again, to live."""
+
+    def living(self, hosts: Mapping[str, Beat], now: int) -> set[str]:
         """Those of these hosts that live."""
+
+    def until(self, beat: Beat) -> int | None:
+        """When a host dies that says nothing more; None if time does not tell."""
 
     def close(self) -> None:
         """This host ends."""
@@ -33,8 +51,13 @@ class Alive(Protocol):
 class ByBeat:
     """A host whose beat is older than the lease is dead. The clock is the database's."""
 
-    def living(self, beats: Mapping[str, int], now: int, lease_s: float) -> set[str]:
-        return {host for host, beat in beats.items() if now - beat <= lease_s * 1_000_000}
+    beats = True
+
+    def living(self, hosts: Mapping[str, Beat], now: int) -> set[str]:
+        return {host for host, beat in hosts.items() if now <= self.until(beat)}
+
+    def until(self, beat: Beat) -> int:
+        return beat.at + beat.lease_us
 
     def close(self) -> None:
         pass
@@ -42,6 +65,8 @@ class ByBeat:
 
 class ByLock:
     """A host lives as long as it holds the lock on its file, beside the database."""
+
+    beats = False
 
     def __init__(self, database: Path, host: str | None) -> None:
         """Without a host this only looks."""
@@ -64,8 +89,11 @@ class ByLock:
         os.close(made)
         return -1
 
-    def living(self, beats: Mapping[str, int], now: int, lease_s: float) -> set[str]:
-        return {host for host in beats if self._lives(host)}
+    def living(self, hosts: Mapping[str, Beat], now: int) -> set[str]:
+        return {host for host in hosts if self._lives(host)}
+
+    def until(self, beat: Beat) -> None:
+        return None
 
     def _lives(self, host: str) -> bool:
         path = self._file(host)

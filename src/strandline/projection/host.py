@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Event as Signal
 from typing import Final, NamedTuple, Protocol
@@ -20,12 +20,12 @@ import orjson
 
 from strandline.errors import NotFound, StrandlineError, Unavailable, invalid
 from strandline.log.api import Log
-from strandline.projection.alive import Alive, host_name
+from strandline.projection.alive import Alive, Beat, host_name
 from strandline.projection.definition import ByTag, Projection
 from strandline.projection.ended_lives import forget_ended
 from strandline.projection.generations import BoundedSlices, Living, switch_if_done
 from strandline.projection.handler_tx import HandlerTransaction
-from strandline.projection.layout import RangeRow, cut_anew, line_of, share
+from strandline.projection.layout import RangeRow, Share, cut_anew, line_of, share
 from strandline.projection.live_feed import LiveFeed
 from strandline.projection.offset_store import (
     BUILDING,
@@ -131,7 +131,7 @@ class Run:
 
     def living(self, tx: Transaction, row: ProjectionRow) -> set[str]:
         """The hosts of a generation that live."""
-        return self.alive.living(self.store.hosts(tx, row.id), self.store.database.now_us(), self.lease_s)
+        return self.alive.living(self.store.hosts(tx, row.id), self.store.database.now_us())
 
     @property
     def lease_s(self) -> float:
@@ -139,7 +139,7 @@ class Run:
 
     def may_start(self) -> bool:
         """Whether the lease was renewed lately: nothing new is begun after two thirds without renewal."""
-        return self.offsets.store.database.dialect == "sqlite" or time.monotonic() - self.beat_at < self.lease_s * 2 / 3
+        return not self.alive.beats or time.monotonic() - self.beat_at < self.lease_s * 2 / 3
 
 
 class _Waiting(NamedTuple):
@@ -226,6 +226,8 @@ class Host:
                 self._waiting.remove(waiting)
             elif self._is_over(waiting.projection, waiting.offsets.store):
                 self._waiting.remove(waiting)
+        for run in self._runs:  # first: a handler that hangs may hold what the rest waits for
+            self._watch_handlers(run)
         for run in list(self._runs):
             try:
                 self._look(run)
@@ -302,9 +304,8 @@ class Host:
 
     def _look(self, run: Run) -> None:
         store, id_ = run.offsets.store, run.row.id
-        if time.monotonic() - run.beat_at > run.lease_s / 3:
+        if run.alive.beats and time.monotonic() - run.beat_at > run.lease_s / 3:
             self._beat(run)
-        self._watch_handlers(run)
         for lo, runner in list(run.runners.items()):
             if runner.ended.is_set():
                 self._let_go(run, runner)
@@ -319,6 +320,8 @@ class Host:
         if row.state == RETIRED:
             self._leave(run)
             return
+        living = run.alive.living(hosts, store.database.now_us()) | {self.name}
+        self._bury(run, {host: beat for host, beat in hosts.items() if host not in living})
         owned = {found.lo: found.fence for found in rows if found.owner == self.name}
         for lo, runner in run.runners.items():
             if owned.get(lo) != runner.claim.row.fence:
@@ -329,12 +332,12 @@ class Host:
             for runner in run.runners.values():
                 runner.stop()
             if row.wanted is not None:
-                self._cut(run, hosts)
+                self._cut(run, living)
             return
         waiting = [request for request in requests if request.refused is None]
         for runner in run.runners.values():
             _ask(runner, waiting)
-        for claim in self._share(run, row, rows, hosts):
+        for claim in self._share(run, row, rows, living):
             self._start(run, claim, waiting)
         self._forget(run, row, rows)
         if row.state == BUILDING:
@@ -381,25 +384,34 @@ class Host:
         database = run.offsets.store.database
         before = time.monotonic()
         with database.write() as tx:
-            tx.execute("beat", (run.row.id, self.name, database.now_us()))
+            tx.execute("beat", (run.row.id, self.name, database.now_us(), round(run.lease_s * 1_000_000)))
         run.beat_at = before
 
-    def _share(self, run: Run, row: ProjectionRow, rows: Sequence[RangeRow], hosts: dict[str, int]) -> Sequence[Claim]:
+    def _bury(self, run: Run, dead: Mapping[str, Beat]) -> None:
+        """Remove the rows of hosts that ended without a word."""
+        if not dead:
+            return
+        with run.store.database.write() as tx:
+            for host, beat in dead.items():
+                tx.execute("bury", (run.row.id, host, beat.at))
+        _logger.info("%s: %s ended without giving anything back", run.projection.name, ", ".join(sorted(dead)))
+
+    def _share(self, run: Run, row: ProjectionRow, rows: Sequence[RangeRow], living: set[str]) -> Sequence[Claim]:
         """Take and give back, so that all hosts that live have their share; what was taken."""
         store = run.offsets.store
-        wanted = self._wanted(run, rows, hosts)
-        for extra in wanted[1]:
+        wanted = self._wanted(run, rows, living)
+        for extra in wanted.release:
             if extra.lo in run.runners:
                 run.runners[extra.lo].stop()
-        if not wanted[0]:
+        if not wanted.claim:
             return ()
         claims: list[Claim] = []
         with store.database.write() as tx:
             now_row = store.locked(tx, row.id)
             if now_row.paused or now_row.wanted is not None or now_row.epoch != row.epoch:
                 return ()
-            again = self._wanted(run, store.ranges(tx, now_row), store.hosts(tx, row.id))
-            for free in again[0]:
+            again = self._wanted(run, store.ranges(tx, now_row), run.living(tx, now_row))
+            for free in again.claim:
                 if free.lo in run.runners:
                     continue  # its thread has not ended yet
                 taken = store.claim(tx, now_row, free, self.name)
@@ -407,15 +419,13 @@ class Host:
                     claims.append(Claim(now_row, taken))
         return claims
 
-    def _wanted(
-        self, run: Run, rows: Sequence[RangeRow], hosts: dict[str, int]
-    ) -> tuple[list[RangeRow], list[RangeRow]]:
+    def _wanted(self, run: Run, rows: Sequence[RangeRow], living: set[str]) -> Share:
         now = run.offsets.store.database.now_us()
         waits = [found.retry_at - now for found in rows if found.retry_at > now]
         run.retry_at = time.monotonic() + min(waits, default=-1e12) / 1_000_000
         # A range of ours without a thread is one that we could not give back: it is free for us.
         mine = [found._replace(owner=None) if self._lost(run, found) else found for found in rows]
-        return share(mine, run.alive.living(hosts, now, run.lease_s), self.name, now)
+        return share(mine, living, self.name, now)
 
     def _lost(self, run: Run, row: RangeRow) -> bool:
         return row.owner == self.name and row.lo not in run.runners
@@ -436,12 +446,10 @@ class Host:
         feed = self._feed if projection.settings.feed and claim.projection.state == SERVING else None
         return RangeRunner(projection, claim, store, slices, self._s.pointer_watch, run.may_start, self._wake.set, feed)
 
-    def _cut(self, run: Run, hosts: dict[str, int]) -> None:
+    def _cut(self, run: Run, living: set[str]) -> None:
         if not run.runners:
-            store = run.offsets.store
-            living = run.alive.living(hosts, store.database.now_us(), run.lease_s)
-            with store.database.write() as tx:
-                rescale_if_free(store, tx, run.row.id, living - {self.name}, self._s.store.settings.partitions)
+            with run.store.database.write() as tx:
+                rescale_if_free(run.store, tx, run.row.id, living - {self.name}, self._s.store.settings.partitions)
 
     def _watch_handlers(self, run: Run) -> None:
         """Free ranges whose handler does not return."""

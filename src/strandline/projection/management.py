@@ -117,9 +117,8 @@ class Projections:
         finally:
             offsets.store.close()
 
-    def _living(self, offsets: Offsets, tx: Transaction, row: ProjectionRow, lease_s: float = 30.0) -> set[str]:
-        now = offsets.store.database.now_us()
-        return offsets.alive(None).living(offsets.store.hosts(tx, row.id), now, lease_s)
+    def _living(self, offsets: Offsets, tx: Transaction, row: ProjectionRow) -> set[str]:
+        return offsets.alive(None).living(offsets.store.hosts(tx, row.id), offsets.store.database.now_us())
 
     # ------------------------------------------------------------ looking
 
@@ -349,14 +348,17 @@ class Projections:
                 yield offsets.store, tx, row
 
     def _check_released(self, offsets: Offsets, tx: Transaction, row: ProjectionRow) -> None:
-        living = self._living(offsets, tx, row)
+        hosts, living = offsets.store.hosts(tx, row.id), self._living(offsets, tx, row)
         for found in offsets.store.ranges(tx, row):
             if found.owner in living:
+                beat = hosts[found.owner]
                 raise LeaseHeld(
                     f"{row.name} {found.range} is run by {found.owner}",
                     code="lease_held",
                     hint=f"`strandline projections pause {row.name}` first",
                     holder=found.owner,
+                    since=beat.since,
+                    until=offsets.alive(None).until(beat),
                 )
 
     # ------------------------------------------------------------ keys and dead letters

@@ -14,6 +14,7 @@ from uuid import uuid4
 import orjson
 
 from strandline.errors import InvalidInput, LeaseLost, NotFound, SchemaMismatch, Unavailable, invalid
+from strandline.projection.alive import Beat
 from strandline.projection.layout import Cut, RangeRow, done_of, numbers_text
 from strandline.projection.offsets import KeyRow, KeyRows
 from strandline.sql.api import Database, Part, Transaction
@@ -374,9 +375,9 @@ class OffsetStore:
                 raise unknown_projection(id_, None)
             yield tx, ProjectionRow(*rows[0])
 
-    def hosts(self, tx: Transaction, id_: str) -> dict[str, int]:
-        """Who runs a projection, and when it last said so."""
-        return dict(tx.rows("hosts", (id_,)))
+    def hosts(self, tx: Transaction, id_: str) -> dict[str, Beat]:
+        """Who runs a projection, and what it last said."""
+        return {host: Beat(*beat) for host, *beat in tx.rows("hosts", (id_,))}
 
     def requests(self, tx: Transaction, id_: str) -> list[Request]:
         return [Request(*row) for row in tx.rows("requests", (id_,))]
