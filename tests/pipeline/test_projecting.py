@@ -190,9 +190,9 @@ def test_a_build_whose_handler_fails_says_where(url: str, s: Strandline, table: 
 def test_a_task_whose_time_is_over_within_a_timestamp_goes_on_there(
     url: str, s: Strandline, table: Table, new: Table, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All events of an append have one timestamp. A task ends after the first page of them: the bound is reached in
-    time, the rest of the append is not done, and nothing new is carried."""
-    monkeypatch.setattr(projecting, "ROUND_S", 0.1)
+    """All events of an append have one timestamp. A task ends among them: the bound is reached in time, the rest of the
+    append is not done, and nothing new is carried."""
+    monkeypatch.setattr(projecting, "ROUND_S", 0.4)
     put(s, KEYS[0], 700)  # more than a page of the default size
     carry_all(s)
     slow, slow_too = totals(table, takes_s=0.001), totals(new, 2, takes_s=0.001)

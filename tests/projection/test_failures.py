@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from strandline.connect import Strandline
 from strandline.projection.definition import BySlices, Projection
 from strandline.projection.handler_tx import ends_transaction
 from tests.journal.damage import rot
+from tests.journal.worlds import world
 from tests.projection.worlds import (
+    BACKENDS,
     ORDERS,
     QUICK,
     Table,
@@ -430,6 +433,75 @@ def test_a_handler_that_hangs_loses_its_range(s: Strandline, table: Table) -> No
         free.set()
         until(lambda: refused)
     check_exactly_once(s, table)
+
+
+@pytest.mark.req("P67", "RP9")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_handler_that_hangs_for_longer_than_anybody_waits_for_it(backend: str, tmp_path: Path) -> None:
+    """The host's own writes wait for what the handler holds, and give up first."""
+    free, calls = threading.Event(), [0]
+    with world(backend, tmp_path, partitions=1, append_timeout_s=0.5) as s:
+        table = Table(s)
+
+        def handle(tx: Any, event: Any) -> None:
+            table.add(tx, event)
+            calls[0] += 1
+            if calls[0] == 1:
+                free.wait(30)
+
+        put(s, A, 3)
+        carry_all(s)
+        hanging = Projection("totals", ORDERS, handle, handler_timeout_s=1.5, lease_s=1, shutdown_grace_s=0, **QUICK)
+        try:
+            with running(s, hanging):
+                until(lambda: caught_up(s))
+                check_exactly_once(s, table)
+        finally:
+            free.set()
+            table.close()
+
+
+def endless(tx: Any) -> None:
+    """A statement that does not end by itself."""
+    if tx.dialect == "sqlite":
+        tx.execute("with recursive c(x) as (select 1 union all select x + 1 from c) select count(*) from c")
+    else:
+        tx.execute("select pg_sleep(60)")
+
+
+@pytest.mark.req("P67", "RP9")
+def test_a_statement_that_does_not_end_is_ended(s: Strandline, table: Table) -> None:
+    calls = [0]
+
+    def handle(tx: Any, event: Any) -> None:
+        table.add(tx, event)
+        calls[0] += 1
+        if calls[0] == 1:
+            endless(tx)
+
+    put(s, A, 3)
+    carry_all(s)
+    with running(s, Projection("totals", ORDERS, handle, handler_timeout_s=0.3, **QUICK)):
+        until(lambda: caught_up(s))
+    check_exactly_once(s, table)
+    assert calls == [4]
+
+
+@pytest.mark.req("P67")
+def test_a_statement_may_take_as_long_as_its_handler(tmp_path: Path) -> None:
+    """On a server, where all other statements have the time of an append. In a file none has a time of its own."""
+    calls: list[int] = []
+
+    def handle(tx: Any, event: Any) -> None:
+        calls.append(event.seq_nr)
+        tx.execute("select pg_sleep(1.2)")
+
+    with world("postgresql", tmp_path, partitions=1, append_timeout_s=0.5) as s:
+        put(s, A)
+        carry_all(s)
+        with running(s, Projection("totals", ORDERS, handle, **QUICK)):
+            until(lambda: caught_up(s))
+    assert calls == [1]
 
 
 @pytest.mark.req("P66", "RP9")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,18 @@ from strandline import Conflict, InvalidInput, Key, NotFound
 from strandline.connect import Strandline
 from strandline.pipeline.projecting import begin
 from strandline.projection.definition import BySlices, ByTag, Context, Projection
-from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, check_exactly_once, everything, running, until
+from tests.journal.worlds import world
+from tests.projection.worlds import (
+    BACKENDS,
+    ORDERS,
+    QUICK,
+    Table,
+    caught_up,
+    check_exactly_once,
+    everything,
+    running,
+    until,
+)
 from tests.query.filling import carry_all, key_in, put
 
 
@@ -75,6 +88,35 @@ def never_past(s: Strandline) -> bool:
 
     mine = done(2)
     return all(one <= other for one, other in zip(mine, done(1), strict=True))
+
+
+@pytest.mark.req("P84", "P76")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_generation_waits_although_its_database_is_busy(backend: str, tmp_path: Path) -> None:
+    """Looking whether to begin it is refused for a while: the host goes on."""
+    with world(backend, tmp_path, partitions=3, append_timeout_s=0.3) as s:
+        fill(s)
+        table, new = Table(s), Table(s)
+        handler = Handler(new)
+        with running(s, first(table), second(handler)) as host:
+            until(lambda: caught_up(s))
+            with s.open_offsets(None).store.closed_after() as store, store.database.write() as tx:
+                if backend == "postgresql":
+                    raw: Any = tx.raw
+                    schema = raw.execute("select schemaname from pg_tables where tablename = 'projection'")
+                    raw.execute(f"lock table {schema.fetchone()[0]}.projection in access exclusive mode")
+                    tx.take_long()
+                    raw.execute("select pg_sleep(1.2)")
+                else:
+                    time.sleep(1.2)
+            assert not host.stopped
+            fill(s)
+            until(lambda: caught_up(s))
+            begin(s, second(handler), None, allow_deleted=False)
+            until(lambda: state(s, 2) == "ready")
+        check_exactly_once(s, table)
+        table.close()
+        new.close()
 
 
 @pytest.mark.req("P84", "P85", "P88", "P82")

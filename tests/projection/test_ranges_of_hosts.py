@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
+import time
+from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from strandline import Key, LeaseHeld, LeaseLost
 from strandline.connect import Strandline
 from strandline.projection.definition import Projection
+from strandline.projection.host import Host
 from strandline.projection.layout import cut_anew
 from strandline.projection.offset_store import Claim, OffsetStore
 from strandline.values.ranges import ranges
@@ -49,13 +52,18 @@ def test_hosts_share_evenly(s: Strandline, table: Table) -> None:
     check_exactly_once(s, table)
 
 
-def claimed(store: OffsetStore, name: str, lo: int, owner: str) -> Claim:
+def claim(store: OffsetStore, name: str, lo: int, owner: str) -> Claim | None:
     with store.database.write() as tx:
         row = store.locked(tx, store.find(name).id)
         found = next(one for one in store.ranges(tx, row) if one.lo == lo)
         taken = store.claim(tx, row, found, owner)
+    return None if taken is None else Claim(row, taken)
+
+
+def claimed(store: OffsetStore, name: str, lo: int, owner: str) -> Claim:
+    taken = claim(store, name, lo, owner)
     assert taken is not None
-    return Claim(row, taken)
+    return taken
 
 
 @pytest.mark.req("P69", "P70", "RP3", "P81")
@@ -94,9 +102,14 @@ def test_fences_only_grow_and_an_older_one_is_refused(s: Strandline) -> None:
     store.close()
 
 
-@pytest.mark.req("P70", "RP3", "P47")
-def test_what_comes_late_is_not_committed(s: Strandline, table: Table) -> None:
-    """A process that is stopped between its handler and its commit, and wakes up after somebody took over."""
+@pytest.mark.req("P70", "RP3", "P47", "P53")
+def test_what_comes_late_is_not_committed(s: Strandline, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is stopped between its handler and its commit, and wakes up after somebody took over.
+
+    Nobody takes over before the server has ended the transaction that it is in: no two handlers write for one range at
+    once. In a file nobody writes before it wakes up.
+    """
+    monkeypatch.setattr(Host, "_watch_handlers", lambda host, run: None)  # it is stopped as well
     key = key_in(0, s.log.partitions)
     put(s, key, 3)
     carry_all(s)
@@ -109,11 +122,12 @@ def test_what_comes_late_is_not_committed(s: Strandline, table: Table) -> None:
             free.wait(20)
 
     store = s.open_offsets(None).store
-    with running(s, Projection("totals", ORDERS, handle, **QUICK)) as host:
+    with running(s, Projection("totals", ORDERS, handle, handler_timeout_s=1, **QUICK)) as host:
         until(asleep.is_set)
-        if table.dialect == "postgres":  # SQLite: nobody could write before it wakes up
+        if table.dialect == "postgres":
             range_ = range_of(s, key)
-            claimed(store, "totals", range_.lo, "another")
+            assert claim(store, "totals", range_.lo, "another") is None
+            until(lambda: claim(store, "totals", range_.lo, "another") is not None)
         else:
             free.set()
         host.stop()
@@ -320,6 +334,61 @@ def test_the_rows_of_killed_hosts_go(s: Strandline, table: Table) -> None:
             until(lambda: owners(s).count(host.name) < 3)
             assert hosts() == {host.name, "slow"}
     store.close()
+
+
+class Stepwise:
+    """Writes, and takes a while over it; how often each event came."""
+
+    def __init__(self, table: Table, for_s: float) -> None:
+        self.table, self.for_s = table, for_s
+        self.calls: Counter[tuple[str, int]] = Counter()
+
+    def handle(self, tx: Any, event: Any) -> None:
+        self.calls[str(event.key), event.seq_nr] += 1
+        self.table.add(tx, event)
+        time.sleep(self.for_s)
+
+    @property
+    def repeated(self) -> list[tuple[str, int]]:
+        return [event for event, times in self.calls.items() if times > 1]
+
+
+def many_ranges(s: Strandline, n: int) -> None:
+    """A projection that is cut into so many ranges before anybody runs it."""
+    with s.open_offsets(None).store.closed_after() as store:
+        history = s.store.settings.history_id
+        store.ensure("totals", 1, ORDERS.text, start=0, partitions=3, history_id=history)
+    assert s.projections.rescale("totals", n)
+
+
+@pytest.mark.req("P71", "RP3")
+def test_more_ranges_than_connections(s: Strandline, table: Table) -> None:
+    """Each is in a transaction for longer than a lease: none of them keeps the host from saying that it lives."""
+    n = 16 if table.dialect == "postgres" else 3  # in a file they come one after the other
+    fill(s, 1, 4 * n)
+    many_ranges(s, n)
+    slow = Stepwise(table, 1.2 / 4 if n == 16 else 0.05)
+    with running(s, Projection("totals", ORDERS, slow, lease_s=1, save_within_s=60, **QUICK)):
+        until(lambda: caught_up(s), 20)
+        assert {found.fence for found in s.projections.status("totals").ranges} == set(range(2, n + 2))
+    assert slow.repeated == []
+    check_exactly_once(s, table)
+
+
+@pytest.mark.req("P47", "P53")
+def test_ranges_with_rows_of_their_own_never_refuse_each_other(s: Strandline, table: Table) -> None:
+    """Also once the server has looked at its tables, and reads small ones as a whole."""
+    fill(s, 5, 24)
+    many_ranges(s, 8)
+    if table.dialect == "postgres":
+        with s.open_offsets(None).store.closed_after() as store, store.database.write() as tx:
+            raw: Any = tx.raw
+            raw.execute("analyze")
+    counting = Stepwise(table, 0.002)
+    with running(s, Projection("totals", ORDERS, counting, save_after=4, **QUICK)):
+        until(lambda: caught_up(s), 15)
+    check_exactly_once(s, table)
+    assert counting.repeated == []
 
 
 @pytest.mark.req("P71", "P103", "RP3")

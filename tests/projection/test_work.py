@@ -13,7 +13,7 @@ from strandline import Key
 from strandline.projection.definition import Projection
 from strandline.work.declaration import WorkDeclaration
 from tests.journal.worlds import world
-from tests.projection.worlds import BACKENDS, ORDERS, QUICK, until
+from tests.projection.worlds import BACKENDS, ORDERS, QUICK, error_of, running, until
 from tests.query.filling import carry_all, put
 
 
@@ -48,3 +48,21 @@ def test_work_is_added_with_the_offset(backend: str, tmp_path: Path) -> None:
             "seen by others when it commits"
         )
         assert [number for number, *_ in seen].count(3) == 2, "what a handler that failed had added is gone"
+
+
+@pytest.mark.req("P56", "W72")
+def test_work_in_a_transaction_of_another_isolation_says_what_to_set(tmp_path: Path) -> None:
+    """With all defaults, on a server."""
+    with world("postgresql", tmp_path, partitions=1) as s:
+        mails = s.work(WorkDeclaration("mails", key={"order": "text"}, data={"to": "text"}))
+        put(s, Key("order", "1"))
+        carry_all(s)
+
+        def handle(tx: Any, event: Any) -> None:
+            mails.add(key={"order": "1"}, data={"to": "a"}, tx=tx)
+
+        with running(s, Projection("totals", ORDERS, handle, **{**QUICK, "retries": 0, "restart_max_s": 30})):
+            refused = error_of(s, Key("order", "1"))
+        assert refused["error"] == "InvalidInput"
+        assert "its isolation is repeatable read" in refused["message"]
+        assert 'for a projection give isolation="read_committed"' in refused["message"]

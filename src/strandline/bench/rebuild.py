@@ -70,9 +70,7 @@ def rebuild_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
         spark = session.start(MASTER, short=True)
         try:
             spark.sparkContext.parallelize(range(2), 2).map(str).collect()
-            built = strandline.Projection(
-                name, source, counts, generation=2, group_size=LIST, page_size=LIST, isolation=_isolation(where)
-            )
+            built = strandline.Projection(name, source, counts, generation=2, group_size=LIST, page_size=LIST)
             from_s = time.perf_counter()
             rebuild(**where, projection=built, ranges=RANGES, spark=spark)
             seconds = time.perf_counter() - from_s
@@ -82,11 +80,6 @@ def rebuild_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
     if counted != events:
         raise RuntimeError(f"{counted} events were counted, not {events}")
     return {"events_per_s": events / seconds}
-
-
-def _isolation(where: dict[str, Any]) -> str:
-    """Each range has rows of its own."""
-    return "serializable" if where["url"].startswith("sqlite") else "read_committed"
 
 
 def one_by_one_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
@@ -108,7 +101,6 @@ def one_by_one_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
             strandline.BySlices("order"),
             handle,
             page_size=LIST,
-            isolation=_isolation(where),
         )
         host = strandline.Host(s, [projection])
         thread = threading.Thread(target=host.run)

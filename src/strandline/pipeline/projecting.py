@@ -40,7 +40,7 @@ from strandline.pipeline.supervisor import (
 )
 from strandline.pipeline.target import Target
 from strandline.projection.definition import BySlices, Projection
-from strandline.projection.host import Host, Offsets, Run, Runner, slices_of, take_away, too_long
+from strandline.projection.host import Host, HostOffsets, Offsets, Run, Runner, slices_of, take_away, too_long
 from strandline.projection.layout import RangeRow, numbers_in
 from strandline.projection.offset_store import BUILDING, SWITCHING, Claim, OffsetStore, ProjectionRow, Request
 from strandline.projection.range_runner import FAILED, LOST, STOPPED, RangeRunner
@@ -298,7 +298,7 @@ class SparkHost(Host):
 
     # ------------------------------------------------------------ as a host
 
-    def _begin(self, projection: Projection, offsets: Offsets, alive: Any) -> Run | None:
+    def _begin(self, projection: Projection, offsets: HostOffsets) -> Run | None:
         master = self._spark.sparkContext.master
         if offsets.store.database.dialect == "sqlite" and not session.is_local(master):
             raise Unsupported(
@@ -306,15 +306,16 @@ class SparkHost(Host):
                 code="not_shared",
                 hint='give offset_store a postgresql: URL, or use a local master, such as "local[2]"',
             )
-        return super()._begin(projection, offsets, alive)
+        return super()._begin(projection, offsets)
 
-    def _look_around(self) -> None:
-        super()._look_around()
+    def _look_around(self) -> bool:
+        seen = super()._look_around()
         self._cluster.check(waits=self._in_round)
         if self.until is not None and not self._waiting and self.until():
             self.stop()
         if self.gives_up:
             self._check_failures()
+        return seen
 
     def _runner(self, run: Run, claim: Claim) -> Runner:
         return SparkRange(run, claim, self._due.set)

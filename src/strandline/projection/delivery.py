@@ -25,6 +25,13 @@ from strandline.projection.recovery import Decision, Failure, Step, decide
 from strandline.query.query_row import QueryRow
 
 SERIALIZATION_TRIES: Final = 10
+GRACE_S: Final = 10.0
+_SAME_ROWS: Final = "handlers of several ranges write the same rows: use fewer ranges, a smaller save_after, other rows"
+_REFUSED_HINTS: Final = {
+    "read_committed": _SAME_ROWS,
+    "repeatable_read": f'{_SAME_ROWS}, or isolation="read_committed" and one statement for each change',
+    "serializable": "handlers of several ranges read what others write: use fewer ranges, or the default isolation",
+}
 
 
 _logger = logging.getLogger("strandline")
@@ -85,14 +92,19 @@ class Delivery:
     # ------------------------------------------------------------ ways of handing over
 
     def _exactly_once(self, hand: Sequence[Accepted], position: int) -> None:
-        try:
-            self._transaction(hand, position)
-        except HandlerFailed as failed:
-            before, event = hand[: failed.index], hand[failed.index]
-            if before:  # once more without it; if one of these fails now, it is the one
-                self._exactly_once(before, max(event.before, self._state.offsets.position))
-            self.recover(event, failed.error)
-            raise ReadAgain from None
+        """In transactions of `save_within_s` each; after one, a stop takes hold."""
+        while hand:
+            try:
+                done = self._transaction(hand, position, within_s=self._settings.save_within_s)
+            except HandlerFailed as failed:
+                before, event = hand[: failed.index], hand[failed.index]
+                if before:  # once more without it; if one of these fails now, it is the one
+                    self._exactly_once(before, event.before)
+                self.recover(event, failed.error)
+                raise ReadAgain from None
+            hand = hand[done:]
+            if hand and self._state.stop.is_set():
+                raise Stopped
 
     def _at_least_once(self, hand: Sequence[Accepted], position: int) -> None:
         state, since, start = self._state, time.monotonic(), 0
@@ -135,38 +147,47 @@ class Delivery:
                     parked.add(each.row.key)
         raise ReadAgain
 
-    def _handle(self, tx: HandlerTransaction | None, hand: Sequence[Accepted]) -> None:
-        """Call the handler: event by event, or with the list."""
-        handle = self._projection.handle
+    def _handle(self, tx: HandlerTransaction | None, hand: Sequence[Accepted], within_s: float | None = None) -> int:
+        """Call the handler: event by event, or with the list; how many events it was called for.
+
+        With `within_s` it ends before an event if that time is over, or if the range is to stop.
+        """
+        handle, stop = self._projection.handle, self._state.stop
         first = () if tx is None else (tx,)
-        index = 0
+        since, index = time.monotonic(), 0
         try:
             if self._settings.grouped:
-                self.handling_since = time.monotonic()
+                self.handling_since = since
                 check_ran(handle(*first, [each.event for each in hand if each.event is not None]))
                 _check_whole(tx)
-                return
-            for index, each in enumerate(hand):  # noqa: B007 (which one failed)
+                return len(hand)
+            for index, each in enumerate(hand):
                 if each.event is not None:
-                    self.handling_since = time.monotonic()
+                    self.handling_since = now = time.monotonic()
+                    if index and within_s is not None and (now - since > within_s or stop.is_set()):
+                        return index
                     result = handle(*first, each.event)
                     if result is not None:
                         check_ran(result)
                     _check_whole(tx)
+            return len(hand)
         except Exception as error:
             raise HandlerFailed(index, error) from error
         finally:
             self.handling_since = None
 
-    def _transaction(self, hand: Sequence[Accepted], position: int, also: Also | None = None) -> None:
-        """Effects and offsets, as one. A serialization failure is none of the handler: the whole again."""
+    def _transaction(
+        self, hand: Sequence[Accepted], position: int, also: Also | None = None, *, within_s: float | None = None
+    ) -> int:
+        """Effects and offsets, as one; how many events it has. A serialization failure is none of the handler: the
+        whole again."""
         state = self._state
         error: BaseException | None = None
         for tries in range(SERIALIZATION_TRIES):
             if tries:
                 state.wait(random.random() * 0.01 * 2 ** min(tries, 6))
             try:
-                self._try_transaction(hand, position, also)
+                return self._try_transaction(hand, position, also, within_s)
             except HandlerFailed as failed:
                 if not is_serialization(failed.error):
                     raise
@@ -175,31 +196,35 @@ class Delivery:
                 if not is_serialization(refused):
                     state.unknown(refused)
                 error = refused
-            else:
-                state.done(hand, position)
-                return
         last = Unavailable(
             f"the transaction was refused {SERIALIZATION_TRIES} times: {error}",
             code="serialization",
-            hint="handlers of several ranges write the same rows: use fewer ranges, smaller save_after, or other rows",
+            hint=_REFUSED_HINTS[self._settings.isolation],
         )
         raise RangeFailed(hand[0].row, last)
 
-    def _try_transaction(self, hand: Sequence[Accepted], position: int, also: Also | None) -> None:
-        state = self._state
+    def _try_transaction(
+        self, hand: Sequence[Accepted], position: int, also: Also | None, within_s: float | None
+    ) -> int:
+        state, timeout_s = self._state, self._settings.handler_timeout_s
         isolation: Any = self._settings.isolation
         with state.store.database.write(isolation=isolation) as tx:
-            if tx.dialect == "postgres":
-                tx.rows("handler_timeout", (str(round(self._settings.handler_timeout_s * 1000)),))
+            state.store.hold(tx, state.claim, timeout_s)
+            tx.take_long(timeout_s + GRACE_S)  # the watchdog comes first
             self._handler_tx = handler_tx = HandlerTransaction(tx)
             try:
-                self._handle(handler_tx, hand)
+                count = self._handle(handler_tx, hand, within_s)
             finally:
                 handler_tx.end()
                 self._handler_tx = None
             if state.abandoned:
                 raise LeaseLost("the handler took too long", code="lease_lost", hint="raise handler_timeout_s")
+            if count < len(hand):
+                hand, position = hand[:count], hand[count].before
+            position = max(position, state.offsets.position)
             state.write(tx, hand, position, also=also)
+        state.done(hand, position)
+        return count
 
     # ------------------------------------------------------------ failures
 

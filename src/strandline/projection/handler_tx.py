@@ -58,6 +58,9 @@ class HandlerTransaction:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
         self._lock = Lock()
+        """Held while a statement is under way."""
+        self._ending = Lock()
+        """Held by who ends it, so that what is broken off is never what comes after the handler."""
         self._ended = False
         self._cursor: Any = None
 
@@ -101,17 +104,25 @@ class HandlerTransaction:
 
     def end(self) -> None:
         """No statement comes through any more."""
-        self._ended = True
+        with self._ending:
+            self._ended = True
 
     def break_off(self) -> None:
-        """From another thread: undo it, if no statement is under way; whatever comes later is refused."""
-        self._ended = True
-        if self._tx.dialect == "sqlite" and self._lock.acquire(timeout=1):
-            try:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-            finally:
-                self._lock.release()
+        """From another thread: end the statement that is under way, and undo all; whatever comes later is refused."""
+        with self._ending:
+            if self._ended:
+                return
+            self._ended = True
+            if self._tx.dialect == "postgres":
+                self._connection.cut()
+                return
+            self._connection.interrupt()
+            if self._lock.acquire(timeout=1):
+                try:
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+                finally:
+                    self._lock.release()
 
     def _psycopg_cursor(self) -> Any:
         """A cursor as users of psycopg know it, with %s for values; one for all statements is quicker."""

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Event as Signal
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import orjson
 
@@ -112,11 +112,42 @@ class Runner(Protocol):
         """Its handler does not return: nothing that it does later counts."""
 
 
+class HostOffsets:
+    """An offset store as a host has it open: for itself, and apart from that for its ranges, whose transactions it
+    never waits for."""
+
+    def __init__(self, s: Journalled, url: str | None, host: str) -> None:
+        offsets = s.open_offsets(url)
+        self.store, self.alive = offsets.store, offsets.alive(host)
+        self._s, self._url = s, url
+        self._shared: OffsetStore | None = None
+
+    def of_range(self) -> OffsetStore:
+        """What a range saves in. In a file each has its own: one that is stuck in a handler holds up no other."""
+        if self.store.database.dialect == "sqlite":
+            return self._s.open_offsets(self._url).store
+        if self._shared is None:
+            self._shared = self._s.open_offsets(self._url).store
+        return self._shared
+
+    def let_go(self, store: OffsetStore) -> None:
+        """A range has ended."""
+        if store is not self._shared:
+            store.close()
+
+    def close(self) -> None:
+        self.alive.close()
+        self.store.close()
+        if self._shared is not None:
+            self._shared.close()
+
+
 class Run:
     """A projection on this host."""
 
-    def __init__(self, projection: Projection, offsets: Offsets, alive: Alive, row: ProjectionRow) -> None:
-        self.projection, self.offsets, self.alive, self.row = projection, offsets, alive, row
+    def __init__(self, projection: Projection, offsets: HostOffsets, row: ProjectionRow) -> None:
+        self.projection, self.offsets, self.row = projection, offsets, row
+        self.store, self.alive = offsets.store, offsets.alive
         self.runners: dict[int, Runner] = {}
         self.beat_at = 0.0
         self.retry_at = 0.0
@@ -124,10 +155,6 @@ class Run:
         self.forgot_at = time.monotonic()
         self.goal: list[int] | None = None
         """Of a build: what the serving generation had done when this host first looked."""
-
-    @property
-    def store(self) -> OffsetStore:
-        return self.offsets.store
 
     def living(self, tx: Transaction, row: ProjectionRow) -> set[str]:
         """The hosts of a generation that live."""
@@ -146,8 +173,10 @@ class _Waiting(NamedTuple):
     """A projection whose generation is not begun yet: another one serves."""
 
     projection: Projection
-    offsets: Offsets
-    alive: Alive
+    offsets: HostOffsets
+
+
+L = TypeVar("L", Run, _Waiting)
 
 
 class Host:
@@ -193,18 +222,17 @@ class Host:
     def run(self) -> None:
         """Run the projections. `NotFound.projection` if one was renamed or dropped meanwhile, `InvalidInput.closed` if
         the connection was closed."""
-        opened: dict[str | None, tuple[Offsets, Alive]] = {}
+        opened: dict[str | None, HostOffsets] = {}
         try:
             for projection in self._projections:
                 url = projection.settings.offset_store
                 if url not in opened:
-                    offsets = self._s.open_offsets(url)
-                    opened[url] = offsets, offsets.alive(self.name)
-                self._waiting.append(_Waiting(projection, *opened[url]))
+                    opened[url] = HostOffsets(self._s, url, self.name)
+                self._waiting.append(_Waiting(projection, opened[url]))
             while not self._stop.is_set():
                 self._s.check()
-                self._look_around()
-                self.ready.set()
+                if self._look_around():
+                    self.ready.set()
                 if not self._runs and not self._waiting:
                     break
                 self._wake.wait(self._next_look_s())
@@ -213,30 +241,36 @@ class Host:
             self._end(self._runs)
             if self._feed is not None:
                 self._feed.close()
-            for offsets, alive in opened.values():
-                alive.close()
-                offsets.store.close()
+            for offsets in opened.values():
+                offsets.close()
 
-    def _look_around(self) -> None:
-        """Begin what can be begun, and look at all that runs."""
-        for waiting in list(self._waiting):
-            begun = self._begin(*waiting)
-            if begun is not None:
-                self._runs.append(begun)
-                self._waiting.remove(waiting)
-            elif self._is_over(waiting.projection, waiting.offsets.store):
-                self._waiting.remove(waiting)
-        for run in self._runs:  # first: a handler that hangs may hold what the rest waits for
-            self._watch_handlers(run)
-        for run in list(self._runs):
-            try:
-                self._look(run)
-            except Unavailable as error:
-                _logger.warning("%s: %s", run.projection.name, error)
-            except NotFound as gone:
-                if not self._is_over(run.projection, run.store):
-                    raise gone from None
-                self._leave(run)
+    def _look_around(self) -> bool:
+        """Begin what can be begun, and look at all that runs; whether each could be looked at."""
+        # Handlers come first: one that hangs may hold what the rest waits for.
+        seen = [self._look_at(run, self._watch_handlers) for run in self._runs]
+        seen += [self._look_at(waiting, self._look_whether_to_begin) for waiting in list(self._waiting)]
+        seen += [self._look_at(run, self._look) for run in list(self._runs)]
+        return all(seen)
+
+    def _look_at(self, one: L, look: Callable[[L], None]) -> bool:
+        """Look at a projection; if its database is away, another time."""
+        try:
+            look(one)
+        except Unavailable as error:
+            _logger.warning("%s: %s", one.projection.name, error)
+            return False
+        except NotFound as gone:
+            if not isinstance(one, Run) or not self._is_over(one.projection, one.store):
+                raise gone from None
+            self._leave(one)
+        return True
+
+    def _look_whether_to_begin(self, waiting: _Waiting) -> None:
+        begun = self._begin(*waiting)
+        if begun is not None:
+            self._runs.append(begun)
+        if begun is not None or self._is_over(waiting.projection, waiting.offsets.store):
+            self._waiting.remove(waiting)
 
     def _is_over(self, projection: Projection, store: OffsetStore) -> bool:
         """Whether a later generation serves."""
@@ -250,11 +284,11 @@ class Host:
         waits = [run.retry_at - time.monotonic() for run in self._runs]
         return min([LOOK_S, *(max(0.005, wait) for wait in waits if wait > -LOOK_S)])
 
-    def _begin(self, projection: Projection, offsets: Offsets, alive: Alive) -> Run | None:
+    def _begin(self, projection: Projection, offsets: HostOffsets) -> Run | None:
         """Begin to run a projection, made if there is none of its name; None while its generation is not begun."""
         settings, source = projection.settings, projection.source
         if settings.isolation == "read_committed" and offsets.store.database.dialect == "sqlite":
-            allowed = "serializable on SQLite, which has no other"
+            allowed = "repeatable_read or serializable on SQLite, where transactions come one after the other"
             raise invalid("setting", "isolation", "not there", allowed=allowed, got=settings.isolation)
         start = {"beginning": 0, "now": -1}.get(str(settings.start), settings.start)
         if start == -1:
@@ -273,7 +307,7 @@ class Host:
         except NotFound:
             return None
         check_history(row, history)
-        run = Run(projection, offsets, alive, row)
+        run = Run(projection, offsets, row)
         self._beat(run)
         return run
 
@@ -297,13 +331,13 @@ class Host:
             else:
                 self._let_go(run, runner)
         for run in runs:
-            with suppress(StrandlineError), run.offsets.store.database.write() as tx:
+            with suppress(StrandlineError), run.store.database.write() as tx:
                 tx.execute("leave", (run.row.id, self.name))
 
     # ------------------------------------------------------------ every second
 
     def _look(self, run: Run) -> None:
-        store, id_ = run.offsets.store, run.row.id
+        store, id_ = run.store, run.row.id
         if run.alive.beats and time.monotonic() - run.beat_at > run.lease_s / 3:
             self._beat(run)
         for lo, runner in list(run.runners.items()):
@@ -381,7 +415,7 @@ class Host:
             self._wake.set()
 
     def _beat(self, run: Run) -> None:
-        database = run.offsets.store.database
+        database = run.store.database
         before = time.monotonic()
         with database.write() as tx:
             tx.execute("beat", (run.row.id, self.name, database.now_us(), round(run.lease_s * 1_000_000)))
@@ -398,7 +432,7 @@ class Host:
 
     def _share(self, run: Run, row: ProjectionRow, rows: Sequence[RangeRow], living: set[str]) -> Sequence[Claim]:
         """Take and give back, so that all hosts that live have their share; what was taken."""
-        store = run.offsets.store
+        store = run.store
         wanted = self._wanted(run, rows, living)
         for extra in wanted.release:
             if extra.lo in run.runners:
@@ -420,7 +454,7 @@ class Host:
         return claims
 
     def _wanted(self, run: Run, rows: Sequence[RangeRow], living: set[str]) -> Share:
-        now = run.offsets.store.database.now_us()
+        now = run.store.database.now_us()
         waits = [found.retry_at - now for found in rows if found.retry_at > now]
         run.retry_at = time.monotonic() + min(waits, default=-1e12) / 1_000_000
         # A range of ours without a thread is one that we could not give back: it is free for us.
@@ -439,9 +473,7 @@ class Host:
 
     def _runner(self, run: Run, claim: Claim) -> Runner:
         """What runs a range: here a thread."""
-        projection, store = run.projection, run.store
-        if store.database.dialect == "sqlite":  # one that is stuck in a handler must not hold up the others
-            store = self._s.open_offsets(projection.settings.offset_store).store
+        projection, store = run.projection, run.offsets.of_range()
         slices = slices_of(self._s.store, projection, claim, store, run.living)
         feed = self._feed if projection.settings.feed and claim.projection.state == SERVING else None
         return RangeRunner(projection, claim, store, slices, self._s.pointer_watch, run.may_start, self._wake.set, feed)
@@ -464,8 +496,7 @@ class Host:
                 del run.runners[lo]
 
     def _let_go(self, run: Run, runner: Runner) -> None:
-        if runner.offset_store is not run.offsets.store:
-            runner.offset_store.close()
+        run.offsets.let_go(runner.offset_store)
 
     def _abandon(self, run: Run, runner: Runner, why: str) -> None:
         runner.abandon()
@@ -479,8 +510,8 @@ class Host:
         run.forgot_at = time.monotonic()
         line = line_of(rows, row.line, round(settings.delete_after_s * 1_000_000))
         if line > row.line or row.epoch > 1:
-            run.offsets.store.forget(row, line)
-        forget_ended(run.offsets.store, self._s.store, row)
+            run.store.forget(row, line)
+        forget_ended(run.store, self._s.store, row)
 
 
 def too_long(limit_s: float) -> str:

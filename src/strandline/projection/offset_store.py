@@ -21,7 +21,8 @@ from strandline.sql.api import Database, Part, Transaction
 from strandline.values.keys import SLICES, slice_of
 from strandline.values.ranges import Range, ranges
 
-PART: Final = Part("projection", "strandline.projection")
+PART: Final = Part("projection", "strandline.projection", connections=32)
+"""The ranges of a host share the connections: each takes one for the time of a transaction."""
 BUILDING, READY, SWITCHING, SERVING, RETIRED = "building", "ready", "switching", "serving", "retired"
 """The states of a generation: ready has come to what the serving one has done, switching takes its place."""
 ALL: Final = Range(0, SLICES - 1)
@@ -258,7 +259,8 @@ class OffsetStore:
         return [RangeRow(*found) for found in tx.rows("ranges", (row.id, row.epoch))]
 
     def claim(self, tx: Transaction, row: ProjectionRow, wanted: RangeRow, owner: str) -> RangeRow | None:
-        """Take a range of a projection that is locked, with a larger fence than any before; None if it is gone."""
+        """Take a range of a projection that is locked, with a larger fence than any before; None if it is gone, or
+        held."""
         ((fence,),) = tx.rows("raise_fence", (row.id,))
         if not tx.execute("claim_range", (row.id, row.epoch, wanted.lo, wanted.fence, fence, owner)):
             return None
@@ -317,6 +319,19 @@ class OffsetStore:
             raise LeaseLost(f"{row.name} began anew", code="lease_lost", hint="nothing is to be done")
         rows = {key: KeyRow(slice_of(key), key, *rest) for _, _, key, *rest in found if key is not None}
         return KeyRows(rows, found[0][1])
+
+    def hold(self, tx: Transaction, claim: Claim, handler_timeout_s: float) -> None:
+        """Keep a range for the transaction of a handler, which ends with its next save. `LeaseLost` if it has another
+        owner.
+
+        On PostgreSQL nobody else takes the range before this transaction is over, so that no two handlers write for one
+        range at once; the server ends the session of a handler that takes longer.
+        """
+        values: tuple[Any, ...] = (*claim.place, claim.row.saves)
+        if tx.dialect == "postgres":
+            values = (*values, str(round(handler_timeout_s * 1000)))
+        if not tx.rows("hold_range", values):
+            raise lease_lost(claim)
 
     def save(
         self,

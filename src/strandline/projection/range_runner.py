@@ -140,6 +140,7 @@ class RangeRunner:
                 self.projection.stopped(context)
         except Stopped:
             self.outcome = STOPPED
+            self._state.begin_again()  # what is in hand still is not done
             if not self._once:
                 self._give_back()
         except LeaseLost:

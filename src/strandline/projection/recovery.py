@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
-from strandline.errors import text_of
+from strandline.errors import StrandlineError, text_of
 from strandline.projection.settings import ProjectionSettings
 
 RETRY_DELAY_MAX_S: Final = 10.0
@@ -67,4 +67,5 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        return cls(type(error).__name__, text_of(error)[:MESSAGE_CHARACTERS_MAX])
+        hint = f": {error.hint}" if isinstance(error, StrandlineError) and error.hint else ""
+        return cls(type(error).__name__, f"{text_of(error)}{hint}"[:MESSAGE_CHARACTERS_MAX])

@@ -49,7 +49,8 @@ class ProjectionSettings:
     """Key rows are kept for as long behind the least position."""
     delete_interval_s: float = within(3600.0, 1, 10**9)
     parked_keys_max: int = within(1000, 0, 10**6)
-    isolation: str = one_of("serializable", "serializable", "read_committed")
+    isolation: str = one_of("repeatable_read", "read_committed", "repeatable_read", "serializable")
+    """Of a handler's transaction on PostgreSQL; SQLite has one writer at a time."""
     start: str | int = "beginning"
     offset_store: str | None = None
     feed: bool = False

@@ -37,7 +37,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 Dialect = Literal["sqlite", "postgres"]
-Isolation = Literal["read_committed", "serializable"]
+Isolation = Literal["read_committed", "repeatable_read", "serializable"]
+LONG_S: Final = 600.0
+"""For statements that may touch a whole journal."""
 Declared = Callable[[str, Dialect], str | None]
 """Finds statements that follow from declarations, by name and dialect; None if there is none."""
 
@@ -71,6 +73,9 @@ class Part(NamedTuple):
     also: tuple[str, ...] = ()
     """Packages whose steps come after its own, each with the package's name before it. Their statements are
     `PACKAGE/NAME`."""
+
+    connections: int = 10
+    """How many connections a process opens to it on a server, for each time that it is opened."""
 
     sets: bool = False
     """Whether it makes tables at run time, in sets with names of their own, each like those of the set `template`. Its
@@ -110,8 +115,8 @@ class Transaction(Protocol):
         (`unnest($1::text[], $2::bigint[])`). Without rows nothing is executed.
         """
 
-    def take_long(self) -> None:
-        """Lift the time-out of statements: all locks are held that others could keep us waiting for."""
+    def take_long(self, for_s: float = LONG_S) -> None:
+        """Let statements take so long from now on: all locks are held that others could keep us waiting for."""
 
     def notify(self, channel: str) -> None:
         """Once this is committed, wake who watches the channel. SQLite needs nothing for it."""
@@ -169,7 +174,9 @@ class Database(Protocol):
         """A transaction: committed at the end, undone by any exception.
 
         SQLite: it holds the file's write lock, whatever the isolation. PostgreSQL: lock what you decide by, or ask for
-        "serializable", and repeat the transaction after `Unavailable.serialization`.
+        another isolation, and repeat the transaction after `Unavailable.serialization`: "repeatable_read" refuses to
+        change a row that somebody else changed meanwhile, "serializable" also what could not have come of one
+        transaction after the other.
         """
 
     def join(self, tx: object) -> AbstractContextManager[Transaction]:

@@ -22,11 +22,10 @@ def tx_idle(where: str) -> InvalidInput:
     )
 
 
-def tx_foreign(where: str, why: str = "its database does not have these tables") -> InvalidInput:
+def tx_foreign(
+    where: str,
+    why: str = "its database does not have these tables",
+    hint: str = "give an open transaction of that database, or leave tx out",
+) -> InvalidInput:
     """A transaction of another database than that of the tables, or of another kind than it must be."""
-    return InvalidInput(
-        f"tx for {where}: {why}",
-        code="tx_foreign",
-        hint="give an open transaction of that database, or leave tx out",
-        field="tx",
-    )
+    return InvalidInput(f"tx for {where}: {why}", code="tx_foreign", hint=hint, field="tx")

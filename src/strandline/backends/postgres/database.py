@@ -24,7 +24,7 @@ from strandline.backends.postgres.round_trips import Connection, Sent, TimedOut
 from strandline.backends.postgres.schema import Schema
 from strandline.errors import NO_JOURNAL, SchemaMismatch, Unavailable, invalid
 from strandline.settings import Settings
-from strandline.sql.api import DATABASE_ID, Dialect, Isolation, Part
+from strandline.sql.api import DATABASE_ID, LONG_S, Dialect, Isolation, Part
 from strandline.sql.statements import statement
 from strandline.sql.steps import Description
 from strandline.urls import Url
@@ -35,6 +35,7 @@ SYSTEM_PREFIX: Final = "pg_"
 BEGIN: Final = Sent(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", often=False)
 BEGINS: Final[Mapping[Isolation, Sent]] = {
     "read_committed": BEGIN,
+    "repeatable_read": Sent(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE", often=False),
     "serializable": Sent(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE", often=False),
 }
 BEGIN_READ: Final = Sent(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", often=False)
@@ -63,7 +64,7 @@ def open_database(
     are statements of the part that creation ends with. Without `advisory` locks the row lock is used.
     """
     create = settings.schema == "create" if create is None else create and settings.schema == "create"
-    pool = Pool(url, settings)
+    pool = Pool(url, settings, part.connections)
 
     def opened(connection: Connection, server: Server, schema: Schema) -> Database:
         if not schemas.is_there(connection, schema) or not schemas.fixed_settings(connection, schema):
@@ -374,9 +375,9 @@ class Transaction:
             found += self.rows(name, (*first, *zip(*part, strict=True)))
         return found
 
-    def take_long(self) -> None:
-        """Lift the time-out of statements: all locks are held that others could keep us waiting for."""
-        self._sending.take_long()
+    def take_long(self, for_s: float = LONG_S) -> None:
+        """Let statements take so long from now on: all locks are held that others could keep us waiting for."""
+        self._sending.take_long(for_s)
 
     def notify(self, channel: str) -> None:
         """Once this is committed, wake who watches the channel."""

@@ -32,8 +32,8 @@ class Sending(Protocol):
     def send_each(self, statements: Iterable[Sent]) -> None:
         """Execute statements one after the other."""
 
-    def take_long(self) -> None:
-        """Lift the time-out of statements."""
+    def take_long(self, for_s: float) -> None:
+        """Let statements take so long from now on."""
 
     def rows_of(self, answer: PGresult) -> list[Any]:
         """Return the rows of an answer, as psycopg makes them."""
@@ -53,7 +53,7 @@ class Joined:
         self._cursor.execute(text, parameters, prepare=False, binary=True)
         return cast(PGresult, self._cursor.pgresult)
 
-    def take_long(self) -> None:
+    def take_long(self, for_s: float) -> None:
         """The caller decides how long it may take."""
 
     def send_each(self, statements: Iterable[Sent]) -> None:
@@ -96,7 +96,9 @@ def joined(tx: object, id_sql: str, database_id: str, where: str) -> Iterator[Jo
         if not found or found[0][0] != database_id:
             raise tx_foreign(where)
         if found[0][1] != "read committed":
-            raise tx_foreign(where, f"its isolation is {found[0][1]}, not read committed")
+            why = f"its isolation is {found[0][1]}, not read committed"
+            hint = 'begin it with ISOLATION LEVEL READ COMMITTED; for a projection give isolation="read_committed"'
+            raise tx_foreign(where, why, hint)
         yield caller
 
 

@@ -15,7 +15,9 @@ which the server waits as one waits for an idle client (`send`).
 
 from __future__ import annotations
 
+import os
 import select
+import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -33,8 +35,6 @@ from strandline.backends.postgres.binary import Binary
 from strandline.sql.statements import statement
 
 PLANS_S: Final = 1.0
-LONG_S: Final = 600.0
-"""For statements that may touch a whole journal."""
 AT_ONCE_BYTES: Final = 16_000
 """So much is sent with one call of the system, also under TLS, whose records have 16 KiB."""
 THEIRS_MAX: Final = 200
@@ -130,9 +130,16 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
             self.cancel_safe(timeout=1.0)
         self.close()
 
-    def take_long(self) -> None:
-        """Lift the time-out of statements until the connection is given back."""
-        self.timeout_s = max(self.timeout_s, LONG_S)
+    def cut(self) -> None:
+        """From another thread: end the session, whatever it does. Whoever uses it gets an error."""
+        with suppress(psycopg.Error):
+            self.cancel_safe(timeout=1.0)
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self.pgconn.socket)) as same:
+            same.shutdown(socket.SHUT_RDWR)  # its thread alone may close it
+
+    def take_long(self, for_s: float) -> None:
+        """Let statements take so long, until the connection is given back."""
+        self.timeout_s = max(self.timeout_s, for_s)
 
     def exchange(self, statements: Sequence[Sent]) -> list[PGresult]:
         """Send all, then wait for all; the answer of each, in binary form.

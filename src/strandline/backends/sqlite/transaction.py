@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 import apsw
 import orjson
 
-from strandline.sql.api import Dialect
+from strandline.sql.api import LONG_S, Dialect
 from strandline.sql.joining import tx_foreign, tx_idle, tx_unknown
 
 NAME: Final = "strandline_joined"
@@ -46,8 +46,8 @@ class Transaction:
         given = [(*first, *row) for row in rows] if first else rows
         return self._cursor.executemany(self._sql(name), given).fetchall()
 
-    def take_long(self) -> None:
-        """No-op: SQLite has no statement time-out to lift."""
+    def take_long(self, for_s: float = LONG_S) -> None:
+        """No-op: SQLite has no statement time-out to raise."""
 
     def notify(self, channel: str) -> None:
         """No-op: a watch of a file sees every commit."""

@@ -10,10 +10,6 @@ ON CONFLICT (name, generation) DO NOTHING;
 -- A projection goes.
 DELETE FROM {schema}.projection WHERE id = $1::text;
 
--- name: handler_timeout
--- A session that a handler leaves idle in its transaction ends after so many milliseconds, and its locks with it.
-SELECT set_config('idle_in_transaction_session_timeout', $1::text, true);
-
 -- name: lock_projection
 -- One generation of a projection, locked: who changes its ranges does it alone.
 SELECT id, name, generation, state, epoch, source, start, line, paused, wanted, fence, history_id

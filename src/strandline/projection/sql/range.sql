@@ -6,10 +6,14 @@ INSERT INTO {schema}.projection_range (projection, epoch, lo, hi, fence, owner, 
 VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, NULL, $6::bigint, 0, 0, NULL, NULL, 0, 0, '{}', $7::text);
 
 -- name: claim_range
--- A range gets an owner and a new fence, unless somebody else was quicker.
+-- A range gets an owner and a new fence, unless somebody else was quicker, or its owner is in a transaction.
 UPDATE {schema}.projection_range
 SET owner = $6::text, fence = $5::bigint, claims = claims + 1, counts = '{}'
-WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint;
+WHERE projection = $1::text AND epoch = $2::bigint AND lo = (
+    SELECT lo FROM {schema}.projection_range
+    WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint
+    FOR UPDATE SKIP LOCKED
+);
 
 -- name: drop_ranges
 -- Ranges of epochs up to one go.
@@ -32,6 +36,17 @@ WHERE projection = $1::text AND epoch = $2::bigint;
 UPDATE {schema}.projection_range
 SET owner = NULL, fence = $5::bigint, failed = $6::text, retry_at = $7::bigint, restarts = restarts + 1
 WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint;
+
+-- name: hold_range (postgres)
+-- A range whose next save the transaction will be, unless somebody else has it: locked, so that nobody takes it meanwhile.
+-- A statement of the handler ends after so many milliseconds; its session, and all its locks, after as many of silence.
+SELECT set_config('statement_timeout', $6::text, true), set_config('idle_in_transaction_session_timeout', $6::text, true)
+FROM {schema}.projection_range
+WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint AND saves = $5::bigint
+FOR UPDATE;
+
+-- name: hold_range (sqlite)
+SELECT 1 FROM projection_range WHERE projection = ?1 AND epoch = ?2 AND lo = ?3 AND fence = ?4 AND saves = ?5;
 
 -- name: lock_range
 -- A range, locked: a commit of it that is under way ends first.
@@ -75,4 +90,5 @@ WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence
 -- A range that failed may start again at once.
 UPDATE {schema}.projection_range
 SET retry_at = 0
-WHERE projection = $1::text AND epoch = $2::bigint AND $3::bigint BETWEEN lo AND hi;
+WHERE projection = $1::text AND epoch = $2::bigint AND owner IS NULL
+    AND $3::bigint BETWEEN lo AND hi;

@@ -182,6 +182,5 @@ ALTER TABLE {schema}.projection_host ADD COLUMN IF NOT EXISTS lease_us bigint NO
 ALTER TABLE {schema}.projection_host ADD COLUMN IF NOT EXISTS since bigint NOT NULL DEFAULT 0;
 
 -- step: 003_lease (sqlite, additive)
--- How long a host lives after a beat, and since when it runs the projection (µs). An older program says neither.
 ALTER TABLE projection_host ADD COLUMN lease_us INTEGER NOT NULL DEFAULT 30000000;
 ALTER TABLE projection_host ADD COLUMN since INTEGER NOT NULL DEFAULT 0;
