@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from strandline.bench.cases import Case, Plan, Sample
 from strandline.bench.child import in_child
-from strandline.bench.project import MANY_EVENTS, MANY_KEYS, many, prepare_many
+from strandline.bench.project import MANY_EVENTS, MANY_KEYS, many, prepare_many, seconds_until_saved
 from strandline.sql.statements import statement
 
 MASTER = "local[2]"
@@ -86,31 +86,12 @@ def one_by_one_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
     """A plain host, from the beginning, until so many are done."""
     import strandline
 
-    counts, seen, done = Counts(where["url"]), [0], threading.Event()
-
-    def handle(tx: Any, event: Any) -> None:
-        counts.handle(tx, event)
-        seen[0] += 1
-        if seen[0] >= events:
-            done.set()
-
+    counts = Counts(where["url"])
     with strandline.connect(**where) as s:
         _total(s, counts)
-        projection = strandline.Projection(
-            f"counts-{uuid4().hex[:8]}",
-            strandline.BySlices("order"),
-            handle,
-            page_size=LIST,
-        )
-        host = strandline.Host(s, [projection])
-        thread = threading.Thread(target=host.run)
-        from_s = time.perf_counter()
-        thread.start()
-        if not done.wait(WAIT_S):
-            raise RuntimeError(f"{seen[0]} events were handled, not {events}")
-        seconds = time.perf_counter() - from_s
-        host.stop()
-        thread.join()
+        name = f"counts-{uuid4().hex[:8]}"
+        projection = strandline.Projection(name, strandline.BySlices("order"), counts, page_size=LIST)
+        seconds = seconds_until_saved(s, projection, events)
     return {"events_per_s": events / seconds}
 
 
