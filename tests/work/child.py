@@ -33,6 +33,15 @@ def main(place: str, what: str, *arguments: str) -> None:
         with ThreadPoolExecutor(int(arguments[0])) as pool:
             for ids in pool.map(lambda number: each(work, number), range(int(arguments[0]))):
                 print(*ids, sep="\n", flush=True)
+    elif what == "loop":
+        work, number = world.real(), 0
+        print("ready", flush=True)
+        sys.stdin.readline()
+        until = time.monotonic() + float(arguments[0])
+        while time.monotonic() < until:
+            work.add(**one(f"{os.getpid()} {number}"))
+            number += 1
+        print(number, flush=True)
     elif what == "exit":
         work = world.real(declaration(poll_s=600.0))
         waking.NOTIFY_S = 2.0

@@ -68,6 +68,30 @@ def test_many_add_one_new_key(world: World) -> None:
     assert len(journals[0].entries()) == 1
 
 
+@pytest.mark.req("W34", "W79")
+def test_adders_that_loop_keep_no_process_waiting(sqlite_world: World) -> None:
+    """Three processes add without a pause, a fourth claims: each gets its share of the write lock."""
+    work = sqlite_world.real()
+    cursor, claimed = work.cursor("w"), 0
+    adders = [child(sqlite_world, "loop", "1.5") for _ in range(3)]
+    try:
+        assert [said(adder) for adder in adders] == ["ready"] * 3
+        for adder in adders:
+            assert adder.stdin is not None
+            adder.stdin.write("\n")
+            adder.stdin.flush()
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            for claim in cursor.claim(1).claims:
+                claim.done()
+                claimed += 1
+        shares = [2 * claimed, *(int(said(adder)) for adder in adders)]
+    finally:
+        for adder in adders:
+            over(adder)
+    assert 8 * min(shares) > max(shares)
+
+
 @pytest.mark.req("W31")
 def test_batches_do_not_deadlock(world: World) -> None:
     journals = [world.real() for _ in range(3)]

@@ -54,6 +54,9 @@ PASSIVE_SHARE, WAITING_SHARE = 16, 2
 FOLDER_STILL_NS: Final = 2 * 10**9
 """So old must a folder's last change be: much more than file systems and clocks are coarse."""
 WAITING_CHECKPOINT_MS = 100
+BUSY_S: Final = 0.001
+"""How often the write lock is asked for while another process has it. SQLite itself asks less often the longer it
+waits: processes that commit in a loop would keep it waiting."""
 
 APART: Final[Mapping[str, str]] = {"log": "store", "store": "log"}
 """What a part has no file in common with: an append never waits for the write lock of the pipeline."""
@@ -193,6 +196,8 @@ class Database:
         self._idle: list[apsw.Connection] = []
         self._closed = False
         self._failed: StrandlineError | None = None
+        self._busy_until = 0.0
+        writer.set_busy_handler(self._busy)
         page_bytes = int(writer.pragma("page_size"))
         self._passive_pages = settings.wal_bytes_max // PASSIVE_SHARE // page_bytes
         self._waiting_pages = settings.wal_bytes_max // WAITING_SHARE // page_bytes
@@ -229,6 +234,7 @@ class Database:
         try:
             if self._failed is not None:
                 self.check_writable()
+            self._busy_until = time.monotonic() + self._settings.append_timeout_s
             self.cursor.execute("BEGIN IMMEDIATE")
             self.moved = self.writer.data_version() != self._version
         except apsw.Error as error:
@@ -238,6 +244,11 @@ class Database:
             self.rollback()
             raise
         return self.writer
+
+    def _busy(self, _: int) -> bool:
+        """Another process has the write lock: whether to ask again."""
+        time.sleep(BUSY_S)
+        return time.monotonic() < self._busy_until
 
     def commit(self) -> None:
         """Make the transaction durable and let go of the lock; on an error it is undone."""
@@ -294,7 +305,7 @@ class Database:
         try:
             self.writer.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_RESTART)
         finally:
-            self.writer.set_busy_timeout(_busy_ms(self._settings))
+            self.writer.set_busy_handler(self._busy)
 
     # ------------------------------------------------------------ reading
 
