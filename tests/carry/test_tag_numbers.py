@@ -32,6 +32,23 @@ def test_what_is_not_told_is_counted() -> None:
     assert numbers_of(members(None, None), whole=False, last=(99, 8)) == [1, 2], "the progress speaks of another event"
 
 
+@pytest.mark.req("T82", "T88")
+def test_what_lies_behind_damage_is_not_counted() -> None:
+    """Nobody knows how many events with the tag the journal has lost: a number is told, or it is none."""
+
+    def beside(*told: int | None, damaged: int, breaks: tuple[int, ...] = ()) -> list[Member]:
+        found = members(*told, breaks=(*breaks, damaged))
+        return [each._replace(sure=at != damaged) for at, each in enumerate(found, 1)]
+
+    assert numbers_of(beside(1, 2, None, None, damaged=3), whole=True, last=None) == [1, 2, None, None]
+    assert numbers_of(beside(1, 2, None, 6, damaged=3), whole=True, last=None) == [1, 2, 5, 6]
+    assert numbers_of(beside(1, 2, None, None, damaged=3), whole=True, last=(40, 9)) == [1, 2, 8, 9]
+    assert numbers_of(beside(None, 7, damaged=1), whole=True, last=None) == [6, 7], "not from 1"
+    assert numbers_of(beside(None, 7, damaged=2), whole=False, last=None) == [None, 7]
+    assert numbers_of(beside(None, None, 7, damaged=2, breaks=(3,)), whole=False, last=None) == [None, 6, 7]
+    assert numbers_of(beside(5, 6, 3, damaged=3), whole=False, last=None) == [5, 6, None], "numbers only grow"
+
+
 @pytest.mark.req("T82", "T83")
 def test_what_contradicts_the_journal_is_outvoted() -> None:
     assert numbers_of(members(7), whole=True, last=(10, 1)) == [1]

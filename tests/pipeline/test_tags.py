@@ -109,8 +109,18 @@ def test_rebuild(tmp_path: Path, spark: Any) -> None:
         with pytest.raises(Unavailable):
             rebuild_tag(url, "blue", spark=spark, stop=stopped)
         assert s.store.lease().holder() is None
+        shop = tmp_path / "shop" / "store.db"
+        change(shop, "DELETE FROM journal WHERE key IN ('order|7', 'order|8') AND seq_nr = 1")
+        change(shop, "DELETE FROM tag_view WHERE tag = 'blue' AND key = 'order|7' AND seq_nr = 1")
+        told = call("pipeline", "rebuild", "--tag", "blue", "--url", url)
+        assert (told.code, told.out) == (5, "79 rows of 40 keys: nothing can be mended\n")
+        assert "1 row cannot be put back" in told.err
+        assert "1 row left alone: the journal does not prove" in told.err
+        assert call("pipeline", "rebuild", "--tag", "blue", "--url", url, "--json").code == 5
         run(url, once=True, spark=spark)
-        assert len(list(s.by_tag("blue"))) > 80, "what was appended meanwhile is carried later"
+        assert len(list(s.by_tag("blue", seen={"order|7": (1, 1)}))) > 80, (
+            "what was appended meanwhile is carried later"
+        )
     with pytest.raises(InvalidInput):
         rebuild_tag(url, " blue", spark=spark)
 

@@ -29,7 +29,11 @@ class Counts:
     """Entries of `tag_place` and `tag_bucket` that were not right (Cassandra)."""
     progress: int = 0
     lost: int = 0
-    """Rows of deleted events that are gone: nothing is left that they could be made from."""
+    """Numbers whose rows are gone, and nothing is left that they could be made from: of deleted events, or of events
+    that the journal lost, too."""
+    unproven: int = 0
+    """Rows that stay as they are, or stay away, because the journal does not prove what they should be: its own rows
+    are lost or damaged."""
 
     def add(self, other: Counts) -> None:
         """Count these, too."""
@@ -71,22 +75,36 @@ class Journal(NamedTuple):
     """What the journal says of a key and life."""
 
     tagged: dict[int, Told]
-    unreadable: set[int]
-    """Numbers of events whose own row is damaged: nobody knows their tags."""
     gaps: list[tuple[int, int]]
     """First and last of the numbers that are missing between its events."""
+    doubtful: list[tuple[int, int]]
+    """First and last of the numbers whose events are lost, as the event behind them or the head says, or are damaged:
+    nobody knows their tags."""
     first: int
     last: int
 
     def has(self, seq_nr: int) -> bool:
         """Whether there is an event with this number."""
-        at = bisect_right(self.gaps, (seq_nr, SEQ_NR_MAX)) - 1
-        return self.first <= seq_nr <= self.last and not (at >= 0 and seq_nr <= self.gaps[at][1])
+        return self.first <= seq_nr <= self.last and not _any_in(self.gaps, seq_nr, seq_nr)
+
+    def doubts(self, first: int, last: int) -> bool:
+        """Whether a number from one to another may have been that of an event with the tag."""
+        return _any_in(self.doubtful, first, last)
+
+    def lost(self, seq_nr: int) -> bool:
+        """Whether it has no row where there may have been an event."""
+        return self.doubts(seq_nr, seq_nr) and not self.has(seq_nr)
 
     def whole_between(self, before: int, seq_nr: int) -> bool:
         """Whether no number between two is missing."""
-        at = bisect_right(self.gaps, (before, SEQ_NR_MAX))
-        return at == len(self.gaps) or self.gaps[at][1] >= seq_nr
+        between = before + 1, seq_nr - 1
+        return not _any_in(self.gaps, *between) and not self.doubts(*between)
+
+
+def _any_in(ranges: Sequence[tuple[int, int]], first: int, last: int) -> bool:
+    """Whether a number from one to another is in one of these ranges, which are in order."""
+    at = bisect_right(ranges, (last, SEQ_NR_MAX)) - 1
+    return first <= last and at >= 0 and ranges[at][1] >= first
 
 
 @dataclass(slots=True)
@@ -153,7 +171,7 @@ def _belongs(found: ExaminedRow, journal: Journal, delete_to: int) -> bool:
         return told.timestamp == found.timestamp
     if found.foreign:
         return False
-    if seq_nr <= delete_to or seq_nr in journal.unreadable:
+    if seq_nr <= delete_to or journal.doubts(seq_nr, seq_nr):
         return True
     return found.blank and not journal.has(seq_nr)  # of an event that was skipped
 

@@ -8,6 +8,10 @@ such rows stay, since only the view has them. Rows of ended lives go. What is pu
 listed in table `repaired` first. The view is never emptied: a correction is one transaction, or goes in the order of
 `store.phases`; killed in between, it can be run again.
 
+The journal may be damaged itself: a row of it cannot be read, or the chain of its events, or its head, speaks of one
+that is not there. What the view has of such events stays, and so does a number that they may have had: where neither
+rows nor progress prove what a row should be, nothing is written, and it is counted as `unproven`.
+
 All of it happens under the pipeline's lease. Where another correction came in between, it is looked at again. In memory
 are a few words for each tagged event of the key at hand.
 """
@@ -33,7 +37,7 @@ from strandline.store.tag_scans import BUCKETS, BY_NUMBER, BY_TIME, IN_BUCKET, P
 from strandline.store.tag_view import TAG_BUCKET, TAG_PLACE, TAG_PROGRESS, TAG_VIEW
 from strandline.values.buckets import LENGTHS_US
 from strandline.values.events import Life, parsed_tags, parts_of
-from strandline.values.heads import Head
+from strandline.values.heads import Ended, Head
 from strandline.values.keys import SLICES, key_partition
 from strandline.values.tag_rows import TagBucket, TagPlace, TagProgress, TagRow, resealed, row_digest
 
@@ -168,28 +172,34 @@ class TagMender:
             mending.take(TAG_VIEW, each.row)
             mending.counts.extra += 1
         wanted: dict[int, tuple[Any, ...]] = {}
-        linked: tuple[int, int, int] = (0, 0, 0)
+        linked: tuple[int | None, int, int] = (0, 0, 0)
+        count = 0
         for member, number in zip(members, numbers, strict=True):
-            seq_nr, timestamp, _, _ = member
-            standing = kept.get(seq_nr)
-            place = self._row_place(life, member, number, linked, standing)
+            seq_nr, timestamp, *_ = member
+            standing, told = kept.get(seq_nr), journal.tagged.get(seq_nr)
+            place = None if number is None else self._row_place(life, member, number, linked, standing)
             linked = number, timestamp, seq_nr
-            told = journal.tagged.get(seq_nr)
+            mending.counts.lost += max(0, (number or 0) - count - 1)
+            count = number or count + 1
+            if standing is None and told is None:
+                mending.counts.lost += 1
+            elif place is None or (told is None and journal.lost(seq_nr)):
+                mending.counts.unproven += 1
+            if place is None:
+                places.pop(seq_nr, None)
+                continue
             if told is not None:
                 if standing is None or not says(standing, place, told):
                     wanted[seq_nr] = place
-            elif standing is not None:
-                if standing.row[:10] != place:
-                    self._moved(standing, place, mending)
-            else:
-                mending.counts.lost += 1
+            elif standing is not None and standing.row[:10] != place:
+                self._moved(standing, place, mending)
             if standing is not None and TAG_VIEW.place_of(standing.row) != TAG_VIEW.place_of(place):
                 mending.take(TAG_VIEW, standing.row)
             self._check_place(life, head, place, places, mending)
             places.pop(seq_nr, None)
-        for seq_nr, (timestamp, number) in places.items():
+        for seq_nr, (timestamp, told_number) in places.items():
             segment = segment_of(seq_nr, head.segment_size)
-            mending.take(TAG_PLACE, TagPlace(key, life.number, segment, self._tag, seq_nr, timestamp, number))
+            mending.take(TAG_PLACE, TagPlace(key, life.number, segment, self._tag, seq_nr, timestamp, told_number))
             mending.counts.places += 1
         changed = mending.gone or TAG_VIEW in mending.anew or any(seq_nr in kept for seq_nr in wanted)
         pieces = self._from_journal(life, head, wanted, kept)
@@ -198,22 +208,29 @@ class TagMender:
                 mending.add(piece)
         yield mending  # places before rows, and the progress that speaks of them last
         yield from pieces
-        yield self._progress(life, members, numbers, progress, readable, head)
+        yield self._progress(life, members, numbers, progress, journal, head, readable=readable)
 
     def _journal(self, life: Life, head: Head) -> Journal:
         tagged: dict[int, Told] = {}
-        unreadable: set[int] = set()
         gaps: list[tuple[int, int]] = []
+        doubtful: list[tuple[int, int]] = []
         first = last = 0
-        for seq_nr, prev, body, digest in self._events(life, head, head.delete_to + 1, head.seq_nr):
+        low = head.delete_to + 1
+        for seq_nr, prev, body, digest in self._events(life, head, low, head.seq_nr):
             if last and seq_nr > last + 1:
                 gaps.append((last + 1, seq_nr - 1))
             first, last = first or seq_nr, seq_nr
             if crc32(body, life.seed) != digest:
-                unreadable.add(seq_nr)
-            elif self._label in body and (timestamp := self._tagged(body)) is not None:
-                tagged[seq_nr] = Told(timestamp, prev, digest)
-        return Journal(tagged, unreadable, gaps, first, last)
+                doubtful.append((low, seq_nr))  # which event comes before it nobody knows
+            else:
+                if prev >= low:
+                    doubtful.append((low, prev))
+                if self._label in body and (timestamp := self._tagged(body)) is not None:
+                    tagged[seq_nr] = Told(timestamp, prev, digest)
+            low = seq_nr + 1
+        if head.prev >= low:
+            doubtful.append((low, head.prev))
+        return Journal(tagged, gaps, doubtful, first, last)
 
     def _events(self, life: Life, head: Head, from_: int, to: int) -> Iterator[Any]:
         while from_ <= to:
@@ -298,12 +315,16 @@ class TagMender:
         places: dict[int, tuple[int, int]],
         progress: TagProgress | None,
         head: Head,
-    ) -> tuple[list[Member], list[int]]:
-        """The events of the key under the tag, in their order, with their numbers."""
-        deleted = [seq_nr for seq_nr in places if seq_nr <= head.delete_to]
+    ) -> tuple[list[Member], list[int | None]]:
+        """The events of the key under the tag, in their order, with their numbers; None where nothing proves one."""
+        told_to = head.seq_nr if progress is None else progress.seq_nr
+        placed = [
+            seq_nr for seq_nr in places
+            if seq_nr <= head.delete_to or (seq_nr <= told_to and journal.doubts(seq_nr, seq_nr))
+        ]  # fmt: skip
         members: list[Member] = []
         before = 0
-        for seq_nr in sorted({*journal.tagged, *kept, *deleted}):
+        for seq_nr in sorted({*journal.tagged, *kept, *placed}):
             standing = kept.get(seq_nr)
             timestamp, told = places.get(seq_nr, (0, None))
             if standing is not None:
@@ -311,21 +332,30 @@ class TagMender:
             if seq_nr in journal.tagged:
                 timestamp = journal.tagged[seq_nr].timestamp
             follows = before > head.delete_to and journal.whole_between(before, seq_nr)
-            members.append(Member(seq_nr, timestamp, told, follows))
+            known = follows or not journal.doubtful or not (before or head.delete_to)
+            sure = known and not journal.doubts(max(before, head.delete_to) + 1, seq_nr - 1)
+            members.append(Member(seq_nr, timestamp, told, follows, sure))
             before = seq_nr
         last = (progress.seq_nr, progress.tag_seq_nr) if progress is not None else None
         return members, numbers_of(members, whole=head.delete_to == 0, last=last)
 
     def _row_place(
-        self, life: Life, member: Member, number: int, linked: tuple[int, int, int], standing: ExaminedRow | None
-    ) -> tuple[Any, ...]:
-        """All of a row but its event."""
-        seq_nr, timestamp, _, _ = member
+        self,
+        life: Life,
+        member: Member,
+        number: int,
+        linked: tuple[int | None, int, int],
+        standing: ExaminedRow | None,
+    ) -> tuple[Any, ...] | None:
+        """All of a row but its event; None if nobody knows where the row before it was."""
+        seq_nr, timestamp, *_ = member
         before, linked_at, linked_nr = linked
         if number == 1:
             linked_at = linked_nr = 0
         elif before != number - 1 and standing is not None and standing.right:
             linked_at, linked_nr = standing.row.previous_timestamp, standing.row.previous_seq_nr  # that row was lost
+        elif before is None or (before != number - 1 and not member.sure):
+            return None
         place = self._tag, timestamp // self._bucket_us, timestamp, life.key, life.number, number, linked_at, linked_nr
         return (*place, row_digest(*place, seq_nr), seq_nr)
 
@@ -384,24 +414,35 @@ class TagMender:
         self,
         life: Life,
         members: Sequence[Member],
-        numbers: Sequence[int],
+        numbers: Sequence[int | None],
         progress: TagProgress | None,
-        readable: bool,
+        journal: Journal,
         head: Head,
+        *,
+        readable: bool,
     ) -> Mending:
         mending = Mending.none()
+        unknown = progress is not None and (  # what it speaks of, so its number is not given again
+            progress.seq_nr <= head.delete_to or journal.doubts(progress.seq_nr, progress.seq_nr)
+        )
         if not members:
-            if progress is not None and progress.seq_nr > head.delete_to:
+            if progress is not None and not unknown:
                 mending.take(TAG_PROGRESS, progress)
                 mending.counts.progress = 1
+            elif progress is not None:
+                mending.counts.lost += progress.tag_seq_nr
             return mending
-        first, last = members[0], members[-1]
-        if progress is not None and last.seq_nr < progress.seq_nr <= head.delete_to:
-            return mending  # rows of deleted events were lost; their numbers are not given again
+        first, last, number = members[0], members[-1], numbers[-1]
+        if progress is not None and last.seq_nr < progress.seq_nr and unknown:
+            mending.counts.lost += max(0, progress.tag_seq_nr - (number or len(numbers)))
+            return mending
+        if number is None:
+            mending.counts.unproven += not readable
+            return mending
         first_seq_nr = first.seq_nr
         if numbers[0] != 1 and progress is not None:
             first_seq_nr = min(first_seq_nr, progress.first_seq_nr)
-        expected = TagProgress(life.key, life.number, self._tag, first_seq_nr, last.seq_nr, numbers[-1], last.timestamp)
+        expected = TagProgress(life.key, life.number, self._tag, first_seq_nr, last.seq_nr, number, last.timestamp)
         if progress != expected or not readable:
             mending.put(TAG_PROGRESS, expected)
             mending.counts.progress = 1
@@ -432,15 +473,18 @@ class TagMender:
                 partition = key_partition(row.key, self._store.settings.partitions)
                 by_partition.setdefault(partition, []).append(row)
             for partition, some in by_partition.items():
-                _, extra, placeless = self._unaccounted(partition, some)
+                _, extra, placeless, lifeless = self._unaccounted(partition, some)
                 if extra or placeless:
                     carry_mark = self._carry_mark(partition)
                     with self._store.correct(partition, "", carry_mark, fence=self._fence) as amend:
                         yield self._again(lambda: self._take_out(partition, some, amend))  # noqa: B023
+                elif lifeless:
+                    yield Counts(unproven=lifeless)
 
     def _take_out(self, partition: int, rows: Sequence[TagRow], amend: Amend) -> Counts:
-        seen, extra, placeless = self._unaccounted(partition, rows)
+        seen, extra, placeless, lifeless = self._unaccounted(partition, rows)
         mending = Mending.none()
+        mending.counts.unproven = lifeless
         homeless = {row.key for row, _ in placeless}
         for row, segment in placeless:
             number = row.tag_seq_nr if resealed(row) == row else 0
@@ -458,12 +502,24 @@ class TagMender:
                 mending.put(TAG_VIEW, back)
                 mending.listed.append(back)
                 homeless.add(row.key)
+        before = self._counted(partition, sorted(homeless))
         self._amend(amend, seen, mending)
         counts = mending.counts
         if homeless:
             self._buckets = set(self._all_buckets())
             counts.add(self._mend(partition, sorted(homeless), amend))
+            for name in ("keys", "rows", "lost", "unproven"):  # they were counted before these rows were found
+                setattr(counts, name, getattr(counts, name) - getattr(before, name))
         return counts
+
+    def _counted(self, partition: int, keys: Sequence[str]) -> Counts:
+        """What would be found of keys, with nothing written."""
+        found = Counts()
+        if keys:
+            for key, (head, progress, readable) in self._look(partition, keys)[1].items():
+                for part in self._of_key(key, head, progress, readable):
+                    found.add(part.counts)
+        return found
 
     def _at_home(self, row: TagRow, found: ExaminedRow) -> TagRow:
         """A row at the place that its body says."""
@@ -476,29 +532,43 @@ class TagMender:
 
     def _unaccounted(
         self, partition: int, rows: Sequence[TagRow]
-    ) -> tuple[Pointer, list[TagRow], list[tuple[TagRow, int]]]:
+    ) -> tuple[Pointer, list[TagRow], list[tuple[TagRow, int]], int]:
         """Rows that must go: of ended lives, and where rows are found by their places, those that belong elsewhere.
 
-        Then those, with their segments, whose place was lost.
+        Then those, with their segments, whose place was lost; and how many are of a life of which the store knows
+        nothing, neither that it is there nor that it is over: its head may be lost.
         """
         look = self._store.look(partition, sorted({row.key for row in rows}))
         extra: list[TagRow] = []
         placeless: list[tuple[TagRow, int]] = []
+        lifeless = 0
         for row in rows:
             state = look.states.get(row.key)
             if not isinstance(state, Head) or state.life != row.life:
-                extra.append(row)
+                over = state is not None and row.life < state.life + isinstance(state, Ended)
+                if not over and self._found(row, life_of(row.key, row.life)).sound:
+                    lifeless += 1
+                else:
+                    extra.append(row)
             elif self._partitioned:
                 found = self._found(row, life_of(row.key, row.life))
                 segment = segment_of(row.seq_nr, state.segment_size)
                 place = self._place_of(row, segment)
                 if row.bucket != row.timestamp // self._bucket_us or not found.at_home or found.foreign:
                     extra.append(row)
-                elif place is None and (found.sound or found.right):
+                elif place == row.timestamp:
+                    continue
+                elif (found.sound or found.right) and not self._is_row(place, row):
                     placeless.append((row, segment))
-                elif place != row.timestamp:
+                else:
                     extra.append(row)
-        return look.pointer, extra, placeless
+        return look.pointer, extra, placeless, lifeless
+
+    def _is_row(self, timestamp: int | None, row: TagRow) -> bool:
+        """Whether the event of a row has a row at this time."""
+        return (
+            timestamp is not None and tag_row_at(self._store, self._tag, (timestamp, row.key, row.seq_nr)) is not None
+        )
 
     def _place_of(self, row: TagRow, segment: int) -> int | None:
         """When the row of this number is said to be."""

@@ -3,7 +3,8 @@
 The journal proves that tagged events which follow each other in it have consecutive numbers: a *run*. Where a run
 begins is told by its rows, by the progress and, if nothing was ever deleted, by the journal itself: what most of them
 say holds. Of deleted events only their rows tell, so each is a run of its own. A run of which nothing is told is
-counted up from the one below, or down from the one above.
+counted up from the one below, or down from the one above, unless the journal is damaged in between: it may have lost
+events with the tag there. Then nobody knows the numbers.
 """
 
 from __future__ import annotations
@@ -25,12 +26,17 @@ class Member(NamedTuple):
     """The number that its row says, or what else knows it."""
     follows: bool
     """Whether no event between the member before and this one is unknown."""
+    sure: bool = True
+    """Whether the journal is not damaged between the two, nor elsewhere if it does not prove what is between them."""
 
 
-def numbers_of(members: Sequence[Member], *, whole: bool, last: tuple[int, int] | None) -> list[int]:
-    """Their numbers. `whole`: nothing was deleted; `last`: seq_nr and number of which the progress speaks."""
+def numbers_of(members: Sequence[Member], *, whole: bool, last: tuple[int, int] | None) -> list[int | None]:
+    """Their numbers; None where nothing proves one.
+
+    `whole`: nothing was deleted; `last`: seq_nr and number of which the progress speaks.
+    """
     runs = list(_runs(members))
-    told = [_told(run, first=whole and not index, last=last) for index, run in enumerate(runs)]
+    told = [_told(run, first=whole and not index and run[0].sure, last=last) for index, run in enumerate(runs)]
     starts = [start for start, _ in told]
     for index in range(len(runs) - 2, -1, -1):
         (start, weight), (_, weight_above), next_start = told[index], told[index + 1], starts[index + 1]
@@ -40,12 +46,17 @@ def numbers_of(members: Sequence[Member], *, whole: bool, last: tuple[int, int] 
     above = next((index for index, start in enumerate(starts) if start is not None), None)
     if above is not None:
         for index in range(above - 1, -1, -1):
-            starts[index] = max(1, (starts[index + 1] or 1) - len(runs[index]))
-    numbers: list[int] = []
+            start = starts[index + 1]
+            if start is not None and runs[index + 1][0].sure:
+                starts[index] = max(1, start - len(runs[index]))
+    numbers: list[int | None] = []
+    # Whether the number before is known, and the least that may be next. Where nothing at all is told, they begin anew.
+    known, least = whole or above is None, 1
     for run, start in zip(runs, starts, strict=True):
-        next_number = numbers[-1] + 1 if numbers else 1
-        begin = next_number if start is None else max(start, next_number)
-        numbers += range(begin, begin + len(run))
+        known = start >= least or run[0].sure if start is not None else known and run[0].sure
+        begin = least if start is None else max(start, least)
+        least = begin + len(run)
+        numbers += range(begin, least) if known else [None] * len(run)
     return numbers
 
 
@@ -62,7 +73,7 @@ def _runs(members: Sequence[Member]) -> Iterator[Sequence[Member]]:
 def _told(run: Sequence[Member], *, first: bool, last: tuple[int, int] | None) -> tuple[int | None, int]:
     """The number that a run begins with, as most say it, and how much that weighs."""
     votes: Counter[int] = Counter()
-    for at, (seq_nr, _, told, _) in enumerate(run):
+    for at, (seq_nr, _, told, *_) in enumerate(run):
         if last is not None and seq_nr == last[0]:
             votes[last[1] - at] += PROOF
         if told is not None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,9 +26,12 @@ from strandline.cli.output import (
 from strandline.cli.record import Yes
 from strandline.cli.stopping import stopped_in_order
 from strandline.clock import seconds_text, time_text
-from strandline.errors import Unavailable, counted, invalid, shown
+from strandline.errors import Corrupt, Unavailable, counted, invalid, shown
 from strandline.pipeline.progress import Progress
 from strandline.rows import QuarantineRow
+
+if TYPE_CHECKING:
+    from strandline.carry.tag_findings import Counts
 
 
 def run(
@@ -136,11 +139,11 @@ def rebuild(
     master: Annotated[
         str | None, typer.Option("--master", metavar="URL", help="Spark's master; else the cores of this machine.")
     ] = None,
-) -> None:
+) -> int:
     """Rebuild a tag's view in place, on Spark.
 
     The view is compared with the journal and mended; queries and appends go on meanwhile. Stop `pipeline run` first.
-    Killed, start it again.
+    Killed, start it again. What the journal does not prove stays as it is; then, or if rows are lost, it exits with 5.
 
     Example: strandline pipeline rebuild --tag blue --url sqlite:orders
     """
@@ -159,7 +162,7 @@ def rebuild(
         found = rebuild_tag(url, name, **target, stop=stop, master=master, **options.settings)
     if options.json:
         emit({"tag": name, **asdict(found)})
-        return
+        return _exit_code(found)
     looked = f"{counted(found.rows, 'row')} of {counted(found.keys, 'key')}"
     mended = [
         f"{count} {what}"
@@ -172,9 +175,20 @@ def rebuild(
     if not found.rows and not mended:
         say(f"no event has the tag {shown(name)}, and nothing is in its view: {looked}")
     else:
-        say(f"{looked}: {', '.join(mended) or 'all is right'}")
+        right = "nothing can be mended" if _exit_code(found) else "all is right"
+        say(f"{looked}: {', '.join(mended) or right}")
     if found.lost:
-        note(f"{counted(found.lost, 'row')} of deleted events cannot be put back: nothing has them any more")
+        note(f"{counted(found.lost, 'row')} cannot be put back: neither the journal nor the view has them any more")
+    if found.unproven:
+        note(
+            f"{counted(found.unproven, 'row')} left alone: the journal does not prove what they should be, because its "
+            "own rows are lost or damaged; put those back from a backup, then rebuild again"
+        )
+    return _exit_code(found)
+
+
+def _exit_code(found: Counts) -> int:
+    return Corrupt.exit_code if found.lost or found.unproven else 0
 
 
 def quarantine(

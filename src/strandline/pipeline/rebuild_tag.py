@@ -57,8 +57,8 @@ def rebuild_tag(
     """Compare the view of a tag with the journal and correct it in place; what was found.
 
     `LeaseHeld` while a pipeline or another rebuild works on this store. Rows that were put back are listed in table
-    `repaired`. A tag that no event has is no error. Killed or stopped, it can be started again; what `stop` ended is
-    `Unavailable.away`.
+    `repaired`; what the journal does not prove is left alone, and counted as `lost` or `unproven`. A tag that no event
+    has is no error. Killed or stopped, it can be started again; what `stop` ended is `Unavailable.away`.
     """
     name = checks.tag(tag)
     target = Target(url, log, store, {"schema": "check", **settings})
@@ -87,6 +87,7 @@ class Mended(Result):
     places: int = 0
     progress: int = 0
     lost: int = 0
+    unproven: int = 0
 
 
 def mend(s: Strandline, fence: int, row: Mapping[str, Any]) -> Iterator[Mended]:

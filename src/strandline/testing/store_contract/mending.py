@@ -7,23 +7,25 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
+from zlib import crc32
 
 import pytest
 
+from strandline.backends.memory.store import MemoryStore
 from strandline.carry.tag_findings import Counts, ExaminedRow, Journal
 from strandline.carry.tag_mending import TagMender
 from strandline.errors import Corrupt, LeaseHeld, LeaseLost, MissingEvent
 from strandline.fold import segment_of
 from strandline.query.feed import Pace
 from strandline.store.api import Store
-from strandline.store.scans import Scan, put_back, quarantined
-from strandline.store.tables import Table
+from strandline.store.scans import Scan, events_of, put_back, quarantined
+from strandline.store.tables import JOURNAL, Table
 from strandline.store.tag_scans import BUCKETS, BY_TIME, IN_BUCKET, PLACES, PROGRESS, is_partitioned
 from strandline.store.tag_view import TAG_PLACE, TAG_PROGRESS, TAG_VIEW
 from strandline.testing.store_contract.made import KEY, MadeStore, Make, settings_of, state
 from strandline.testing.store_contract.tagging import HOUR, counted, query, shown, tagged_tape
 from strandline.testing.tape import Tape
-from strandline.values.events import Life
+from strandline.values.events import EventRow, Life
 from strandline.values.heads import Head
 from strandline.values.keys import key_partition
 from strandline.values.tag_rows import TagPlace, TagProgress, TagRow, resealed
@@ -298,6 +300,94 @@ class MendingContract(MadeStore):
         assert [(row.key, row.tag) for row in put_back(store, 0)] == [(OTHER, "red")]
         assert [row.key for row in view_of(store, "red")] == [OTHER]
 
+    @pytest.mark.req("T88", "T82", "RR8")
+    @pytest.mark.parametrize("at", [1, 3, 5])
+    @pytest.mark.parametrize("hurt", ["lost", "damaged"])
+    @pytest.mark.parametrize("row_lost", [False, True])
+    def test_what_a_damaged_journal_cannot_prove_is_left_alone(
+        self, store: Store, at: int, hurt: str, *, row_lost: bool
+    ) -> None:
+        """A row of the journal is lost or damaged, and that of the view there or not: nothing else in the view changes,
+        and no number is given twice, also not after the last event."""
+        tape = _five()
+        tape.carry(store)
+        before = tables_of(store, tape, "red")
+        row = before[0][at - 1]
+        hurt_journal(store, tape, {at: hurt})
+        if row_lost:
+            assert plant(store, tape, KEY, ({}, {TAG_VIEW: [row]}))
+        left = tables_of(store, tape, "red")
+        found = rebuilt(store, tape, "red")
+        assert tables_of(store, tape, "red") == left
+        assert (found.lost, found.unproven) == ((1, 0) if row_lost else (0, int(hurt == "lost")))
+        assert rebuilt(store, tape, "red") == found
+        if row_lost and at < 5:
+            with pytest.raises(MissingEvent) as stopped:
+                list(query(store, "red", gap_timeout_s=0))
+            assert stopped.value.missing == {KEY: (1, at, at, 1)}
+        tape.append(KEY, ["more"], tags=("red",))
+        tape.mark()
+        tape.carry(store)
+        assert view_of(store, "red")[-1].tag_seq_nr == 6
+
+    @pytest.mark.req("T88", "T82", "RR8")
+    @pytest.mark.parametrize("seed", range(12))
+    def test_no_number_is_made_up_beside_a_damaged_journal(self, store: Store, seed: int) -> None:
+        """Rows of the journal are lost and damaged, rows and places of the view, too: what is there stays, and what
+        comes back is what was there."""
+        if seed and not self.quick:
+            pytest.skip("one is enough where each takes long")
+        chance = random.Random(seed)
+        tape = Tape()
+        for _ in range(chance.randint(4, 12)):
+            tape.append(KEY, ["x"] * chance.randint(1, 3), tags=chance.choice([("red",), ("red",), ()]))
+            tape.later(chance.choice([1, HOUR]))
+        if chance.random() < 0.3:
+            tape.delete(KEY, 2, 1)
+        tape.append(KEY, tags=("red",))
+        tape.mark()
+        tape.carry(store)
+        before = tables_of(store, tape, "red")
+        numbers = [event.seq_nr for event in events_in(store)]
+        hurt_journal(store, tape, {n: chance.choice(["lost", "damaged"]) for n in numbers if chance.random() < 0.3})
+        gone: dict[Table, list[Any]] = {TAG_VIEW: [row for row in before[0] if chance.random() < 0.3]}
+        if chance.random() < 0.5:
+            gone[TAG_PLACE] = [place for place in before[2] if chance.random() < 0.3]
+        assert plant(store, tape, KEY, ({}, gone))
+        left = tables_of(store, tape, "red")
+        found = rebuilt(store, tape, "red")
+        after = tables_of(store, tape, "red")
+        assert set(left[0]) <= set(after[0])
+        numbers_after = {row.tag_seq_nr for row in after[0]}
+        for row in after[0]:
+            (was,) = [each for each in before[0] if each.seq_nr == row.seq_nr]
+            alone = row.tag_seq_nr - 1 not in numbers_after and row.seq_nr > 2  # the row of a deleted event is lost
+            link = {"previous_timestamp": 0, "previous_seq_nr": 0, "row_digest": 0} if alone else {}
+            assert row._replace(**link) == was._replace(**link)
+        assert left[1] == after[1]
+        assert set(left[2]) <= set(after[2]) <= set(before[2])
+        assert set(before[0]) == set(after[0]) or found.lost + found.unproven
+        again = rebuilt(store, tape, "red")
+        assert (again.lost, again.unproven, again.missing) == (found.lost, found.unproven, 0)
+        assert tables_of(store, tape, "red") == after
+
+    @pytest.mark.req("T88", "RR8")
+    def test_rows_stay_whose_life_nobody_knows_to_be_over(self, store: Store) -> None:
+        """A whole row of a key and life of which the store knows nothing: nobody says that it was purged."""
+        tape = _five()
+        tape.carry(store)
+        whole, life = view_of(store, "red")[4], Life("order|none", 1)
+        row = resealed(whole._replace(key=life.key, digest=crc32(whole.body, life.seed)))
+        later = resealed(
+            whole._replace(life=9, digest=crc32(whole.body, Life(KEY, 9).seed), timestamp=whole.timestamp + 1)
+        )
+        for each in (row, later):
+            assert plant(store, tape, each.key, ({TAG_VIEW: [each]}, {}))
+        left = tables_of(store, tape, "red")
+        found = rebuilt(store, tape, "red")
+        assert (found.extra, found.unproven) == (0, 2)
+        assert tables_of(store, tape, "red") == left
+
     @pytest.mark.req("T81", "T86")
     def test_a_correction_in_between_is_seen(self, store: Store) -> None:
         """Where an operator needs no lease: what is skipped while a rebuild looks at the key is not put back."""
@@ -354,6 +444,32 @@ class Interrupted(TagMender):
             if self.looked == 1:
                 self._tape.resolve(self._store, self._offset, "skip")
         return found
+
+
+def events_in(store: Store) -> list[EventRow]:
+    """The rows of the journal of the first partition."""
+    return list(events_of(store, 0, after=(-1, 0), to=2**62, limit=1000).rows)
+
+
+def hurt_journal(store: Store, tape: Tape, how: dict[int, str]) -> None:
+    """Lose or damage rows of the key's journal, by number."""
+    if isinstance(store, MemoryStore):
+        pytest.skip("a store in memory has no rows of a journal that could be damaged")
+    anew, gone = [], []
+    for row in events_in(store):
+        if row.key == KEY and row.seq_nr in how:
+            gone.append(row) if how[row.seq_nr] == "lost" else anew.append(row._replace(digest=row.digest ^ 1))
+    assert plant(store, tape, KEY, ({JOURNAL: anew} if anew else {}, {JOURNAL: gone} if gone else {}))
+
+
+def _five() -> Tape:
+    """Five events of a key under a tag, and one of another key."""
+    tape = Tape()
+    for _ in range(5):
+        tape.append(KEY, ["x"], tags=("red",))
+    tape.append(OTHER, ["y"])
+    tape.mark()
+    return tape
 
 
 def _living(store: Store, tape: Tape) -> int:
