@@ -385,7 +385,7 @@ class SparkHost(Host):
         """The ranges that have something to do, those first that waited longest; what is to stop is given back."""
         due: list[tuple[Run, SparkRange]] = []
         for run in list(self._runs):
-            pointers = self._s.pointer_watch.within(run.projection.settings.refresh_interval_s)
+            pointers = self._s.pointer_watch.awaited(run.projection.settings.refresh_interval_s)
             for runner in list(run.runners.values()):
                 if not isinstance(runner, SparkRange) or runner.ended.is_set():
                     continue

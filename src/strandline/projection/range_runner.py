@@ -224,6 +224,8 @@ class RangeRunner:
         timeout_s = self._settings.refresh_interval_s
         if self._settings.use_strandline:
             timeout_s = self._watch.due_in(timeout_s)
+            if state.fed is None:
+                self._watch.say_if_still()
         if state.hand:
             timeout_s = min(timeout_s, max(0.0, state.hand_since + self._settings.group_within_s - time.monotonic()))
         state.wake.wait(timeout_s)

@@ -133,7 +133,7 @@ class StrandlineSliceFeed(SliceFeed):
             self._line,
             place_of,
             bound=lambda: slices.bound(watch.now()),
-            moved=lambda: slices.bound(watch.within(refresh_s)),
+            moved=lambda: slices.bound(watch.awaited(refresh_s)),
             to=self._to,
             pause_s=lambda: watch.due_in(refresh_s),
         )

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from contextlib import suppress
 from threading import Lock
+from typing import Final
 
+from strandline.clock import time_text
+from strandline.errors import StrandlineError
 from strandline.rows import Pointer
 from strandline.store.api import Store
+
+STILL_S: Final = 10.0
+"""How long the pointers may stand still before a reader that waits for them asks whether anybody carries. A pipeline
+moves them every `mark_idle_s`, also where nothing is recorded."""
+_logger = logging.getLogger("strandline")
 
 
 class PointerWatch:
@@ -17,6 +27,8 @@ class PointerWatch:
         self._lock = Lock()
         self._seen: list[Pointer] = []
         self._at = 0.0
+        self._still_since = 0.0
+        self._said = False
         self.looks = 0
         """How often the store was asked."""
 
@@ -34,7 +46,31 @@ class PointerWatch:
         with self._lock:
             if not self._seen or asked - self._at >= age_s:
                 at = time.monotonic()
-                self._seen = self._store.pointers()
+                found = self._store.pointers()
+                if found != self._seen:
+                    self._still_since, self._said = at, False
+                self._seen = found
                 self._at = at
                 self.looks += 1
             return self._seen
+
+    def awaited(self, age_s: float) -> list[Pointer]:
+        """The same, for a reader that waits until they move."""
+        found = self.within(age_s)
+        self.say_if_still()
+        return found
+
+    def say_if_still(self) -> None:
+        """Warn, once, if the pointers stand still and no pipeline runs: whatever waits for them waits for ever."""
+        with self._lock:
+            now, pointers = time.monotonic(), self._seen
+            if self._said or not pointers or now - self._still_since < STILL_S:
+                return
+            self._still_since, self._said = now, True
+        with suppress(StrandlineError):  # the store is away: the reader hears of that itself
+            if self._store.lease().holder() is not None:
+                self._said = False  # it is asked again after as long
+                return
+            carried = min(pointer.timestamp for pointer in pointers)
+            since = f"since {time_text(carried, digits=0)}" if carried else "yet"
+            _logger.warning("nothing has been carried %s: is a pipeline running? (strandline pipeline run)", since)

@@ -134,8 +134,8 @@ class StoredTags:
         return _least(self._watch.now())
 
     def strandline_within(self, age_s: float) -> int:
-        """The same, as it was at most so long ago."""
-        return _least(self._watch.within(age_s))
+        """The same, as it was at most so long ago, for a query that waits until it moves."""
+        return _least(self._watch.awaited(age_s))
 
 
 def _least(pointers: Sequence[Pointer]) -> int:
