@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -20,6 +20,36 @@ pytestmark = pytest.mark.req("W79")
 
 
 # ---------------------------------------------------------------- declaration
+
+
+def test_a_typo_in_an_add_is_found_by_type_checkers(world: World) -> None:
+    """mypy runs over this file: without the error that is ignored here it would complain."""
+    work = world.work()
+    with pytest.raises(InvalidInput, match="prioriti: no argument of add") as refused:
+        work.add({"page": "a"}, {"url": "u"}, prioriti=3)  # type: ignore[arg-type]
+    assert refused.value.code == "column"
+    with pytest.raises(InvalidInput, match="is set by the work journal"):
+        work.add({"page": "a"}, {"url": "u"}, status="P")  # type: ignore[arg-type]
+
+
+@pytest.mark.req("W8", "W10", "W13")
+def test_a_process_date_may_be_a_time_from_now(world: World) -> None:
+    """From now by the database's clock, whatever the machine's says."""
+    work = world.work()
+    work.add(**one("a"), process_date=timedelta(minutes=10))
+    work.add_many([one("b", process_date=timedelta(0)), one("c", process_date=timedelta(milliseconds=1500))])
+    dates = {entry.key["page"]: entry.process_date - world.clock.now for entry in work.entries()}
+    assert dates == {"a": 600 * S, "b": 0, "c": 1.5 * S}
+    soon = world.clock.now + 60 * S
+    for bad, expiration_date, code in (
+        (timedelta(microseconds=-1), 0, "delay_range"),
+        (timedelta.max, 0, "time_range"),
+        (timedelta(hours=1), soon, "expires_early"),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            work.add(**one("d"), process_date=bad, expiration_date=expiration_date)
+        assert refused.value.code == code
+    assert len(work.entries()) == 3
 
 
 @pytest.mark.req("W3", "W5")

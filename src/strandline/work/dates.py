@@ -11,6 +11,8 @@ US: Final = 10**6
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DATE_MAX: Final = 253_402_300_799_999_999
 """The last microsecond of the year 9999."""
+Date = int | datetime
+"""A date as callers give it: microseconds since 1970, or a datetime with a zone."""
 ALLOWED: Final = "microseconds since 1970, or a datetime with a zone, to the year 9999"
 
 
@@ -28,6 +30,13 @@ def date_us(field: str, value: object) -> int:
     if value > DATE_MAX:
         raise invalid("time_range", field, "is after 9999", allowed=ALLOWED, got=given)
     return value
+
+
+def delay_us(field: str, delay: timedelta) -> int:
+    """Return a time from now in microseconds."""
+    if delay < timedelta(0):
+        raise invalid("delay_range", field, "is before now", allowed="a timedelta of 0 or more", got=str(delay))
+    return min(delay // timedelta(microseconds=1), DATE_MAX)
 
 
 def us(seconds: float) -> int:

@@ -76,6 +76,8 @@ class Draft(NamedTuple):
     expiration_date: int
     number: int = 0
     """Of its data, where that was stored before."""
+    delay: int = 0
+    """Microseconds from now until its process date, where it has no other."""
 
 
 class Row(NamedTuple):

@@ -19,9 +19,10 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from threading import Event, Lock
 from types import TracebackType
-from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Never, Self, TypeVar
 from uuid import UUID
 
 from strandline.errors import (
@@ -38,7 +39,7 @@ from strandline.settings import MIB
 from strandline.sql.api import Database, Transaction
 from strandline.work import catalog, rules
 from strandline.work.catalog import StoredJournal
-from strandline.work.dates import US, date_us
+from strandline.work.dates import US, Date, date_us, delay_us
 from strandline.work.declaration import COLUMNS_OF_THE_SYSTEM, Codec, Columns, WorkSettings, from_base64, reserved
 from strandline.work.entries import PROCESSING, WAITING, Added, Counts, DeadLetter, Draft, Entry, Row, Table
 from strandline.work.tables import AddedAll, Ended, Held, Look, Tables
@@ -99,20 +100,21 @@ class WorkJournal:
         data: Mapping[str, Any],
         *,
         priority: int | None = None,
-        insertion_date: object = None,
-        process_date: object = None,
-        expiration_date: object = None,
+        insertion_date: Date | None = None,
+        process_date: Date | timedelta | None = None,
+        expiration_date: Date | None = None,
         tx: object = None,
-        **more: Any,
+        **unknown: Never,
     ) -> Added:
         """Add an entry, or merge it with the one of its key that waits. Durable when this returns.
 
-        Dates are microseconds since 1970 or datetimes with a zone. `process_date` None is now, `expiration_date` None
-        or 0 is never. `tx` is the caller's transaction in the same database: the add commits with it.
+        Dates are microseconds since 1970 or datetimes with a zone. `process_date` None is now, a timedelta so much
+        later, by the database's clock; `expiration_date` None or 0 is never. `tx` is the caller's transaction in the
+        same database: the add commits with it.
         """
         draft = self._draft(
             {"key": key, "data": data, "priority": priority, "insertion_date": insertion_date,
-             "process_date": process_date, "expiration_date": expiration_date, **more}
+             "process_date": process_date, "expiration_date": expiration_date, **unknown}
         )  # fmt: skip
         return self._add([draft], tx)[0]
 
@@ -147,13 +149,18 @@ class WorkJournal:
                 "priority_range", "priority", "not a priority", allowed="a whole number in 0..255", got=priority
             )
         inserted = process = expiration = None
+        delay = 0
         if not given.keys() <= _UNDATED:
+            if isinstance(later := given.get("process_date"), timedelta):
+                delay, given = delay_us("process_date", later), {**given, "process_date": None}
             inserted, process, expiration = (
                 None if (date := given.get(name)) is None else date_us(name, date) for name in _DATES
             )
         if process is not None:
             rules.refuse_early(expiration or 0, max(process, inserted or 0))
-        return Draft(key, codec.hash(key), data, self.version, int(priority), inserted, process, expiration or 0)
+        return Draft(
+            key, codec.hash(key), data, self.version, int(priority), inserted, process, expiration or 0, delay=delay
+        )
 
     def _no_argument(self, name: str, value: object) -> InvalidInput:
         if name in COLUMNS_OF_THE_SYSTEM:
@@ -461,7 +468,7 @@ class WorkJournal:
         except (ValueError, KeyError):
             return None
 
-    def requeue(self, dead_id: int, *, expiration_date: object = None, tx: object = None) -> Added:
+    def requeue(self, dead_id: int, *, expiration_date: Date | None = None, tx: object = None) -> Added:
         """Add a dead letter again, by the ordinary rules, and remove it. An expired one needs another date."""
         expiration = None if expiration_date is None else date_us("expiration_date", expiration_date)
 

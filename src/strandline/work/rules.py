@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from strandline.clock import time_text
 from strandline.errors import InvalidInput, invalid
-from strandline.work.dates import US, us
+from strandline.work.dates import ALLOWED, DATE_MAX, US, us
 from strandline.work.declaration import WorkSettings
 from strandline.work.entries import BEHIND, LAPSED, NOWHERE, PROCESSING, READY, SOON, WAITING, Draft, Outcome, Row
 
@@ -85,7 +85,9 @@ def check_dates(draft: Draft, now: int) -> None:
             got=draft.insertion_date,
         )
     if draft.process_date is None:
-        refuse_early(draft.expiration_date, now)
+        if draft.delay > DATE_MAX - now:
+            raise invalid("time_range", "process_date", "is after 9999", allowed=ALLOWED, got=draft.delay)
+        refuse_early(draft.expiration_date, now + draft.delay)
 
 
 def refuse_early(expiration_date: int, process_date: int) -> None:
@@ -107,7 +109,7 @@ def added(draft: Draft, waiting: Row | None, settings: WorkSettings, now: int, n
     """
     revised = waiting.revised_date if waiting is not None else 0
     inserted = max(now, revised) if draft.insertion_date is None else draft.insertion_date
-    process = max(now if draft.process_date is None else draft.process_date, inserted)
+    process = max(now + draft.delay if draft.process_date is None else draft.process_date, inserted)
     if waiting is None:
         place = BEHIND if behind else READY if process <= now else SOON
         new = Row(0, number, draft.number or number, draft.hash, draft.key, draft.version, draft.priority, process,
