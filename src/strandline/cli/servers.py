@@ -52,7 +52,7 @@ def servers(
         with running(wanted, told) as up:
             if not json:
                 show(up)
-            watch(up)
+            watch(up, lambda failure: note(f"{failure.message}; the others go on. {failure.hint}"))
     except KeyboardInterrupt:
         note("stopped")
     return 0

@@ -18,12 +18,13 @@ from typing import Any, Final, TypeVar
 from strandline.clock import seconds_text
 from strandline.errors import Unavailable
 from strandline.pipeline.jvm import Stopped
+from strandline.repeated_warnings import RepeatedWarnings
 
 AWAY_S: Final = 30.0
 LOOK_EVERY_S: Final = 2.0
 CONNECT_WAIT_S: Final = 5.0
-WAITS_S, WAITS_AGAIN_S = 30.0, 60.0
-"""So long work waits for an executor before it is said, and said again."""
+WAITS_S: Final = 30.0
+"""So long work waits for an executor before it is said."""
 POLL_S: Final = 0.1
 T = TypeVar("T")
 _logger = logging.getLogger("strandline")
@@ -38,7 +39,7 @@ class ClusterWatch:
         self._addresses = addresses(master)
         self._seen_at = self._looked_at = time.monotonic()
         self._waits_since: float | None = None
-        self._said_at = 0.0
+        self._warnings = RepeatedWarnings(_logger)
 
     def check(self, *, waits: bool = False) -> None:
         """`Unavailable.away` if no master can be reached for a while. `waits`: there is work that needs an executor."""
@@ -57,12 +58,9 @@ class ClusterWatch:
             self._waits_since = None
             return
         since = self._waits_since = self._waits_since or now
-        if now - since >= WAITS_S and now - self._said_at >= WAITS_AGAIN_S:
-            self._said_at = now
-            _logger.warning(
-                "the cluster has had no executor for %s: work waits for one; are workers up, and cores free, on %s?",
-                seconds_text(now - since), self._master,
-            )  # fmt: skip
+        if now - since >= WAITS_S:
+            text = "the cluster has had no executor for %s: work waits for one; are workers up, and cores free, on %s?"
+            self._warnings.warning("executors", text, seconds_text(now - since), self._master)
 
 
 def check_there(master: str) -> None:

@@ -11,7 +11,6 @@ any time. A task that dies leaves a claim that made no save, as a plain process 
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -57,7 +56,6 @@ ROUND_S: Final = 2.0
 WATCH_S: Final = 0.2
 FAILURES_MAX: Final = 3
 """So often in a row a range of a build may fail before it is given up."""
-_logger = logging.getLogger("strandline")
 
 
 def project(
@@ -371,7 +369,7 @@ class SparkHost(Host):
                 broken = 0
             except Exception as error:  # noqa: BLE001 (ours wait, others end the run: the host's thread says so)
                 if isinstance(error, StrandlineError) and error.retryable:
-                    _logger.warning("projections on Spark wait: %s", error)
+                    self._warnings.warning(error.name, "projections on Spark wait: %s", error)
                 elif (broken := broken + 1) >= BROKEN_QUERIES_MAX:
                     self._fatal = error
                     self.stop()

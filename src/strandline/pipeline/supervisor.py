@@ -37,6 +37,7 @@ from strandline.pipeline.failures import crossed, from_text
 from strandline.pipeline.held import Held
 from strandline.pipeline.target import Target
 from strandline.pipeline.task import Result, Task, arrow_schema, do_ranges
+from strandline.repeated_warnings import RepeatedWarnings
 from strandline.store.api import Lease
 
 if TYPE_CHECKING:
@@ -227,6 +228,7 @@ class Supervisor:
         self.fatal: Exception | None = None
         self._held = Held.create(self._place, job.parts)
         self._ending = threading.Event()
+        self._warnings = RepeatedWarnings(_logger)
         self._cluster = cluster.watch_of(spark.sparkContext)
         self._in_batch = False
         self.spark.dataSource.register(job.source)
@@ -257,7 +259,7 @@ class Supervisor:
                 try:
                     self.job.beside()
                 except StrandlineError as error:
-                    _logger.warning("what is done beside the batches waits: %s", error)
+                    self._warn(error, "what is done beside the batches waits: %s", error)
 
     def _reach(self, ends: Sequence[int]) -> None:
         """Work up to these ends. What is left when all that is left has failed for too long is raised."""
@@ -324,12 +326,12 @@ class Supervisor:
         if isinstance(error, StrandlineError) and (error.retry != "yes" or _moved(error)):
             raise error
         if patient and isinstance(error, Unavailable):
-            _logger.warning("the pipeline waits: %s", error)
+            self._warn(error, "the pipeline waits: %s", error)
             self.stop.wait(AWAY_WAIT_S)
             return 0
         if broken + 1 >= BROKEN_QUERIES_MAX:
             raise _ended(error)
-        _logger.warning("the query broke and is started again from the pointers: %s", error)
+        self._warn(error, "the query broke and is started again from the pointers: %s", error)
         self.stop.wait(min(BACK_OFF_MAX_S, BACK_OFF_S * 2**broken))
         return broken + 1
 
@@ -378,7 +380,14 @@ class Supervisor:
         times = before.times + 1 if before else 1
         wait_s = min(BACK_OFF_MAX_S, BACK_OFF_S * 2 ** min(times - 1, 10))
         self.failures[part] = Failure(error, times, before.since if before else now, now + wait_s)
-        _logger.warning("partition %d failed and is tried again in %.1f s: %s", part, wait_s, error)
+        self._warn(error, "partition %d failed and is tried again in %.1f s: %s", part, wait_s, error, part=part)
+
+    def _warn(self, error: Exception, text: str, *arguments: object, part: int | None = None) -> None:
+        """Log what waits. While a server is away all that waits for it is one thing."""
+        if isinstance(error, Unavailable):
+            self._warnings.warning((error.name, error.message.partition(": ")[0]), text, *arguments)
+        else:
+            self._warnings.warning((type(error), part), text, *arguments)
 
     def _end(self, why: Exception) -> None:
         """The job cannot go on."""
@@ -400,7 +409,7 @@ class Supervisor:
                 if isinstance(error, LeaseLost) or _moved(error):
                     self._end(error)
                     return
-                _logger.warning("what is done beside the batches waits: %s", error)
+                self._warn(error, "what is done beside the batches waits: %s", error)
 
 
 def _ended(error: Exception) -> Exception:

@@ -44,6 +44,7 @@ from strandline.projection.recovery import Failure, restart_delay_s
 from strandline.projection.sources import opened_source
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.slices import Slices
+from strandline.repeated_warnings import RepeatedWarnings
 from strandline.sql.api import Transaction
 from strandline.store.api import Store
 
@@ -206,6 +207,7 @@ class Host:
         self._waiting: list[_Waiting] = []
         fed = [one.settings.keys_in_memory_max for one in projections if one.settings.feed]
         self._feed = LiveFeed(s.log, s.store, s.pointer_watch, min(fed)) if fed else None
+        self._warnings = RepeatedWarnings(_logger)
         self.ready = Signal()
         """Set once it has looked at all its projections."""
 
@@ -257,7 +259,7 @@ class Host:
         try:
             look(one)
         except Unavailable as error:
-            _logger.warning("%s: %s", one.projection.name, error)
+            self._warnings.warning((one.projection.name, error.name), "%s: %s", one.projection.name, error)
             return False
         except NotFound as gone:
             if not isinstance(one, Run) or not self._is_over(one.projection, one.store):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NoReturn
 
+from strandline.errors import Unavailable
 from strandline.servers.cassandra import CassandraServer
 from strandline.servers.kafka import KafkaServer
 from strandline.servers.postgres import PostgresServer
@@ -31,12 +32,17 @@ def running(names: Sequence[str], started: Callable[[Server, float], None]) -> I
         yield servers
 
 
-def watch(servers: Sequence[Server]) -> NoReturn:
-    """Wait until something is raised, for example by Ctrl-C; `Unavailable` if a server ends by itself."""
+def watch(servers: Sequence[Server], ended: Callable[[Unavailable], None]) -> NoReturn:
+    """Wait until something is raised, for example by Ctrl-C. `ended` hears of each process that ended by itself, while
+    others go on; that of the last one is raised."""
+    processes = [process for server in servers for process in server.processes]
     while True:
-        for server in servers:
-            if not server.alive:
-                raise server.process.failure("ended by itself")
+        for process in [each for each in processes if not each.alive]:
+            processes.remove(process)
+            failure = process.failure("ended by itself")
+            if not processes:
+                raise failure
+            ended(failure)
         time.sleep(WATCH_S)
 
 

@@ -83,6 +83,11 @@ class Server(ABC):
         return self._process
 
     @property
+    def processes(self) -> list[Process]:
+        """All that it consists of."""
+        return [] if self._process is None else [self._process]
+
+    @property
     def alive(self) -> bool:
         return self._process is not None and self._process.alive
 

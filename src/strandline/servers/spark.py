@@ -85,6 +85,10 @@ class SparkCluster(Server):
         return found
 
     @property
+    def processes(self) -> list[Process]:
+        return [*super().processes, *self._workers.values()]
+
+    @property
     def alive(self) -> bool:
         return super().alive and all(worker.alive for worker in self._workers.values())
 

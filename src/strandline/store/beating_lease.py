@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from strandline import forks
 from strandline.errors import StrandlineError
+from strandline.repeated_warnings import RepeatedWarnings
 from strandline.store.refusals import check_fence, lease_held, used_after_fork
 
 BEAT_MOST_S: Final = 1.0
@@ -74,6 +75,7 @@ class BeatingLease:
         self._beat = beat
         self._in_force = in_force
         self._ended = ended
+        self._warnings = RepeatedWarnings(_logger)
         self._interval_s = min(lease_s / 3, BEAT_MOST_S)
         self._generation = forks.generation
         self._over = Event()
@@ -110,4 +112,4 @@ class BeatingLease:
                     self._over.set()
                     _logger.warning("the lease with fence %d is lost: somebody else has taken it", self.fence)
             except StrandlineError as error:
-                _logger.warning("the lease could not be renewed: %s", error)
+                self._warnings.warning(error.name, "the lease could not be renewed: %s", error)
