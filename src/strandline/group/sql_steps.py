@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import orjson
 
-from strandline.errors import InvalidGroup, LeaseLost, SchemaMismatch, Unavailable
+from strandline.errors import InvalidGroup, InvalidInput, LeaseLost, SchemaMismatch, Unavailable
 from strandline.group.core.encoding import decoded, encoded
 from strandline.group.restoring import Back, in_order, keys_of, place, restoration
 from strandline.group.statements import plan_now, texts
@@ -31,12 +31,16 @@ from strandline.group.target import (
     Conflict,
     Done,
     Failed,
+    Host,
     Image,
     Limits,
     NotUndone,
     OnConflict,
     Owner,
+    Ran,
     Rows,
+    Segment,
+    SegmentStep,
     StepId,
     Undone,
     Work,
@@ -61,11 +65,19 @@ class Refused(Exception):
 
 
 class _Known(Exception):
-    """The step is done: its barrier row says so."""
+    """The segment is done: its barrier row says so."""
 
-    def __init__(self, done: Done) -> None:
+    def __init__(self, ran: Ran) -> None:
         super().__init__()
-        self.done = done
+        self.ran = ran
+
+
+class _Left(Exception):
+    """A step cannot be undone: nothing of its segment is."""
+
+    def __init__(self, outcome: NotUndone) -> None:
+        super().__init__()
+        self.outcome = outcome
 
 
 class _Altered(Exception):
@@ -87,7 +99,7 @@ class Changed(NamedTuple):
 class Call(NamedTuple):
     """A call of `Changes` that is going to be made."""
 
-    name: Literal["own", "image", "change"]
+    name: Literal["own", "image", "change", "query"]
     arguments: tuple[Any, ...]
 
 
@@ -96,6 +108,11 @@ class _Statements(NamedTuple):
 
     before: Bound | None
     change: tuple[Bound, int, Plan]
+
+    @property
+    def calls(self) -> list[Call]:
+        before = [] if self.before is None else [Call("image", (self.before,))]
+        return [*before, Call("change", self.change)]
 
 
 class Changes(Protocol):
@@ -115,6 +132,12 @@ class Changes(Protocol):
 
     def count(self, name: str, values: Sequence[Any] = ()) -> int:
         """The same for one that changes rows: how many."""
+
+    def limit(self, timeout_s: float) -> None:
+        """Each statement that follows has so long."""
+
+    def query(self, statement: Bound, plan: Plan, rows_max: int) -> Rows:
+        """Execute the user's query, which changes nothing. `Refused` for more rows than these."""
 
     def image(self, statement: Bound) -> list[Row]:
         """Rows, encoded."""
@@ -188,13 +211,11 @@ class SqlSteps(ABC):
             known = self._known[name] = (state, self.described(ask, name))
         return known[1]
 
-    def _remembered(self, made: Plan) -> tuple[list[Row], Plan | str]:
-        """In which state the table of a plan was when it was looked at last, and the plan on it."""
-        writes = made.statement.writes
-        if writes not in self._known:
-            self.tables([writes])
-        state, table = self._known[writes]
-        return state, plan_now(made, table, undo=True)
+    def _remembered(self, table: str) -> tuple[list[Row], Table | None]:
+        """In which state a table was when it was looked at last, and what it was."""
+        if table not in self._known:
+            self.tables([table])
+        return self._known[table]
 
     def _state_of(self, table: str) -> Call:
         return Call("own", (f"{self.catalogue}/target_state", (texts.named(table),)))
@@ -265,86 +286,125 @@ class SqlSteps(ABC):
     # ------------------------------------------------------------ forward
 
     def run(self, owner: Owner, work: Work) -> Done | Failed:
+        found = self.run_segment(owner, _alone(work))
+        if isinstance(found, Failed):
+            return found._replace(step="")
+        return found.done[work.id.step]._replace(again=found.again, events=found.events)
+
+    def run_segment(self, owner: Owner, segment: Segment, host: Host | None = None) -> Ran | Failed:
+        at = [segment.steps[0]]
         try:
             while True:
                 try:
-                    return self.changing(work.limits, lambda changes: self._run(changes, owner, work))
+                    return self.changing(at[0].limits, lambda changes: self._run(changes, owner, segment, host, at))
                 except _Altered:
-                    self.tables([work.plan.statement.writes])
+                    self.tables(segment.held)
         except _Known as known:
-            return known.done
+            return known.ran
         except Refused as error:
-            return self._explained(work, error.failed)
+            return self._explained(at[0], error.failed)._replace(step=at[0].name)
 
-    def _explained(self, work: Work, failed: Failed) -> Failed:
+    def _explained(self, step: SegmentStep, failed: Failed) -> Failed:
         """What is refused may be so because the table is another one by now."""
-        writes = work.plan.statement.writes
-        if failed.reason == "statement" and not failed.retry and work.plan.table is not None:
-            now = plan_now(work.plan, self.tables([writes]).get(writes), undo=False)
+        writes = step.plan.statement.writes
+        if failed.reason == "statement" and not failed.retry and step.plan.table is not None and writes:
+            now = plan_now(step.plan, self.tables([writes]).get(writes), undo=False)
             if isinstance(now, str):
                 return Failed("schema_changed", now)
         return failed
 
-    def _run(self, changes: Changes, owner: Owner, work: Work) -> Done:
-        writes, calls = work.plan.statement.writes, [Call("own", ("gate", (owner.row, *work.id)))]
-        looks = work.undo and work.plan.table is not None  # what is not undone may do whatever it does
-        state, plan = self._remembered(work.plan) if looks else (None, work.plan)
-        if looks:
-            changes.hold(writes)
-            calls.append(self._state_of(writes))
-        # The change, too, is asked for ahead where it is one of known rows: others may turn out to be too many.
-        known = work.each is None and all(rows.key for rows in work.plan.rows if rows.writes)
-        work = work if isinstance(plan, str) else work._replace(plan=plan)
-        first = self._statements(work, work.values) if known and not isinstance(plan, str) else None
-        if first is not None:
-            calls += [Call("image", (first.before,))] if first.before is not None else []
-            calls.append(Call("change", first.change))
-        changes.ahead(calls)
-        rows = self._gate(changes, owner, work.id, work.fence)
+    def _run(self, changes: Changes, owner: Owner, segment: Segment, host: Host | None, at: list[SegmentStep]) -> Ran:
+        """`at` has the step that is run."""
+        at[0] = segment.steps[0]
+        calls = [Call("own", ("gate", (owner.row, *segment.id)))]
+        states = {}
+        for table in segment.held:
+            changes.hold(table)
+            states[table] = self._remembered(table)[0]
+            calls.append(self._state_of(table))
+        plans = [self._plan_of(step) for step in segment.steps]
+        ahead = self._ahead(segment.steps, plans)
+        changes.ahead([*calls, *(call for statements in ahead for call in statements.calls)])
+        rows = self._gate(changes, owner, segment.id, segment.fence)
         if "undo" in rows or ("do" in rows and rows["do"].void):
-            raise self._lost(work.fence, [(rows["do"].fence,)], f"step {work.id.step} is undone already")
-        if "do" in rows:
-            raise _Known((rows["do"].done or Done(0))._replace(again=True))  # what was sent ahead is undone
-        if looks and changes.own(*self._state_of(writes).arguments) != state:
-            raise _Altered
-        if isinstance(plan, str):
-            raise Refused(Failed("schema_changed", plan))
-        done = self._do(changes, work, first)
-        self._add_barrier(changes, owner, work.id, "do", work.fence, done, work.events)
-        return done
+            raise self._lost(segment.fence, [(rows["do"].fence,)], f"step {segment.id.step} is undone already")
+        if "do" in rows:  # what was sent ahead is undone
+            known = rows["do"]
+            raise _Known(Ran(known.steps, again=True, events=known.done.events if known.done else b""))
+        for table, state in states.items():
+            if changes.own(*self._state_of(table).arguments) != state:
+                raise _Altered
+        found: dict[str, Done] = {}
+        for n, (step, plan) in enumerate(zip(segment.steps, plans, strict=True)):
+            at[0] = step
+            if isinstance(plan, str):
+                raise Refused(Failed("schema_changed", plan))
+            values, each = step.values, step.each
+            if values is None and host is not None:
+                values, each = host.values(step.name)
+            changes.limit(step.limits.timeout_s)
+            ready = step._replace(plan=plan, values=values, each=each)
+            found[step.name] = self._do(changes, ready, ahead[n] if n < len(ahead) else None)
+            if host is not None:
+                host.did(step.name, found[step.name])
+        self._add_barrier(changes, owner, segment.id, "do", segment.fence, found, segment.events)
+        return Ran(found)
 
-    def _do(self, changes: Changes, work: Work, first: _Statements | None = None) -> Done:
-        plan, limits = work.plan, work.limits
+    def _plan_of(self, step: SegmentStep) -> Plan | str:
+        """The plan on the table as it was when it was looked at last."""
+        if not step.undo or step.plan.table is None:
+            return step.plan
+        return plan_now(step.plan, self._remembered(step.plan.statement.writes)[1], undo=True)
+
+    def _ahead(self, steps: Sequence[SegmentStep], plans: Sequence[Plan | str]) -> list[_Statements]:
+        """What the first steps will ask for. Changes of known rows alone: others may turn out to be too many."""
+        found = []
+        for step, plan in zip(steps, plans, strict=True):
+            known = step.values is not None and step.each is None and step.limits == steps[0].limits
+            if isinstance(plan, str) or plan.statement.kind == "query" or not known or step.values is None:
+                break
+            if not all(rows.key for rows in plan.rows if rows.writes):
+                break
+            found.append(self._statements(step._replace(plan=plan), step.values))
+        return found
+
+    def _do(self, changes: Changes, step: SegmentStep, first: _Statements | None = None) -> Done:
+        plan, limits, values = step.plan, step.limits, step.values or {}
+        if plan.statement.kind == "query":
+            asked = _bound(plan.statement.template, values, self.dialect, limits)
+            return Done(0, changes.query(asked, plan, limits.rows_max))
         before: dict[bytes, Row] = {}
         after: dict[bytes, Row] = {}
         affected, returned = 0, Rows()
-        for more in ({},) if work.each is None else work.each:
-            statements = first or self._statements(work, {**work.values, **more})
+        for more in ({},) if step.each is None else step.each:
+            statements = first or self._statements(step, {**values, **more})
             saved = self._by_key(plan, changes.image(statements.before) if statements.before is not None else ())
             self._check_size([*before.values(), *saved.values()], limits)
             changed = changes.change(*statements.change)
-            self._check_required(work, changed.affected, saved=len(saved))
+            self._check_required(step, changed.affected, saved=len(saved))
             touched = self._by_key(plan, changed.ours)
-            if work.undo and plan.undo in ("update", "delete") and saved.keys() != touched.keys():
+            if step.undo and plan.undo in ("update", "delete") and saved.keys() != touched.keys():
                 raise Refused(Failed("statement", "what it changed are not the rows that were saved before: bind keys"))
             for key, row in saved.items():
                 if key in touched and key not in after:  # what this step itself inserted was not there before it
                     before.setdefault(key, row)
             affected += changed.affected
-            returned = changed.rows if work.each is None else _together(returned, changed.rows, limits)
+            returned = changed.rows if step.each is None else _together(returned, changed.rows, limits)
             if plan.undo != "delete":
                 after |= touched
         self._check_size([*after.values()], limits)
-        if not work.undo:
+        if not step.undo:
             return Done(affected, returned)
         images = (self._image(plan, before.values()), self._image(plan, after.values()))
         return Done(affected, returned, *images, zone=changes.zone())
 
-    def _check_required(self, work: Work, affected: int, saved: int) -> None:
+    def _check_required(self, step: SegmentStep, affected: int, saved: int) -> None:
         """What must exist, or must not, is told by the change itself: nobody comes between."""
-        rows = work.plan.statement.shape.rows if work.plan.undo == "insert" else None
-        there = affected > 0 if work.plan.undo != "insert" else saved > 0 or affected < len(rows or "1")
-        if work.require and there != (work.require == "exists"):
+        if not step.require:
+            return
+        rows = step.plan.statement.shape.rows if step.plan.undo == "insert" else None
+        there = affected > 0 if step.plan.undo != "insert" else saved > 0 or affected < len(rows or "1")
+        if there != (step.require == "exists"):
             raise Refused(Failed("not_applied", f"its row is {'there already' if there else 'not there'}"))
 
     def _by_key(self, plan: Plan, rows: Sequence[Row]) -> dict[bytes, Row]:
@@ -364,19 +424,19 @@ class SqlSteps(ABC):
     def _image(self, plan: Plan, rows: Iterable[Row]) -> Image:
         return Image(plan.columns, self._keys(plan), tuple(rows))
 
-    def _statements(self, work: Work, values: Mapping[str, Any]) -> _Statements:
+    def _statements(self, step: SegmentStep, values: Mapping[str, Any]) -> _Statements:
         """The query of the rows before, where they are wanted, and the change."""
-        plan, limits, before = work.plan, work.limits, None
-        if (work.undo or work.require == "absent") and plan.before is not None:
+        plan, limits, before = step.plan, step.limits, None
+        if (step.undo or step.require == "absent") and plan.before is not None:
             suffix = f" LIMIT {limits.rows_max + 1}"
             if self.lock_of:
                 alias = plan.statement.shape.reference if plan.undo != "insert" else ""
                 suffix += self.lock_of.format(alias) if alias else self.lock
             before = _bound(plan.before, values, self.dialect, limits, suffix)
         ours: tuple[str, ...] = ()
-        if work.undo and plan.undo in ("insert", "update"):
+        if step.undo and plan.undo in ("insert", "update"):
             ours = plan.columns
-        elif work.undo and plan.undo == "delete":
+        elif step.undo and plan.undo == "delete":
             ours = plan.columns[: self._keys(plan)]
         suffix = _returning(ours, plan.statement.shape.returning, self.dialect) if ours else ""
         change = _bound(plan.statement.template, values, self.dialect, limits, suffix)
@@ -403,34 +463,48 @@ class SqlSteps(ABC):
     def undo(
         self, owner: Owner, work: Work, on_conflict: OnConflict, *, force: bool = False, accept: bool = False
     ) -> Undone | NotUndone:
-        def undone(changes: Changes) -> Undone | NotUndone:
-            if work.plan.table is not None and not accept:
-                changes.hold(work.plan.statement.writes)
-            rows = self._gate(changes, owner, work.id, work.fence)
-            done = rows["do"].done or Done(0)
-            if "undo" in rows:
-                return Undone()
-            nothing = accept or not (done.before.rows or done.after.rows)
-            outcome = Undone() if nothing else self._undo(changes, work, done, "overwrite" if force else on_conflict)
-            if isinstance(outcome, Undone):
-                self._add_barrier(changes, owner, work.id, "undo", work.fence, None, work.events)
-            return outcome
+        return self.undo_segment(owner, _alone(work), on_conflict, force=force, accept=accept)
 
-        step = (owner, work.id, work.fence, work.events)
-        try:  # first without the table, which may not be there any more
-            if self.changing(work.limits, lambda changes: self._voided(changes, *step)):
+    def undo_segment(
+        self, owner: Owner, segment: Segment, on_conflict: OnConflict, *, force: bool = False, accept: bool = False
+    ) -> Undone | NotUndone:
+        how: OnConflict = "overwrite" if force else on_conflict
+        gate = (owner, segment.id, segment.fence)
+
+        def undone(changes: Changes) -> Undone:
+            for table in () if accept else segment.held:
+                changes.hold(table)
+            rows = self._gate(changes, *gate)
+            made, steps = Undone(), rows["do"].steps
+            if "undo" in rows:
+                return made
+            for step in () if accept else reversed(segment.steps):
+                done = steps.get(step.name, Done(0))
+                if done.before.rows or done.after.rows:
+                    outcome = self._undo(changes, step.plan, done, how)
+                    if isinstance(outcome, NotUndone):
+                        raise _Left(outcome._replace(step=step.name))
+                    made = Undone(True, made.restored + outcome.restored, made.kept + outcome.kept)
+            self._add_barrier(changes, owner, segment.id, "undo", segment.fence, None, segment.events)
+            return made
+
+        limits = segment.steps[0].limits
+        try:  # first without the tables, which may not be there any more
+            if self.changing(limits, lambda changes: self._voided(changes, *gate, segment.events)):
                 return Undone(ran=False)
-            return self.changing(work.limits, undone)
+            return self.changing(limits, undone)
+        except _Left as left:
+            return left.outcome
         except Refused as error:
             return NotUndone(error.failed.detail, retry=error.failed.retry)
 
-    def _undo(self, changes: Changes, work: Work, done: Done, on_conflict: OnConflict) -> Undone | NotUndone:
+    def _undo(self, changes: Changes, plan: Plan, done: Done, on_conflict: OnConflict) -> Undone | NotUndone:
         changes.restore(done.zone)
-        writes, catalogue = work.plan.statement.writes, self.catalogue
+        writes, catalogue = plan.statement.writes, self.catalogue
         table = self._table(lambda name, given: changes.own(f"{catalogue}/{name}", given), writes)
         if table is None:
             return NotUndone(f"{writes} is not there any more")
-        plan = work.plan._replace(columns=done.before.columns, table=table)
+        plan = plan._replace(columns=done.before.columns, table=table)
         now = self._current(changes, plan, keys_of(done.before, done.after))
         made = restoration(done.before, done.after, lambda key: now[place(key)], plan.changed, on_conflict)
         if made.conflicts and on_conflict == "fail":
@@ -550,13 +624,26 @@ class SqlSteps(ABC):
         return {row[0]: _barrier(step, row) for _, *row in found if row[0] is not None}
 
     def _add_barrier(
-        self, changes: Changes, owner: Owner, step: StepId, op: str, fence: int, done: Done | None, events: bytes
+        self,
+        changes: Changes,
+        owner: Owner,
+        id_: StepId,
+        op: str,
+        fence: int,
+        done: Mapping[str, Done] | None,
+        events: bytes,
     ) -> None:
-        outcome = b"" if done is None else orjson.dumps(_written(done))
-        affected = 0 if done is None else done.affected
+        outcome = b"" if done is None else orjson.dumps({name: _written(one) for name, one in done.items()})
+        affected = 0 if done is None else sum(one.affected for one in done.values())
         void = int(done is None and op == "do")
-        values = (owner.row, *step, op, fence, void, affected, outcome, events)
+        values = (owner.row, *id_, op, fence, void, affected, outcome, events)
         changes.last("add_barrier", values)
+
+
+def _alone(work: Work) -> Segment:
+    """A step that is a segment of its own."""
+    step = SegmentStep(work.id.step, work.plan, work.values, work.each, work.undo, work.require, work.limits)
+    return Segment(work.id, (step,), work.fence, work.events)
 
 
 @lru_cache(maxsize=1024)
@@ -579,24 +666,33 @@ def _together(one: Rows, other: Rows, limits: Limits) -> Rows:
     return other._replace(rows=rows)
 
 
-def _barrier(step: StepId, row: Sequence[Any]) -> Barrier:
-    op, fence, void, affected, outcome, events = row
-    done = None
-    if op == "do" and not void:
-        made = orjson.loads(bytes(outcome))
-        images = (_image(made["before"]), _image(made["after"]))
-        done = Done(affected, _rows(made["rows"]), *images, events=bytes(events), zone=made["zone"])
-    return Barrier(step, op, bool(void), done, fence)
+def _barrier(id_: StepId, row: Sequence[Any]) -> Barrier:
+    op, fence, void, _, outcome, events = row
+    if op != "do" or void:
+        return Barrier(id_, op, bool(void), None, fence)
+    steps = {name: _read(made) for name, made in orjson.loads(bytes(outcome)).items()}
+    done = steps.get(id_.step)
+    return Barrier(id_, op, False, done and done._replace(events=bytes(events)), fence, steps)
 
 
 def _written(done: Done) -> dict[str, Any]:
     rows = done.rows
+    try:
+        kept = [encoded(list(row)) for row in rows.rows]
+    except InvalidInput as error:
+        raise Refused(Failed("statement", f"what it returned cannot be kept: {error.message}")) from error
     return {
-        "rows": [rows.columns, rows.types, [encoded(list(row)) for row in rows.rows], rows.keys],
+        "affected": done.affected,
+        "rows": [rows.columns, rows.types, kept, rows.keys],
         "before": tuple(done.before),
         "after": tuple(done.after),
         "zone": done.zone,
     }
+
+
+def _read(made: Mapping[str, Any]) -> Done:
+    images = (_image(made["before"]), _image(made["after"]))
+    return Done(made["affected"], _rows(made["rows"]), *images, zone=made["zone"])
 
 
 def _rows(made: list[Any]) -> Rows:

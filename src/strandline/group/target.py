@@ -90,6 +90,46 @@ class Work(NamedTuple):
     """Of the rows that the statement names; else it is `not_applied`."""
 
 
+class SegmentStep(NamedTuple):
+    """A step of a segment."""
+
+    name: str
+    plan: Plan
+    values: Mapping[str, Any] | None
+    """By name of parameter. None: the host knows them when it is the step's turn."""
+    each: tuple[Mapping[str, Any], ...] | None = None
+    undo: bool = True
+    """Whether images are saved: not for a query, nor where nothing of the group can fail after the segment."""
+    require: Literal["", "exists", "absent"] = ""
+    limits: Limits = Limits()
+
+
+class Segment(NamedTuple):
+    """Steps on one target that are one transaction, in the order in which they run."""
+
+    id: StepId
+    """Its step is the segment's name."""
+    steps: tuple[SegmentStep, ...]
+    fence: int
+    events: bytes = b""
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Tables that nobody may alter meanwhile: a step that is not undone does whatever it does."""
+        return tuple(dict.fromkeys(one.plan.statement.writes for one in self.steps if one.undo and one.plan.table))
+
+
+class Host(Protocol):
+    """What lies between the steps of a segment. It is asked again from the first step on if the transaction is begun
+    again; whatever it raises ends the transaction, and comes out of `run_segment`."""
+
+    def values(self, step: str) -> tuple[Mapping[str, Any], tuple[Mapping[str, Any], ...] | None]:
+        """The values of a step, and those of each of its runs (`for_each`)."""
+
+    def did(self, step: str, done: Done) -> None:
+        """Expressions and checks, before the next step is run."""
+
+
 class Done(NamedTuple):
     """The step is done."""
 
@@ -115,6 +155,18 @@ class Failed(NamedTuple):
     detail: str
     retry: bool = False
     """The same may succeed in a moment: a deadlock, a time-out."""
+    step: str = ""
+    """Of a segment."""
+
+
+class Ran(NamedTuple):
+    """The segment is done."""
+
+    done: Mapping[str, Done]
+    """By name of step."""
+    again: bool = False
+    """It was done before: this is what the barrier row says. The database did not change."""
+    events: bytes = b""
 
 
 class Conflict(NamedTuple):
@@ -141,6 +193,8 @@ class NotUndone(NamedTuple):
     detail: str
     conflicts: tuple[Conflict, ...] = ()
     retry: bool = False
+    step: str = ""
+    """Of a segment."""
 
 
 class Barrier(NamedTuple):
@@ -150,8 +204,10 @@ class Barrier(NamedTuple):
     op: Literal["do", "undo"]
     void: bool
     done: Done | None
-    """Of a `do` row that is not void."""
+    """Of a `do` row that is not void: of the step that the segment is named after."""
     fence: int
+    steps: Mapping[str, Done] = {}
+    """All steps of the segment."""
 
 
 @runtime_checkable
@@ -192,6 +248,17 @@ class SqlTarget(Target, Protocol):
         found. `LeaseLost` if the fence is not `work.fence`, or the row is void or undone. A statement that somebody
         else sends between before-image and change waits, or makes this one start over.
         """
+
+    def run_segment(self, owner: Owner, segment: Segment, host: Host | None = None) -> Ran | Failed:
+        """Run steps in one transaction, with what lies between them, and leave one barrier row with their results.
+
+        Everything that is said of `run` holds for the segment as a whole.
+        """
+
+    def undo_segment(
+        self, owner: Owner, segment: Segment, on_conflict: OnConflict, *, force: bool = False, accept: bool = False
+    ) -> Undone | NotUndone:
+        """Undo a segment's steps, the last one first, in one transaction: all of them or none."""
 
     def void(self, owner: Owner, step: StepId, fence: int, events: bytes = b"") -> bool:
         """Make sure that a step which has not run never does. False: it ran, and is to be undone."""

@@ -46,6 +46,10 @@ _CACHED_PLAN: Final = "RevalidateCachedQuery"
 """Where PostgreSQL finds that a prepared statement would return other columns; its state is that of much else."""
 MADE: Final = ("make_schema", "make_target", "make_barrier", "make_barrier_index")
 _BEGIN: Final = Ours(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE")
+_QUERY: Final = Ours(b"SAVEPOINT strandline_query")
+_READ_ONLY: Final = Ours(b"SET LOCAL transaction_read_only = on")
+_END_OF_QUERY: Final = Ours(b"RELEASE strandline_query")
+_CLOSE: Final = Ours(b"CLOSE strandline_rows")
 _BEGIN_READ_ONLY: Final = Ours(b"BEGIN READ ONLY")
 _DISCARD_PLANS: Final = Ours(DISCARD_PLANS.text)
 _COMMIT: Final = Ours(b"COMMIT")
@@ -98,7 +102,7 @@ class PostgresTarget(SqlSteps):
         doing: Doing = "write"
         try:
             connection.timeout_s = limits.timeout_s + 1
-            changes = _Changes(connection, self.our_schema, self._begin(connection, limits))
+            changes = _Changes(connection, self.our_schema, self._begin(connection, limits), limits.timeout_s)
             found = work(changes)
             reused, doing = False, "commit"
             changes.commit()
@@ -115,7 +119,7 @@ class PostgresTarget(SqlSteps):
             self._pool.give_back(connection)
 
     def _begin(self, connection: Connection, limits: Limits) -> list[Ours]:
-        time = Ours(f"SET LOCAL statement_timeout = {int(limits.timeout_s * 1000)}".encode())
+        time = _timeout(limits.timeout_s)
         settings = Ours(statement(_HERE, "target_settings").encode(), (self._idle_ms,))
         return [_BEGIN, *[_DISCARD_PLANS] * connection.plans_are_old(), time, settings]
 
@@ -156,17 +160,9 @@ class PostgresTarget(SqlSteps):
         except Unbound as error:
             return Failed("binding", str(error))
 
-        def rows(connection: Connection) -> Rows | Failed:
+        def rows(connection: Connection) -> Rows:
             connection.timeout_s = limits.timeout_s
-            sent: list[Bound | Ours] = [asked]
-            if not plan.rows or plan.rows[0].key is None:  # more than one row, perhaps
-                fetch = Ours(f"FETCH {limits.rows_max + 1} FROM strandline_rows".encode())
-                sent = [asked._replace(text=f"DECLARE strandline_rows CURSOR FOR {asked.text}"), fetch]
-            found = [answer.check() for answer in answers(connection, [_BEGIN_READ_ONLY, *sent, _COMMIT])][-2]
-            rows = found.rows()
-            if len(rows) > limits.rows_max:
-                return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
-            return _rows(connection, found.columns(), rows, plan)
+            return _queried(connection, [_BEGIN_READ_ONLY], asked, [_COMMIT], plan, limits.rows_max)
 
         try:
             return self._reading(rows)
@@ -211,8 +207,9 @@ class _Race(Exception):
 class _Changes:
     """A transaction. What is asked together, and what comes last, is one round trip each."""
 
-    def __init__(self, connection: Connection, schema: str, begin: list[Ours]) -> None:
+    def __init__(self, connection: Connection, schema: str, begin: list[Ours], timeout_s: float) -> None:
         self._connection = connection
+        self._timeout_s = timeout_s
         self._schema = schema
         self._first = begin
         self._last: list[Ours] = []
@@ -270,6 +267,15 @@ class _Changes:
         if found[-1].status != "COMMIT":
             raise Unavailable("the server undid the transaction", code="serialization", hint="call again")
 
+    def limit(self, timeout_s: float) -> None:
+        if timeout_s != self._timeout_s:
+            self._first.append(_timeout(timeout_s))
+            self._timeout_s, self._connection.timeout_s = timeout_s, timeout_s + 1
+
+    def query(self, statement: Bound, plan: Plan, rows_max: int) -> Rows:
+        first, self._first = self._first, []
+        return _queried(self._connection, [*first, _QUERY, _READ_ONLY], statement, [_END_OF_QUERY], plan, rows_max)
+
     def image(self, statement: Bound) -> list[Row]:
         return self._asked(Call("image", (statement,))).rows()
 
@@ -300,6 +306,26 @@ class _Changes:
             self._now(_BACK)
             raise Collided(Failed("statement", _said(error))) from error
         return found[1].affected
+
+
+def _timeout(timeout_s: float) -> Ours:
+    return Ours(f"SET LOCAL statement_timeout = {int(timeout_s * 1000)}".encode())
+
+
+def _queried(
+    connection: Connection, before: Sequence[Ours], asked: Bound, after: Sequence[Ours], plan: Plan, rows_max: int
+) -> Rows:
+    """The rows of a query, in one round trip with what is sent before and after it."""
+    sent: list[Bound | Ours] = [asked]
+    if not plan.rows or plan.rows[0].key is None:  # more than one row, perhaps
+        fetch = Ours(f"FETCH {rows_max + 1} FROM strandline_rows".encode())
+        sent = [asked._replace(text=f"DECLARE strandline_rows CURSOR FOR {asked.text}"), fetch, _CLOSE]
+    found = [answer.check() for answer in answers(connection, [*before, *sent, *after])]
+    told = found[len(before) + (len(sent) > 1)]
+    rows = told.rows()
+    if len(rows) > rows_max:
+        raise Refused(Failed("too_large", f"more than rows_max rows, {rows_max:,}"))
+    return _rows(connection, told.columns(), rows, plan)
 
 
 def _outdated(connection: Connection, error: psycopg.Error) -> bool:

@@ -99,17 +99,17 @@ class SqliteTarget(SqlSteps):
         self._check()
         if not self._lock.acquire(timeout=limits.timeout_s):
             raise Unavailable(f"{self.path} is busy in this process", code="timeout", hint="call again")
-        connection = self._writer
+        connection, clock = self._writer, _Clock(limits.timeout_s)
         doing: Doing = "write"
         try:
-            with _within(connection, limits.timeout_s):
+            with _within(connection, clock):
                 connection.execute("BEGIN IMMEDIATE")
-                found = work(_Changes(connection))
+                found = work(_Changes(connection, clock))
                 doing = "commit"
                 connection.execute("COMMIT")
             return found
         except apsw.Error as error:
-            raise self._translated(error, connection, doing, limits) from error
+            raise self._translated(error, connection, doing, clock.timeout_s) from error
         finally:
             self._leave(connection)
             self._lock.release()
@@ -119,9 +119,9 @@ class SqliteTarget(SqlSteps):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
 
-    def _translated(self, error: apsw.Error, connection: apsw.Connection, doing: Doing, limits: Limits) -> Exception:
+    def _translated(self, error: apsw.Error, connection: apsw.Connection, doing: Doing, timeout_s: float) -> Exception:
         if isinstance(error, apsw.InterruptError):
-            return Refused(Failed("statement", f"it took longer than {limits.timeout_s:g} s", retry=True))
+            return Refused(Failed("statement", f"it took longer than {timeout_s:g} s", retry=True))
         if isinstance(error, _OF_STATEMENT):
             return Refused(Failed("statement", f"{type(error).__name__}: {error}"))
         return outcome_of(error, self.path, doing, connection) or error
@@ -146,18 +146,15 @@ class SqliteTarget(SqlSteps):
             return Failed("binding", str(error))
         with self._reading() as connection:
             try:
-                with _within(connection, limits.timeout_s):
-                    rows, description = _execute(connection, asked, limits.rows_max + 1)
+                with _within(connection, _Clock(limits.timeout_s)):
+                    return _queried(connection, asked, plan, limits.rows_max)
             except Refused as error:
                 return error.failed
             except apsw.Error as error:
-                translated = self._translated(error, connection, "read", limits)
+                translated = self._translated(error, connection, "read", limits.timeout_s)
                 if isinstance(translated, Refused):
                     return translated.failed
                 raise translated from error
-        if len(rows) > limits.rows_max:
-            return Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}")
-        return _rows(rows, description, plan)
 
     def described(self, ask: Ask, name: str) -> Table | None:
         return table_of(ask, name)
@@ -220,8 +217,8 @@ class SqliteTarget(SqlSteps):
 class _Changes:
     """A transaction that holds the write lock."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: apsw.Connection, clock: _Clock) -> None:
+        self._connection, self.limit = connection, clock.start
 
     def hold(self, table: str) -> None:
         """The write lock is on all of the file."""
@@ -239,6 +236,9 @@ class _Changes:
         self._connection.execute(_text(name), tuple(values))
         return self._connection.changes()
 
+    def query(self, statement: Bound, plan: Plan, rows_max: int) -> Rows:
+        return _queried(self._connection, statement, plan, rows_max)
+
     def image(self, statement: Bound) -> list[Row]:
         values = tuple(map(decoded, statement.values))
         return [_encoded(row) for row in _execute(self._connection, Bound(statement.text, values))[0]]
@@ -248,7 +248,7 @@ class _Changes:
         affected = self._connection.changes()
         theirs = len(description) - ours
         kept = _rows([row[:theirs] for row in rows], description[:theirs], plan) if theirs else Rows()
-        return Changed(affected, kept, tuple(_encoded(row[theirs:]) for row in rows))
+        return Changed(affected, kept, tuple(_encoded(row[theirs:]) for row in rows) if ours else ())
 
     def zone(self) -> str:
         return ""
@@ -264,16 +264,35 @@ class _Changes:
         return self._connection.changes()
 
 
+class _Clock:
+    """How long a statement has."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.start(timeout_s)
+
+    def start(self, timeout_s: float) -> None:
+        self.timeout_s, self._until = timeout_s, time.monotonic() + timeout_s
+
+    def is_over(self) -> bool:
+        return time.monotonic() > self._until
+
+
 @contextmanager
-def _within(connection: apsw.Connection, timeout_s: float) -> Iterator[None]:
+def _within(connection: apsw.Connection, clock: _Clock) -> Iterator[None]:
     """Interrupt what runs on this connection when its time is over."""
-    until = time.monotonic() + timeout_s
-    connection.set_busy_timeout(int(timeout_s * 1000))
-    connection.set_progress_handler(lambda: time.monotonic() > until, STEPS_BETWEEN_LOOKS)
+    connection.set_busy_timeout(int(clock.timeout_s * 1000))
+    connection.set_progress_handler(clock.is_over, STEPS_BETWEEN_LOOKS)
     try:
         yield
     finally:
         connection.set_progress_handler(None)
+
+
+def _queried(connection: apsw.Connection, asked: Bound, plan: Plan, rows_max: int) -> Rows:
+    rows, description = _execute(connection, asked, rows_max + 1)
+    if len(rows) > rows_max:
+        raise Refused(Failed("too_large", f"more than rows_max rows, {rows_max:,}"))
+    return _rows(rows, description, plan)
 
 
 def _execute(connection: apsw.Connection, asked: Bound, most: int = 0) -> tuple[list[Row], tuple[Any, ...]]:
