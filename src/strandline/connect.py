@@ -40,8 +40,8 @@ from strandline.projection.offset_store import PART, OffsetStore
 from strandline.query.by_slices import SliceFeed
 from strandline.query.by_tag import TagFeed
 from strandline.query.pointer_watch import PointerWatch
-from strandline.query.slice_queries import by_slices
-from strandline.query.tags import by_tag, wait_for_strandline
+from strandline.query.slice_queries import GivenSliceQuery, by_slices
+from strandline.query.tags import GivenTagQuery, by_tag, wait_for_strandline
 from strandline.settings import GivenSettings, Settings, check_clock
 from strandline.sql.api import Database
 from strandline.store.api import Store
@@ -90,7 +90,7 @@ class Strandline:
         self.check()
         return strandline_of(self.store.pointers())
 
-    def by_slices(self, entity_type: str, lo: int, hi: int, **how: Any) -> SliceFeed:
+    def by_slices(self, entity_type: str, lo: int, hi: int, **how: Unpack[GivenSliceQuery]) -> SliceFeed:
         """Events of an entity type in slices `lo`..`hi`, by (timestamp, seq_nr, key), each once. A context manager.
 
             with s.by_slices("order", 0, 1023) as events: ...                      all that is in the store now
@@ -217,7 +217,7 @@ class Strandline:
             raise no_work_url()
         return self._work.open(declaration, url)
 
-    def by_tag(self, tag: str, **how: Any) -> TagFeed:
+    def by_tag(self, tag: str, **how: Unpack[GivenTagQuery]) -> TagFeed:
         """Events with this tag, of all keys, in one order, each once. An iterator, and a context manager.
 
             with s.by_tag("blue") as events: ...                             all that is in the store now

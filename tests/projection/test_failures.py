@@ -261,9 +261,16 @@ def test_a_key_that_a_list_parks_gets_nothing_more_of_it(s: Strandline, delivery
         for event in what[-1]:
             done[event.key].append(event.seq_nr)
 
-    settings = {**QUICK, "group_size": 20, "group_within_s": 0.01, "retries": 0, "on_failure": "park"}
+    settings = {
+        **QUICK,
+        "delivery": delivery,
+        "group_size": 20,
+        "group_within_s": 0.01,
+        "retries": 0,
+        "on_failure": "park",
+    }
     source = BySlices("order", filter={"types": ["Placed"]})
-    with running(s, Projection("totals", source, handle, delivery=delivery, **settings)):
+    with running(s, Projection("totals", source, handle, **settings)):
         until(lambda: s.projections.parked("totals") == [str(A)] and caught_up(s))
         assert done == {A: [], other: [1, 3]}
         broken[0] = False

@@ -384,7 +384,7 @@ def test_bad_handlers_and_sources(s: Strandline) -> None:
     assert refused.value.message.startswith(
         "handler.stop: is async; allowed a plain function: it is called in a thread"
     )
-    given: list[tuple[Any, str, str]] = [
+    given: list[tuple[Any, Any, str]] = [
         (lambda event: None, "exactly_once", "handler: takes (event); allowed handle(tx, event);"),
         (lambda tx, event: None, "at_least_once", "handler: takes (tx, event); allowed handle(event) with"),
     ]

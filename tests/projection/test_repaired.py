@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -422,7 +422,7 @@ def test_what_is_not_a_projections_own(s: Strandline, table: Table) -> None:
     blue, red, slices = LostTag(s, KEY, 2), LostTag(s, KEY, 1, "red"), Lost(s, other, 2)
     names: dict[str, Any] = {"blue": BLUE, "red": ByTag("red"), "orders": ORDERS, "users": BySlices("user")}
 
-    def all_to_the_end(start: str = "beginning", suffix: str = "") -> None:
+    def all_to_the_end(start: Literal["beginning", "now"] = "beginning", suffix: str = "") -> None:
         found = [
             Projection(f"{name}{suffix}", source, lambda tx, event: None, start=start, **QUICK)
             for name, source in names.items()

@@ -55,7 +55,7 @@ def test_where_something_else_writes(s: Strandline) -> None:
     for key in keys[:3]:
         write(s, key, 1, now - 30 * SECOND)  # one time, one number, three keys of one partition
     write(s, keys[3], 1, now + 60 * SECOND)  # not yet
-    how = {"use_strandline": False, "page_size": 1}
+    how: dict[str, Any] = {"use_strandline": False, "page_size": 1}
     with s.by_slices("order", 0, 1023, **how) as events:
         assert {told(event) for event in events} == {(str(key), 1, 1) for key in keys[:3]}
         offset = events.resume_offset

@@ -233,7 +233,7 @@ def test_refused(here: Strandline) -> None:
         assert caught.value.code == code, (tag, how)
     for wrong, near in (("aftr", "after"), ("form_", "from_"), ("page_sise", "page_size")):
         with pytest.raises(InvalidInput) as caught:
-            here.by_tag("x", **{wrong: 5})
+            here.by_tag("x", **{wrong: 5})  # type: ignore[arg-type]
         assert (str(caught.value), caught.value.hint) == (
             f"{wrong}: unknown setting; allowed {near}; got 5",
             f"did you mean {near}?",

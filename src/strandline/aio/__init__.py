@@ -49,7 +49,9 @@ from strandline.journal.journal import Journal as PlainJournal
 from strandline.projection.definition import Projection
 from strandline.projection.host import Host as PlainHost
 from strandline.projection.management import Projections as PlainProjections
+from strandline.query.slice_queries import GivenSliceQuery
 from strandline.query.tagged_event import TaggedEvent
+from strandline.query.tags import GivenTagQuery
 from strandline.settings import GivenSettings
 from strandline.values.events import RecordedEvent
 from strandline.work.declaration import WorkDeclaration, WorkSettings
@@ -321,11 +323,11 @@ class Strandline(Awaited):
     wait_for_strandline = waited(PlainStrandline.wait_for_strandline)
     _work = called(PlainStrandline.work)
 
-    def by_slices(self, entity_type: str, lo: int, hi: int, **how: Any) -> Stream[RecordedEvent]:
+    def by_slices(self, entity_type: str, lo: int, hi: int, **how: Unpack[GivenSliceQuery]) -> Stream[RecordedEvent]:
         """Events of an entity type in slices `lo`..`hi`, as `strandline.Strandline.by_slices` gives them."""
         return Stream(partial(self._plain.by_slices, entity_type, lo, hi, **how))
 
-    def by_tag(self, tag: str, **how: Any) -> Stream[TaggedEvent]:
+    def by_tag(self, tag: str, **how: Unpack[GivenTagQuery]) -> Stream[TaggedEvent]:
         """Events with a tag, as `strandline.Strandline.by_tag` gives them."""
         return Stream(partial(self._plain.by_tag, tag, **how))
 

@@ -18,7 +18,7 @@ import time
 from contextlib import ExitStack, closing
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 from strandline.bench import fresh, tags
@@ -68,7 +68,9 @@ def _saved(store: Any, name: str) -> int:
         return sum(json.loads(found.counts).get("accepted", 0) for found in store.ranges(tx, row))
 
 
-def project_in_child(where: dict[str, Any], events: int, delivery: str) -> dict[str, Any]:
+def project_in_child(
+    where: dict[str, Any], events: int, delivery: Literal["exactly_once", "at_least_once"]
+) -> dict[str, Any]:
     """Run a projection over all events, and check the sum."""
     import strandline
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, Unpack
 
 from strandline.errors import invalid
 from strandline.group.history import ENDS, History
@@ -18,6 +18,7 @@ from strandline.group.names import stream_key
 from strandline.group.record import TAG
 from strandline.journal.journal import Journal
 from strandline.query.by_tag import TagFeed
+from strandline.query.tags import GivenTagQuery
 from strandline.values.keys import Key
 
 OPEN: Final = ("queued", "running", "rolling_back", "rollback_failed")
@@ -31,7 +32,7 @@ class Carried(Protocol):
 
     def strandline(self) -> int: ...
 
-    def by_tag(self, tag: str, **how: Any) -> TagFeed: ...
+    def by_tag(self, tag: str, **how: Unpack[GivenTagQuery]) -> TagFeed: ...
 
 
 class Listed(NamedTuple):

@@ -6,14 +6,14 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Unpack
 
 import orjson
 
 from strandline.errors import invalid
 from strandline.journal import checks
 from strandline.plain_calls import check_plain, check_takes
-from strandline.projection.settings import ProjectionSettings
+from strandline.projection.settings import GivenProjectionSettings, ProjectionSettings
 from strandline.query.filter import Filter
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
@@ -97,7 +97,11 @@ class Projection:
     """
 
     def __init__(
-        self, name: str, source: BySlices | ByTag, handler: Handler | Callable[..., Any], **settings: Any
+        self,
+        name: str,
+        source: BySlices | ByTag,
+        handler: Handler | Callable[..., Any],
+        **settings: Unpack[GivenProjectionSettings],
     ) -> None:
         self.name, self.source = projection_name(name), source
         if not isinstance(source, BySlices | ByTag):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Final
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
 
 from strandline.errors import invalid
-from strandline.query.settings import OFF, check_searching
+from strandline.query.settings import OFF, GivenSliceSettings, check_searching
 from strandline.query.times import time_us
 from strandline.settings import checked_settings, one_of, within
 from strandline.urls import check_sql_url
@@ -16,6 +16,32 @@ from strandline.urls import check_sql_url
 START: Final = ("beginning", "now")
 GROUPED: Final = ("group_size", "group_within_s")
 ONE_BY_ONE: Final = ("save_after", "save_within_s")
+
+
+class GivenProjectionSettings(GivenSliceSettings, total=False):
+    """The settings as `Projection` takes them, for type checkers; a test compares both."""
+
+    delivery: Literal["exactly_once", "at_least_once"]
+    save_after: int
+    save_within_s: float | timedelta
+    group_size: int
+    group_within_s: float | timedelta
+    on_failure: Literal["fail", "skip", "park"]
+    retries: int
+    retry_delay_s: float | timedelta
+    restart_min_s: float | timedelta
+    restart_max_s: float | timedelta
+    handler_timeout_s: float | timedelta
+    lease_s: float | timedelta
+    shutdown_grace_s: float | timedelta
+    delete_after_s: float | timedelta
+    delete_interval_s: float | timedelta
+    parked_keys_max: int
+    isolation: Literal["read_committed", "repeatable_read", "serializable"]
+    start: Literal["beginning", "now"] | datetime | int
+    offset_store: str | None
+    feed: bool
+    generation: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

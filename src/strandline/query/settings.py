@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from datetime import timedelta
+from typing import Any, Final, Literal, TypedDict
 
 from strandline.errors import invalid
 from strandline.settings import checked_settings, within
@@ -39,6 +40,19 @@ class SliceSettings:
         made = cls(**checked_settings(cls, given, beside))
         check_searching(given, use_strandline=made.use_strandline)
         return made
+
+
+class GivenSliceSettings(TypedDict, total=False):
+    """The settings as callers give them, for type checkers; a test compares both."""
+
+    page_size: int
+    refresh_interval_s: float | timedelta
+    gap_timeout_s: float | timedelta
+    keys_in_memory_max: int
+    use_strandline: bool
+    eventual_consistency_delay_s: float | timedelta
+    back_track_interval_s: float | timedelta | Literal["off"]
+    back_track_period_s: float | timedelta
 
 
 def check_searching(given: Mapping[str, Any], *, use_strandline: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from strandline.errors import invalid
@@ -10,12 +12,22 @@ from strandline.query.by_slices import SliceFeed, StrandlineSliceFeed
 from strandline.query.filter import Filter
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.rich_offset import RichOffset
-from strandline.query.settings import SliceSettings
+from strandline.query.settings import GivenSliceSettings, SliceSettings
 from strandline.query.slice_search import SearchingSliceFeed
 from strandline.query.slices import Slices
 from strandline.query.times import time_us
 from strandline.store.api import Store
 from strandline.values.ranges import Range
+
+
+class GivenSliceQuery(GivenSliceSettings, total=False):
+    """What a caller may give beside the slices, for type checkers."""
+
+    after: RichOffset | str | None
+    from_: datetime | int | None
+    to: datetime | int | None
+    live: bool
+    filter: Filter | Mapping[str, Iterable[str]] | None
 
 
 def by_slices(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 from strandline.errors import InvalidInput, received, shown
 from strandline.settings import unknown_setting
@@ -66,6 +66,21 @@ class TagSettings:
         if not isinstance(strandline, bool):
             raise refused("use_strandline", "not true or false", "true or false", strandline)
         return cls(**{name: _check(name, value, strandline, beside) for name, value in given.items()})
+
+
+class GivenTagSettings(TypedDict, total=False):
+    """The settings as callers give them, for type checkers; a test compares both."""
+
+    first_time_bucket: str
+    refresh_interval_s: float | timedelta
+    page_size: int
+    keys_in_memory_max: int
+    use_strandline: bool
+    gap_timeout_s: float | timedelta
+    eventual_consistency_delay_s: float | timedelta
+    new_key_scan_timeout_s: float | timedelta
+    back_track_interval_s: float | timedelta | Literal["off"]
+    back_track_period_s: float | timedelta | Literal["max"]
 
 
 def _check(name: str, given: Any, strandline: bool, beside: Sequence[str]) -> Any:

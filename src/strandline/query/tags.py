@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from strandline.errors import invalid
@@ -14,7 +14,7 @@ from strandline.query.pointer_watch import PointerWatch
 from strandline.query.stored_tags import StoredTags
 from strandline.query.tag_offset import TagOffset, TagView
 from strandline.query.tag_search import SearchingTagFeed
-from strandline.query.tag_settings import TagSettings
+from strandline.query.tag_settings import GivenTagSettings, TagSettings
 from strandline.query.times import time_us
 from strandline.store.api import Store
 from strandline.values.answers import Appended
@@ -22,6 +22,16 @@ from strandline.values.buckets import TIMESTAMP_END, bucket_start
 from strandline.values.keys import Key
 
 WAIT_S: Final = 0.02
+
+
+class GivenTagQuery(GivenTagSettings, total=False):
+    """What a caller may give beside the tag, for type checkers."""
+
+    after: TagOffset | str | None
+    from_: datetime | int | None
+    to: datetime | int | None
+    live: bool
+    seen: Mapping[str, tuple[int, int]] | Mapping[Key, tuple[int, int]] | None
 
 
 def by_tag(
