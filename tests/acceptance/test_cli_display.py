@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from strandline.cli.display import JsonDisplay, LineDisplay, LiveDisplay, display_for, progress_line
+from strandline.cli.display import JsonDisplay, LineDisplay, LiveDisplay, Totals, display_for, progress_line
 from strandline.cli.pipeline import Guard
 from strandline.pipeline.progress import PartitionProgress, Progress
 
@@ -52,6 +53,20 @@ def test_lines_keep_quiet_while_nothing_happens(capsys: pytest.CaptureFixture[st
         display.show(batch(102, events=0, error="disk"))
     said = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines() if line.startswith("batch")]
     assert said == ["batch 1", "batch 100", "batch 101", "batch 102"]
+
+
+def test_a_batch_that_takes_long_has_lines_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with LineDisplay(clock=lambda: NOW, monotonic=lambda: 0.0) as display:
+        for seconds in (5.0, 10.0):
+            display.show(replace(batch(1, events=0), seconds=seconds, under_way=True))
+        display.show(batch(1))
+    first, second, last = (line for line in capsys.readouterr().out.splitlines() if line.startswith("batch"))
+    assert first.startswith("batch 1: under way for 5.0 s, lag 50 actions, ")
+    assert second.startswith("batch 1: under way for 10 s, lag ")
+    assert last.startswith("batch 1: 1,200 events in 0.4 s")
+    totals = Totals()
+    totals.add(replace(batch(1, events=0), under_way=True))
+    assert totals.batches == 0
 
 
 def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from strandline.errors import Unsupported
-from strandline.pipeline import session
+from strandline.pipeline import replay, session
 
 
 def say(name: str, error: Unsupported | None) -> None:
-    print(json.dumps({"case": name, "error": error and error.name, "problems": error and error.problems}), flush=True)
+    told = {"case": name, "error": error and error.name, "problems": error and error.problems}
+    print(json.dumps({**told, "hint": error and error.hint}), flush=True)
 
 
 def started(name: str, conf: Mapping[str, str], master: str = "local[1]") -> None:
@@ -39,6 +40,11 @@ def given(name: str, python: str, conf: Mapping[str, str]) -> None:
         say(name, error)
     else:
         say(name, None)
+    if "python" in name:
+        try:
+            replay(theirs, "sqlite:nowhere")
+        except Unsupported as error:
+            say(f"replay on {name}", error)
     theirs.stop()
     del os.environ["PYSPARK_PYTHON"]
 

@@ -21,7 +21,7 @@ from strandline import Event
 from strandline.clock import now_us
 from strandline.connect import Strandline
 from strandline.errors import LeaseHeld, MissingEvent, SchemaMismatch, StrandlineError, Unavailable, Unsupported
-from strandline.pipeline import purge_expired, quarantine
+from strandline.pipeline import purge_expired, quarantine, supervisor
 from strandline.pipeline.progress import Progress
 from strandline.pipeline.replicate import run
 from strandline.pipeline.supervisor import Supervisor
@@ -120,6 +120,20 @@ def test_once_carries_up_to_now_and_ends_with_the_strandline_above_it(url: str, 
     again = run(url, once=True, spark=spark)
     assert (again.actions, again.events) == (0, 0)
     assert s.log.newest() == newest, "a still log does not grow"
+
+
+def test_the_first_batch_tells_how_far_it_is(url: str, s: Strandline, spark: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(supervisor, "UNDER_WAY_S", 0.0)
+    monkeypatch.setattr(supervisor, "LOOK_S", 0.01)
+    for number in range(100):
+        s.journal.append(KEYS[number % 5], [Event("Placed", number)] * 20)
+    told: list[Progress] = []
+    run(url, once=True, spark=spark, progress=told.append)
+    first = [progress for progress in told if progress.batch == 1]
+    assert [progress.under_way for progress in first][-1:] == [False]
+    assert len(first) > 1
+    assert all(progress.under_way and not progress.events for progress in first[:-1])
+    assert first[0].lag > first[-1].lag == 0
 
 
 @pytest.mark.req("J80", "RR2", "J33", "RA14")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import shutil
 import signal
 import site
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HERE = Path(__file__).parent
+DOCS = HERE.parents[1] / "docs"
 MARK = "STRANDLINE_TEST_MARK"
 
 
@@ -270,6 +272,21 @@ def test_sessions_that_would_not_be_safe_are_refused(tmp_path: Path) -> None:
     assert "its page is served at" in refused["theirs, by default"][0]
     assert str(tmp_path / "other") in refused["other python"][0]
     assert "cannot run Strandline" in refused["bare python"][0]
+    for name in ("other python", "bare python"):
+        assert refused[f"replay on {name}"] == refused[name]
+        assert "set PYSPARK_PYTHON" in refused[name][0]
+    for name, line in said.items():  # who starts it is told what to change
+        if line["hint"] is not None:
+            given = "python" in name or name.startswith("theirs")
+            assert ("let strandline start" in line["hint"]) == given, name
+    assert "SPARK_CONF_DIR" in said["cluster"]["hint"]
+
+
+def test_the_lines_for_a_cluster_in_the_docs_close_it() -> None:
+    (block,) = re.findall(r"^```properties\n(.*?)^```", (DOCS / "BACKENDS.md").read_text(), re.MULTILINE | re.DOTALL)
+    lines = dict(line.split() for line in block.splitlines())
+    assert list(session.open_lines(lines)) == []
+    assert len(list(session.open_lines({}))) == 3
 
 
 QUIET_PROGRAM = """

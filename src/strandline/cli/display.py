@@ -1,6 +1,6 @@
 """The progress of a pipeline, shown live on a terminal, as plain lines elsewhere, or as JSON lines.
 
-A display takes one `Progress` per batch, from whatever thread, and says at the end what was carried in all.
+A display takes one `Progress` per batch, and more while one takes long, from whatever thread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Display(Protocol):
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None: ...
 
     def show(self, progress: Progress) -> None:
-        """A batch ended. Raises `OSError` if nobody reads any more."""
+        """A batch ended, or is under way. Raises `OSError` if nobody reads any more."""
 
 
 class Totals:
@@ -50,6 +50,8 @@ class Totals:
         self._last: deque[tuple[int, float]] = deque(maxlen=RATE_BATCHES)
 
     def add(self, progress: Progress) -> None:
+        if progress.under_way:
+            return
         self.batches += 1
         self.actions += progress.actions
         self.events += progress.events
@@ -74,9 +76,11 @@ def strandline_text(progress: Progress, now: int) -> str:
 def progress_line(progress: Progress, now: int) -> str:
     """A batch as one line."""
     rate = progress.events / progress.seconds if progress.seconds > 0 else 0.0
+    done = f"{counted(progress.events, 'event')} in {seconds_text(progress.seconds)} ({rate:,.0f}/s)"
+    if progress.under_way:
+        done = f"under way for {seconds_text(progress.seconds)}"
     line = (
-        f"batch {progress.batch}: {counted(progress.events, 'event')} in {seconds_text(progress.seconds)} "
-        f"({rate:,.0f}/s), lag {counted(progress.lag, 'action')}, "
+        f"batch {progress.batch}: {done}, lag {counted(progress.lag, 'action')}, "
         f"strandline {strandline_text(progress, now)}, quarantine {progress.quarantined:,}"
     )
     failing = [partition for partition in progress.partitions if partition.error]
@@ -98,7 +102,8 @@ class JsonDisplay:
 
 
 class LineDisplay:
-    """A line per batch that did something; while nothing happens, one every `QUIET_S_MAX` seconds."""
+    """A line per batch that did something, and for one that takes long; while nothing happens, one every `QUIET_S_MAX`
+    seconds."""
 
     def __init__(self, clock: Clock = wall_clock, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._monotonic = clock, monotonic
@@ -112,7 +117,8 @@ class LineDisplay:
 
     def show(self, progress: Progress) -> None:
         failing = any(partition.error for partition in progress.partitions)
-        if not progress.actions and not failing and self._monotonic() - self._said < QUIET_S_MAX:
+        idle = not progress.actions and not progress.under_way and not failing
+        if idle and self._monotonic() - self._said < QUIET_S_MAX:
             return
         self._said = self._monotonic()
         say(progress_line(progress, self._clock()))

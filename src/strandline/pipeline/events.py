@@ -90,6 +90,7 @@ def load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
         target = given.by_reference(jvm.temporary_folder())
         session.send_files(spark, target.files)
         options = {**options, **{name: getattr(target, name) for name in PLACES if name in options}}
+    session.check_python(spark)
     spark.dataSource.register(EventsSource)
     return spark.read.format(EventsSource.name()).options(**options).load()
 

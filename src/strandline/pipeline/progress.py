@@ -1,4 +1,5 @@
-"""What a running pipeline tells after each batch. Values only: who shows them needs no Spark."""
+"""What a running pipeline tells after each batch, and of one that takes long. Values only: who shows them needs no
+Spark."""
 
 from __future__ import annotations
 
@@ -31,6 +32,8 @@ class Progress:
     strandline: int
     """Microseconds; 0 while a partition was never carried."""
     quarantined: int
+    under_way: bool = False
+    """Whether the batch has not ended: actions and events of it are not known yet."""
 
     @property
     def lag(self) -> int:

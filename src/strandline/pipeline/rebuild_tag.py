@@ -154,7 +154,7 @@ class TagRebuild:
                 counts.keys = counts.rows = 0  # they are looked at again
             self.counts.add(counts)
 
-    def progress(self, batch: int, seconds: float, errors: Mapping[int, str]) -> Counts:
+    def progress(self, batch: int, seconds: float, errors: Mapping[int, str], *, under_way: bool = False) -> Counts:
         return self.counts
 
     def beside(self) -> None:

@@ -50,10 +50,10 @@ def run(
 ) -> Summary:
     """Carry until stopped, or with `once` up to now. `LeaseHeld` if another pipeline serves this store.
 
-    `progress` is called after each batch. Set `stop` from another thread to end it; what was carried stays. Without a
-    `spark` session one is started on `master`, this machine by default, and ended. Settings are those of `connect`, but
-    what is not there is `SchemaMismatch.no_schema`, unless `schema="create"` is given: a pipeline on a mistyped place
-    would carry nothing and say that all is well.
+    `progress` is called after each batch, and every 5 s while one is under way. Set `stop` from another thread to end
+    it; what was carried stays. Without a `spark` session one is started on `master`, this machine by default, and
+    ended. Settings are those of `connect`, but what is not there is `SchemaMismatch.no_schema`, unless
+    `schema="create"` is given: a pipeline on a mistyped place would carry nothing and say that all is well.
     """
     target = Target(url, log, store, {"schema": "check", **settings})
     with target.connect() as s:
@@ -112,15 +112,14 @@ class Replication:
             self._s.store.lease().report(self._lease.fence, errors)
             self._reported = dict(errors)
 
-    def progress(self, batch: int, seconds: float, errors: Mapping[int, str]) -> Progress:
+    def progress(self, batch: int, seconds: float, errors: Mapping[int, str], *, under_way: bool = False) -> Progress:
         status = self._s.status(parts=False)
         partitions = tuple(
             PartitionProgress(p.partition, p.pointer, p.newest, p.lag_actions, errors.get(p.partition))
             for p in status.partitions
         )
-        return Progress(
-            batch, self._last_actions, self._last_events, seconds, partitions, status.strandline, status.quarantined
-        )
+        done = (0, 0) if under_way else (self._last_actions, self._last_events)
+        return Progress(batch, *done, seconds, partitions, status.strandline, status.quarantined, under_way)
 
     def beside(self) -> None:
         trim(self._s.log, self._s.store, self._s.settings)

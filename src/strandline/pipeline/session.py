@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 SPARK_VERSION = "4.3"
 HEAP = "1g"
 LOOPBACK = "127.0.0.1"
+CHANGE_IT = "change what is named"
+START_IT = "let strandline start the session, or change what is named"
+CLUSTER_HINT = (
+    "put these settings into spark-defaults.conf, in the folder that SPARK_CONF_DIR names, or into `conf`; "
+    "docs/BACKENDS.md, 'The pipeline on a cluster', has the lines"
+)
 
 _gateways: dict[int, jvm.Gateway] = {}  # by process: a fork has none
 
@@ -75,7 +81,7 @@ def start(
     else:
         session = _start_there(pyspark, master, settings, quiet)
     try:
-        check(session, stop)
+        _refuse(_problems(session, stop), CHANGE_IT if is_local(master) else CLUSTER_HINT)
     except BaseException:
         if is_local(master):
             session.stop()
@@ -117,7 +123,7 @@ def _pyspark() -> Any:
     except ImportError as error:
         raise absent("spark", error.name or "pyspark") from None
     if not _is_supported(pyspark.__version__):
-        _refuse([_wrong_version(pyspark.__version__)])
+        _refuse([_wrong_version(pyspark.__version__)], CHANGE_IT)
     return pyspark
 
 
@@ -276,7 +282,8 @@ def _start_there(pyspark: Any, master: str, settings: Mapping[str, str], quiet: 
             pyspark.SparkContext._ensure_initialized()
             if own:
                 _remember(jvm.Gateway.of_pyspark(pyspark.SparkContext._gateway))
-            _refuse(open_lines(pyspark.SparkConf().setAll(list(settings.items()))))  # before anything is sent there
+            # Before anything is sent there.
+            _refuse(open_lines(pyspark.SparkConf().setAll(list(settings.items()))), CLUSTER_HINT)
             cluster.check_there(master)
             return _session(settings)
     except BaseException as error:
@@ -344,7 +351,13 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 def check(spark: SparkSession, stop: threading.Event | None = None) -> None:
     """Refuse a session in which the pipeline would not be safe: `Unsupported.spark_setup` with every reason. A cluster
     is asked for that: `Unavailable.away` if it is gone, `jvm.Stopped` if `stop` is set before it answers."""
-    _refuse(_problems(spark, stop))
+    _refuse(_problems(spark, stop), START_IT)
+
+
+def check_python(spark: SparkSession) -> None:
+    """`Unsupported.spark_setup` if the workers of a session do not run this Python."""
+    if hasattr(spark, "_jsc"):
+        _refuse(_other_pythons(spark.sparkContext, None), START_IT)
 
 
 def _problems(spark: SparkSession, stop: threading.Event | None) -> Iterator[str]:
@@ -436,12 +449,12 @@ def _is_true(text: str) -> bool:
     return text.strip().lower() == "true"
 
 
-def _refuse(reasons: Iterable[str]) -> None:
+def _refuse(reasons: Iterable[str], hint: str) -> None:
     problems = list(reasons)
     if problems:
         raise Unsupported(
             f"this Spark session cannot be used: {'; '.join(problems)}",
             code="spark_setup",
-            hint="let strandline start the session, or change what is named",
+            hint=hint,
             problems=problems,
         )

@@ -51,6 +51,8 @@ BESIDE_EVERY_S = 60.0
 BROKEN_QUERIES_MAX = 5
 """So often in a row a query may break, without a batch in between, while log and store are well."""
 AWAY_WAIT_S = 1.0
+UNDER_WAY_S = 5.0
+"""How often whoever watches is told of a batch that is under way."""
 
 _logger = logging.getLogger(__name__)
 
@@ -109,8 +111,8 @@ class Job(Protocol):
     def take(self, results: Sequence[Any], errors: Mapping[int, str]) -> None:
         """What a batch came to, and all parts that fail now."""
 
-    def progress(self, batch: int, seconds: float, errors: Mapping[int, str]) -> Any:
-        """What whoever watches is told after a batch. Asked for only if somebody does."""
+    def progress(self, batch: int, seconds: float, errors: Mapping[int, str], *, under_way: bool = False) -> Any:
+        """What whoever watches is told after a batch, and of one that is under way. Asked for only if somebody does."""
 
     def beside(self) -> None:
         """What is to be done now and then while the job runs, and at the end of a run `once`."""
@@ -230,7 +232,9 @@ class Supervisor:
         self._ending = threading.Event()
         self._warnings = RepeatedWarnings(_logger)
         self._cluster = cluster.watch_of(spark.sparkContext)
-        self._in_batch = False
+        self._batch_since: float | None = None
+        """When the batch in hand began (monotonic)."""
+        self._told_at = 0.0
         self.spark.dataSource.register(job.source)
 
     def run(self) -> None:
@@ -295,8 +299,9 @@ class Supervisor:
         while query.isActive and not self.stop.is_set() and not self._ending.is_set():
             self._ending.wait(LOOK_S)
             try:
-                self._cluster.check(waits=self._in_batch)
-            except Unavailable as gone:
+                self._cluster.check(waits=self._batch_since is not None)
+                self._tell_of_batch()
+            except Exception as gone:  # noqa: BLE001 - the cluster is gone, or a caller's own
                 self._end(gone)
         ended_itself = not query.isActive
         self._ending.set()
@@ -341,7 +346,7 @@ class Supervisor:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         started = time.monotonic()
-        self._in_batch = True
+        self._batch_since = self._told_at = started
         task = partial(do_ranges, self.job.task, self.job.result, self.target, self.lease.fence)
         mapped = frame.mapInArrow(task, from_arrow_schema(arrow_schema(self.job.result)))
         try:
@@ -352,7 +357,7 @@ class Supervisor:
             self._broken_by = of_spark(error)
             raise self._broken_by from None
         finally:
-            self._in_batch = False
+            self._batch_since = None
         try:
             for result in results:
                 if result.error is None:
@@ -360,7 +365,7 @@ class Supervisor:
                 else:
                     self._failed(result.part, from_text(result.error))
             self._held.put({part: failure.until for part, failure in self.failures.items()}, self.job.parts)
-            errors = {part: str(failure.error) for part, failure in self.failures.items()}
+            errors = self._errors()
             self.job.take(results, errors)
             self.batches += 1
             if self.progress is not None:
@@ -370,6 +375,21 @@ class Supervisor:
             if isinstance(error, StrandlineError):
                 raise
             self._end(error)  # a caller's own, or a bug
+
+    def _tell_of_batch(self) -> None:
+        """While a batch takes long, tell now and then how far it is."""
+        since, now = self._batch_since, time.monotonic()
+        if self.progress is None or since is None or now - self._told_at < UNDER_WAY_S:
+            return
+        self._told_at = now
+        try:
+            told = self.job.progress(self.batches + 1, now - since, self._errors(), under_way=True)
+        except Unavailable:  # the batch finds that out, too
+            return
+        self.progress(told)
+
+    def _errors(self) -> dict[int, str]:
+        return {part: str(failure.error) for part, failure in list(self.failures.items())}
 
     def _failed(self, part: int, error: Exception) -> None:
         if isinstance(error, LeaseLost) or _moved(error):
