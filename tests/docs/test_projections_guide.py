@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 import pytest
 from tests.acceptance.cli_call import call
-from tests.projection.worlds import running, until
+from tests.projection.worlds import caught_up, running, until
 from tests.query.filling import carry_all
 
 import strandline
@@ -31,6 +31,14 @@ def commands() -> list[list[str]]:
     return [shlex.split(line, comments=True) for block in blocks("sh") for line in block.splitlines()]
 
 
+def printed(program: str) -> str:
+    """What a program of the guide prints, in this process."""
+    capture = io.StringIO()
+    with redirect_stdout(capture):
+        runpy.run_path(program)
+    return capture.getvalue().strip()
+
+
 @pytest.mark.req("P47", "P61", "P62", "P72", "P76", "P79", "P82")
 def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -45,7 +53,8 @@ def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with strandline.connect("sqlite:shop") as s:
         carry_all(s)  # as the pipeline does, without starting Spark
         with running(s, *_projections(running_them[3])):  # as the command does, in a process of its own
-            until(lambda: s.projections.parked("totals") == ["order|3"])
+            until(lambda: s.projections.parked("totals") == ["order|3"] and caught_up(s))
+            assert printed("look.py") in GUIDE
             said = {}
             for command in rest:
                 answer = call(*command[1:])
@@ -59,10 +68,7 @@ def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert "totals" in said["status --url"]
             assert len(s.projections.status("totals").ranges) == 16
             until(lambda: s.projections.parked("totals") == ["order|3"])  # after its reset
-    capture = io.StringIO()
-    with redirect_stdout(capture):
-        runpy.run_path("run.py")
-    assert capture.getvalue() == "totals runs\n"
+    assert printed("run.py") == "totals runs"
     table = apsw.Connection("shop/projections.db")
     found = dict(table.execute("SELECT customer, cents FROM total"))
     table.close()
