@@ -106,6 +106,24 @@ def test_a_pause_takes_hold_after_the_event_in_hand(s: Strandline, table: Table)
     check_exactly_once(s, table)
 
 
+@pytest.mark.req("P51")
+def test_a_percent_sign_in_a_statement(s: Strandline, table: Table) -> None:
+    """It stands for itself where no values are given, and is doubled beside those of PostgreSQL's driver."""
+    put(s, Key("order", "1"))
+    carry_all(s)
+    found: list[Any] = []
+    beside, mark = ("%", "?") if table.dialect == "sqlite" else ("%%", "%s")
+
+    def handle(tx: Any, event: Any) -> None:
+        found.append(tx.execute("select 1 where 'abc' like 'a%'"))
+        found.append(tx.execute(f"select 2 where 'abc' like 'a{beside}' and 3 = {mark}", (3,)))
+        table.add(tx, event)
+
+    with running(s, Projection("totals", ORDERS, handle, **QUICK)):
+        until(lambda: caught_up(s))
+    assert found == [[(1,)], [(2,)]]
+
+
 @pytest.mark.req("P50")
 def test_lists(s: Strandline, table: Table) -> None:
     lists: list[list[int]] = []

@@ -82,7 +82,7 @@ class HandlerTransaction:
             if self._tx.dialect == "sqlite":
                 return list(self._connection.execute(sql, values))
             cursor = self._psycopg_cursor()
-            cursor.execute(sql, values)
+            cursor.execute(sql, values or None)  # without values a % stands for itself
             return cursor.fetchall() if cursor.description else []
 
     def executemany(self, sql: str, many: Iterable[Sequence[Any]]) -> None:
