@@ -11,7 +11,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-RARE: Final[tuple[str, ...]] = ()
+RARE: Final = (
+    "carry.changed_nothing",
+    "carry.cut_by_bytes",
+    "carry.moved_meanwhile",
+    "feed.away",
+    "heads.hidden_by_an_ended_life",
+    "heads.not_caught_up",
+    "judge.log_read_for_a_verdict",
+    "keys.forgotten",
+    "phases.appended_and_removed_at_once",
+    "read.backwards_in_a_gap",
+    "read.journal_changed",
+    "read.planned_again",
+    "read.tail_read_twice",
+    "read.trimmed_meanwhile",
+    "recover.planned_again",
+    "slices.judged_one_by_one",
+    "tag.key_forgotten",
+    "tag.page_ends_within_its_buckets",
+    "tail.buffer_full",
+    "tail.life_ended",
+)
 
 told: Callable[[str], None] | None = None
 """Set by `strandline.testing`."""

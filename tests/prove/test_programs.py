@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 
 import pytest
 
 from strandline.servers.postgres import PostgresServer
-from strandline.testing.prove.run import prove
+from strandline.testing.prove.run import Proof, prove
+from strandline.testing.rare import RARE
 from tests.repeats import SOAK
 
 LONGER = 200
-SEEDS = {
-    ("journal", "sqlite"): 60,
-    ("journal", "memory"): 100,
-    ("journal", "last-write-wins"): 80,
-    ("journal", "inexact"): 40,
-    ("journal", "postgres"): 5,
-}
+SEEDS = [
+    ("journal", "sqlite", 60),
+    ("journal", "memory", 80),
+    ("journal", "last-write-wins", 60),
+    ("journal", "inexact", 25),
+    ("queries", "sqlite", 50),
+    ("queries", "memory", 60),
+    ("queries", "last-write-wins", 40),
+    ("queries", "inexact", 15),
+]
+
+
+def seeds(few: int) -> range:
+    return range(few * (LONGER if os.environ.get(SOAK) else 1))
+
+
+def check(proof: Proof, count: int) -> None:
+    assert not proof.failures, "\n\n".join(
+        f"seed {one.seed}: {one.message}\n{one.program}\n{one.program.command()}" for one in proof.failures
+    )
+    assert proof.programs == count
 
 
 @pytest.mark.hypothesis
@@ -27,15 +43,20 @@ SEEDS = {
 )
 @pytest.mark.req("J57", "J59", "J62", "J63", "J68", "J78", "J80", "J93", "J97", "J104", "J105", "J106", "J107", "J114")
 @pytest.mark.req("J128", "J129", "RJ1", "RJ2", "RJ3", "RJ5")
-@pytest.mark.parametrize(("part", "on"), SEEDS)
-def test_programs_show_what_the_model_shows(part: str, on: str, request: pytest.FixtureRequest) -> None:
-    url = None
-    if on == "postgres":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        url = server.url
-    count = SEEDS[part, on] * (LONGER if os.environ.get(SOAK) else 1)
-    proof = prove(part, on, range(count), url=url)
-    assert proof.programs == count
-    assert not proof.failures, "\n\n".join(
-        f"seed {one.seed}: {one.message}\n{one.program}\n{one.program.command()}" for one in proof.failures
-    )
+@pytest.mark.req("T1", "T15", "T39", "T40", "T42", "T43", "T46", "T47", "T49", "T54", "T64", "T77", "T78")
+@pytest.mark.req("P4", "P6", "P7", "P8", "P9", "P10", "P16", "P17")
+def test_programs_show_what_the_model_shows_and_reach_every_rare_path() -> None:
+    reached: Counter[str] = Counter()
+    for part, on, few in SEEDS:
+        proof = prove(part, on, seeds(few))
+        check(proof, len(seeds(few)))
+        reached += proof.reached
+    assert not [name for name in RARE if not reached[name]]
+
+
+@pytest.mark.hypothesis
+@pytest.mark.timeout(0)
+@pytest.mark.req("J13", "J50", "T46", "P4")
+@pytest.mark.parametrize("part", ["journal", "queries"])
+def test_programs_on_postgres(part: str, postgres: PostgresServer) -> None:
+    check(prove(part, "postgres", seeds(5), url=postgres.url), len(seeds(5)))

@@ -19,6 +19,7 @@ from strandline.log.api import Log
 from strandline.log.cursor import PAGE_BYTES
 from strandline.log.refusals import trimmed_away
 from strandline.numbering import action_left, check_numbers
+from strandline.points import reached
 from strandline.record import (
     VALUE_BYTES_MAX,
     BadHeader,
@@ -129,6 +130,7 @@ def _pieces(records: list[Record], position: int, bytes_max: int) -> Iterator[tu
     if len(records) < 2 or _size_of(records) <= bytes_max:
         yield records, position
         return
+    reached("carry.cut_by_bytes")
     middle = len(records) // 2
     yield from _pieces(records[:middle], records[middle - 1].offset + 1, bytes_max)
     yield from _pieces(records[middle:], position, bytes_max)
@@ -180,6 +182,7 @@ def _carry(
         except Unavailable as error:
             if error.code != "serialization":
                 raise
+            reached("carry.moved_meanwhile")
         else:
             return Carriage(batch.actions, batch.events, batch.pointer)
     raise Unavailable(
@@ -263,6 +266,7 @@ def prepare(
         if life is not None:
             check_numbers(record, before, state, effect)
         if state is before:
+            reached("carry.changed_nothing")
             continue
         states[key] = batch.states[key] = state
         cut = open_cuts.get(key)

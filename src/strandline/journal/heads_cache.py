@@ -28,6 +28,7 @@ from strandline.errors import SchemaMismatch, StrandlineError
 from strandline.fold import Effect, Rules, fold
 from strandline.log.api import Follower, InexactLog, Page
 from strandline.log.refusals import trimmed
+from strandline.points import reached
 from strandline.record import BadHeader, Record, decode_header, is_mark, time_of
 from strandline.rows import Pointer
 from strandline.settings import Settings
@@ -162,6 +163,7 @@ class _Following:
             return None
         partition = self._partitions[pointer.partition]
         if not partition.reached(to, deadline):
+            reached("heads.not_caught_up")
             return None
         return partition.known(key, pointer.offset, state, to)
 

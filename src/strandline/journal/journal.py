@@ -37,6 +37,7 @@ from strandline.journal.judge import Judge
 from strandline.journal.read import PLANS_MAX, Reader, journal_changed
 from strandline.log.api import Draft, InexactLog, Known, Log, Recorded
 from strandline.log.committer import Committer, commits_of, own_error, unchanged
+from strandline.points import reached
 from strandline.record import encode_header
 from strandline.settings import Settings
 from strandline.store.api import Store
@@ -444,6 +445,7 @@ class Journal:
                 return Recovery(snapshot, self._reader.events_after(plan, snapshot.seq_nr))
             if snapshot is None and (not head.delete_to or moment == none_in):
                 return Recovery(None, self._reader.events_after(plan, head.delete_to))
+            reached("recover.planned_again")
             none_in = moment if snapshot is None else None
         raise journal_changed(written)
 

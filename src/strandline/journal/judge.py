@@ -25,6 +25,7 @@ from strandline.log.answer_future import AnswerFuture
 from strandline.log.api import Draft, InexactLog, Recorded
 from strandline.log.committer import own_error
 from strandline.log.cursor import PAGE_BYTES, Cursor
+from strandline.points import reached
 from strandline.settings import Settings
 from strandline.store.api import Store
 from strandline.store.scans import look_at, look_at_all
@@ -339,6 +340,7 @@ class Judge:
             known = self._heads.fold(key, *seen, place.offset, wait_s=call.deadline - time.monotonic())
         if known is not None and known.last is not None and known.last.offset == place.offset:
             return Recorded(known.last, True, known.effect, known.state)
+        reached("judge.log_read_for_a_verdict")
         try:
             return self._read(key, seen, recorded, call.deadline)
         except StrandlineError:

@@ -23,6 +23,7 @@ from strandline.journal.tail import BackwardTail, Stretch, Tail, TailEvent
 from strandline.log.api import Draft, ExactLog, InexactLog, Log, Recorded
 from strandline.log.cursor import PAGE_BYTES, Cursor
 from strandline.log.refusals import trimmed_away
+from strandline.points import reached
 from strandline.record import encode_header
 from strandline.rows import Pointer, life_of
 from strandline.settings import Settings
@@ -136,6 +137,7 @@ class Reader:
             except NotFound as error:
                 if error.code != "trimmed":
                     raise
+                reached("read.trimmed_meanwhile")
                 earliest = error.earliest  # the pointer may have passed it meanwhile: look again
                 continue
             return plan(key, partition, mark, state, tail, from_=from_, to=to)
@@ -291,12 +293,14 @@ class Reading:
             yield self._wanted_of(tail)
             if self._wanted > end or not self._left:
                 return
+        reached("read.tail_read_twice")
         if state != head:  # else all was there, and the end asked for is in a gap
             self._look_again()
 
     def _look_again(self, missing: int = 0) -> None:
         """A new plan to go on with, or the error that says why there is none."""
         old, wanted = self._plan, self._wanted
+        reached("read.planned_again")
         self._plans += 1
         if self._plans > PLANS_MAX:
             raise journal_changed(old.key)
@@ -304,6 +308,7 @@ class Reading:
         life = old.head.life if old.head is not None else 0
         changed = new.head is None or new.head.life != life or new.head.delete_to >= self._least_wanted()
         if changed and self._given and self._cut is None:
+            reached("read.journal_changed")
             raise journal_changed(old.key)
         if changed and self._given and (new.head is None or new.head.life != life):
             new = new._replace(end=0)  # a replay goes on with the next key
@@ -412,6 +417,7 @@ class BackwardReading(Reading):
     def _named(self, key: str, stored: Head) -> int:
         """Which event is the last one up to the number that is wanted, as the one above it says, or the head."""
         wanted = self._wanted
+        reached("read.backwards_in_a_gap")
         if wanted < stored.prev:
             above = self._reader.store.page(
                 key, stored.life, stored.segment_size, from_=wanted, to=stored.seq_nr, limit=1

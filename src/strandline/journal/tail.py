@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from strandline.fold import Effect, EventsAppended, LifePurged, Rules, fold
 from strandline.log.cursor import PAGE_BYTES
 from strandline.numbering import action_left, check_numbers
+from strandline.points import reached
 from strandline.record import BadHeader, BadValue, Content, Record, decode_header, read_contents
 from strandline.rows import DAMAGED_FORMS, damaged_contents, event_cells, life_of
 from strandline.values.actions import Action, Append, Place
@@ -143,12 +144,14 @@ class Tail:
 
     def _forget(self) -> None:
         """Drop the events, because their life has ended."""
+        reached("tail.life_ended")
         self.events.clear()
         self._free, self.resume = self._bytes_max, None
 
     def _keep(self, action: Append, place: Place, effect: EventsAppended, value: bytes | None, before: State) -> None:
         self._free -= _size(action, value)
         if self._free < 0:
+            reached("tail.buffer_full")
             self.resume = place.offset - 1, place.timestamp - 1, before
             return
         self._hold(action, place, effect, value)

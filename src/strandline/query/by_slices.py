@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from strandline.errors import shown
+from strandline.points import reached
 from strandline.query.acceptance import Last, Place, Verdict, Way, end_of, judge
 from strandline.query.feed import Feed, Pace
 from strandline.query.filter import Filter
@@ -177,6 +178,7 @@ class StrandlineSliceFeed(SliceFeed):
 
     def _due(self, row: QueryRow, before: Before) -> list[SlicedEvent]:
         """What is to be handed out now that this row has come."""
+        reached("slices.judged_one_by_one")
         last = self._last_of(row.key)
         verdict = self._verdict(row, last, Way.ORDERED, strandline=True)
         rows = [row] if verdict in ACCEPTED else []

@@ -25,6 +25,7 @@ from itertools import repeat
 from typing import Any, Final
 
 from strandline.errors import Corrupt, MissingEvent, shown
+from strandline.points import reached
 from strandline.query.acceptance import Candidate, Last, Looked, Verdict, judge
 from strandline.query.feed import Feed, Pace
 from strandline.query.known_keys import KnownKey, KnownKeys
@@ -221,6 +222,8 @@ class StrandlineTagFeed(TagFeed):
         begin = {row[3]: row for row in reversed(rows)}
         links = [_link_of(begin[key]) for key in unknown if begin[key][5] != 1]
         links = [link for link in links if first < link <= line]
+        if links:
+            reached("tag.key_forgotten")
         return self._ask(lambda: self._source.there(links)) if links else set()
 
     def _verdict(self, known: KnownKey | None, row: Any, met_before: set[Place]) -> Verdict:

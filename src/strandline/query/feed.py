@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from strandline.errors import Unavailable
+from strandline.points import reached
 
 PAGE_BYTES: Final = 8 * 2**20
 """A page of large events ends here."""
@@ -127,6 +128,7 @@ class Feed(ABC, Generic[E]):
                 if not (self._live and error.retryable):
                     error.facts["resume_offset"] = self.resume_offset
                     raise
+            reached("feed.away")
             self.retries += 1
             self._pace.pause(pause_s)
             pause_s = min(2 * pause_s, RETRY_MOST_S)

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
+from strandline.points import reached
+
 V = TypeVar("V")
 
 
@@ -45,7 +47,9 @@ class KeyMemory(Generic[V]):
         return [key for key in absent if key not in found] if found else absent
 
     def _forget_old(self) -> None:
-        self.forgot = self.forgot or bool(self._old)
+        if self._old:
+            self.forgot = True
+            reached("keys.forgotten")
         self._old = {}
 
     def get(self, key: str) -> V | None:

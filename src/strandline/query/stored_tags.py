@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from strandline.fold import segment_of
+from strandline.points import reached
 from strandline.query.feed import PAGE_BYTES, FeedPage
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.tag_offset import TagView, place_of
@@ -74,6 +75,7 @@ class StoredTags:
                 )
                 rows += page.rows
                 if page.more or len(rows) >= limit:
+                    reached("tag.page_ends_within_its_buckets")
                     behind = (place_of(rows[-1]), to) if rows else (after, to)
                     self._listed = _Listed(behind, listed.buckets[index:], listed.all)
                     return FeedPage(rows, more=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from strandline.points import reached
 from strandline.store.tables import EndedRow, HeadRow
 from strandline.values.heads import Ended, Head, Remembered, State
 from strandline.values.keys import key_digest, slice_of
@@ -59,5 +60,7 @@ def ended_place(key: str) -> tuple[int, bytes]:
 def state_of(head: Head | None, ended: Ended | None) -> State:
     """A head that an ended life covers is none."""
     if ended is not None and (head is None or head.life <= ended.life):
+        if head is not None:
+            reached("heads.hidden_by_an_ended_life")
         return ended
     return head

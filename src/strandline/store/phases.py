@@ -24,6 +24,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from strandline.fold import EventsDeleted, LifePurged
+from strandline.points import reached
 from strandline.rows import Batch, Cut, Pointer
 from strandline.store.heads import ended_row, head_row, key_place
 from strandline.store.tables import ENDED, JOURNAL, METAJOURNAL, QUARANTINE, REMOVED, WRITTEN, Table
@@ -140,6 +141,8 @@ def _put(rows: Mapping[Table, Sequence[Row]], timestamp: int | None = None) -> S
 
 
 def _removed(cuts: Sequence[Cut], views: Sequence[View]) -> Steps:
+    if any(cut.events for cut in cuts):
+        reached("phases.appended_and_removed_at_once")
     yield from _put({METAJOURNAL: [_head(cut.key, cut.before) for cut in cuts if cut.events and _had_head(cut)]})
     yield Step([_hiding(cut) for cut in cuts])
     asks = list(dict.fromkeys([span for cut in cuts for view in views if _taken(cut, view) for span in view.asks(cut)]))

@@ -6,6 +6,7 @@ import random
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice, pairwise
 from typing import Any, Final
 
@@ -22,7 +23,13 @@ from strandline.values.heads import Head
 KEYS: Final = ("order|1", "order|2", "user|1", "order|é", "user|a|b", "order|3", "order|4", "user|5")
 TAGS: Final = ("red", "blue", "été")
 RETENTION_S: Final = 86_400
-FAULTY: Final = ("away", "lost", "kill_carry")
+FAULTY: Final = ("away", "lost", "kill_carry", "meanwhile")
+SEAMS: Final = tuple(
+    f"{when} {where}"
+    for where in ("store.look", "store.page", "store.scan", "store.pointers", "log.read", "store.write")
+    for when in ("before", "after")
+)
+"""Where something can happen in the middle of a call."""
 """Calls that need something between the product and its log and store."""
 
 
@@ -110,8 +117,37 @@ class Maker:
             (1, lambda: ["put_back", {}]),
             (1.5, lambda: ["trim", {}]),
             (1, lambda: ["damage", {"key": self.key(), "at": self.near()}]),
+            (4, self.meanwhile),
         ]  # fmt: skip
         return chance.choices([make for _, make in makers], [weight for weight, _ in makers])[0]()
+
+    def meanwhile(self) -> Call:
+        chance = self.chance
+        what = chance.choice(("append", "delete", "purge", "carry", "trim"))
+        return ["meanwhile", {"point": chance.randrange(len(SEAMS)), "nth": chance.randint(1, 5), "what": what,
+                              "key": self.key(), "limit": chance.choice((None, 1, 2, 1000))}]  # fmt: skip
+
+    def few(self, calls: list[Call]) -> list[Call]:
+        """A call; or a few that belong together, as chance alone would seldom bring them."""
+        chance = self.chance
+        if chance.random() < 0.9:
+            return [self.call(calls)]
+        key, slot = self.key(), chance.randrange(3)
+        between: list[Call] = []
+        for _ in range(chance.randint(1, 4)):
+            made = chance.choice((
+                ["append", {**self.append(), "key": key, "expected": None, "first": None}],
+                ["delete", {"key": key, "to": self.near(), "reset": False}],
+                ["purge", {"key": key}] if chance.random() < 0.4 else ["trim", {}],
+                self.carry(), ["carry", {"partition": None, "limit": None}],
+            ))  # fmt: skip
+            between.append(made)
+        grown: list[Call] = [["append", {**self.append(), "key": key, "count": 5, "expected": None, "first": None}]]
+        if chance.random() < 0.5:
+            return [*grown, self.meanwhile(), ["read", {**self.read(), "key": key}]]
+        how = {"backwards": chance.random() < 0.5, "recover": chance.random() < 0.2}
+        begin: Call = ["begin_read", {"key": key, "slot": slot, "take": chance.randint(1, 3), **how}]
+        return [*grown, *between[:1], begin, *between[1:], ["end_read", {"slot": slot}]]
 
     def carry(self) -> Call:
         chance = self.chance
@@ -131,6 +167,8 @@ def settings_of(chance: random.Random) -> dict[str, Any]:
         "heads_cache": chance.random() < 0.8,
         "heads_cache_keys_max": chance.choice((1, 2, 3, 1000)),
         "heads_cache_wait_s": chance.choice((0, 1)),
+        "batch_actions_max": chance.choice((1, 2, 5, 1000)),
+        "batch_bytes_max": chance.choice((1, 3000, 2**20)),
     }
 
 
@@ -142,7 +180,7 @@ def make(seed: int, on: str, *, part: str = "journal") -> Program:
     maker = Maker(chance, chance.randint(1, 4))
     calls: list[Call] = []
     for _ in range(chance.randint(5, 60)):
-        calls.append(maker.call(calls))
+        calls += maker.few(calls)
     return Program(part, on, calls, settings, {} if defaults else limits.chosen(chance))
 
 
@@ -175,6 +213,10 @@ class Run:
         self.torn = False
         """Whether a task died half-way since all was carried: a store without transactions is ahead of its pointers."""
         self.places: dict[int, list[tuple[int, int]]] = {}
+        self.lease: Any = None
+        """Under which a task carries."""
+        self.fired = False
+        """Whether something happened in the middle of this call."""
         self.done: Counter[str] = Counter()
 
     @property
@@ -194,9 +236,14 @@ class Run:
         try:
             for index, (name, how) in enumerate(self.program.calls):
                 try:
+                    self.fired = False
+                    if name not in CALM:
+                        self.world.faults.calm()
                     getattr(self, f"do_{name}")(**how)
                     self.done[name] += 1
-                    if not self.is_away:
+                    if name != "meanwhile":
+                        self.world.faults.calm()
+                    if not self.is_away and name != "meanwhile":
                         self.check(how.get("key"))
                 except Difference as difference:
                     raise Difference(difference.kind, difference.message, f"call {index}, {name}: ") from None
@@ -391,12 +438,17 @@ class Run:
     def do_read(self, key: int, from_: int | None, more: int | None, limit: int | None, backwards: bool) -> None:
         model = self.model(key)
         start = from_ or 1
+        how: dict[str, Any] = {"limit": limit, "backwards": bool(backwards)}
         to = None if more is None else start + more
-        found = self.tried(
-            lambda: list(self.journal.read(model.key, from_=start, to=to, limit=limit, backwards=bool(backwards)))
-        )
+        before = model.read(start, to, **how)
+        try:
+            found = self.tried(lambda: list(self.journal.read(model.key, from_=start, to=to, **how)))
+        except ReadConflict:
+            if not self.fired:
+                raise
+            return
         if found is not None:
-            self.same(model.key, found, model.read(start, to, limit=limit, backwards=bool(backwards)))
+            self.same_as_one(model.key, found, before, model.read(start, to, **how))
 
     def do_begin_read(self, key: int, slot: int, take: int, backwards: bool, recover: bool) -> None:
         model = self.model(key)
@@ -505,7 +557,29 @@ class Run:
 
     def do_carry(self, partition: int | None, limit: int | None) -> None:
         one = None if partition is None else partition % self.partitions
-        self.tried(lambda: carry(self.s, partition=one, limit=limit))
+        lease = self.s.store.lease().take("a task")
+        self.lease = lease
+        try:
+            self.tried(lambda: carry(self.s, partition=one, limit=limit, lease=lease))
+        finally:
+            self.lease = None
+            lease.release()
+
+    def do_meanwhile(self, point: int, nth: int, what: str, key: int, limit: int | None) -> None:
+        """In the middle of the next call, somebody else does something. Of calls that it would make ambiguous nothing
+        is in the middle."""
+
+        def act() -> None:
+            self.fired = True
+            other = _MEANWHILE.get(what)
+            if other is not None:
+                getattr(self, f"do_{what}")(**other, key=key or 0)
+            if limit is not None or other is None:
+                carry(self.s, lease=self.lease, limit=limit)  # in the middle of a carry: the same task once more
+            if what == "trim" and self.s.log.exact:
+                self.do_trim()
+
+        self.world.faults.meanwhile(SEAMS[(point or 0) % len(SEAMS)], nth or 1, act)
 
     def do_kill_carry(self, writes: int, limit: int | None) -> None:
         if self.is_away:
@@ -594,6 +668,7 @@ class Run:
         """J114: a replay gives what reads give."""
         if self.is_away:
             return
+        before = {name: model.read() for name, model in self.keys.items()}
         for partition, cut in enumerate(self.s.log.newest()):
             pages = replay_partition(self.s.log, self.s.store, self.s.settings, Wanted(partition, cut=cut), tail=True)
             found: dict[str, list[Any]] = {}
@@ -605,9 +680,25 @@ class Run:
                     # Without transactions it reads another copy of the events than reads do.
                     damaged = self.damaged if self.world.transactions else set()
                     events = sorted(found.get(name, []), key=lambda event: event.seq_nr)
-                    self.same(name, events, model.read(), damaged)
+                    after = [event for event in model.read() if event.offset <= cut]
+                    self.same_as_one(name, events, before[name], after, damaged)
 
     # ---------------------------------------------------------------- checks
+
+    def same_as_one(
+        self,
+        key: str,
+        found: list[Any],
+        before: list[Event],
+        after: list[Event],
+        damaged: set[tuple[str, int, int]] | None = None,
+    ) -> None:
+        """As `same`; where something happened in the middle of the call, as it was before or after."""
+        if self.fired:
+            with suppress(Difference):
+                self.same(key, found, before, damaged)
+                return
+        self.same(key, found, after, damaged)
 
     def same(
         self, key: str, found: list[Any], wanted: list[Event], damaged: set[tuple[str, int, int]] | None = None
@@ -661,6 +752,8 @@ class Run:
         """Everything that a user can see, before and after the rest is carried; then the tables."""
         self.world.faults.away.clear()
         self.world.faults.lost.clear()
+        self.world.faults.calm()
+        self.fired = False
         for slot in list(self.readings):
             self.do_end_read(slot)
         self.check_all()
@@ -729,6 +822,17 @@ class Run:
             raise Difference(
                 f"table {name}", f"table {name} has {sorted(more)} too many, lacks {sorted(less)}, {columns}"
             )
+
+
+_MEANWHILE: Final[dict[str, dict[str, Any]]] = {
+    "append": {"count": 2, "content": 77, "tags": [0, 1, 2], "expected": None, "first": None, "id": None, "size": 0,
+               "silent": False},
+    "delete": {"to": -1, "reset": False},
+    "purge": {},
+}  # fmt: skip
+"""What somebody else does in the middle of a call; without one of these, carry."""
+CALM: Final = ("read", "replay", "carry", "take", "current", "meanwhile")
+"""Calls in the middle of which something may happen: they change nothing that an answer would tell."""
 
 
 def _whole(recovery: Any) -> tuple[Any, list[Any]]:

@@ -39,6 +39,22 @@ class Maker(journal.Maker):
             "memory": chance.choice((1, 2, 3, 4, None)),
         }
 
+    def few(self, calls: list[Call]) -> list[Call]:
+        """A call; or a query that has read a page when the journal changes under it."""
+        chance = self.chance
+        if chance.random() < 0.92:
+            return super().few(calls)
+        key, slot = self.key(), chance.randrange(3)
+        more = {**self.append(), "key": key, "expected": None, "first": None}
+        changed: list[Call] = [["purge", {"key": key}], ["delete", {"key": key, "to": self.near(), "reset": False}]]
+        return [
+            ["append", {**more, "count": 5, "tags": [0, 1, 2]}], ["carry", {"partition": None, "limit": None}],
+            ["live", {**self.how(), "slot": slot}], ["take", {"slot": slot, "count": chance.randint(1, 3)}],
+            chance.choice(changed), ["append", {**more, "content": more["content"] + 1, "tags": [0, 1, 2]}],
+            ["carry", {"partition": None, "limit": None}],
+            *([self.meanwhile()] if chance.random() < 0.5 else []), ["take", {"slot": slot, "count": 9}],
+        ]  # fmt: skip
+
     def call(self, calls: list[Call]) -> Call:
         chance = self.chance
         if chance.random() < 0.55:
@@ -63,7 +79,7 @@ def make(seed: int, on: str) -> Program:
     maker = Maker(chance, chance.randint(2, len(KEYS)))
     calls: list[Call] = []
     for _ in range(chance.randint(10, 80)):
-        calls.append(maker.call(calls))
+        calls += maker.few(calls)
     if defaults:
         calls = [
             [name, {**how, "memory": None, "page": None}] if "memory" in how else [name, how] for name, how in calls
@@ -78,6 +94,8 @@ class NoMore(Pace):
         super().__init__()
         self._pauses = 0
         self._now_s = 0.0
+        self.waits: Callable[[], None] = lambda: None
+        """What happens while it waits."""
 
     def now_s(self) -> float:
         return self._now_s
@@ -85,6 +103,7 @@ class NoMore(Pace):
     def pause(self, seconds: float) -> None:
         self._pauses += 1
         self._now_s += seconds
+        self.waits()
         if self._pauses > PAUSES_MAX:
             raise Ended
         super().pause(min(seconds, REFRESH_S))
@@ -185,9 +204,10 @@ class Run(journal.Run):
         wanted = [row for row in self.rows(how) if (start or 0) <= row[0][0] <= bound]
         with self.begin(how, **({} if start is None else {"from_": start})) as events:
             found = list(events)
-        if self.torn:
+        if self.torn or self.fired:
             shown = {(str(event.key), event.life, event.seq_nr) for event in found}
-            lasting = self.lasting(how, wanted)
+            there = self.rows(how)
+            lasting = self.lasting(how, [row for row in wanted if row in there])
             wanted = [row for row in wanted if row in lasting or (row[1].key, row[1].life, row[1].seq_nr) in shown]
         self.compare(how, found, wanted)
 
@@ -237,18 +257,36 @@ class Run(journal.Run):
     def do_take(self, slot: int, count: int) -> None:
         """Take events as far as there are some; each is the next one that is due."""
         query = self.queries.get(slot)
-        if query is None or self.is_away:
+        if query is None:
             return
+        if self.is_away:  # it waits, and goes on when all is back (T78)
+            query.events._pace.waits = self.world.faults.away.clear
+            away = set(self.world.faults.away)
+            self.world.faults.away.clear()
+            due = self.due(query.how, query.place)
+            self.world.faults.away.update(away)
+            if not due:
+                return
+            query.events._pace.rested()
+            event = next(query.events, None)
+            self.world.faults.away.clear()
+            if event is None:
+                raise Difference("query waits", f"{_named(query.how)} waits behind {query.place} after an outage")
+            self.shown_by(query, event, due)
         for _ in range(count):
             due = self.due(query.how, query.place)
             if not due:
                 return
             query.events._pace.rested()
             event = next(query.events, None)
-            if event is None:
-                raise Difference(
-                    "query waits", f"{_named(query.how)} waits behind {query.place}; due is {brief(due[0][1])}"
-                )
+            now = self.due(query.how, query.place) if self.fired else due
+            if event is None and now:
+                waits = f"{_named(query.how)} waits behind {query.place}; due is {brief(now[0][1])}"
+                raise Difference("query waits", waits)
+            if event is None:  # what was due was removed meanwhile
+                query.events = self.start(query.how, **self.behind(query))
+                return
+            due = [row for row in due if row in now]
             self.shown_by(query, event, due)
 
     def shown_by(self, query: Query, event: Any, due: list[tuple[Any, Event, int]]) -> None:
@@ -264,7 +302,7 @@ class Run(journal.Run):
             raise Difference(
                 "query repeats", f"{_named(query.how)} shows {brief(self.shown(event))} behind {query.place}"
             )
-        if due[0][0] < place:
+        if due and due[0][0] < place:
             raise Difference(
                 "query loses", f"{_named(query.how)} shows {brief(self.shown(event))}, passing over {brief(due[0][1])}"
             )
@@ -289,8 +327,11 @@ class Run(journal.Run):
         """A new process: queries go on at the offset that was saved."""
         super().restarted()
         for query in self.queries.values():
-            offset = None if query.last is None else str(query.last.offset)
-            query.events = self.start(query.how, **({} if offset is None else {"after": offset}))
+            query.events = self.start(query.how, **self.behind(query))
+
+    def behind(self, query: Query) -> dict[str, Any]:
+        """Where to go on behind the last event that a query showed."""
+        return {} if query.last is None else {"after": str(query.last.offset)}
 
     def do_put_back(self) -> None:
         super().do_put_back()

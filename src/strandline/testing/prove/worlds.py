@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident
 from typing import Any, Final, cast
 from uuid import uuid4
 
@@ -43,8 +44,24 @@ class Outage(Faults):
         self.away: set[str] = set()
         self.lost: set[str] = set()
         """Parts whose next answer is lost, after the work was done."""
+        self._thread = get_ident()
+        self._meanwhile: tuple[str, Callable[[], None]] | None = None
+        self._left = 0
+
+    def meanwhile(self, point: str, nth: int, act: Callable[[], None]) -> None:
+        """Let somebody else do something when the thread of the program comes to a point for the n-th time from now."""
+        self._meanwhile, self._left = (point, act), nth
+
+    def calm(self) -> None:
+        """Nobody does anything meanwhile any more."""
+        self._meanwhile = None
 
     def reached(self, point: str) -> None:
+        if self._meanwhile is not None and point == self._meanwhile[0] and get_ident() == self._thread:
+            self._left -= 1
+            if self._left <= 0:
+                act, self._meanwhile = self._meanwhile[1], None
+                act()
         when, _, where = point.partition(" ")
         part, _, method = where.partition(".")
         if when == "before" and part in self.away and method not in ("close", "lease"):
