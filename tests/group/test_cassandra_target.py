@@ -14,6 +14,7 @@ from strandline.backends.cassandra.target import CassandraTarget
 from strandline.clock import now_us
 from strandline.errors import InvalidGroup
 from strandline.group.statements import parse, plan
+from strandline.group.statements.binding import Bound
 from strandline.group.target import Cells, CellTarget, Failed, Limits, NotUndone, StepId, Undone, Work, Wrote
 from strandline.servers.cassandra import CassandraServer
 from tests.lanes import needs_servers
@@ -296,11 +297,18 @@ def test_to_append_to_a_list_is_refused(hall: Hall) -> None:
         ("UPDATE seat SET paid = false WHERE hall = :h AND row = 1 IF guest = 'anna' AND paid = true", True),
         ("UPDATE seat SET paid = false WHERE hall = :h AND row = 1 IF guest = :who", False),
         ("DELETE FROM seat WHERE hall = :h AND row = 2 IF guest = null", True),
+        ("UPDATE seat SET paid = false WHERE hall = :h AND row = 9 IF guest = null", True),
+        ("UPDATE seat SET paid = false WHERE hall = :h AND row = 9 IF guest = null AND paid = true", False),
+        ("UPDATE seat SET paid = false WHERE hall = :h AND row = 9 IF guest = 'x'", False),
+        ("UPDATE seat SET paid = false WHERE hall = :h AND row = 9 IF guest != 'x'", True),
+        ("UPDATE seat SET paid = false WHERE hall = :h AND row = 9 IF guest IN ('x')", False),
     ],
 )
-def test_a_condition_is_decided_on_the_image(hall: Hall, text: str, applies: bool) -> None:
+def test_a_condition_is_decided_on_the_image_as_the_server_would(hall: Hall, text: str, applies: bool) -> None:
     _, cells = hall.image(text, {"who": "bert"})
     assert cells.applies == applies
+    (told,) = hall.outside(text.replace(":who", "'bert'"))
+    assert told[0] == applies
 
 
 @pytest.mark.req("G40")
@@ -365,6 +373,13 @@ def test_a_keyspace_belongs_to_one_stream(target: CassandraTarget) -> None:
     with pytest.raises(InvalidGroup) as caught:
         target.own("history", "other", shared=False)
     assert caught.value.name == "InvalidGroup.target_taken"
+    shared = target.own("history", "other", shared=True)
+    assert shared.identity == first.identity
+    assert target.own("history", "other", shared=False) == shared, "it has its row already"
+    target.sent(Bound("DELETE FROM strandline_target WHERE place = 'sole'", ()), Limits())
+    with pytest.raises(InvalidGroup):  # all others are shared ones
+        target.own("history", "alone", shared=False)
+    assert {row[2:4] for row in target._rows("target_owners")} == {("history", "other")}
 
 
 @pytest.mark.req("G51", "G53", "RG2")

@@ -140,7 +140,7 @@ def test_what_cannot_be_undone_is_said(text: str) -> None:
 def test_tables_that_are_not_safe_are_refused() -> None:
     text = "UPDATE seat SET guest = 'x' WHERE hall = 'a' AND row = 1"
     for change in ({"what": "counter"}, {"gc_grace_s": 3600}):
-        made = planned(text, SEAT._replace(**change))
+        made = plan(parse(text, "cassandra"), {"seat": SEAT._replace(**change)}, barrier_keep_s=7200)
         assert [problem.code for problem in made.problems] == ["table_unsafe"]
     listed = SEAT._replace(columns=(*SEAT.columns, Column("orders", "list<int>")))
     assert planned(text, listed).invertible

@@ -12,9 +12,11 @@ import pytest
 import strandline
 from strandline.backends.memory.target import LwwTarget, lww
 from strandline.clock import now_us
+from strandline.errors import InvalidGroup
 from strandline.group.checks import is_true
 from strandline.group.definition import Group
 from strandline.group.statements import parse, plan
+from strandline.group.statements.binding import Bound
 from strandline.group.target import Cells, CellTarget, Failed, NotUndone, StepId, Undone, Work, Wrote
 from tests.repeats import repeats
 
@@ -130,6 +132,60 @@ def differences(seed: int) -> str | None:
 def test_random_histories_with_later_writes_of_others(times: int) -> None:
     """What others write later stays; all else is as if the group had never been."""
     assert [found for found in map(differences, range(times)) if found] == []
+
+
+@pytest.mark.req("G40")
+@pytest.mark.parametrize(
+    ("condition", "applies"), [("guest = null", True), ("guest = 'x'", False), ("guest != 'x'", True), ("n = 1", False)]
+)
+def test_a_condition_on_a_row_that_is_not_there(condition: str, applies: bool) -> None:
+    target = LwwTarget("absent")
+    target.create(TABLE)
+    cells = target.image(work(f"UPDATE seat SET c = 0x01 WHERE hall = 'h' AND row = 1 IF {condition}", {}))
+    assert isinstance(cells, Cells)
+    assert cells.applies == applies
+
+
+@pytest.mark.req("G53")
+def test_a_target_that_is_not_read_back_is_read_once_a_step() -> None:
+    """The image, and what the table is; nothing after the write, nor before its undo."""
+    target, asked = LwwTarget("unread", read_back=False), list[str]()
+    target.create(TABLE)
+    real = target.asked
+
+    def counted(asking: Bound, *given: Any, **named: Any) -> Any:
+        asked.append(asking.text)
+        return real(asking, *given, **named)
+
+    target.asked = counted  # type: ignore[method-assign, assignment]
+    wrote = written(target, WRITES[0], {"h": "h", "r": 1, "t": "x"}, now_us())
+    target.write(wrote.work, wrote.cells, wrote.timestamp)
+    assert not isinstance(target.read_back(wrote), Failed)
+    assert isinstance(target.undo([wrote], "fail", now=now_us()), Undone)
+    assert len(asked) == 1, asked
+    assert target.execute("SELECT guest FROM seat WHERE hall = 'h' AND row = 1") in ([], [(None,)])
+
+
+@pytest.mark.req("G54", "G76")
+@pytest.mark.parametrize(
+    ("gc_grace_s", "keep_s", "fine"), [(700_000, 604_800, True), (700_000, 800_000, False), (7200, 3600, True)]
+)
+def test_removals_are_remembered_for_as_long_as_a_statement_may_be_late(
+    gc_grace_s: int, keep_s: int, fine: bool
+) -> None:
+    target = lww("keeping" + str(uuid4()))
+    target.create(TABLE)
+    target.keyspace.tables["seat"] = target.keyspace.tables["seat"]._replace(gc_grace_s=gc_grace_s)
+    g = Group("g")
+    g.delete("x", "DELETE FROM seat WHERE hall = 'h'", target="hall")
+    with strandline.connect("memory:") as s:
+        groups = s.groups(targets={"hall": target.name}, barrier_keep_s=keep_s)
+        if fine:
+            assert groups.submit(g).id == "g"
+            return
+        with pytest.raises(InvalidGroup) as caught:
+            groups.submit(g)
+        assert [problem.code for problem in caught.value.problems] == ["table_unsafe"]
 
 
 @pytest.mark.req("G40")

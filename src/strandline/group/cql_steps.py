@@ -172,13 +172,14 @@ class CqlSteps(ABC):
             return True
         if shape.only_if == "not exists":
             return not image.rows
-        if not image.rows or shape.only_if == "exists":
+        if shape.only_if == "exists":
             return bool(image.rows)
         kinds = dict(described)
         for condition in shape.conditions:
             column = condition.columns[0]
             place = image.columns.index(column)
-            for row in image.rows:
+            nothing: Row = (None,) * len(image.columns)  # of a row that is not there
+            for row in image.rows or (nothing,):
                 found = None if row[place] is None else kinds[column].deserialize(bytes.fromhex(row[place]), 4)
                 if not _holds(condition, kinds[column], found, work.values):
                     return False
@@ -203,7 +204,9 @@ class CqlSteps(ABC):
 
     @_answering
     def read_back(self, wrote: Wrote) -> Image | Failed:
-        """The rows after the write, by key."""
+        """The rows after the write, by key; none where it is not read back."""
+        if not self.reads_back:
+            return Image()
         plan = wrote.work.plan
         states, filled = rows_written([wrote], self._covers), set(_filled(wrote.work))
         rows: list[Row] = []

@@ -140,13 +140,13 @@ class GroupPlan(NamedTuple):
 
 def planned(
     group: Group, dialects: Mapping[str, Dialect], tables: Tables, no_handler: NoHandler | None = None,
-    steps_max: int = 10_000,
+    steps_max: int = 10_000, barrier_keep_s: float = 0.0,
 ) -> GroupPlan:  # fmt: skip
     """The plan of a group; one `InvalidGroup` says all that is wrong with it.
 
     `no_handler` says what is wrong with a handler's name; None where the group was found right before.
     """
-    return _Planner(group, dialects, tables, no_handler, steps_max).plan()
+    return _Planner(group, dialects, tables, no_handler, steps_max, barrier_keep_s).plan()
 
 
 def planned_again(
@@ -185,9 +185,10 @@ def _planned_shape(shape: bytes) -> GroupPlan:
 
 class _Planner:
     def __init__(
-        self, group: Group, dialects: Mapping[str, Dialect], tables: Tables, no_handler: NoHandler | None, most: int
-    ) -> None:
-        self._group, self._dialects, self._tables = group, dialects, tables
+        self, group: Group, dialects: Mapping[str, Dialect], tables: Tables, no_handler: NoHandler | None, most: int,
+        barrier_keep_s: float,
+    ) -> None:  # fmt: skip
+        self._group, self._dialects, self._tables, self._keep_s = group, dialects, tables, barrier_keep_s
         self._no_handler = no_handler
         self._problems = [] if no_handler is None else group.problems(most)
         self._steps: dict[str, Planned] = {}
@@ -265,7 +266,7 @@ class _Planner:
             return
         found = self._tables(target, statement.tables)
         self._used.setdefault(target, {}).update(found)
-        made = _planned(text, dialect, tuple(found.items()))
+        made = _planned(text, dialect, tuple(found.items()), self._keep_s)
         self._problems += _of_statement(made.problems, step)
         one.plan = self._touching(made, one, target)
         one.tables = tuple(name for name in (*statement.tables, statement.alias) if name)
@@ -452,8 +453,8 @@ def _parsed(text: str, dialect: Dialect) -> Statement:
 
 
 @lru_cache(maxsize=2048)
-def _planned(text: str, dialect: Dialect, tables: tuple[tuple[str, Table], ...]) -> Plan:
-    return plan(_parsed(text, dialect), dict(tables))
+def _planned(text: str, dialect: Dialect, tables: tuple[tuple[str, Table], ...], keep_s: float) -> Plan:
+    return plan(_parsed(text, dialect), dict(tables), barrier_keep_s=keep_s)
 
 
 def _of_statement(problems: Iterable[WrongStatement], step: Step) -> list[Problem]:

@@ -151,7 +151,9 @@ class Submitter:
                 dialects[name] = targets.target(name).dialect
         if taken:
             raise refusal(taken, group.id)
-        return planned(group, dialects, targets.tables, self._no_handler, self._settings.steps_max)
+        settings = self._settings
+        tables, no_handler = targets.tables, self._no_handler
+        return planned(group, dialects, tables, no_handler, settings.steps_max, settings.barrier_keep_s)
 
     def _check_queue(self) -> None:
         looked, behind = self._backlog

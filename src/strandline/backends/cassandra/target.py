@@ -111,20 +111,21 @@ class CassandraTarget(CqlSteps):
                 hint=f"let somebody who may run: {self._text('target_make')}",
             ) from error
         place = f"{history_id}|{stream}" if shared else texts.SOLE_OWNER
-        known = [row[1] for row in self._rows("target_owners")]
-        self._rows("target_add_owner", (place, known[0] if known else uuid4().hex, history_id, stream, uuid4().hex))
-        for row in self._rows("target_owners"):
-            found = Owner(row[1], row[2], row[3], 0, row[4])
-            if (found.history_id, found.stream) == (history_id, stream):
-                return found
-            if not shared and row[0] == place:
-                raise InvalidGroup(
-                    f"{self.name} belongs to stream {found.stream!r} of history {found.history_id}",
-                    code="target_taken",
-                    hint="Target(..., shared=True) lets several streams use it, without an order among them; to hand "
-                    f"it over: {texts.hand_over_cql(history_id, stream)}",
-                )
-        raise AssertionError(place)
+        for _ in range(2):
+            owners = [Owner(row[1], row[2], row[3], 0, row[4]) for row in self._rows("target_owners")]
+            for owner in owners:
+                if (owner.history_id, owner.stream) == (history_id, stream):
+                    return owner
+            if owners and not shared:
+                break
+            identity = owners[0].identity if owners else uuid4().hex
+            self._rows("target_add_owner", (place, identity, history_id, stream, uuid4().hex))
+        raise InvalidGroup(
+            f"{self.name} belongs to stream {owners[0].stream!r} of history {owners[0].history_id}",
+            code="target_taken",
+            hint="Target(..., shared=True) lets several streams use it, without an order among them; to hand it over: "
+            + texts.hand_over_cql(history_id, stream),
+        )
 
     def tables(self, names: Sequence[str]) -> Mapping[str, Table]:
         state = self._rows("target_state")

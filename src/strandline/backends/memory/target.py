@@ -65,12 +65,12 @@ class LwwTarget(CqlSteps):
             for owner in self._owners:
                 if (owner.history_id, owner.stream) == (history_id, stream):
                     return owner
-                if not shared:
-                    raise InvalidGroup(
-                        f"{self.name} belongs to stream {owner.stream!r} of history {owner.history_id}",
-                        code="target_taken",
-                        hint="Target(..., shared=True) lets several streams use it, without an order among them",
-                    )
+            if self._owners and not shared:
+                raise InvalidGroup(
+                    f"{self.name} belongs to stream {self._owners[0].stream!r} of history {self._owners[0].history_id}",
+                    code="target_taken",
+                    hint="Target(..., shared=True) lets several streams use it, without an order among them",
+                )
             identity = self._owners[0].identity if self._owners else uuid4().hex
             self._owners.append(Owner(identity, history_id, stream, 0, uuid4().hex))
             return self._owners[-1]

@@ -16,8 +16,6 @@ from strandline.group.statements.cql_planning import plan_cql
 from strandline.group.statements.holding import held
 from strandline.group.statements.parsing import parse
 
-BARRIER_KEEP_S = 604_800.0
-
 __all__ = ["held", "parse", "plan", "plan_now"]
 
 
@@ -25,7 +23,7 @@ def plan(
     statement: Statement,
     tables: Mapping[str, Table],
     *,
-    barrier_keep_s: float = BARRIER_KEEP_S,
+    barrier_keep_s: float = 0.0,
 ) -> Plan:
     """How a statement runs and is undone on tables such as these (by the names that `statement.tables` asks for).
 
