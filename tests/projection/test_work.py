@@ -50,6 +50,29 @@ def test_work_is_added_with_the_offset(backend: str, tmp_path: Path) -> None:
         assert [number for number, *_ in seen].count(3) == 2, "what a handler that failed had added is gone"
 
 
+@pytest.mark.req("P56", "W80")
+def test_work_is_added_once_by_a_handler_that_sees_events_again(tmp_path: Path) -> None:
+    """At least once, elsewhere, with all defaults: the entry is done before its event comes again."""
+    with world("sqlite", tmp_path, partitions=2) as s:
+        mails = s.work(WorkDeclaration("mails", key={"order": "text", "nr": "int"}, data={"to": "text"}))
+        put(s, Key("order", "1"), 5)
+        carry_all(s)
+        failures, cursor, outcomes = [1], mails.cursor("w"), list[str]()
+
+        def handle(event: Any) -> None:
+            given = {"order": event.key.entity_id, "nr": event.seq_nr}
+            outcomes.append(mails.add(key=given, data={"to": "a"}, id=event.derived_id()).outcome)
+            for claim in cursor.claim(9).claims:
+                claim.done()
+            if event.seq_nr == 3 and failures:
+                raise ValueError(failures.pop())
+
+        with running(s, Projection("mails", ORDERS, handle, **QUICK, delivery="at_least_once")):
+            until(lambda: len(outcomes) >= 6)
+        assert sorted(outcomes) == ["inserted"] * 5 + ["repeated"] * (len(outcomes) - 5)
+        assert mails.entries() == []
+
+
 @pytest.mark.req("P56", "W72")
 def test_work_in_a_transaction_of_another_isolation_says_what_to_set(tmp_path: Path) -> None:
     """With all defaults, on a server."""

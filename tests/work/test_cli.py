@@ -48,6 +48,9 @@ def test_every_verb(place: list[str], tmp_path: Path) -> None:
 
     (added,) = verb("add", "--key", '{"order": 7}', "--data", '{"to": "a"}', "--priority", "10")
     assert added["outcome"] == "inserted"
+    for outcome in ("merged", "repeated"):
+        (again,) = verb("add", "--key", '{"order": 7}', "--data", '{"to": "a"}', "--id", "order 7")
+        assert (again["outcome"], again["id"]) == (outcome, added["id"])
     verb("add", "--key", '{"order": 8}', "--data", '{"to": "b"}', "--process-date", "4102444800000000")
     (entry,) = verb("get", "--key", '{"order": 7}')
     assert (entry["data"], entry["status"], entry["priority"]) == ({"to": "a"}, "W", 10)

@@ -6,6 +6,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -50,6 +51,78 @@ def test_a_process_date_may_be_a_time_from_now(world: World) -> None:
             work.add(**one("d"), process_date=bad, expiration_date=expiration_date)
         assert refused.value.code == code
     assert len(work.entries()) == 3
+
+
+@pytest.mark.req("W80")
+@pytest.mark.parametrize("merge", ["key", "none"])
+def test_an_add_with_an_id_is_stored_once(world: World, merge: str) -> None:
+    """A second add with the id changes nothing, whatever has become of the entry."""
+    work = world.work(merge=merge, max_timeouts=1)
+    cursor = work.cursor("w")
+    given = uuid4()
+    first = work.add(**one("a", "1"), id=given)
+    assert first.outcome == "inserted"
+    for again in (given, str(given)):
+        assert work.add(**one("a", "2"), id=again) == ("repeated", first.id)
+    (claim,) = cursor.claim(9).claims
+    assert (claim.entry.id, claim.entry.data["url"]) == (first.id, "1")
+    assert work.add(**one("a", "3"), id=given) == ("repeated", first.id)
+    claim.done()
+    assert work.add(**one("other", "4"), id=given) == ("repeated", first.id)
+    assert work.entries() == []
+    for page, end in (("b", lambda claim: claim.fail("no")), ("c", lambda claim: work.drop(claim.entry.id))):
+        added = work.add(**one(page), id=f"event {page}")
+        end(*cursor.claim(1).claims)
+        assert work.add(**one(page), id=f"event {page}") == ("repeated", added.id)
+    assert work.entries() == []
+    found = work.add_many([one("d", id="x"), one("e", id="event b"), one("d", "2", id="x"), one("f")])
+    assert [added.outcome for added in found] == ["inserted", "repeated", "repeated", "inserted"]
+    assert (found[2].id, sorted(pages(cursor.claim(9)))) == (found[0].id, ["d", "f"])
+    for bad in ("", "x" * 1000, 7, b"x"):
+        with pytest.raises(InvalidInput, match=r"^id: not an id of an add"):
+            work.add(**one("g", id=bad))
+
+
+@pytest.mark.req("W80", "W23", "W30")
+def test_the_id_of_an_add_that_merged_is_remembered_too(world: World) -> None:
+    work = world.work()
+    first = work.add(**one("a", "1"), id="1")
+    assert work.add(**one("a", "2"), id="2") == ("merged", first.id)
+    assert work.add(**one("a", "2 again", priority=0), id="2") == ("repeated", first.id)
+    assert work.add(**one("a", "old", insertion_date=5), id="3").outcome == "stale"
+    assert work.add(**one("a", "old"), id="3") == ("repeated", first.id)
+    (claim,) = work.cursor("w").claim(9).claims
+    assert (claim.entry.data["url"], claim.entry.priority) == ("2", 20)
+    behind = work.add(**one("a", "4"), id="4")
+    assert (behind.outcome, work.add(**one("a", "4"), id="4")) == ("behind", ("repeated", behind.id))
+
+
+@pytest.mark.req("W80")
+def test_ids_of_adds_are_kept_so_long(world: World) -> None:
+    work = world.work(ids_keep_s=60)
+    first = work.add(**one("a"), id="x")
+    world.clock.pass_s(60)
+    work.tick()
+    assert work.add(**one("a"), id="x") == ("repeated", first.id)
+    world.clock.pass_s(0.1)
+    work.tick()
+    assert work.add(**one("a"), id="x").outcome == "merged"
+    assert world.work("thumbs").add(**one("a"), id="x").outcome == "repeated"
+
+
+@pytest.mark.req("W80", "W43")
+def test_traffic_forgets_what_is_kept_no_longer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.work.journal.TICK_S", 0.0)
+    monkeypatch.setattr("strandline.work.journal.FORGET_S", 0.0)
+    work = world.work(ids_keep_s=60, dead_keep_s=60, max_timeouts=1)
+    work.add_many([one(f"p{number}", id=f"{number}") for number in range(1500)])
+    work.cursor("w").claim(1).claims[0].fail("no")
+    world.clock.pass_s(61)
+    for _ in range(3):
+        work.add(**one("other"))
+    with work._database.read() as tx:
+        assert tx.rows("oldest_id", (work._known.number,)) == [(None,)]
+    assert work.dead() == []
 
 
 @pytest.mark.req("W3", "W5")

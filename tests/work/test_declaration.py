@@ -33,7 +33,7 @@ OTHER_THAN_BY_DEFAULT: dict[str, Any] = {
     "slow_limit": 3, "slow_pause_s": 2.5, "lease_s": 45.0, "max_timeouts": 5, "retry_delay_s": 2.0,
     "retry_delay_max_s": 60.0, "data_bytes_max": 1000, "table_period": "day", "table_rows_max": 500,
     "table_bytes_max": 100_000, "table_empty": "delete", "tables": "shared", "wake": "poll", "poll_s": 1.5,
-    "standbys_min": 1, "dead_keep_s": 60.0,
+    "standbys_min": 1, "dead_keep_s": 60.0, "ids_keep_s": 3600.0,
 }  # fmt: skip
 
 

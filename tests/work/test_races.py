@@ -68,6 +68,26 @@ def test_many_add_one_new_key(world: World) -> None:
     assert len(journals[0].entries()) == 1
 
 
+@pytest.mark.req("W80")
+@pytest.mark.parametrize("merge", ["key", "none"])
+def test_many_add_under_one_id(world: World, merge: str) -> None:
+    """Whatever their keys, and one or many at a time: one of them is stored."""
+    journals = [world.real(merge=merge) for _ in range(4)]
+    start = Barrier(12)
+
+    def add(number: int) -> list[str]:
+        start.wait()
+        adds = [one(f"p{number} {n}", id=n) for n in (("x", "y") if number % 2 else ("y", "x"))]
+        if number == 5:
+            adds += [one(f"q{n}", id=f"q{n}") for n in range(150)]
+        return [added.outcome for added in journals[number % 4].add_many(adds)[:2]]
+
+    with ThreadPoolExecutor(12) as pool:
+        outcomes = sorted(outcome for found in pool.map(add, range(12)) for outcome in found)
+    assert outcomes == ["inserted"] * 2 + ["repeated"] * 22
+    assert len(journals[0].entries()) == 152
+
+
 @pytest.mark.req("W34", "W79")
 def test_adders_that_loop_keep_no_process_waiting(sqlite_world: World) -> None:
     """Three processes add without a pause, a fourth claims: each gets its share of the write lock."""
@@ -116,15 +136,15 @@ def test_an_add_and_the_end_of_a_claim_lock_in_one_order(
     work.add(**one("a", "1"))
     (claim,) = work.cursor("w").claim(1).claims
     work.add(**one("a", "2"))
-    behind, lock_keys = work._tables._behind, other._tables._lock_keys
+    behind, lock_adds = work._tables._behind, other._tables._lock_adds
     tries, outcomes = list[str](), list[str]()
 
     def add() -> None:
         outcomes.append(other.add(**one("a", "3")).outcome)
 
-    def begun(*given: Any) -> None:
+    def begun(*given: Any, **more: Any) -> None:
         tries.append("add")
-        lock_keys(*given)
+        lock_adds(*given, **more)
 
     def then(*given: Any) -> Any:
         tries.append("end")
@@ -137,7 +157,7 @@ def test_an_add_and_the_end_of_a_claim_lock_in_one_order(
 
     thread = Thread(target=add)
     monkeypatch.setattr(work._tables, "_behind", then)
-    monkeypatch.setattr(other._tables, "_lock_keys", begun)
+    monkeypatch.setattr(other._tables, "_lock_adds", begun)
     with psycopg.connect(postgres_world.place.partition("&schema=")[0], autocommit=True) as admin:
         match end:
             case "done":

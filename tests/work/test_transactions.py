@@ -87,6 +87,17 @@ def test_done_with_its_effect_or_not_at_all(world: World) -> None:
     assert work.entries() == []
 
 
+@pytest.mark.req("W71", "W80")
+def test_an_id_goes_with_its_transaction(world: World) -> None:
+    work = world.work()
+    with caller(world) as tx:
+        begin(world, tx)
+        assert work.add(**one("a"), id="x", tx=tx).outcome == "inserted"
+        assert work.add(**one("a"), id="x", tx=tx).outcome == "repeated"
+        tx.execute("ROLLBACK")
+    assert work.add(**one("a"), id="x").outcome == "inserted"
+
+
 @pytest.mark.req("W71", "W44")
 def test_a_dead_letter_is_added_again_in_a_transaction(world: World) -> None:
     work = world.work(max_timeouts=1)

@@ -212,6 +212,8 @@ PARAMETERS: Final = {
     "delay_s": Parameter("S", "When to try again.", lambda text, field, _: seconds_of(text, field)),
 }
 JOURNAL: Final = Noun(_journal, PARAMETERS, ("journal",))
+ADD_ID: Final = Parameter("ID", "An add with this id, a UUID or any text, is stored once.")
+ADD: Final = Noun(_journal, {**PARAMETERS, "id": ADD_ID}, ("journal",))
 CLAIM: Final = Noun(_claim, PARAMETERS, ("journal", "id", "fence"))
 HELD: Final = "mails 17592186044417 17592186044420"
 
@@ -250,7 +252,7 @@ def verbs() -> dict[str, list[Callable[..., None]]]:
         Verb(WorkJournal.tick, "Do the upkeep that is due: lapses, expiry, tables.", "work tick mails",
              _said("seen to")),
     ]  # fmt: skip
-    nouns = {"By hand": CLAIM}
+    nouns = {"By hand": CLAIM, "Hand out": ADD}
     panels = {"Hand out": hand_out, "By hand": by_hand, "Look": look, "Look after": look_after}
     return {panel: [command(nouns.get(panel, JOURNAL), verb) for verb in listed] for panel, listed in panels.items()}
 

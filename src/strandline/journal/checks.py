@@ -115,7 +115,7 @@ def append_draft(
     action = Append(
         written,
         event_headers,
-        new_id() if append_id is None else _append_id(append_id),
+        new_id() if append_id is None else id_of("append_id", append_id, code="append_id"),
         append_id is not None,
         content_digest(event_headers, said, value),
         None if first is None else seq_nr(first, "first"),
@@ -343,18 +343,22 @@ def _headers(headers: object) -> dict[str, str] | None:
     return kept or None
 
 
-def _append_id(append_id: object) -> str:
-    """The UUID of an append, as hexadecimal digits; of text that is none: `uuid5(APPEND_ID_NAMESPACE, text)`."""
-    if isinstance(append_id, UUID):
-        return append_id.hex
-    if isinstance(append_id, str):
+def id_of(field: str, given: object, *, code: str) -> str:
+    """Return the UUID that a caller names a call by, as hexadecimal digits.
+
+    Of text that is no UUID: `uuid5(APPEND_ID_NAMESPACE, text)`.
+    """
+    if isinstance(given, UUID):
+        return given.hex
+    if isinstance(given, str):
         with suppress(ValueError):
-            return UUID(append_id).hex
+            return UUID(given).hex
         with suppress(UnicodeEncodeError):
-            if 1 <= len(append_id.encode()) <= APPEND_ID_BYTES_MAX:
-                return uuid5(APPEND_ID_NAMESPACE, append_id).hex
+            if 1 <= len(given.encode()) <= APPEND_ID_BYTES_MAX:
+                return uuid5(APPEND_ID_NAMESPACE, given).hex
     allowed = f"a UUID, or text of 1..{APPEND_ID_BYTES_MAX} bytes"
-    raise invalid("append_id", "append_id", "not an append id", allowed=allowed, got=append_id)
+    wrong = "not an append id" if code == "append_id" else "not an id of an add"
+    raise invalid(code, field, wrong, allowed=allowed, got=given)
 
 
 def _expire_after_us(expire_after: object) -> int:

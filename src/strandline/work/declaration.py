@@ -60,6 +60,7 @@ class WorkSettings:
     poll_s: float = within(5.0, 0.05, 3600)
     standbys_min: int = within(0, 0, 9)
     dead_keep_s: float | None = within(None, 1, SECONDS_MAX)
+    ids_keep_s: float = within(7 * 86_400.0, 1, SECONDS_MAX)
 
 
 class Columns(NamedTuple):

@@ -7,7 +7,8 @@ from enum import IntEnum
 from typing import Any, Final, Literal, NamedTuple
 
 Status = Literal["W", "P"]
-Outcome = Literal["inserted", "merged", "behind", "stale"]
+Outcome = Literal["inserted", "merged", "behind", "stale", "repeated"]
+"""What became of an add. `repeated`: nothing, since an add with its id was stored before."""
 
 WAITING: Final = "W"
 PROCESSING: Final = "P"
@@ -78,6 +79,8 @@ class Draft(NamedTuple):
     """Of its data, where that was stored before."""
     delay: int = 0
     """Microseconds from now until its process date, where it has no other."""
+    add_id: bytes | None = None
+    """16 bytes. An add with an id is stored once."""
 
 
 class Row(NamedTuple):
@@ -146,6 +149,7 @@ class Added(NamedTuple):
 
     outcome: Outcome
     id: int
+    """Of the entry that has it; of a `repeated` one, of the entry that the first add with its id went to."""
 
 
 class DeadLetter(NamedTuple):

@@ -53,6 +53,8 @@ PAGE_MAX: Final = 1000
 TEXT_MAX: Final = 2000
 OWNER_MAX: Final = 200
 TICK_S: Final = 0.1
+FORGET_S: Final = 60.0
+"""How often a process with traffic looks for dead letters and ids that are kept no longer."""
 PRIORITIES: Final = 256
 RETRIES: Final = 5
 _BUSY_S, _BUSY_MAX_S = 0.01, 1.0
@@ -89,6 +91,7 @@ class WorkJournal:
         self._waking = Waking(database, known.number, lambda: self.settings)
         self._ticking = Lock()
         self._ticked = time.monotonic()
+        self._forget_at = self._ticked + FORGET_S
         self._closed = False
 
     # ------------------------------------------------------------ add
@@ -103,6 +106,7 @@ class WorkJournal:
         insertion_date: Date | None = None,
         process_date: Date | timedelta | None = None,
         expiration_date: Date | None = None,
+        id: UUID | str | None = None,  # noqa: A002 (as everywhere in this API)
         tx: object = None,
         **unknown: Never,
     ) -> Added:
@@ -111,10 +115,13 @@ class WorkJournal:
         Dates are microseconds since 1970 or datetimes with a zone. `process_date` None is now, a timedelta so much
         later, by the database's clock; `expiration_date` None or 0 is never. `tx` is the caller's transaction in the
         same database: the add commits with it.
+
+        An add with an `id`, a UUID or any text, is stored once: a second one with that id changes nothing, whatever has
+        become of the entry, and its outcome is `repeated`. Ids are remembered for `ids_keep_s` (7 days).
         """
         draft = self._draft(
             {"key": key, "data": data, "priority": priority, "insertion_date": insertion_date,
-             "process_date": process_date, "expiration_date": expiration_date, **unknown}
+             "process_date": process_date, "expiration_date": expiration_date, "id": id, **unknown}
         )  # fmt: skip
         return self._add([draft], tx)[0]
 
@@ -148,9 +155,11 @@ class WorkJournal:
             raise invalid(
                 "priority_range", "priority", "not a priority", allowed="a whole number in 0..255", got=priority
             )
-        inserted = process = expiration = None
+        inserted = process = expiration = add_id = None
         delay = 0
-        if not given.keys() <= _UNDATED:
+        if not given.keys() <= _USUAL:
+            if (named := given.get("id")) is not None:
+                add_id = bytes.fromhex(checks.id_of("id", named, code="option"))
             if isinstance(later := given.get("process_date"), timedelta):
                 delay, given = delay_us("process_date", later), {**given, "process_date": None}
             inserted, process, expiration = (
@@ -159,8 +168,9 @@ class WorkJournal:
         if process is not None:
             rules.refuse_early(expiration or 0, max(process, inserted or 0))
         return Draft(
-            key, codec.hash(key), data, self.version, int(priority), inserted, process, expiration or 0, delay=delay
-        )
+            key, codec.hash(key), data, self.version, int(priority), inserted, process, expiration or 0,
+            delay=delay, add_id=add_id,
+        )  # fmt: skip
 
     def _no_argument(self, name: str, value: object) -> InvalidInput:
         if name in COLUMNS_OF_THE_SYSTEM:
@@ -531,21 +541,35 @@ class WorkJournal:
         self._write(work, None)
 
     def tick(self) -> None:
-        """Record lapses, remove what expired, close, move and empty tables: a bounded step of each."""
+        """Record lapses, remove what expired or is kept no longer, close, move and empty tables: a step of each."""
         settings = self.settings
 
         def work(tx: Transaction) -> tuple[list[Row], int]:
             look = self._look(tx)
             dead = self._tables.record_lapses(tx, look, settings)
-            gone = self._tables.remove_expired(tx, look, PAGE_MAX)
-            if settings.dead_keep_s is not None:
-                tx.execute("forget_dead", (self._known.number, look.now - round(settings.dead_keep_s * US)))
-            return dead, gone
+            return dead, self._tables.remove_expired(tx, look, PAGE_MAX)
 
         self._ticked = time.monotonic()
         dead, _ = self._write(work, None)
         self._alert(dead)
+        self._forget()
         self._upkeep.step(self.settings)
+
+    def _forget(self) -> None:
+        """Remove dead letters, and a bounded number of ids of adds, that are kept no longer."""
+        self._forget_at = time.monotonic() + FORGET_S
+        number, settings = self._known.number, self.settings
+        with self._read() as tx:
+            now = self._tables.moment(tx).now
+            ((oldest,),) = tx.rows("oldest_id", (number,))
+        before = now - round(settings.ids_keep_s * US)
+        if settings.dead_keep_s is None and (oldest is None or oldest >= before):
+            return
+        with self._database.write() as tx:
+            if settings.dead_keep_s is not None:
+                tx.execute("forget_dead", (number, now - round(settings.dead_keep_s * US)))
+            if tx.execute("forget_ids", (number, before, PAGE_MAX)) == PAGE_MAX:
+                self._forget_at = 0.0  # there may be more
 
     def _tick_if_due(self) -> None:
         """A tick now and then, in whatever thread happens to call; what goes wrong in it is not the caller's."""
@@ -554,6 +578,8 @@ class WorkJournal:
         try:
             self._ticked = time.monotonic()
             self._upkeep.step(self.settings)
+            if time.monotonic() >= self._forget_at:
+                self._forget()
         except StrandlineError as error:
             _log.info("work journal %s: upkeep: %s", self.name, error)
         finally:
@@ -779,8 +805,8 @@ class Claim:
 _EVENTS: Final = Lock()
 """For who makes the event of a claim."""
 _DATES: Final = ("insertion_date", "process_date", "expiration_date")
-_UNDATED: Final = frozenset({"key", "data", "priority"})
-_ARGUMENTS: Final = _UNDATED | set(_DATES)
+_USUAL: Final = frozenset({"key", "data", "priority"})
+_ARGUMENTS: Final = _USUAL | {*_DATES, "id"}
 
 
 def _entry(row: Row, key: dict[str, Any], data: dict[str, Any]) -> Entry:

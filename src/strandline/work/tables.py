@@ -185,25 +185,37 @@ class Tables:
     def add(self, tx: Transaction, drafts: Sequence[Draft], settings: WorkSettings) -> AddedAll:
         """Add entries, or merge them with those that wait; all of them or, if one is refused, none."""
         by_key = settings.merge == "key"
-        if by_key and tx.dialect == "postgres":
-            self._lock_keys(tx, drafts)
+        if tx.dialect == "postgres":
+            self._lock_adds(tx, drafts, by_key=by_key)
+        given = {draft.add_id for draft in drafts if draft.add_id is not None}
+        stored = dict(tx.many("entries_of_ids", [(self.journal, add_id) for add_id in given]))
         look = self.look(tx, len(drafts))
         for place, draft in enumerate(drafts):
+            if draft.add_id in stored:
+                continue
             try:
                 rules.check_dates(draft, look.now)
             except InvalidInput as error:
                 raise (rules.at_index(place, error) if len(drafts) > 1 else error) from None
         dead = list[Row]()
-        known = self._known(tx, look, settings, {draft.hash for draft in drafts}, dead) if by_key else {}
+        hashes = {draft.hash for draft in drafts if draft.add_id not in stored} if by_key else ()
+        known = self._known(tx, look, settings, hashes, dead)
+        ids = list[tuple[bytes, int, int]]()
         outcomes: list[Added] = []
         written: list[Row] = []
         changed: dict[Key, Row] = {}
         for draft, number in zip(drafts, look.numbers, strict=True):
+            if draft.add_id in stored:
+                outcomes.append(Added("repeated", stored[draft.add_id]))
+                continue
             key = (draft.hash, draft.key)
             waiting, behind = known.get(key, (None, False))
             waiting = changed.get(key, waiting)
             outcome, row = rules.added(draft, waiting, settings, look.now, number, behind=behind)
             outcomes.append(Added(outcome, row.id))
+            if draft.add_id is not None:
+                stored[draft.add_id] = row.id
+                ids.append((draft.add_id, row.id, look.now))
             if by_key:
                 changed[key] = row
             else:
@@ -216,17 +228,20 @@ class Tables:
         written += changed.values()
         self._remove(tx, originals.values())
         self._write(tx, look, written)
+        tx.many("keep_ids", ids, self.journal)
         before = {row.id: row.date for row in originals.values()}
         dates = [row.date for row in written if row.place != BEHIND and row.date < before.get(row.id, row.date + 1)]
         return AddedAll(outcomes, min(dates, default=None), dead)
 
-    def _lock_keys(self, tx: Transaction, drafts: Sequence[Draft]) -> None:
+    def _lock_adds(self, tx: Transaction, drafts: Sequence[Draft], *, by_key: bool) -> None:
+        """Let no other add of these keys, or with these ids, go on before we commit."""
+        locks = {self.lock_number("key", draft.hash) for draft in drafts} if by_key else set[int]()
+        locks |= {self.lock_number("id", draft.add_id) for draft in drafts if draft.add_id is not None}
         all_keys = self.lock_number("keys")
-        if len(drafts) > KEYS_LOCKED_MAX:
+        if len(locks) > KEYS_LOCKED_MAX:
             tx.rows("lock_catalog", (all_keys,))
-            return
-        locks = sorted({self.lock_number("key", draft.hash) for draft in drafts})
-        tx.rows("lock_keys", (all_keys, locks))
+        elif locks:
+            tx.rows("lock_keys", (all_keys, sorted(locks)))
 
     def lock_number(self, what: str, more: bytes = b"") -> int:
         """An advisory lock of this journal: 64 bits of a digest, so that others hardly ever share it."""
@@ -238,6 +253,8 @@ class Tables:
     ) -> dict[Key, tuple[Row | None, bool]]:
         """Return by key the entry that waits, and whether another one is being processed. Adds to `dead`."""
         asked = set(hashes)
+        if not asked:
+            return {}
 
         def found() -> list[Row]:
             return self.of_hashes(tx, asked)
