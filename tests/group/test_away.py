@@ -29,11 +29,12 @@ from strandline.errors import LeaseLost, Unavailable
 from strandline.group import advance, fences, sql_steps
 from strandline.group import processor as processors
 from strandline.group.checks import ask
+from strandline.group.core.parts import Recipe
 from strandline.group.definition import Group
+from strandline.group.driver import Drive
 from strandline.group.groups import Groups
 from strandline.group.lease import said, take
 from strandline.group.names import group_key
-from strandline.group.takeover import Admitted
 from strandline.group.times import Times
 from strandline.testing import points
 from strandline.values.events import Event
@@ -41,7 +42,7 @@ from tests.group.target_rooms import Stage
 from tests.group.worlds import PostgresShop, Running, SqliteShop, World, update
 
 
-class _Crash(Exception):
+class _Crash(BaseException):
     pass
 
 
@@ -232,7 +233,7 @@ def test_what_was_done_before_the_takeover_is_found_when_the_target_is_back(
         assert fresh.wait("a").state == ("rolled_back" if fails else "committed")
     assert seats(moody)[0] == ("" if fails else "a")
     types = [type_ for type_, _, _ in fresh.history("a")]
-    assert types[:5] == ["Defined", "Taken", "Started", "Result", "Taken"]
+    assert types[:5] == ["Defined", "Taken", "Taken", "Started", "Result"]
     assert types.count("Result") == 1
 
 
@@ -421,7 +422,7 @@ def test_a_name_that_is_away_holds_the_rows_of_its_other_name(
         g.update("x", text, {"id": id_, "n": account}, target=target)
         submitter.submit(g)
     if not known:
-        monkeypatch.setattr(Admitted, "identity", lambda one, target: target)
+        monkeypatch.setattr(Drive, "identity", lambda one, target: target)
     back = cut_off(groups, monkeypatch, "also")
     with Running(groups):
         assert groups.wait("c").state == "committed"
@@ -554,3 +555,32 @@ def test_groups_that_wait_to_undo_are_in_nobodys_way(world: World, moody: Any) -
     groups.processor().run_until_idle()
     assert states(groups, "a", "b") == ["rolled_back", "rolled_back"]
     assert seats(moody) == ["", "", ""]
+
+
+# ---------------------------------------------------------------- away after the start
+
+
+@pytest.mark.req("G75", "G61", "RG8")
+def test_groups_that_begin_while_a_target_is_gone_wait_for_it(world: World, moody: Any) -> None:
+    """With the settings that ship: they are behind one on its row when it leaves."""
+
+    def leave(message: Any) -> None:
+        moody.leave()
+
+    world.handlers["leave"] = leave
+    groups = both(world, moody)
+    first = sit("first", 1)
+    first.empty("leaves", depends_on=["sit"], recipes=[Recipe("r", handler="leave")])
+    queued = [sit(f"q{n}", 1) for n in range(12)]
+    for g in (first, *queued):
+        groups.submit(g)
+    with Running(groups):
+        assert groups.wait("first").state == "committed"
+        groups.submit(give("x", 1))
+        assert groups.wait("x").state == "committed"
+        if not isinstance(moody, LockedFile):  # there a statement waits for the lock
+            until(lambda: said(world.s.journal, "default").away)
+            assert {groups.get(g.id).state for g in queued} == {"queued"}
+        moody.come_back()
+        assert {groups.wait(g.id).state for g in queued} == {"committed"}
+    assert seats(moody)[0] == "".join(g.id for g in (first, *queued))

@@ -29,7 +29,7 @@ from tests.group.worlds import ACCOUNTS, Running, SqliteShop, World, update
 HOUR_US = 3_600_000_000
 
 
-class _Crash(Exception):
+class _Crash(BaseException):
     pass
 
 
@@ -127,11 +127,10 @@ def test_a_log_that_is_away_for_a_moment_ends_no_processor(
     assert world.accounts()[0][2] == 102
 
 
-@pytest.mark.req("G85", "G72", "S49")
-@pytest.mark.parametrize("times", [2, 1000])
-def test_a_target_that_is_away_when_a_group_starts_ends_no_processor(
-    world: World, monkeypatch: pytest.MonkeyPatch, times: int
-) -> None:
+@pytest.mark.req("G75", "G72", "S49")
+@pytest.mark.parametrize("times", [2, 8])
+def test_a_target_that_goes_away_after_the_start_is_waited_for(world: World, times: int) -> None:
+    """However often it is tried in vain: groups that have changed nothing do not fail."""
     groups = world.groups(retries=2)
     for id_ in ("one", "two"):
         g = Group(id_)
@@ -148,11 +147,8 @@ def test_a_target_that_is_away_when_a_group_starts_ends_no_processor(
 
     target.run = moody
     run_until_idle(groups)
-    if times == 2:
-        assert [groups.get(id_).state for id_ in ("one", "two")] == ["committed", "committed"]
-    else:
-        assert groups.get("one").state == "aborted"
-        assert groups.get("one").reason == "statement"
+    assert [groups.get(id_).state for id_ in ("one", "two")] == ["committed", "committed"]
+    assert left == [0]
 
 
 # ---------------------------------------------------------------- who waits for whom

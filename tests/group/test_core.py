@@ -15,10 +15,8 @@ import pytest
 import strandline
 from strandline.group.core.binding import Offer, Source, Unbound, bound, resolve
 from strandline.group.core.parts import SUCCESS, Data, Recipe
-from strandline.group.core.perform import Job, StepFailed, StepState, perform
-from strandline.group.core.runner import Runner
 from strandline.group.core.schedule import Schedule, Want
-from strandline.group.core.scope import Scope
+from strandline.group.core.step import StepFailed, StepState, context, evaluated, given, scope_of
 
 
 @dataclass
@@ -43,37 +41,59 @@ class Host:
         self._execute = execute
         self.log: list[str] = []
         self.handlers: dict[str, Callable[[Data], Mapping[str, Any]]] = {}
-        self.pool = ThreadPoolExecutor(16)
-        self.runner = Runner(Schedule({step.name: step.wants for step in steps}), self.perform, self.pool)
-
-    def perform(self, name: str) -> bool:
-        self.log.append(f"start {name}")
-        try:
-            perform(self.steps[name], self.states[name], self.states, self, lambda: self.runner.decided(name))
-        except StepFailed as failed:
-            self.states[name].reason = failed.reason
-        self.log.append(f"end {name}")
-        return self.states[name].reason is None
-
-    def execute(self, job: Job, values: Mapping[str, Any]) -> Data:
-        return self._execute(job.name, values)
-
-    def ask(self, job: Job, recipe: Recipe, data: Data) -> Callable[[], Mapping[str, Any]]:
-        return self.pool.submit(self.handlers[recipe.handler or ""], data).result
-
-    def decide(self, job: Job, data: Data, scope: Scope, decided: Callable[[], None]) -> None:
-        pass
-
-    def save(self, job: Job, recipe: str, results: Mapping[str, Any]) -> None:
-        self.states[job.name].results[recipe] = dict(results)
-        self.runner.saved(job.name, recipe)
+        self.schedule = Schedule({step.name: step.wants for step in steps})
+        self._changed = threading.Condition()
+        self._running = 0
 
     def run(self) -> dict[str, str]:
+        with ThreadPoolExecutor(16) as pool, self._changed:
+            while True:
+                while (name := self.schedule.take()) is not None:
+                    self._running += 1
+                    self.log.append(f"start {name}")
+                    pool.submit(self._perform, self.steps[name], pool)
+                if not self._running:
+                    return dict(self.schedule.state)
+                assert self._changed.wait(20)
+
+    def _perform(self, step: Plain, pool: ThreadPoolExecutor) -> None:
+        reason = None
         try:
-            self.runner.run()
-        finally:
-            self.pool.shutdown()
-        return dict(self.runner.schedule.state)
+            self._made(step, pool)
+        except StepFailed as failed:
+            reason = self.states[step.name].reason = failed.reason
+        with self._changed:
+            self.log.append(f"end {step.name}")
+            self.schedule.succeeded(step.name) if reason is None else self.schedule.failed(step.name)
+            self._running -= 1
+            self._changed.notify_all()
+
+    def _made(self, step: Plain, pool: ThreadPoolExecutor) -> None:
+        state = self.states[step.name]
+        state.data = self._execute(step.name, context(step, self.states))
+        data = given(step, self.states)
+        asked = [
+            (recipe, pool.submit(self.handlers[recipe.handler], data)) for recipe in step.recipes if recipe.handler
+        ]
+        for recipe in step.recipes:
+            if recipe.expression is not None:
+                try:
+                    self._save(step, recipe, evaluated(recipe, scope_of(step, self.states)))
+                except StepFailed:
+                    if not recipe.optional:
+                        raise
+        if asked:
+            with self._changed:
+                self.schedule.decided(step.name)
+                self._changed.notify_all()
+        for recipe, answer in asked:
+            self._save(step, recipe, answer.result())
+
+    def _save(self, step: Plain, recipe: Recipe, results: Mapping[str, Any]) -> None:
+        with self._changed:
+            self.states[step.name].results[recipe.name] = dict(results)
+            self.schedule.saved(step.name, recipe.name)
+            self._changed.notify_all()
 
 
 def after(*steps: str) -> list[Want]:

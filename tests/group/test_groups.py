@@ -1060,7 +1060,7 @@ def test_times_of_steps(world: World) -> None:
     g = Group("timed")
     update(g, "first", 1, 1)
     g.empty("asks", recipes=[Recipe("r", handler="slow")], depends_on=["first"])
-    g.empty("checks", checks=[is_true("1 = 1")], depends_on=["asks"])
+    g.empty("checks", checks=[is_true("1 = 1")], depends_on=[Dep("asks", "r")])
     g.query("last", "SELECT amount FROM account WHERE id = 1", target="shop", depends_on=["checks"])
     outcome = world.run(g)
     assert outcome.state == "committed"
@@ -1183,7 +1183,11 @@ def test_a_row_that_is_longer_than_an_event_is_kept_in_pieces(tmp_path: Path) ->
         g.update("y", "UPDATE account SET name = :t WHERE id = 1", {"t": long}, target="shop", depends_on=["x"])
         if id_ == "stuck":
             g.empty("asks", depends_on=["y"], recipes=[Recipe("r", handler="meddle")])
-        g.empty("last", depends_on=["asks" if id_ == "stuck" else "y"], success="1 = 1" if id_ == "kept" else "1 = 2")
+        g.empty(
+            "last",
+            depends_on=[Dep("asks", "r") if id_ == "stuck" else "y"],
+            success="1 = 1" if id_ == "kept" else "1 = 2",
+        )
         outcome = world.run(g)
         assert outcome.state == end, outcome.reason
         assert outcome.steps["look"].rows == ({"name": long},)

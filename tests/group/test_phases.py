@@ -102,7 +102,7 @@ def guest(g: Group, name: str, id_: int, text: str, **more: Any) -> Any:
     return g.update(name, "UPDATE seat SET guest = :t WHERE id = :id", {"t": text, "id": id_}, **more)
 
 
-class Crash(Exception):
+class Crash(BaseException):
     pass
 
 

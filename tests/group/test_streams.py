@@ -412,7 +412,7 @@ def test_a_message_for_a_group_that_never_came_holds_back_no_other(world: World)
     groups.cancel("whole")
     with Running(groups):
         assert (groups.wait("whole", 20).state, groups.get("whole").reason) == ("aborted", "cancelled")
-        assert groups.get("half").state == "queued"
+        assert groups.get("half").state == "defined"
         groups.submit(transfer("half", 1, 2, 1))
         assert (groups.wait("half", 20).state, groups.get("half").reason) == ("aborted", "cancelled")
     assert list(world.s.journal.read("group_inbox|default")) == []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from strandline.group.core.encoding import decoded, encoded
-from strandline.group.core.perform import StepFailed
+from strandline.group.core.step import StepFailed
 from strandline.group.history import History, Payload, paged
 from strandline.group.points import reached
 from strandline.group.record import Record
@@ -65,7 +65,8 @@ def _intended(
     if times.ahead(cells.newest) > int(clock_ahead_max_s * SECOND_US):
         raise StepFailed("clock_ahead", f"a cell was written at {cells.newest} µs, which is in the future")
     timestamp = times.next(cells.newest)
-    record.add_all(intent(work, cells, timestamp, times.now()))
+    for type_, payload in intent(work, cells, timestamp, times.now()):
+        record.add(type_, payload)
     record.flush()
     reached("intent.recorded")
     return cells, timestamp

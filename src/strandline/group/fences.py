@@ -1,10 +1,12 @@
-"""The targets of a stream while one processor runs it: each is opened, found to be ours, and fenced.
+"""The targets of a stream while one processor runs it: each is opened, found to be ours, and fenced, once.
 
     away ──▶ there ──▶ now and then: old barrier rows are removed
+     ▲         │
+     └─────────┘ it went away: fenced again when it is back
 
-No group runs on a target before it is there: until then one of the processor before may still commit on it. Each target
-has a thread of its own, which tries until that worked: one that is away, or does not answer, holds up nobody but its
-own groups. What a later try cannot mend (a user who is not let in, a target of another stream) ends the processor.
+No group runs on a target before it is there: until then one of the processor before may still commit on it. One that
+is away is tried again by a timer; it holds up nobody but its own groups. What a later try cannot mend (a user who is
+not let in, a target of another stream) ends the processor.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Final
 
 from strandline.errors import Unavailable
-from strandline.group.asking import OpenTarget
+from strandline.group.execution import OpenTarget
 from strandline.group.lease import StreamLease
 from strandline.group.points import reached
 from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S
@@ -37,22 +39,30 @@ class Fences:
     """What a processor knows of its targets. `there` and `away` change at any time."""
 
     def __init__(
-        self, groups: Groups, lease: StreamLease, open_groups: Callable[[], Collection[str]], wake: Callable[[], None]
+        self,
+        groups: Groups,
+        lease: StreamLease,
+        open_groups: Callable[[], Collection[str]],
+        submit: Callable[[Callable[[], None]], None],
+        later: Callable[[float, Callable[[], None]], None],
+        wake: Callable[[], None],
     ) -> None:
-        self._groups, self._lease, self._open_groups, self._wake = groups, lease, open_groups, wake
+        self._groups, self._lease, self._open_groups = groups, lease, open_groups
+        self._submit, self._later, self._wake = submit, later, wake
         self.there: dict[str, OpenTarget] = {}
         self.away: dict[str, str] = {}
         """Why, of those that were tried in vain."""
         self._tried = {name: Event() for name in groups.targets.given}
-        self._admitted, self._over = Event(), Event()
+        self._waits_s = dict.fromkeys(self._tried, WAIT_LEAST_S)
+        self._over = False
         self._error: BaseException | None = None
         self._lock = Lock()
 
     def begin(self) -> None:
-        """Try all of them; those that take long are left to their threads."""
+        """Try all of them; those that take long go on being tried."""
         until = time.monotonic() + FIRST_TRY_S
         for name in self._tried:
-            Thread(target=self._keep, args=(name,), name=f"strandline-target-{name}", daemon=True).start()
+            self._try(name)
         for name, tried in self._tried.items():
             if not tried.wait(max(0.0, until - time.monotonic())):
                 self._is_away(name, "it did not answer yet")
@@ -65,49 +75,44 @@ class Fences:
 
     def admitted(self) -> None:
         """All groups that may have barrier rows are known from here on."""
-        self._admitted.set()
+        self._forget()
+
+    def lost(self, name: str, why: str) -> None:
+        """One that was there does not answer."""
+        with self._lock:
+            if self.there.pop(name, None) is None:
+                return
+        self._is_away(name, why)
+        self._wake()
+        self._later(WAIT_LEAST_S, lambda: self._try(name))
 
     def end(self) -> None:
         """Nothing is tried any more. What is under way is not waited for: it changes nothing once another one is."""
-        self._over.set()
-        self._admitted.set()
+        self._over = True
 
-    def _keep(self, name: str) -> None:
-        try:
-            opened = self._until_there(name)
-            if opened is not None and isinstance(opened.target, SqlTarget):
-                self._admitted.wait()
-                self._forget_old(name, opened, opened.target)
-        except BaseException as error:  # noqa: BLE001 (whatever it is, the processor raises it)
-            self._error = self._error or error
-            self._tried[name].set()
-            self._wake()
+    def _try(self, name: str) -> None:
+        if not self._over:
+            self._submit(lambda: self._tries(name))
 
-    def _until_there(self, name: str) -> OpenTarget | None:
-        wait_s = WAIT_LEAST_S
-        while not self._over.is_set():
-            opened = self._try(name)
-            self._tried[name].set()
-            self._wake()
-            if opened is not None:
-                return opened
-            self._over.wait(wait_s)
-            wait_s = min(2 * wait_s, WAIT_MOST_S)
-        return None
-
-    def _try(self, name: str) -> OpenTarget | None:
+    def _tries(self, name: str) -> None:
         try:
             opened = self._fenced(name)
         except Unavailable as error:
-            if not error.retryable:
-                raise
-            self._is_away(name, error.message)
-            return None
-        with self._lock:
-            self.there[name] = opened
-            if self.away.pop(name, None) is not None:
-                _logger.warning("stream %s: target %s is there", self._lease.stream, name)
-        return opened
+            if error.retryable:
+                self._is_away(name, error.message)
+                wait_s, self._waits_s[name] = self._waits_s[name], min(2 * self._waits_s[name], WAIT_MOST_S)
+                self._later(min(wait_s, WAIT_MOST_S), lambda: self._try(name))
+            else:
+                self._error = self._error or error
+        except BaseException as error:  # noqa: BLE001 (whatever it is, the processor raises it)
+            self._error = self._error or error
+        else:
+            with self._lock:
+                self.there[name], self._waits_s[name] = opened, WAIT_LEAST_S
+                if self.away.pop(name, None) is not None:
+                    _logger.warning("stream %s: target %s is there", self._lease.stream, name)
+        self._tried[name].set()
+        self._wake()
 
     def _is_away(self, name: str, why: str) -> None:
         with self._lock:
@@ -127,14 +132,24 @@ class Fences:
             raise TypeError(target)
         return OpenTarget(target, owner)
 
-    def _forget_old(self, name: str, opened: OpenTarget, target: SqlTarget) -> None:
+    def _forget(self) -> None:
         """Now and then: barrier rows that are older than a statement could be late."""
-        keep_s = self._groups.settings.barrier_keep_s
-        while not self._over.is_set():
-            gone = 0
+        if not self._over:
+            self._submit(self._forget_old)
+
+    def _forget_old(self) -> None:
+        keep_s, wait_s = self._groups.settings.barrier_keep_s, FORGET_S
+        for name, opened in self.there.copy().items():
+            if self._over or not isinstance(opened.target, SqlTarget):
+                continue
             try:
-                gone = target.forget(opened.owner, self._lease.fence, keep_s, self._open_groups(), FORGET_GROUPS)
+                gone = opened.target.forget(opened.owner, self._lease.fence, keep_s, self._open_groups(), FORGET_GROUPS)
             except Unavailable as error:
                 _logger.info("barrier rows of %s are left for later: %s", name, error)
-            if gone < FORGET_GROUPS:
-                self._over.wait(FORGET_S)
+            except BaseException as error:  # noqa: BLE001 (whatever it is, the processor raises it)
+                self._error = self._error or error
+                self._wake()
+                return
+            else:
+                wait_s = 0.0 if gone >= FORGET_GROUPS else wait_s
+        self._later(wait_s, self._forget)

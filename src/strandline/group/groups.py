@@ -31,24 +31,24 @@ from strandline.errors import (
     shown,
 )
 from strandline.group import lease as leases
-from strandline.group.asking import written_answer
 from strandline.group.core.names import NAMES, Problem, is_id, is_name, refusal
 from strandline.group.core.parts import Produced, Refused
 from strandline.group.definition import Group
 from strandline.group.explain import Explanation, explained
 from strandline.group.handlers import Callee, Handlers, answer_of, check_handlers, check_not_inside
 from strandline.group.history import ENDS, PAGE_BYTES, History
+from strandline.group.holding import still_held
 from strandline.group.in_process import Ending, InProcess
 from strandline.group.listing import Carried, GroupList, Lister
 from strandline.group.mail import WORK, Box, Boxes, box_of, code_named, code_of, group_of
+from strandline.group.messages import written_answer
 from strandline.group.names import group_key, inbox_key, stream_key
 from strandline.group.open_targets import OpenTargets, Target, TargetOpener
 from strandline.group.outcome import Outcome, outcome_of
 from strandline.group.plan import GroupPlan, handler_names, planned_again
 from strandline.group.playback import Played, verified
 from strandline.group.processor import Processor
-from strandline.group.record import load, restored
-from strandline.group.rollback import still_held
+from strandline.group.record import load, seen
 from strandline.group.serving import CodeWatch, Server
 from strandline.group.settings import GroupSettings
 from strandline.group.sql_steps import Refused as StatementRefused
@@ -214,6 +214,10 @@ class Groups:
         history = self._known(id)
         told = leases.LastBeat() if history.state in ENDS else leases.said(self.journal, history.stream)
         history = self._with_barriers(history, told.away)
+        if history.state in ("queued", "running") and not history.place:
+            history.place = self._place_of(history, told)
+            if history.state == "queued" and not history.place and self._known(id).state == "queued":
+                history.state = "defined"  # its submitter ended before it came into the stream
         calls = self.calls
         hung = tuple(sorted(calls.hung[one] for one in history.questions if one in calls.hung)) if calls else ()
         return replace(outcome_of(history, holder=told.holder, hung=hung), waits_for=self._waits_for(history, told))
@@ -231,8 +235,7 @@ class Groups:
                 found += target.barriers(owner, [(history.id, history.life)], BARRIERS_S)
             except (StrandlineError, StatementRefused) as error:
                 _logger.info("barrier rows of %s are not to be seen: %s", name, error)
-        for _ in restored(history, found, self.clock()):
-            pass
+        seen(history, found, self.clock())
         return history
 
     def _waits_for(self, history: History, told: leases.LastBeat) -> str | None:
@@ -257,7 +260,7 @@ class Groups:
         mine: tuple[Held, ...] | None = None
         for id_ in told.open:
             other = self.load(id_)
-            if other is None or other.state != "rollback_failed":
+            if other is None or not other.waits_for_operator:
                 continue
             mine = self.plan_of(history).holds() if mine is None else mine
             theirs = still_held(self.plan_of(other), other)
@@ -265,6 +268,13 @@ class Groups:
                 return f"rows of group {id_}, whose undo failed: `strandline group resolve {id_} STEP HOW`"
         behind = told.behind.get(history.id)
         return None if behind is None else f"rows of group {behind}, which waits itself: see `strandline group show`"
+
+    def _place_of(self, history: History, told: leases.LastBeat) -> int:
+        """Of a group whose start is not in the log; 0 for one that is not in its stream."""
+        if history.id in told.open:
+            return told.open[history.id].n
+        entries = self.journal.read(stream_key(history.stream), from_=told.done_to + 1)
+        return next((event.seq_nr for event in entries if event.payload.get("group") == history.id), 0)
 
     def _code_at(self, history: History, told: leases.LastBeat) -> dict[str, str]:
         """The versions in force at a group's place in its stream."""

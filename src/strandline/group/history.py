@@ -21,7 +21,7 @@ import orjson
 from strandline.errors import Corrupt
 from strandline.group.core.encoding import decoded, encoded
 from strandline.group.core.parts import IDENTITY, Data
-from strandline.group.core.perform import StepState, identity
+from strandline.group.core.step import StepState, identity
 from strandline.group.target import Done, Image, Rows
 
 PAGE_BYTES: Final = 512 * 1024
@@ -60,8 +60,10 @@ class Question:
     timeout_s: float = 0.0
     box: str | None = None
     """The work journal that it went to; None: a handler of the processor's own process."""
-    at: int = 0
-    """When it came into the log, by the log's clock; 0: it did not yet."""
+    asked: int = 0
+    """When it was asked last: microseconds since the group started."""
+    tries: int = 1
+    """How often it was asked anew, because no result came."""
     sent: bool = False
     acked: bool = False
     answered: bool = False
@@ -70,7 +72,7 @@ class Question:
 
 @dataclass(slots=True)
 class Message:
-    """A hook's."""
+    """The message that is sent to a hook."""
 
     step: str
     when: str
@@ -108,12 +110,23 @@ class History:
     reason: str | None = None
     detail: str = ""
     cancelled: bool = False
+    failure: tuple[str | None, str, str] | None = None
+    """Why it has to go back, as long as that is not decided: step, reason, detail. The first one counts."""
+    final: bool = False
+    """An irreversible step was begun: cancel and deadline do nothing any more."""
+    stuck: str = ""
+    """The error of this program because of which nobody goes on with it."""
     steps: dict[str, StepState] = field(default_factory=dict)
     images: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Step → before, after: rows as the target encodes them."""
     intents: dict[str, Payload] = field(default_factory=dict)
     """Step → what was going to be written on a target without transactions."""
+    voided: dict[str, bool] = field(default_factory=dict)
+    """Steps of which it was found out, going back, whether they ran."""
     undo: dict[str, Undoing] = field(default_factory=dict)
+    undo_failed: set[str] = field(default_factory=set)
+    put_back: set[str] = field(default_factory=set)
+    """Rollback steps that have done what they are for."""
     questions: dict[str, Question] = field(default_factory=dict)
     hooks: dict[str, Message] = field(default_factory=dict)
     pages: list[str] = field(default_factory=list)
@@ -125,6 +138,16 @@ class History:
 
     def step(self, name: str) -> StepState:
         return self.steps.setdefault(name, StepState())
+
+    @property
+    def waits_for_operator(self) -> bool:
+        """Whether nobody goes on with it by himself: an undo has failed, or an error of this program is in the way."""
+        return self.state == "rollback_failed" or (bool(self.stuck) and self.state not in ENDS)
+
+    @property
+    def why(self) -> str | None:
+        """The reason of its failure."""
+        return self.reason or ("internal" if self.stuck else None)
 
     @property
     def over(self) -> bool:
@@ -163,8 +186,6 @@ class History:
                 self._started_in_log = timestamp
             elif entry.type == "Taken" and self._started_in_log:
                 self.ran_us = timestamp - self._started_in_log
-            elif entry.type == "Asked" and not self.questions[entry.payload["message_id"]].at:
-                self.questions[entry.payload["message_id"]].at = timestamp
 
 
 # ---------------------------------------------------------------- what each event means
@@ -194,7 +215,7 @@ def _started(history: History, payload: Payload, at: int) -> None:
 
 
 def _taken(history: History, payload: Payload, at: int) -> None:
-    history.fence = payload["fence"]
+    history.fence, history.stuck = payload["fence"], ""
 
 
 def _image(history: History, payload: Payload, at: int) -> None:
@@ -212,6 +233,7 @@ def _image(history: History, payload: Payload, at: int) -> None:
 
 def _intent(history: History, payload: Payload, at: int) -> None:
     step = history.step(payload["step"])
+    history.final = history.final or bool(payload.get("final"))
     step.state, step.started = "running", step.started or at
     step.attempts += 1
     if "cells" in payload:
@@ -228,6 +250,7 @@ def _result(history: History, payload: Payload, at: int) -> None:
     if "reason" in payload:
         step.state = "unknown" if payload.get("unknown") else "failed"
         step.reason, step.detail = payload["reason"], payload.get("detail", "")
+        _fails(history, name, step.reason, step.detail)
         return
     rows = history.rows.pop((name, "rows"), payload.get("rows", []))
     columns = tuple(payload.get("columns", ()))
@@ -243,8 +266,10 @@ def _result(history: History, payload: Payload, at: int) -> None:
 def _asked(history: History, payload: Payload, at: int) -> None:
     known = history.questions.get(payload["message_id"])
     if known is None or known.answered:  # it is asked anew
-        question = Question(payload["step"], payload["recipe"], payload["timeout_s"], payload.get("box"))
-        history.questions[payload["message_id"]] = question
+        tries = 1 if known is None else known.tries + 1
+        known = Question(payload["step"], payload["recipe"], payload["timeout_s"], payload.get("box"), tries=tries)
+        history.questions[payload["message_id"]] = known
+    known.asked = payload["asked"]
     step = history.step(payload["step"])
     step.started = step.started or at
 
@@ -278,6 +303,7 @@ def _checked(history: History, payload: Payload, at: int) -> None:
     step.verdicts, step.success = list(payload["verdicts"]), payload["success"]
     if not step.success:
         step.state, step.reason, step.detail = "failed", payload["reason"], payload.get("detail", "")
+        _fails(history, payload["step"], step.reason, step.detail)
 
 
 def _hook_queued(history: History, payload: Payload, at: int) -> None:
@@ -302,6 +328,10 @@ def _decided(history: History, payload: Payload, at: int) -> None:
                 step.state = "succeeded" if step.results else "skipped"
 
 
+def _voided(history: History, payload: Payload, at: int) -> None:
+    history.voided[payload["step"]] = payload["ran"]
+
+
 def _undo_intent(history: History, payload: Payload, at: int) -> None:
     undo = history.undo.setdefault(payload["step"], Undoing())
     undo.state, undo.over = "undoing", payload.get("over", undo.over)
@@ -315,14 +345,28 @@ def _undo_result(history: History, payload: Payload, at: int) -> None:
     undo.conflicts = list(payload.get("conflicts", ()))
     history.step(name).state = undo.state
     if undo.state == "undo_failed":
-        history.state = "rollback_failed"
+        history.undo_failed.add(name)
+    else:
+        history.undo_failed.discard(name)
+        if "by" in payload:
+            history.put_back.add(payload["by"])
+    history.state = "rollback_failed" if history.undo_failed else "rolling_back"
 
 
 def _resolved(history: History, payload: Payload, at: int) -> None:
-    undo = history.undo[payload["step"]]
+    name, by = payload["step"], payload.get("by")
+    undo = history.undo[name]
     undo.state, undo.how, undo.over = "undoing", payload["how"], 0
-    history.step(payload["step"]).state = "undoing"
-    history.state = "rolling_back"
+    history.undo_failed.discard(name)
+    if by is not None:  # its rollback step, which runs again
+        history.steps[by] = StepState()
+    history.questions = {
+        message_id: question
+        for message_id, question in history.questions.items()
+        if question.step != by and (question.step, question.recipe) != (name, "undo")
+    }
+    history.step(name).state = "undoing"
+    history.state = "rollback_failed" if history.undo_failed else "rolling_back"
 
 
 def _ended(history: History, payload: Payload, at: int) -> None:
@@ -331,6 +375,21 @@ def _ended(history: History, payload: Payload, at: int) -> None:
 
 def _cancelled(history: History, payload: Payload, at: int) -> None:
     history.cancelled = True
+    if not history.final:
+        _fails(history, None, "cancelled", "")
+
+
+def _failed(history: History, payload: Payload, at: int) -> None:
+    _fails(history, payload.get("step"), payload["reason"], payload.get("detail", ""))
+
+
+def _fails(history: History, step: str | None, reason: str, detail: str) -> None:
+    if history.failure is None and history.decided is None:
+        history.failure = (step, reason, detail)
+
+
+def _stuck(history: History, payload: Payload, at: int) -> None:
+    history.stuck = payload["detail"]
 
 
 _APPLY: Final[dict[str, Callable[[History, Payload, int], None]]] = {
@@ -338,6 +397,7 @@ _APPLY: Final[dict[str, Callable[[History, Payload, int], None]]] = {
     "Result": _result, "Asked": _asked, "Sent": _sent, "Acked": _acked, "Answered": _answered,
     "RecipeDone": _recipe_done, "Checked": _checked,
     "HookQueued": _hook_queued, "HookDone": _hook_done, "Cancelled": _cancelled, "Decided": _decided,
+    "Failed": _failed, "Stuck": _stuck, "Voided": _voided,
     "UndoIntent": _undo_intent, "UndoResult": _undo_result, "Resolved": _resolved, "Ended": _ended,
 }  # fmt: skip
 
@@ -431,7 +491,7 @@ def folded(id_: str, entries: Iterable[tuple[Entry, int, int]]) -> History | Non
 
 
 def packed(entries: Iterable[Entry]) -> bytes:
-    """Entries as a barrier row keeps them."""
+    """Entries as one text."""
     return orjson.dumps([[entry.n, entry.type, entry.payload] for entry in entries])
 
 

@@ -128,7 +128,7 @@ class Lister:
         history = self._load(id_)
         if history is None or history.stream != self._stream or history.state not in states:
             return None
-        return Listed(id_, history.state, history.stream, history.place, history.started, history.ended, history.reason)
+        return Listed(id_, history.state, history.stream, history.place, history.started, history.ended, history.why)
 
 
 def streams_of(journal: Journal, load: Load) -> list[StreamStatus]:
@@ -142,7 +142,7 @@ def streams_of(journal: Journal, load: Load) -> list[StreamStatus]:
 
 def _status(journal: Journal, key: Key, load: Load) -> StreamStatus:
     head, told = journal.head(key), said(journal, key.entity_id)
-    failed = sum(history is not None and history.state == "rollback_failed" for history in map(load, told.open))
+    failed = sum(history is not None and history.waits_for_operator for history in map(load, told.open))
     away = tuple(sorted(told.away))
     last = told.done_to if head is None else head.seq_nr
     return StreamStatus(key.entity_id, told.holder, told.done_to, last - told.done_to, len(told.open), failed, away)

@@ -4,48 +4,53 @@
                  (1,000 ahead)          (`rows`)            (`parallel_groups` at a time)
 
 There is one per stream, by a lease. Whoever takes over first raises the fence in every target (`fences`), so that
-nothing of the one before it commits there any more; then it takes its groups over (`takeover`), and goes on from there.
+nothing of the one before commits there any more; then it takes its groups over (`Taken`), and goes on from there.
 A target that is away holds up its own groups, and those behind them on their rows; they keep their places in line.
+
+    threads    the caller's: the loop, which reads stream and inbox and has the timers
+               a pool, for whatever asks a database: statements, appends of groups (`driver`), fences
+               handlers (`handlers`), and two that only wait: for news in the log, for the next beat of the lease
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from threading import Condition, Thread
-from typing import TYPE_CHECKING, Any, Final
+from threading import Condition, Lock, Thread
+from typing import TYPE_CHECKING, Final
 
 from strandline.errors import InvalidGroup, StrandlineError, Unavailable
 from strandline.group import lease as leases
 from strandline.group.advance import LOOK_AHEAD, TICK_S, Advance
-from strandline.group.asking import OpenTarget, Paused, Shared
+from strandline.group.decide import Rules
+from strandline.group.driver import Drive, Shared, Work
+from strandline.group.execution import OpenTarget
 from strandline.group.fences import Fences
 from strandline.group.handlers import Handlers
 from strandline.group.history import ENDS, History
+from strandline.group.holding import still_held
 from strandline.group.inbox import Inbox, Message
 from strandline.group.lease import Place
-from strandline.group.mail import WORK, Mail, box_of, code_named
+from strandline.group.mail import WORK, box_of, code_named
+from strandline.group.messages import Correspondents
 from strandline.group.names import inbox_key, stream_key
 from strandline.group.plan import GroupPlan
-from strandline.group.points import reached
 from strandline.group.record import Record
-from strandline.group.rollback import Execution
 from strandline.group.rows import RowQueues
 from strandline.group.statements.api import Held
-from strandline.group.step_threads import StepThreads
-from strandline.group.takeover import Admitted, Takeover
 from strandline.group.times import Times
 from strandline.values.keys import key_partition
 
 if TYPE_CHECKING:
     from strandline.group.groups import Groups
 
-ASKING_MAX: Final = 1000
 BEHIND_MAX: Final = 100
+LOADED_HERE_MAX: Final = 8
 FOLLOW_S: Final = 0.1
 PAUSE_S: Final = 0.02
 """While groups run, what comes within this time is looked at together."""
@@ -60,7 +65,6 @@ class Processor:
         self._journal, self._settings = groups.journal, groups.settings
         self._changed = Condition()
         self._stopping = False
-        self._ended: deque[tuple[Admitted, BaseException | None]] = deque()
         self.waits_for: str | None = None
         """Who holds the stream, while this one waits."""
         self.lease: leases.StreamLease | None = None
@@ -101,9 +105,9 @@ class Processor:
         if lease is None:
             return
         self.lease = lease
-        steps = StepThreads(settings.parallel_steps)
-        runners = ThreadPoolExecutor(LOOK_AHEAD, thread_name_prefix="strandline-group")
-        turn = _Turn(self, lease, steps, runners)
+        most = max(settings.parallel_groups, settings.parallel_steps) + len(groups.targets.given)
+        pool = ThreadPoolExecutor(most, thread_name_prefix="strandline-group")
+        turn = _Turn(self, lease, pool)
         try:
             turn.begin()
             turn.loop(until_idle)
@@ -111,8 +115,7 @@ class Processor:
             try:
                 turn.end()
             finally:
-                runners.shutdown()
-                steps.shutdown()
+                pool.shutdown(wait=False, cancel_futures=True)  # a target that does not answer holds nobody up
                 lease.release()
 
     def _say_whom(self, holder: leases.LastBeat) -> None:
@@ -126,53 +129,126 @@ class Processor:
         if head is not None and head.seq_nr > holder.done_to:
             return False
         found = map(self._groups.load, holder.open)
-        return all(history is not None and history.state == "rollback_failed" for history in found)
+        return all(history is not None and history.waits_for_operator for history in found)
 
 
 class _Turn:
-    """A processor's time with the lease."""
+    """A processor's time with the lease. It is the host of its groups."""
 
-    def __init__(
-        self, processor: Processor, lease: leases.StreamLease, steps: StepThreads, runners: ThreadPoolExecutor
-    ) -> None:
-        self._processor, self._lease, self._runners = processor, lease, runners
+    def __init__(self, processor: Processor, lease: leases.StreamLease, pool: ThreadPoolExecutor) -> None:
+        self._processor, self._lease, self._pool = processor, lease, pool
         self._groups, self._settings = processor._groups, processor._settings
         self._journal, self._changed, self._near = processor._journal, processor._changed, self._groups.near
         self._targets: dict[str, OpenTarget] = {}
         """Those that are there, as far as the loop has seen it."""
         handlers = Handlers(self._groups.handlers, self._groups.stream)
         self._groups.calls = handlers
-        clock = self._groups.clock
-        times = Times(lease, clock)
-        mail = Mail(self._journal, self._groups.stream, self._groups.box, self._over_soon)
-        self._asking = ThreadPoolExecutor(ASKING_MAX, thread_name_prefix="strandline-asking")
+        clock, settings = self._groups.clock, self._settings
+        rules = Rules(
+            settings.deadline_s, settings.answer_timeout_s, settings.statement_timeout_s, settings.undo_retries
+        )
+        self._times = Times(lease, clock)
+        self._open: dict[str, Drive] = {}
+        self._fences = Fences(self._groups, lease, lambda: list(self._open), self._submit, self.later, self.changed)
         self._shared = Shared(
-            self._settings, self._targets, handlers, mail, lease, clock, steps, self._asking, self._waits, times,
-            self._wake,
+            self._journal, settings, rules, self._fences.there,
+            Correspondents(handlers, self._groups.box, settings, clock), lease, clock, self._times, self,
         )  # fmt: skip
-        self._waiting: Counter[str] = Counter()
-        """Groups that wait for answers by mail, or to undo on a target that is away."""
-        self._ending = False
-        self._open: dict[str, Admitted] = {}
-        self._done: dict[str, Admitted] = {}
+        self._done: dict[str, Drive] = {}
         """Those of them that have ended; hooks may be under way."""
-        self._fences = Fences(self._groups, lease, lambda: list(self._open), self._wake)
-        self._untaken = Takeover(self._groups, self._shared, self._wake)
+        self._untaken: dict[str, Drive] = {}
+        """Groups that the processor before may have begun, and that are not taken over."""
+        self._taking: set[str] = set()
         self._advance = Advance(self._journal, lease)
         self._rows = RowQueues()
-        self._ready: deque[Admitted] = deque()
+        self._ready: deque[Drive] = deque()
+        self._busy: set[str] = set()
+        """Groups of which something runs here."""
+        self._at_rest: deque[Drive] = deque()
         self._running = 0
-        self._held_up: list[Admitted] = []
+        """How many were begun, and have not come to rest, as far as the loop has seen."""
+        self._held_up: list[Drive] = []
         """Groups whose rows are free, but a target is away, or nobody serves their code."""
         self._looked = 0.0
         self._inbox = Inbox(self._journal, self._groups.stream)
         self._woken = True
         self._news = True
         """Something came into stream or inbox."""
+        self._timers: list[tuple[float, int, Work | str]] = []
+        """When, and what to call, or the group to wake."""
+        self._timed = 0
+        self._timing = Lock()
+        self._error: BaseException | None = None
         self._follower = Thread(target=self._follow, name="strandline-follow", daemon=True)
         self._following = True
+        self._ending = False
         self._begun = False
-        self._loading = ThreadPoolExecutor(8, thread_name_prefix="strandline-load")
+
+    # ------------------------------------------------------------ the host of groups
+
+    def submit(self, drive: Drive, work: Work | None) -> None:
+        self._submit(lambda: self._work(drive, work))
+
+    def _submit(self, work: Work) -> None:
+        try:
+            self._pool.submit(work)
+        except RuntimeError:  # it is over: what comes now is found by whoever resumes
+            _logger.info("stream %s: something came after the end", self._groups.stream)
+
+    def _work(self, drive: Drive, work: Work | None) -> None:
+        """Go on with a group, and then with others in its place: nobody has to be woken for them."""
+        drive.go(work)
+        while (one := self._next_here()) is not None:
+            one.begin_here()
+
+    def wake(self, drive: Drive, seconds: float) -> None:
+        self._at(seconds, drive.id)
+
+    def later(self, seconds: float, call: Work) -> None:
+        self._at(seconds, call)
+
+    def _at(self, seconds: float, call: Work | str) -> None:
+        with self._timing:
+            self._timed += 1
+            entry = (time.monotonic() + seconds, self._timed, call)
+            heapq.heappush(self._timers, entry)
+            first = self._timers[0] is entry
+        if first and seconds < TICK_S:
+            self.changed()
+
+    def entered(self, drive: Drive) -> None:
+        with self._changed:
+            self._busy.add(drive.id)
+
+    def left(self, drive: Drive) -> None:
+        with self._changed:
+            self._busy.discard(drive.id)
+            if drive.running and not drive.resting and (drive.ended or not drive.begun):
+                drive.resting = True
+                self._at_rest.append(drive)
+            if len(self._at_rest) >= self._settings.parallel_groups or (self._ending and not self._busy):
+                self._woken = True
+                self._changed.notify_all()
+
+    def load(self, id_: str) -> History | None:
+        return self._groups.load(id_)
+
+    def ended(self, drive: Drive) -> None:
+        self._near.ended(drive.history)
+
+    def lost(self, target: str, why: str) -> None:
+        self._fences.lost(target, why)
+
+    def failed(self, error: BaseException) -> None:
+        with self._changed:
+            self._error = self._error or error
+            self._woken = True
+            self._changed.notify_all()
+
+    def changed(self) -> None:
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
 
     # ------------------------------------------------------------ taking over
 
@@ -200,32 +276,52 @@ class _Turn:
             else:
                 self._admit(place, history, resumed=True)
         self._begun = True
-        self._untaken.begin()  # not with the next look, which may be half a second from here
+        self._take_over()  # not with the next look, which may be half a second from here
         self._fences.admitted()
 
     def _loaded(self, ids: Iterable[str]) -> dict[str, History | None]:
         wanted = list(dict.fromkeys(ids))
-        return dict(zip(wanted, self._loading.map(self._groups.load, wanted), strict=True))
+        if len(wanted) <= LOADED_HERE_MAX:
+            return {id_: self._groups.load(id_) for id_ in wanted}
+        with ThreadPoolExecutor(LOADED_HERE_MAX, thread_name_prefix="strandline-load") as pool:
+            return dict(zip(wanted, pool.map(self._groups.load, wanted), strict=True))
 
     def _look_for_targets(self) -> None:
-        """Targets that are there now, and groups that were taken over since."""
+        """Targets that came or went, and groups that were taken over since."""
         self._fences.check()
-        new = {name: one for name, one in self._fences.there.copy().items() if name not in self._targets}
-        self._targets.update(new)
+        there = self._fences.there.copy()
+        new = {name: one for name, one in there.items() if name not in self._targets}
+        self._targets = there
         if any(self._was_another(one, name) for name in new for one in self._open.values()):
             self._admit_again()
         if self._lease.progress.away != (away := self._fences.away.copy()):
             self._lease.say(away=away)
             self._lease.beat()
-        self._untaken.begin()
-        taken = list(self._untaken.taken())
+        taken = [one for one in self._untaken.values() if one.taken]
         for one in taken:
+            del self._untaken[one.id]
+            self._taking.discard(one.id)
             if one.ended:
                 self._done[one.id] = one
                 self._free(self._rows.release(one.id))
-                one.execution.send_hooks()
+                one.send_hooks()
+        self._take_over()
         if new or taken:
             self._looked, self._news = 0.0, self._news or self._inbox.waiting
+
+    def _take_over(self) -> None:
+        """Go on with those whose targets are all there now, and that are not under way."""
+        for one in self._untaken.values():
+            if one.id not in self._taking and not self._lacks_target(one):
+                self._taking.add(one.id)
+                self._submit(lambda one=one: self._take(one))  # type: ignore[misc]
+
+    def _take(self, one: Drive) -> None:
+        try:
+            one.take()
+        except BaseException as error:  # noqa: BLE001 (whatever it is, the loop raises it)
+            self.failed(error)
+        self.changed()
 
     # ------------------------------------------------------------ the loop
 
@@ -238,10 +334,13 @@ class _Turn:
             with self._changed:
                 self._woken = False
             try:
+                due = self._due()
                 self._look_for_targets()
                 if not self._begun:
                     self._admit_first()
-                self._look()
+                self._look(due=bool(due))
+                for one in due:
+                    self._call(one)
                 self._start()
                 self._tick()
                 if until_idle and self._idle():
@@ -252,12 +351,31 @@ class _Turn:
                 _logger.warning("stream %s: %s", self._groups.stream, error)
                 self._news = True
             with self._changed:
-                if not self._processor._ended and not self._woken and not self._processor._stopping:
-                    self._changed.wait(TICK_S)
+                if not self._at_rest and not self._woken and not self._processor._stopping:
+                    self._changed.wait(self._pause_s())
 
-    def _look(self) -> None:
-        """Take in what came into stream and inbox."""
-        news, self._news = self._news, False
+    def _due(self) -> list[Work | str]:
+        """What is to be done now by the timers."""
+        found: list[Work | str] = []
+        with self._timing:
+            while self._timers and self._timers[0][0] <= time.monotonic():
+                found.append(heapq.heappop(self._timers)[2])
+        return found
+
+    def _call(self, due: Work | str) -> None:
+        if not isinstance(due, str):
+            due()
+        elif (one := self._open.get(due)) is not None:
+            one.woken()
+
+    def _pause_s(self) -> float:
+        with self._timing:
+            first = self._timers[0][0] if self._timers else time.monotonic() + TICK_S
+        return max(0.0, min(TICK_S, first - time.monotonic()))
+
+    def _look(self, *, due: bool) -> None:
+        """Take in what came into stream and inbox: an answer that came before a time-out counts."""
+        news, self._news = self._news or due, False
         if news:
             self._inbox.hear(self._act_on)
             self._advance.more = True
@@ -269,7 +387,7 @@ class _Turn:
             self._held_up = []
 
     def end(self) -> None:
-        """Let what runs come to its end, or to where it waits for an answer of another process."""
+        """Let what runs come to its end, or to where it waits for somebody else."""
         self._following = False
         with self._changed:
             self._ending = True
@@ -277,27 +395,19 @@ class _Turn:
         self._fences.end()
         if self._follower.ident is not None:
             self._follower.join()
-        self._loading.shutdown()
-        for one in list(self._open.values()):
-            if not one.running:
-                continue
-            with self._changed:
-                self._changed.wait_for(lambda: any(ended[0] is one for ended in self._processor._ended))  # noqa: B023
-        self._asking.shutdown(wait=False)
-        self._shared.times.settle()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._busy or self._error is not None)
+        self._times.settle()
         try:
             self._settle()
+            for one in self._open.values():
+                if one.running:
+                    one.record.flush()
             self._tick(now=True)
         except StrandlineError as error:
             _logger.info("stream %s: %s", self._groups.stream, error)
-
-    def _over_soon(self) -> bool:
-        return self._ending or self._processor._stopping
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._woken = True
-            self._changed.notify_all()
+            if error is self._error:
+                raise
 
     def _follow(self) -> None:
         """Wake the loop when something comes into stream or inbox."""
@@ -314,9 +424,9 @@ class _Turn:
                     continue
                 after = now
                 self._news = True
-                self._wake()
+                self.changed()
                 with self._changed:
-                    self._changed.wait_for(lambda: self._ending or not self._busy(), PAUSE_S)
+                    self._changed.wait_for(lambda: self._ending or not self._busy, PAUSE_S)
             except StrandlineError as error:
                 _logger.warning("stream %s cannot be followed: %s", self._groups.stream, error)
                 time.sleep(TICK_S)
@@ -353,21 +463,17 @@ class _Turn:
         """A group joins the queues of what it holds. `resumed`: the processor before may have begun it."""
         plan = self._groups.plan_of(history)
         targets = self._checked(plan)
-        execution = Execution(self._shared, self._record(history), plan, resumed=resumed)
         used = {code_named(name) for name in plan.handlers if name not in self._groups.handlers}
         place = place._replace(code={name: code for name, code in place.code.items() if name in used})
-        one = self._open[history.id] = Admitted(place, plan, execution, targets)
+        one = self._open[history.id] = Drive(self._shared, history, plan, place, targets, resumed=resumed)
         if one.ended:
             self._done[one.id] = one
-            return execution.send_hooks()
+            return one.send_hooks()
         if resumed:
-            self._untaken.add(one)
+            self._untaken[one.id] = one
         if self._rows.admit(one.id, self._places(one, plan.holds())):
             self._ready.append(one)
         return None
-
-    def _record(self, history: History) -> Record:
-        return Record(self._journal, history, self._lease, self._settings.history_keep_s)
 
     def _checked(self, plan: GroupPlan) -> frozenset[str]:
         """The targets of a group. One that names what is not here is not begun: it would end for good, where another
@@ -388,14 +494,14 @@ class _Turn:
                 )
         return targets
 
-    def _places(self, one: Admitted, holds: Iterable[Held]) -> Iterator[Held]:
+    def _places(self, one: Drive, holds: Iterable[Held]) -> Iterator[Held]:
         """By the targets' own identities: two names may lead to one database."""
         for held in holds:
             name = held.place[0]
             identity = self._targets[name].owner.identity if name in self._targets else one.identity(name)
             yield held._replace(place=(identity, *held.place[1:]))
 
-    def _was_another(self, one: Admitted, target: str) -> bool:
+    def _was_another(self, one: Drive, target: str) -> bool:
         return target in one.targets and one.identity(target) != self._targets[target].owner.identity
 
     def _admit_again(self) -> None:
@@ -406,19 +512,20 @@ class _Turn:
             for one in sorted(self._open.values(), key=lambda one: (not one.running, one.place.n)):
                 if one.ended and not one.running:
                     continue
-                holds = one.execution.still_held() if one.parked else one.plan.holds()
+                holds = still_held(one.plan, one.history) if one.parked else one.plan.holds()
                 if self._rows.admit(one.id, self._places(one, holds)) and not one.running and not one.parked:
                     self._ready.append(one)
 
     def _free(self, ids: Iterable[Hashable]) -> None:
         """These may start, as far as their rows go."""
-        self._ready.extend(sorted((self._open[str(id_)] for id_ in ids), key=lambda one: one.place.n))
+        with self._changed:
+            self._ready.extend(sorted((self._open[str(id_)] for id_ in ids), key=lambda one: one.place.n))
 
     def _start(self) -> None:
         while True:
             with self._changed:
                 one = self._ready[0] if self._ready else None
-            if one is None:
+            if one is None or one.id in self._taking:  # in a moment it is taken over: it keeps its place
                 return
             can = self._can_start(one)
             with self._changed:
@@ -430,113 +537,82 @@ class _Turn:
                     continue
                 if self._next() is None:
                     return
-            self._runners.submit(self._run, one)
+            one.begin()
 
-    def _next(self) -> Admitted | None:
+    def _next(self) -> Drive | None:
         """The next group that may run, if there is room for one more. The lock is held."""
-        if not self._ready or self._busy() >= self._settings.parallel_groups:
+        busy = len(self._busy) if self._settings.parallel_groups > 1 else self._running - len(self._at_rest)
+        if not self._ready or busy >= self._settings.parallel_groups:
             return None
         one = self._ready.popleft()
-        one.running, one.parked = True, False
+        one.running = True
         self._running += 1
+        self._busy.add(one.id)
         return one
 
-    def _busy(self) -> int:
-        """How many groups run and do not just wait for others; with one at a time, that counts, too."""
-        waiting = len(self._waiting) if self._settings.parallel_groups > 1 else 0
-        return self._running - len(self._processor._ended) - waiting
-
-    def _waits(self, id_: str, more: int) -> None:
+    def _next_here(self) -> Drive | None:
+        """The next group for a thread that has none any more."""
         with self._changed:
-            self._waiting[id_] += more
-            if not self._waiting[id_]:
-                del self._waiting[id_]
-            self._woken = True
-            self._changed.notify_all()
+            ask = not self._ready or self._is_open_question(self._ready[0]) or self._ending
+            one = None if ask or self._processor._stopping or self._error is not None else self._next()
+            if one is None and self._at_rest:
+                self._woken = True
+                self._changed.notify_all()
+            return one
 
-    def _can_start(self, one: Admitted) -> bool:
+    def _can_start(self, one: Drive) -> bool:
         """Whether its targets are there and its code is served; one that was cancelled and never begun needs none."""
         if one.id in self._untaken:
             return False
-        if one.execution.failure is not None:
-            return True
+        if one.history.failure is not None:
+            return not one.unsure or not self._lacks_target(one)
         return not self._lacks_target(one) and all(self._groups.has_box(box_of(code)) for code in one.code.values())
 
-    def _lacks_target(self, one: Admitted) -> bool:
+    def _lacks_target(self, one: Drive) -> bool:
         return not one.targets <= self._targets.keys()
 
-    def _run(self, first: Admitted) -> None:
-        """Run a group, and then others in its place: threads that need not wake each other have more done."""
-        one: Admitted | None = first
-        while one is not None:
-            error: BaseException | None = None
-            try:
-                self._run_group(one)
-                if one.ended:
-                    self._near.ended(one.history)
-            except BaseException as raised:  # noqa: BLE001 (whatever it is, the loop raises it)
-                error = raised
-            with self._changed:
-                ended = self._processor._ended
-                ended.append((one, error))
-                ask = bool(self._ready) and self._is_open_question(self._ready[0])
-                one = None if error is not None or ask or self._over_soon() else self._next()
-                if one is None or len(ended) >= self._settings.parallel_groups:
-                    self._changed.notify_all()
-
-    def _is_open_question(self, one: Admitted) -> bool:
+    def _is_open_question(self, one: Drive) -> bool:
         """Whether it is for the loop to find out if a group may start."""
         return bool(one.id in self._untaken or one.code or one.ended or self._lacks_target(one))
-
-    def _run_group(self, one: Admitted) -> None:
-        execution = one.execution
-        if not one.history.started:
-            started: dict[str, Any] = {"fence": self._lease.fence, "place": one.place.n, "at": self._groups.clock()}
-            if one.code:
-                started["code"] = dict(one.code)
-            execution.record.add("Started", started)
-            reached("group.started")
-        execution.run()
 
     def _settle(self) -> None:
         """What became of groups that ran."""
         while True:
             with self._changed:
-                if not self._processor._ended:
+                if self._error is not None:
+                    raise self._error
+                if not self._at_rest:
                     return
-                one, error = self._processor._ended.popleft()
-                one.running = False
+                one = self._at_rest.popleft()
+                one.running = one.resting = False
                 self._running -= 1
-            if isinstance(error, Paused):
-                one.execution.record.flush()
+            if one.aside:
+                self._held_up.append(one)
                 continue
-            if error is not None:
-                raise error
-            one.parked = not one.ended
             if one.ended:
                 self._done[one.id] = one
-            self._free(self._rows.release(one.id, self._places(one, one.execution.still_held() if one.parked else ())))
+            keeps = still_held(one.plan, one.history) if one.parked else ()
+            self._free(self._rows.release(one.id, self._places(one, keeps)))
             self._woken = True
             self._news = self._news or self._inbox.waiting  # a message may have waited for this one
 
     def _tick(self, *, now: bool = False) -> None:
-        """Now and then: hooks that hang, groups that are over, and how far that is."""
+        """Now and then: groups that are over, and how far that is."""
         for one in list(self._done.values()):
-            one.execution.give_up_hooks()
             if one.history.over:
-                one.execution.record.flush()
+                one.record.flush()
                 del self._open[one.id], self._done[one.id]
                 self._advance.over(one.place.n)
         if not (now or self._advance.due()):
             return
         self._say_behind([*self._held_up, *(one for one in self._open.values() if one.parked)])
-        idle = not (self._ready or self._busy() or self._untaken.under_way)
+        idle = not (self._ready or self._busy or self._taking)
         stuck = idle and self._advance.room <= 0  # all that was read waits, and would hold back the others
         passed = {one.place.n for one in self._open.values() if one.parked or (stuck and not one.running)}
         if self._advance.tick((one.place for one in self._open.values()), passed):
             self._woken = self._advance.more = True
 
-    def _say_behind(self, waiting: list[Admitted]) -> None:
+    def _say_behind(self, waiting: list[Drive]) -> None:
         """With the next beat: who waits for rows of these."""
         pairs = ((str(id_), one.id) for one in waiting for id_ in self._rows.behind(one.id))
         if (behind := dict(islice(pairs, BEHIND_MAX))) != self._lease.progress.behind:
@@ -547,7 +623,7 @@ class _Turn:
 
         A target that is away is waited for, if a group needs it.
         """
-        if self._processor._ended or self._ready or self._untaken or any(map(self._lacks_target, self._held_up)):
+        if self._at_rest or self._ready or self._untaken or any(map(self._lacks_target, self._held_up)):
             return False
         if self._done or any(one.running for one in self._open.values()):
             return False
@@ -563,11 +639,9 @@ class _Turn:
 
         One for a group that is not admitted or taken over yet waits, as does a resolve until its group came to rest.
         """
-        if message["type"] == "Tick":
-            return True
         one = self._open.get(message["group"])
         if one is not None:
-            return one.id not in self._untaken and self._tell(one, one.execution, message)
+            return one.id not in self._untaken and self._tell(one, message)
         history = self._groups.load(message["group"])
         if history is None or history.state in ENDS or history.stream != self._groups.stream:
             return True
@@ -575,22 +649,23 @@ class _Turn:
             return False
         if message["type"] == "Cancel" and not history.cancelled:  # who submits it again finds it cancelled
             self._near.forget(history.id)
-            record = self._record(history)
-            record.add("Cancelled", {"at": self._groups.clock()})
+            record = Record(self._journal, history, self._lease, self._groups.clock, self._settings.history_keep_s)
+            record.add("Cancelled", {})
             record.flush()
         return True
 
-    def _tell(self, one: Admitted, execution: Execution, message: Message) -> bool:
+    def _tell(self, one: Drive, message: Message) -> bool:
         """Let a message act. False if it has to wait: its group still runs, or runs again after another resolve."""
         if message["type"] in ("Answer", "Ack"):
-            execution.hear(message)
+            one.hear(message)
+            one.poke()
         elif message["type"] == "Cancel":
-            execution.cancel()
+            one.cancel()
         elif message["type"] == "Resolve" and not one.ended:
             if not one.parked:
                 return False
-            if message["step"] in execution.not_undone():
-                execution.resolve(message["step"], message["how"])
+            if message["step"] in one.history.undo_failed:
+                one.resolve(message["step"], message["how"])
                 one.parked = False
                 self._ready.append(one)
         return True

@@ -1,21 +1,21 @@
 """A group's history while it runs: what is in the log, and what is not there yet.
 
-Events are numbered as they are made, so that each has its seq_nr before it is in the log. Those that are not there yet
-travel with the barrier row of the next SQL step: whoever resumes finds them there. `flush` writes them into the log, at
-the number where they belong; if somebody else was there before, this processor's time may be over.
+Events are numbered as they are made, so that each has its seq_nr before it is in the log. `flush` writes them there, at
+the number where they belong; if somebody else was there before, this processor's time may be over. What an SQL step did
+before it is in the log is known by the step's barrier row: whoever resumes runs the step again, and is told.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from threading import Lock, RLock
 from typing import Final, Protocol
 from uuid import uuid4
 
 from strandline.errors import SeqNrConflict, Unavailable
-from strandline.group.history import ENDS, Entry, History, Payload, folded, packed, result, unpacked
+from strandline.group.history import ENDS, Entry, History, Payload, folded, packed, result
 from strandline.group.names import group_key
 from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S
 from strandline.group.target import Barrier
@@ -43,46 +43,31 @@ class Lease(Protocol):
 class Record:
     """The history of one group, written by its processor alone."""
 
-    def __init__(self, journal: Journal, history: History, lease: Lease, keep_s: float | None = None) -> None:
+    def __init__(
+        self, journal: Journal, history: History, lease: Lease, clock: Callable[[], int], keep_s: float | None = None
+    ) -> None:
         """`keep_s`: how long it stays after the end."""
         self.history = history
-        self._journal, self._lease, self._keep_s = journal, lease, keep_s
+        self._journal, self._lease, self._clock, self._keep_s = journal, lease, clock, keep_s
         self._pending: list[Entry] = []
         self._logged = history.last
-        self._carried = history.last
-        """Up to here events are in the log, or in a barrier row that is committed."""
         self.lock = RLock()
         self._flushing = Lock()
 
     def add(self, type_: str, payload: Payload) -> Entry:
-        """Make an event; it is part of the state at once."""
+        """Make an event, at this time if it says no other; it is part of the state at once."""
+        if "at" not in payload:
+            payload = {**payload, "at": self._clock()}
         with self.lock:
             entry = Entry(self.history.last + 1, type_, payload)
             self.history.apply(entry)
             self._pending.append(entry)
             return entry
 
-    def add_all(self, events: Iterable[tuple[str, Payload]]) -> None:
-        with self.lock:
-            for type_, payload in events:
-                self.add(type_, payload)
-
-    def carried(self) -> tuple[bytes, int]:
-        """What a barrier row has to take along, and up to which number."""
-        with self.lock:
-            after = self._carried
-            entries = [entry for entry in self._pending if entry.n > after]
-            return packed(entries) if entries else b"", self.history.last
-
-    def committed(self, to: int) -> None:
-        """A barrier row with the events up to there is committed."""
-        with self.lock:
-            self._carried = max(self._carried, to)
-
-    def restore(self, barriers: Iterable[Barrier], now: int) -> None:
-        """Bring in what only barrier rows know."""
-        with self.lock:
-            self._pending += restored(self.history, barriers, now)
+    @property
+    def pending(self) -> bool:
+        """Whether something is not in the log."""
+        return bool(self._pending)
 
     def flush(self) -> None:
         """Write everything into the log, in one append if it is not long; returns when it is durable.
@@ -99,7 +84,6 @@ class Record:
                 with self.lock:
                     self.history.logged(entries, timestamp)
                     self._logged = entries[-1].n
-                    self._carried = max(self._carried, self._logged)
                     del self._pending[: len(entries)]
 
     def _write(self, entries: list[Entry]) -> int:
@@ -124,15 +108,9 @@ class Record:
             wait_s = min(2 * wait_s, WAIT_MOST_S)
 
 
-def restored(history: History, barriers: Iterable[Barrier], now: int) -> Iterator[Entry]:
-    """What only barrier rows know, applied to a history: events that travelled with them, each number once and in
-    order, and that steps were done or undone."""
+def seen(history: History, barriers: Iterable[Barrier], now: int) -> None:
+    """Bring into a history what only barrier rows know, for a look at it: steps that were done or undone."""
     mine = [one for one in barriers if (one.id.definition, one.id.life) == (history.hash, history.life)]
-    travelled = [entry for one in mine if one.done is not None for entry in unpacked(one.done.events)]
-    for entry in sorted({entry.n: entry for entry in travelled}.values()):
-        if entry.n == history.last + 1:
-            history.apply(entry)
-            yield entry
     more: list[tuple[str, Payload]] = []
     for one in mine:
         if one.op == "do" and one.done is not None and history.step(one.id.step).data is None:
@@ -141,10 +119,10 @@ def restored(history: History, barriers: Iterable[Barrier], now: int) -> Iterato
         undo = history.undo.get(one.id.step)
         if one.op == "undo" and history.decided == "rollback" and (undo is None or undo.state != "undone"):
             more.append(("UndoResult", {"step": one.id.step, "at": now, "state": "undone"}))
+    if more and history.state == "queued":
+        history.state = "running"
     for type_, payload in more:
-        entry = Entry(history.last + 1, type_, payload)
-        history.apply(entry)
-        yield entry
+        history.apply(Entry(history.last + 1, type_, payload))
 
 
 def load(journal: Journal, id_: str) -> History | None:

@@ -1,0 +1,665 @@
+"""What comes next of a group: one decision about its plan and its history, and the only place that decides about time.
+
+Pure: no clock, no thread, no input or output. The time is given (microseconds since the group started), and nothing but
+the history tells what happened; so a group goes forward, goes back, and is resumed after a crash by the same decision.
+
+    a handler that the group starts         Start, before anything else
+    a step whose needs are met              its pre-hook; Run; Ask for each question; RecipeDone for each recipe;
+                                            Checked once every verdict is in; its post-hook
+    an irreversible step                    Run once all others have succeeded
+    all steps have succeeded                Decide(commit), then End(committed)
+    a failure: a step, cancel, deadline     nothing starts any more; who asks by mail stops waiting; once nothing runs
+                                            here, Decide(rollback)
+    going back, all behind a step are back  Void if nobody knows whether it ran; UndoIntent; Undo, or its rollback step,
+                                            or its handler; UndoResult. One that failed holds back those before it
+    all steps are back                      execute_on_failure in its order, then End(rolled_back | aborted)
+    a question past its time                Answered: no answer in time
+    a hook that is queued                   Send; HookDone when its time is over
+
+An answer counts if it is in the history before the time-out is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections import deque
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from strandline.group.checks import Check, Verdict, decided, verdict
+from strandline.group.core.encoding import decoded
+from strandline.group.core.parts import IDENTITY, SUCCESS, Handler, Hook, StartHandler
+from strandline.group.core.schedule import Schedule
+from strandline.group.core.step import StepFailed, StepState, evaluated, given, saved, scope_of
+from strandline.group.history import ENDS, History, Payload, Question
+from strandline.group.plan import POST, PRE, GroupPlan, Planned
+
+SECOND_US: Final = 1_000_000
+NO_ANSWER: Final[Payload] = {"reason": "no answer in time", "timed_out": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """An event that follows from the history alone."""
+
+    type: str
+    payload: Payload
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Execute the statement of a step."""
+
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """See to it that a question is asked, and that its answer comes into the history."""
+
+    step: str
+    recipe: str
+    handler: str
+    timeout_s: float | None
+    kind: Literal["produce", "undo", "start"] = "produce"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Tell a hook; nobody waits for it."""
+
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start the group's own handler in this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Void:
+    """Find out whether a step ran; one that did not never will."""
+
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Put back what a step changed."""
+
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """It is decided, in the log, that the group goes back."""
+
+    step: str | None
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The group has ended, in the log."""
+
+    end: Literal["committed", "rolled_back", "aborted"]
+
+
+Action = Note | Run | Ask | Send | Start | Void | Undo | Decide | End
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The settings that a decision needs. Seconds."""
+
+    deadline_s: float = 600.0
+    answer_timeout_s: float = 30.0
+    statement_timeout_s: float = 30.0
+    undo_retries: int = 5
+
+
+def decide(plan: GroupPlan, history: History, now: int, rules: Rules | None = None) -> list[Action]:
+    """All that comes next of a group of which nothing is under way here."""
+    return Course(plan, history, rules or Rules(), frozenset(plan.steps)).decide(now)
+
+
+def message_id(history: History, *parts: str) -> str:
+    """The same for every delivery of a message, before and after a crash; another in another life of the id."""
+    text = "\0".join((history.id, str(history.life), history.hash, *parts))
+    return f"{history.id}/{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+class Course:
+    """The decision about one group, kept while it runs, so that each event costs only what it concerns.
+
+    Whoever drives the group carries out what `decide` returns, applies the notes among it to the history, tells the
+    course what was applied (`heard`), and which actions are over (`done`).
+    """
+
+    def __init__(
+        self, plan: GroupPlan, history: History, rules: Rules, unsure: Container[str] = frozenset(),
+        *, starts: bool = False,
+    ) -> None:  # fmt: skip
+        """`unsure`: steps that may have been sent though the history does not say so. `starts`: the handler that the
+        group starts is one of this process."""
+        self.plan, self.history, self._rules, self.unsure = plan, history, rules, unsure
+        self.under: set[Action] = set()
+        """What is under way here."""
+        self.running = 0
+        """How many of those are statements."""
+        own = plan.group.pre_hook
+        self._own = own if isinstance(own, StartHandler) and (starts or history.decided is None) else None
+        self._starts_here, self.started = starts, self._own is None
+        self._asks: dict[str, Ask] = {}
+        """By message: the questions that are under way here."""
+        self._to_send = deque(message for message, hook in history.hooks.items() if not hook.done)
+        self._times: list[tuple[int, str]] = []
+        """When something is to be looked at again: a step's name, or a message's id."""
+        self._failed_at: int | None = None
+        self._deadline = int((plan.group.deadline_s or rules.deadline_s) * SECOND_US)
+        self._look: dict[str, None] = {}
+        """Steps about which something is new."""
+        self._owners: dict[str, list[str]] = {}
+        """Rollback steps that run, and what they are for."""
+        self._active: dict[str, None] = {}
+        self._granted: set[str] = set()
+        self._succeeded = 0
+        self._last: str | None = None
+        self._back_done = 0
+        for name in (*plan.steps, *plan.rollback):
+            history.step(name)
+        if history.decided == "rollback":
+            self._schedule = self._begin_back()
+        else:
+            self._schedule = Schedule(plan.wants())
+
+    # ------------------------------------------------------------ what is told
+
+    def heard(self, type_: str, payload: Payload) -> None:
+        """An event was applied to the history."""
+        if type_ == "HookQueued":
+            self._to_send.append(payload["message_id"])
+        elif type_ == "Answered" and not payload.get("late"):
+            self.under.discard(self._asks.pop(payload["message_id"], None))
+        elif type_ == "Resolved" or (type_ == "Decided" and payload["decision"] == "rollback"):
+            self.started = True
+            self._schedule = self._begin_back()
+        name = payload.get("step")
+        if name is None and "message_id" in payload:
+            question = self.history.questions.get(payload["message_id"])
+            name = None if question is None else question.step
+        if name is not None:
+            self._new(name)
+
+    def done(self, action: Action) -> None:
+        """An action is over, whatever came of it."""
+        if action in self.under:
+            self.under.remove(action)
+            self.running -= isinstance(action, Run)
+        if isinstance(action, Ask):
+            self._asks.pop(message_id(self.history, action.step, action.recipe), None)
+        step = getattr(action, "step", None)
+        if step is not None:
+            self._new(step)
+
+    def _new(self, name: str) -> None:
+        for owner in self._owners.get(name, ()):
+            self._look[owner] = None
+        if name in self._active:
+            self._look[name] = None
+
+    # ------------------------------------------------------------ the decision
+
+    def decide(self, now: int) -> list[Action]:
+        """What comes next, and is not under way here. Notes are to be applied before the next decision."""
+        found = self._sends(now)
+        while self._times and self._times[0][0] <= now:
+            _, what = heapq.heappop(self._times)
+            hook = self.history.hooks.get(what)
+            if hook is not None:
+                found += [] if hook.done else [Note("HookDone", {"message_id": what, "gave_up": True})]
+            else:
+                self._new(what)
+        found += self._next(now)
+        fresh = [action for action in found if isinstance(action, Note) or action not in self.under]
+        for action in fresh:
+            if not isinstance(action, Note):
+                self.under.add(action)
+                self.running += isinstance(action, Run)
+            if isinstance(action, Ask):
+                self._asks[message_id(self.history, action.step, action.recipe)] = action
+        return fresh
+
+    @property
+    def wake_at(self) -> int | None:
+        """When to decide again, if nothing happens before."""
+        times = [self._times[0][0]] if self._times else []
+        history = self.history
+        if history.decided is None and history.failure is None and not history.final:
+            times.append(self._deadline)
+        return min(times, default=None)
+
+    @property
+    def waits_for_operator(self) -> bool:
+        """Whether an undo has failed, and nothing else is under way."""
+        return bool(self.history.undo_failed) and all(isinstance(action, Send) for action in self.under)
+
+    def _next(self, now: int) -> list[Action]:
+        history = self.history
+        if history.state in ENDS:
+            return []
+        if history.decided == "commit":
+            return self._ended("committed")
+        if self._own is not None and not self.started and (history.failure is None or history.decided is not None):
+            return self._start(self._own, now)
+        if history.decided == "rollback":
+            return self._back(now)
+        if history.failure is None and not history.final and now >= self._deadline:
+            seconds = self._deadline / SECOND_US
+            return [Note("Failed", {"reason": "deadline", "detail": f"not done within {seconds:g} s"})]
+        if history.failure is not None:
+            return self._stopping(now)
+        return self._forward(now)
+
+    def _sends(self, now: int) -> list[Action]:
+        found: list[Action] = []
+        while self._to_send:
+            message = self._to_send.popleft()
+            seconds = self.history.hooks[message].payload.get("timeout_s") or self._rules.answer_timeout_s
+            heapq.heappush(self._times, (now + int(seconds * SECOND_US), message))
+            found.append(Send(message))
+        return found
+
+    def _start(self, own: StartHandler, now: int) -> list[Action]:
+        """The group's own handler is started before it goes forward; and before it is resumed going back, which may ask
+        for it."""
+        if self._starts_here:
+            return [Start()]
+        found: list[Action] = []
+        answer = self._answer(Ask(PRE, "start", own.factory, None, "start"), now, found)
+        if answer is None:
+            return found
+        self.started = True
+        if "results" in answer:
+            return self._next(now)
+        return [not_started(own.name, answer["reason"])]
+
+    # ------------------------------------------------------------ forward
+
+    def _forward(self, now: int) -> list[Action]:
+        found: list[Action] = []
+        while True:
+            while (name := self._schedule.take()) is not None:
+                self._active[name] = self._look[name] = None
+            if not self._look:
+                break
+            name = next(iter(self._look))
+            del self._look[name]
+            if name in self._active:
+                found += self._step(self.plan.steps[name], now)
+        if not found and self._succeeded == len(self.plan.steps):
+            return [Note("Decided", {"decision": "commit"})]
+        return found
+
+    def _step(self, one: Planned, now: int) -> list[Action]:
+        """What comes next of a step whose needs are met."""
+        name, state = one.name, self.history.step(one.name)
+        for recipe in state.results:
+            self._schedule.saved(name, recipe)
+        if one.step.pre_hook is not None and (note := self._hook(one.step.pre_hook, name, "pre")):
+            return [note]
+        if one.plan is not None and state.data is None:
+            if one.undo == "never" and self._succeeded < len(self.plan.steps) - 1:
+                self._last = name
+                return []
+            return [Run(name)]
+        found, is_decided, is_done = self._follow(one, state, now)
+        if is_decided:
+            self._schedule.decided(name)
+        if not is_done:
+            return found
+        if one.step.post_hook is not None and (note := self._hook(one.step.post_hook, name, "post", succeeded=True)):
+            return [note]
+        del self._active[name]
+        self._succeeded += 1
+        self._schedule.succeeded(name)
+        if self._last is not None:
+            self._look[self._last] = None
+        return []
+
+    def _follow(self, one: Planned, state: StepState, now: int) -> tuple[list[Action], bool, bool]:
+        """What follows of a step's rows: what is to be done; whether its success is decided (or taken for granted),
+        with what does not have to be waited for; whether all of it is there."""
+        if len(state.results) == len(one.recipes) and (not one.checks or state.success is not None):
+            return [], True, True
+        notes: list[Action] = []
+        asked: list[Action] = []
+        try:
+            scope = scope_of(one, self.history.steps)
+            for recipe in one.recipes:
+                if recipe.name in state.results or recipe.handler is not None:
+                    continue
+                payload: dict[str, Any] = {"step": one.name, "recipe": recipe.name}
+                try:
+                    if recipe.name != IDENTITY:
+                        payload["results"] = evaluated(recipe, scope)
+                except StepFailed:
+                    if not recipe.optional:
+                        raise
+                else:
+                    notes.append(Note("RecipeDone", payload))
+            open_ = False
+            for recipe in one.recipes:
+                if recipe.name in state.results or recipe.handler is None:
+                    continue
+                answer = self._answer(Ask(one.name, recipe.name, recipe.handler, recipe.timeout_s), now, asked)
+                if answer is None:
+                    open_ = True
+                elif "results" in answer:
+                    payload = {"step": one.name, "recipe": recipe.name}
+                    payload["results"] = saved(recipe, decoded(answer["results"]))
+                    notes.append(Note("RecipeDone", payload))
+                elif not recipe.optional:
+                    reason = "recipe_timeout" if answer.get("timed_out") else "recipe_error"
+                    raise StepFailed(reason, f"{recipe.name}: {answer['reason']}")
+        except StepFailed as failed:
+            return [self._failed(one, failed)], False, False
+        granted = True
+        if one.checks and state.success is None:
+            checked, granted = self._verdicts(one, scope, now, asked)
+            notes += checked
+            open_ = open_ or not checked
+            granted = granted and not checked
+        return [*notes, *asked], granted and not notes, not open_ and not notes
+
+    def _failed(self, one: Planned, failed: StepFailed) -> Note:
+        payload = {"step": one.name, "reason": failed.reason, "detail": failed.detail, "unknown": failed.unknown}
+        return Note("Result", payload)
+
+    def _verdicts(self, one: Planned, scope: Any, now: int, asked: list[Action]) -> tuple[list[Action], bool]:
+        """`Checked`, once every verdict is in; else whether success can be taken for granted meanwhile."""
+        affected = given(one, self.history.steps).affected if one.writes else None
+        verdicts: list[Verdict | None] = []
+        for n, check in enumerate(one.checks):
+            if check.kind == "ask":
+                ask = Ask(one.name, f"success{n}", check.handler or "", check.timeout_s)
+                answer = self._answer(ask, now, asked)
+                verdicts.append(None if answer is None else _of_answer(answer))
+            else:
+                verdicts.append(verdict(check, scope, affected))
+        told = [found for found in verdicts if found is not None]
+        if len(told) == len(verdicts):
+            return [Note("Checked", _checked(one.name, one.checks, told))], False
+        waits = any(found is None and not check.optimistic for found, check in zip(verdicts, one.checks, strict=True))
+        return [], not waits and all(found.value for found in told)
+
+    def _hook(self, hook: Hook, step: str, when: str, *, succeeded: bool | None = None, end: str | None = None) -> Any:
+        """The note that queues a hook's message, unless it is queued."""
+        message = message_id(self.history, step, when)
+        if message in self.history.hooks:
+            return None
+        payload = {
+            "message_id": message, "step": step, "when": when, "handler": hook.handler, "ack": hook.ack,
+            "timeout_s": hook.timeout_s, "succeeded": succeeded, "end": end, "n": self.history.last + 1,
+        }  # fmt: skip
+        return Note("HookQueued", payload)
+
+    # ------------------------------------------------------------ questions
+
+    def _answer(self, ask: Ask, now: int, found: list[Action]) -> Payload | None:
+        """The answer to a question; None if it is still to come, and (`found`) what is to be done for it."""
+        message = message_id(self.history, ask.step, ask.recipe)
+        question = self.history.questions.get(message)
+        if question is not None and question.answered:
+            return question.answer
+        known = question is not None and (question.box is not None or ask in self.under)
+        if question is None or not known:
+            found.append(ask)
+            return None
+        until = self._until(question, ask)
+        if now >= until:
+            found.append(Note("Answered", {"message_id": message, "answer": NO_ANSWER}))
+        elif ask not in self.under:
+            found.append(ask)
+        else:
+            heapq.heappush(self._times, (until, ask.step))
+        return None
+
+    def _until(self, question: Question, ask: Ask) -> int:
+        """A local answer to a group that has failed is waited for no longer than a statement would be."""
+        until = question.asked + int(question.timeout_s * SECOND_US)
+        if self._failed_at is not None and question.box is None and self.history.decided is None:
+            until = min(until, self._failed_at + int(self._rules.statement_timeout_s * SECOND_US))
+        return until
+
+    # ------------------------------------------------------------ it has failed
+
+    def _stopping(self, now: int) -> list[Action]:
+        """Nothing starts any more; what runs here comes to its end."""
+        history = self.history
+        if self._failed_at is None:
+            self._failed_at = now
+            self._look.update(self._active)
+        if self.running:
+            return []
+        found: list[Action] = []
+        while self._look:
+            name = next(iter(self._look))
+            del self._look[name]
+            if name not in self._active:
+                continue
+            one, state = self.plan.steps[name], history.step(name)
+            if state.reason is not None:
+                hook = one.step.post_hook
+                note = None if hook is None else self._hook(hook, name, "post", succeeded=False)
+                found += [note] if note is not None else []
+                del self._active[name]
+                continue
+            if one.plan is not None and state.data is None:
+                del self._active[name]  # it never ran
+                continue
+            found += self._given_up(one, state, now)
+        if not found and not self._active and not self.running and history.failure is not None:
+            return [Decide(*history.failure)]
+        return found
+
+    def _given_up(self, one: Planned, state: StepState, now: int) -> list[Action]:
+        """Of a step that has not succeeded when its group failed: what was told is kept, nobody more is asked."""
+        questions = [ask for ask in self.under if isinstance(ask, Ask) and ask.step == one.name]
+        known = {ask: self.history.questions.get(message_id(self.history, ask.step, ask.recipe)) for ask in questions}
+        followed, _, done = self._follow(one, state, now)
+        notes: list[Action] = [action for action in followed if isinstance(action, Note)]
+        if notes:
+            return notes
+        open_ = [question for question in known.values() if question is None or not question.answered]
+        if any(question is None or question.box is None for question in open_):
+            return []
+        if open_ or (not done and any(self._is_mail(ask) for ask in followed)):
+            return [self._failed(one, StepFailed("cancelled", "the group has failed"))]
+        del self._active[one.name]
+        return []
+
+    def _is_mail(self, action: Action) -> bool:
+        if not isinstance(action, Ask):
+            return False
+        question = self.history.questions.get(message_id(self.history, action.step, action.recipe))
+        return question is not None and question.box is not None
+
+    # ------------------------------------------------------------ back
+
+    def _begin_back(self) -> Schedule:
+        """Steps wait for those behind them."""
+        wants: dict[str, list[tuple[str, str]]] = {name: [] for name in reversed(self.plan.steps)}
+        for name, needs in self.plan.wants().items():
+            for need, _ in needs:
+                wants[need].append((name, SUCCESS))
+        self._active, self._look, self._owners, self._asks = {}, {}, {}, {}
+        self.under = {action for action in self.under if not isinstance(action, Ask)}
+        self._back_done = 0
+        self._asked = {question.step for question in self.history.questions.values()}
+        failed = self.plan.group.steps.get(self.history.failed_step or "")
+        self._on_failure = list(failed.execute_on_failure) if failed is not None else []
+        self._undoing = {one.step.undo for one in self.plan.steps.values() if isinstance(one.step.undo, str)}
+        return Schedule(wants)
+
+    def _back(self, now: int) -> list[Action]:
+        found: list[Action] = []
+        while True:
+            while (name := self._schedule.take()) is not None:
+                self._active[name] = self._look[name] = None
+            if not self._look:
+                break
+            name = next(iter(self._look))
+            del self._look[name]
+            if name in self._active:
+                found += self._undo(name, now)
+        if found or self._back_done < len(self.plan.steps):
+            return found
+        return self._after_undo(now)
+
+    def _undo(self, name: str, now: int) -> list[Action]:
+        """What comes next of a step on its way back; nothing if it has failed there."""
+        history, one = self.history, self.plan.steps.get(name)
+        known = history.undo.get(name)
+        if known is not None and known.state == "undo_failed":
+            return []
+        if one is None:  # a rollback step of the failed one
+            return [] if known is not None and known.state == "undone" else self._rolled(name, name, now)
+        if known is None and one.undo in ("automatic", "step", "handler"):
+            ran = self._ran(one)
+            if ran is None:
+                return [Void(name)]
+            if ran:
+                return [Note("UndoIntent", {"step": name})]
+        if known is None or known.state == "undone":
+            del self._active[name]
+            self._back_done += 1
+            self._schedule.succeeded(name)
+            return []
+        if one.undo == "automatic":
+            return [Undo(name)]
+        if known.how == "accept_current":
+            return self._result(name)
+        if one.undo == "handler":
+            return self._by_handler(one, now)
+        return self._rolled(name, str(one.step.undo), now)
+
+    def _result(self, name: str, by: str | None = None, failed: str | None = None) -> list[Action]:
+        payload: dict[str, Any] = {"step": name, "state": "undone"}
+        if by is not None:
+            payload["by"] = by
+        if failed is not None:
+            payload |= {"state": "undo_failed", "detail": failed[:10_000]}
+        return [Note("UndoResult", payload)]
+
+    def _ran(self, one: Planned) -> bool | None:
+        """Whether a step is to be undone; None if nobody knows."""
+        history, name = self.history, one.name
+        state = history.step(name)
+        if not one.writes:
+            return name in self._asked or bool(state.results) or state.data is not None
+        if state.data is not None or name in history.intents or state.attempts > 0:
+            return True
+        if name in history.voided:
+            return history.voided[name]
+        cells = one.plan is not None and one.plan.statement.dialect == "cassandra"
+        return None if name in self.unsure and not cells else False
+
+    def _by_handler(self, one: Planned, now: int) -> list[Action]:
+        handler = one.step.undo
+        if not isinstance(handler, Handler):
+            raise TypeError(handler)
+        found: list[Action] = []
+        ask = Ask(one.name, "undo", handler.name, handler.timeout_s, "undo")
+        answer = self._answer(ask, now, found)
+        if answer is None:
+            return found
+        if "results" in answer:
+            return self._result(one.name)
+        if self.history.questions[message_id(self.history, one.name, "undo")].tries <= self._rules.undo_retries:
+            return [ask]
+        return self._result(one.name, failed=answer["reason"])
+
+    def _rolled(self, name: str, by: str, now: int) -> list[Action]:
+        """A step that is undone by a rollback step: each runs once; one whose data was never made has nothing to do."""
+        job, states = self.plan.rollback[by], self.history.steps
+        state = self.history.step(by)
+        missing = any(
+            source.kind == "result" and source.recipe not in self.history.step(source.name).results
+            for source in job.sources.values()
+        )
+        if by in self.history.put_back or missing or any(not self._finished(need) for need, _ in job.wants):
+            return self._result(name, by)
+        owners = self._owners.setdefault(by, [])
+        if name not in owners:
+            owners.append(name)
+        if state.reason is not None:
+            detail = f": {state.detail}" if state.detail else ""
+            return self._result(name, by, f"{by}: {state.reason}{detail}")
+        if job.plan is not None and state.data is None:
+            return [Run(by)]
+        found, _, done = self._follow(job, states[by], now)
+        return self._result(name, by) if done else found
+
+    def _finished(self, name: str) -> bool:
+        """Whether a step came so far that its data is there."""
+        one = self.plan.steps.get(name)
+        if one is None or one.plan is None:
+            return name in self.history.steps
+        return self.history.step(name).data is not None
+
+    def _after_undo(self, now: int) -> list[Action]:
+        """After all undo, the rollback steps of the failed step, one after the other; then the end."""
+        history = self.history
+        while self._on_failure:
+            name = self._on_failure[0]
+            known = history.undo.get(name)
+            if name in self._undoing or (known is not None and known.state == "undone"):
+                self._active.pop(name, None)
+                self._on_failure.pop(0)
+                continue
+            if known is not None and known.state == "undo_failed":
+                return []
+            if known is not None and known.how == "accept_current":
+                return self._result(name, name)
+            self._active[name] = None
+            return self._rolled(name, name, now)
+        ran = bool(history.undo)
+        return self._ended("rolled_back" if ran else "aborted")
+
+    def _ended(self, end: Literal["committed", "rolled_back", "aborted"]) -> list[Action]:
+        hook = self.plan.group.post_hook
+        if isinstance(hook, Hook) and (note := self._hook(hook, POST, "post", succeeded=end == "committed", end=end)):
+            return [note]
+        return [End(end)]
+
+
+def not_started(name: str, reason: str) -> Note:
+    return Note("Failed", {"step": PRE, "reason": "recipe_error", "detail": f"{name} did not start: {reason}"})
+
+
+def _of_answer(answer: Payload) -> Verdict:
+    """What a handler's answer to a check says."""
+    if answer.get("timed_out"):
+        return Verdict(False, "check_timeout", answer["reason"])
+    if "results" not in answer:
+        return Verdict(False, "check_error", answer["reason"])
+    results = decoded(answer["results"])
+    if "value" not in results:
+        return Verdict(False, "check_error", "the answer has no value")
+    return decided(results["value"])
+
+
+def _checked(step: str, checks: tuple[Check, ...], verdicts: list[Verdict]) -> Mapping[str, Any]:
+    listed = [
+        {"check": check.kind, "value": found.value, "reason": found.reason, "detail": found.detail}
+        for check, found in zip(checks, verdicts, strict=True)
+    ]
+    wrong = next((found for found in verdicts if not found.value), None)
+    payload: dict[str, Any] = {"step": step, "verdicts": listed, "success": wrong is None}
+    if wrong is not None:
+        payload |= {"reason": wrong.reason or "check_false", "detail": wrong.detail}
+    return payload

@@ -1,0 +1,515 @@
+"""One group on its way: what is decided is carried out, what came of it goes into the history, and so on.
+
+    news ──▶ decide ──▶ notes into the history, again ──▶ actions: one in this thread, others beside it ──▶ news
+
+A thread is held only while a statement runs. A group that waits (for an answer, a date, a target that is away) holds
+none: an answer, a timer or its processor brings it back. Forward, back and resuming after a crash are the same loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+from strandline.errors import LeaseLost, SeqNrConflict, Unavailable
+from strandline.group.core.step import StepFailed
+from strandline.group.decide import Action, Ask, Course, Decide, End, Note, Rules, Run, Send, Start, Undo, Void
+from strandline.group.execution import Execution, Gone, OpenTarget, undo_result
+from strandline.group.history import ENDS, History, Payload
+from strandline.group.lease import Place
+from strandline.group.messages import Correspondents, Messages
+from strandline.group.plan import GroupPlan
+from strandline.group.points import reached
+from strandline.group.record import Lease, Record
+from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S, GroupSettings
+from strandline.group.target import NotUndone, Undone
+from strandline.group.times import Times
+from strandline.journal.journal import Journal
+
+SECOND_US: Final = 1_000_000
+_logger: Final = logging.getLogger("strandline.group")
+Work = Callable[[], None]
+
+
+class Host(Protocol):
+    """Who gives a group threads and timers: its processor."""
+
+    def submit(self, drive: Drive, work: Work | None) -> None:
+        """Call `drive.go(work)` in a thread of the pool."""
+
+    def later(self, seconds: float, call: Work) -> None:
+        """Call this after a while. It must not take long."""
+
+    def wake(self, drive: Drive, seconds: float) -> None:
+        """Call `drive.woken()` after a while, if the group is open then."""
+
+    def entered(self, drive: Drive) -> None:
+        """Something of a group runs here from now on. The group's lock is held."""
+
+    def left(self, drive: Drive) -> None:
+        """Nothing of it runs here any more: it waits, is put aside, or has ended. The group's lock is held."""
+
+    def load(self, id_: str) -> History | None:
+        """The history of a group, as the log has it."""
+
+    def ended(self, drive: Drive) -> None:
+        """Its end is in the log."""
+
+    def lost(self, target: str, why: str) -> None:
+        """A target is away."""
+
+    def failed(self, error: BaseException) -> None:
+        """The processor ends with this error."""
+
+    def changed(self) -> None:
+        """There is something to look at."""
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the groups of one processor share."""
+
+    journal: Journal
+    settings: GroupSettings
+    rules: Rules
+    targets: Mapping[str, OpenTarget]
+    whom: Correspondents
+    lease: Lease
+    clock: Callable[[], int]
+    times: Times
+    host: Host
+
+
+@dataclass(slots=True)
+class Tries:
+    """Of an action that did not work."""
+
+    since: float
+    count: int = 0
+    wait_s: float = WAIT_LEAST_S
+    unknown: bool = False
+
+
+class Drive(Messages):
+    """A group that was admitted and is not over."""
+
+    def __init__(
+        self, shared: Shared, history: History, plan: GroupPlan, place: Place, targets: frozenset[str], *, resumed: bool
+    ) -> None:  # fmt: skip
+        """`resumed`: the processor before may have begun it."""
+        super().__init__(shared.whom)
+        self.shared, self.plan, self.place, self.targets = shared, plan, place, targets
+        self.taken = not resumed
+        """Nothing of the processor before gets into its history any more."""
+        self.begun = False
+        """It may run: its rows are free, its targets are there."""
+        self.running = False
+        """Its processor has not heard yet that it has come to rest."""
+        self.resting = False
+        """It has come to rest, which its processor is to look at."""
+        self.parked = False
+        """It waits for an operator."""
+        self.aside = False
+        """It has changed nothing, and a target is away."""
+        self.unsure: set[str] = set(plan.steps) if resumed else set()
+        """Steps that may have been sent though the history does not say so."""
+        self._active = 0
+        """Threads that are at it, or will be."""
+        self._tries: dict[Action, Tries] = {}
+        self._wake: int | None = None
+        self._began: float | None = None
+        self._use(history)
+
+    def _use(self, history: History) -> None:
+        shared = self.shared
+        self.history = history
+        self.record = Record(shared.journal, history, shared.lease, shared.clock, shared.settings.history_keep_s)
+        self.lock = self.record.lock
+        self.execution = Execution(
+            self.plan, self.record, shared.targets, shared.settings, shared.lease, shared.times, shared.clock
+        )
+        self.course = Course(self.plan, history, shared.rules, self.unsure)
+
+    @property
+    def id(self) -> str:
+        return self.place.id
+
+    @property
+    def ended(self) -> bool:
+        return self.history.state in ENDS
+
+    @property
+    def busy(self) -> bool:
+        """Whether something of it runs here."""
+        return bool(self._active or self.calls)
+
+    def identity(self, target: str) -> str:
+        """Of a target, when the group was submitted; its name where nobody recorded that."""
+        return self.history.identities.get(target, target)
+
+    @property
+    def code(self) -> Mapping[str, str]:
+        """The versions of code that it uses."""
+        return self.history.code if self.history.started else self.place.code
+
+    def now(self) -> int:
+        if self._began is None:
+            return self.history.ran_us
+        return self.history.ran_us + int((time.monotonic() - self._began) * SECOND_US)
+
+    # ------------------------------------------------------------ what its processor does
+
+    def take(self) -> None:
+        """Say in its history that this processor has it. What the one before wrote at the last moment counts."""
+        while not self.ended:
+            self.record.add("Taken", {"fence": self.shared.lease.fence})
+            try:
+                self.record.flush()
+            except SeqNrConflict:  # the lease is ours: it was the last word of the one before
+                self._load()
+                continue
+            break
+        reached("group.taken")
+        self.taken = True
+
+    def _load(self) -> None:
+        history = self.shared.host.load(self.id)
+        if history is None:
+            raise LookupError(f"the history of group {self.id} is gone")
+        self._use(history)
+
+    def begin(self) -> None:
+        """Go on with it, in a thread of the pool."""
+        self._enter()
+        self.shared.host.submit(self, self._begin)
+
+    def begin_here(self) -> None:
+        """Go on with it in this thread."""
+        self._enter()
+        self.go(self._begin)
+
+    def _enter(self) -> None:
+        with self.lock:
+            if not self.busy:
+                self.shared.host.entered(self)
+            self._active += 1
+            self.begun = self.running = True
+            self.parked = False
+
+    def send_hooks(self) -> None:
+        """It has ended, and some of its hooks were perhaps not told."""
+        self.begun = True
+        self.go_on()
+
+    def _begin(self) -> None:
+        if self.aside:  # as if it had not begun: the log has what others rely on
+            self.aside = False
+            self._load()
+        if self._began is None or not self.history.started:
+            self._began = time.monotonic()
+        self._wake = None
+        with self.lock:
+            self.course = Course(self.plan, self.history, self.shared.rules, self.unsure, starts=self.starts_here)
+            if not self.history.started:
+                started: dict[str, Any] = {"fence": self.shared.lease.fence, "place": self.place.n}
+                if self.place.code:
+                    started["code"] = dict(self.place.code)
+                self.add("Started", started)
+        reached("group.started")
+
+    def cancel(self) -> None:
+        """Somebody wants it undone: it fails at once, and that is durable when this returns."""
+        with self.lock:
+            if self.history.decided is None and not self.history.cancelled and not self.ended:
+                self.add("Cancelled", {})
+        self.record.flush()
+        self.poke()
+
+    def resolve(self, step: str, how: str) -> None:
+        """An operator says what to do with a step that could not be undone."""
+        one = self.plan.steps.get(step)
+        by = step if one is None else one.step.undo if isinstance(one.step.undo, str) else None
+        payload: dict[str, Any] = {"step": step, "how": how}
+        if by is not None:
+            payload["by"] = by
+        with self.lock:
+            self.add("Resolved", payload)
+        self.record.flush()
+
+    def poke(self) -> None:
+        """There is news."""
+        if self.begun:
+            self.go_on()
+
+    # ------------------------------------------------------------ threads
+
+    def go_on(self, work: Work | None = None) -> None:
+        with self.lock:
+            if not self.busy:
+                self.shared.host.entered(self)
+            self._active += 1
+        self.shared.host.submit(self, work)
+
+    def later(self, seconds: float, work: Work) -> None:
+        self.shared.host.later(seconds, partial(self.go_on, work))
+
+    def changed(self) -> None:
+        self.shared.host.changed()
+
+    def go(self, work: Work | None) -> None:
+        """Do this, then what comes next, until there is nothing more for this thread."""
+        try:
+            while True:
+                if work is not None:
+                    work()
+                with self.lock:
+                    actions = self._next()
+                    if not actions and not self._to_flush:
+                        self._rest()
+                        return
+                work = self._share_out(actions)
+        except (LeaseLost, SeqNrConflict) as error:
+            self._ends_processor(error)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is this group's: others go on)
+            self._sticks(error)
+        except BaseException as error:
+            self._ends_processor(error)
+            raise
+
+    @property
+    def _to_flush(self) -> bool:
+        """Whether it comes to rest in its way back, with something that is not in the log."""
+        return self.begun and self.history.decided == "rollback" and self.record.pending and self._active == 1
+
+    def _next(self) -> list[Action]:
+        """What is to be done now; the notes among it are taken at once. The lock is held."""
+        if not self.begun:
+            return []
+        found: list[Action] = []
+        while True:
+            actions = self.course.decide(self.now())
+            notes = [action for action in actions if isinstance(action, Note)]
+            found += [action for action in actions if not isinstance(action, Note)] if notes else actions
+            if not notes:
+                return found
+            for note in notes:
+                if note.type == "Answered" and note.payload["answer"].get("timed_out"):
+                    self.timed_out(note.payload["message_id"])
+                self.add(note.type, note.payload)
+
+    def _share_out(self, actions: list[Action]) -> Work | None:
+        """Tell hooks and ask; of the rest one is for this thread, the others are for threads beside it."""
+        if not actions:
+            self.record.flush()
+            return None
+        rest = []
+        for action in actions:
+            if isinstance(action, Send):
+                self.send(action)
+            elif not isinstance(action, Ask):
+                rest.append(action)
+        if asks := [action for action in actions if isinstance(action, Ask)]:
+            self.ask(asks)
+        for action in rest[1:]:
+            self.go_on(partial(self._do, action))
+        return partial(self._do, rest[0]) if rest else None
+
+    def _rest(self) -> None:
+        """This thread leaves. The lock is held."""
+        self._active -= 1
+        if self._active:
+            return
+        at = self.course.wake_at if self.begun else None
+        if at is not None and (self._wake is None or at < self._wake):
+            self._wake = at
+            self.shared.host.wake(self, max(0.0, (at - self.now()) / SECOND_US))
+        if self.calls:
+            return
+        if self.begun and self.course.waits_for_operator and not self._tries:
+            self.parked, self.begun = True, False
+        self.shared.host.left(self)
+
+    def woken(self) -> None:
+        """The time has come."""
+        with self.lock:
+            self._wake = None
+        self.poke()
+
+    def _ends_processor(self, error: BaseException) -> None:
+        self.shared.host.failed(error)
+        with self.lock:
+            self._rest_of_broken()
+
+    def _sticks(self, error: Exception) -> None:
+        """An error of this program: the group stays as it is, with its rows; another processor tries it again."""
+        detail = f"{type(error).__name__}: {error}"
+        try:
+            with self.lock:
+                self.begun = False
+                self.record.add("Stuck", {"detail": f"internal: {detail}"[:10_000]})
+            self.record.flush()
+        except (LeaseLost, SeqNrConflict) as lost:
+            self.shared.host.failed(lost)
+        except Exception:  # noqa: BLE001 (it is stuck all the same)
+            self.history.stuck = self.history.stuck or detail
+        _logger.error("group %s is stuck, and keeps its rows: %s", self.id, detail, exc_info=error)
+        with self.lock:
+            self.parked = True
+            self._rest_of_broken()
+
+    def _rest_of_broken(self) -> None:
+        self._active -= 1
+        self.begun = False
+        if not self.busy:
+            self.shared.host.left(self)
+
+    def add(self, type_: str, payload: Payload) -> None:
+        self.record.add(type_, payload)
+        self.course.heard(type_, payload)
+
+    # ------------------------------------------------------------ actions
+
+    def _do(self, action: Action) -> None:
+        """One try. What did not work is tried again later, without a thread meanwhile."""
+        if isinstance(action, Run):
+            self._run(action)
+        elif isinstance(action, Undo):
+            self._undo(action)
+        elif isinstance(action, Void):
+            self._void(action)
+        elif isinstance(action, Start):
+            self.start(action)
+        elif isinstance(action, Decide):
+            self._decide(action)
+        elif isinstance(action, End):
+            self._end(action)
+
+    def _over(self, action: Action, *events: tuple[str, Payload]) -> None:
+        with self.lock:
+            self._tries.pop(action, None)
+            for type_, payload in events:
+                self.add(type_, payload)
+            self.course.done(action)
+
+    def _again(self, action: Action) -> Tries:
+        """Try it again after a while."""
+        tries = self._tries_of(action)
+        wait_s, tries.count, tries.wait_s = tries.wait_s, tries.count + 1, min(2 * tries.wait_s, WAIT_MOST_S)
+        self.later(wait_s, partial(self._do, action))
+        return tries
+
+    def _tries_of(self, action: Action) -> Tries:
+        with self.lock:
+            return self._tries.setdefault(action, Tries(time.monotonic()))
+
+    def _waited_out(self, action: Action) -> bool:
+        return time.monotonic() - self._tries_of(action).since >= self.shared.settings.undo_wait_s
+
+    def _run(self, action: Run) -> None:
+        history, forward = self.history, self.history.decided is None
+        if forward and history.failure is not None:
+            return self._over(action)
+        one = self.execution.planned(action.step)
+        if forward and one.writes and one.plan is not None and one.plan.statement.dialect != "cassandra":
+            with self.lock:
+                self.unsure.add(one.name)
+        try:
+            events = self.execution.executed(one)
+        except StepFailed as failed:
+            if self._tried_again(action, failed, forward=forward):
+                return None
+            reason = {"step": one.name, "reason": failed.reason, "detail": failed.detail, "unknown": failed.unknown}
+            events = [("Result", reason)]
+        with self.lock:
+            if "reason" not in events[-1][1]:
+                self.unsure.discard(one.name)
+            self._over(action, *events)
+        reached("step.recorded" if forward else "rollback.step")
+        return None
+
+    def _tried_again(self, action: Run, failed: StepFailed, *, forward: bool) -> bool:
+        """Whether a statement is to be tried again: so often; an irreversible one until its answer is definite; going
+        back, for as long as a target that is away is waited for."""
+        one, tries = self.execution.planned(action.step), self._tries_of(action)
+        failed.unknown = tries.unknown = tries.unknown or failed.unknown
+        if forward and failed.away and failed.retry and not failed.unknown and self._changed_nothing():
+            if one.target is not None:
+                self.shared.host.lost(one.target, failed.detail)
+            if not self.calls and self._active == 1 and not self.history.final:
+                self._put_aside(action)
+            else:
+                self._again(action)
+            return True
+        retries = self.shared.settings.retries if one.step.retries is None else one.step.retries
+        again = failed.retry and (one.undo == "never" or tries.count < retries)
+        if not again and not forward:
+            again = isinstance(failed, Gone) and not self._waited_out(action)
+        if again:
+            self._again(action)
+        return again
+
+    def _changed_nothing(self) -> bool:
+        history = self.history
+        if history.intents or history.final:
+            return False
+        return not any(one.writes and history.step(name).data is not None for name, one in self.plan.steps.items())
+
+    def _put_aside(self, action: Run) -> None:
+        with self.lock:
+            self.course.done(action)
+            self._tries.clear()
+            self.aside, self.begun = True, False
+
+    def _void(self, action: Void) -> None:
+        one = self.execution.planned(action.step)
+        try:
+            ran = self.execution.ran(one)
+        except Unavailable as error:
+            if error.retryable and not self._waited_out(action):
+                self._again(action)
+                return
+            ran = True  # its undo will say that the target is away
+        self._over(action, ("Voided", {"step": one.name, "ran": ran}))
+
+    def _undo(self, action: Undo) -> None:
+        one = self.execution.planned(action.step)
+        reached("undo.before")
+        try:
+            outcome: Undone | NotUndone = self.execution.undone(one, self.history.undo[one.name])
+        except (LeaseLost, SeqNrConflict):
+            raise
+        except Unavailable as error:
+            if error.retryable and not self._waited_out(action):
+                self._again(action)
+                return
+            outcome = NotUndone(error.message)
+        except Exception as error:  # noqa: BLE001 (it waits for an operator)
+            outcome = NotUndone(f"internal: {type(error).__name__}: {error}")
+        again = isinstance(outcome, NotUndone) and outcome.retry
+        if again and self._tries_of(action).count < self.shared.settings.undo_retries:
+            self._again(action)
+            return
+        reached("undo.done")
+        self._over(action, ("UndoResult", undo_result(one.name, outcome)))
+        reached("undo.recorded")
+
+    def _decide(self, action: Decide) -> None:
+        payload = {"decision": "rollback", "step": action.step, "reason": action.reason}
+        with self.lock:
+            self.calls.clear()
+            self._over(action, ("Decided", {**payload, "detail": action.detail[:10_000]}))
+        self.record.flush()
+        reached("decided")
+
+    def _end(self, action: End) -> None:
+        with self.lock:
+            self.calls.clear()
+            self._over(action, ("Ended", {"end": action.end}))
+        self.record.flush()
+        reached("ended")
+        self.shared.host.ended(self)
+        self.stop_handlers()
