@@ -103,18 +103,6 @@ class Call(NamedTuple):
     arguments: tuple[Any, ...]
 
 
-class _Statements(NamedTuple):
-    """Of a step, with its values."""
-
-    before: Bound | None
-    change: tuple[Bound, int, Plan]
-
-    @property
-    def calls(self) -> list[Call]:
-        before = [] if self.before is None else [Call("image", (self.before,))]
-        return [*before, Call("change", self.change)]
-
-
 class Changes(Protocol):
     """A transaction of a target."""
 
@@ -324,7 +312,7 @@ class SqlSteps(ABC):
             calls.append(self._state_of(table))
         plans = [self._plan_of(step) for step in segment.steps]
         ahead = self._ahead(segment.steps, plans)
-        changes.ahead([*calls, *(call for statements in ahead for call in statements.calls)])
+        changes.ahead([*calls, *(call for step in ahead for call in step)])
         rows = self._gate(changes, owner, segment.id, segment.fence)
         if "undo" in rows or ("do" in rows and rows["do"].void):
             raise self._lost(segment.fence, [(rows["do"].fence,)], f"step {segment.id.step} is undone already")
@@ -356,31 +344,30 @@ class SqlSteps(ABC):
             return step.plan
         return plan_now(step.plan, self._remembered(step.plan.statement.writes)[1], undo=True)
 
-    def _ahead(self, steps: Sequence[SegmentStep], plans: Sequence[Plan | str]) -> list[_Statements]:
-        """What the first steps will ask for. Changes of known rows alone: others may turn out to be too many."""
+    def _ahead(self, steps: Sequence[SegmentStep], plans: Sequence[Plan | str]) -> list[list[Call]]:
+        """What the first steps will ask for. Of known rows alone: others may turn out to be too many."""
         found = []
         for step, plan in zip(steps, plans, strict=True):
-            known = step.values is not None and step.each is None and step.limits == steps[0].limits
-            if isinstance(plan, str) or plan.statement.kind == "query" or not known or step.values is None:
+            if isinstance(plan, str) or step.values is None or step.each is not None or step.limits != steps[0].limits:
                 break
-            if not all(rows.key for rows in plan.rows if rows.writes):
+            if not (plan.reads_one or (plan.undo != "none" and all(rows.key for rows in plan.rows if rows.writes))):
                 break
-            found.append(self._statements(step._replace(plan=plan), step.values))
+            found.append(self._calls(step._replace(plan=plan), step.values))
         return found
 
-    def _do(self, changes: Changes, step: SegmentStep, first: _Statements | None = None) -> Done:
+    def _do(self, changes: Changes, step: SegmentStep, first: list[Call] | None = None) -> Done:
         plan, limits, values = step.plan, step.limits, step.values or {}
         if plan.statement.kind == "query":
-            asked = _bound(plan.statement.template, values, self.dialect, limits)
-            return Done(0, changes.query(asked, plan, limits.rows_max))
+            (query,) = first or self._calls(step, values)
+            return Done(0, changes.query(*query.arguments))
         before: dict[bytes, Row] = {}
         after: dict[bytes, Row] = {}
         affected, returned = 0, Rows()
         for more in ({},) if step.each is None else step.each:
-            statements = first or self._statements(step, {**values, **more})
-            saved = self._by_key(plan, changes.image(statements.before) if statements.before is not None else ())
+            *image, change = first or self._calls(step, {**values, **more})
+            saved = self._by_key(plan, changes.image(*image[0].arguments) if image else ())
             self._check_size([*before.values(), *saved.values()], limits)
-            changed = changes.change(*statements.change)
+            changed = changes.change(*change.arguments)
             self._check_required(step, changed.affected, saved=len(saved))
             touched = self._by_key(plan, changed.ours)
             if step.undo and plan.undo in ("update", "delete") and saved.keys() != touched.keys():
@@ -424,15 +411,18 @@ class SqlSteps(ABC):
     def _image(self, plan: Plan, rows: Iterable[Row]) -> Image:
         return Image(plan.columns, self._keys(plan), tuple(rows))
 
-    def _statements(self, step: SegmentStep, values: Mapping[str, Any]) -> _Statements:
-        """The query of the rows before, where they are wanted, and the change."""
-        plan, limits, before = step.plan, step.limits, None
+    def _calls(self, step: SegmentStep, values: Mapping[str, Any]) -> list[Call]:
+        """The query of the rows before, where they are wanted, and the change; or the user's own query."""
+        plan, limits, before = step.plan, step.limits, list[Call]()
+        if plan.statement.kind == "query":
+            asked = _bound(plan.statement.template, values, self.dialect, limits)
+            return [Call("query", (asked, plan, limits.rows_max))]
         if (step.undo or step.require == "absent") and plan.before is not None:
             suffix = f" LIMIT {limits.rows_max + 1}"
             if self.lock_of:
                 alias = plan.statement.shape.reference if plan.undo != "insert" else ""
                 suffix += self.lock_of.format(alias) if alias else self.lock
-            before = _bound(plan.before, values, self.dialect, limits, suffix)
+            before = [Call("image", (_bound(plan.before, values, self.dialect, limits, suffix),))]
         ours: tuple[str, ...] = ()
         if step.undo and plan.undo in ("insert", "update"):
             ours = plan.columns
@@ -440,7 +430,7 @@ class SqlSteps(ABC):
             ours = plan.columns[: self._keys(plan)]
         suffix = _returning(ours, plan.statement.shape.returning, self.dialect) if ours else ""
         change = _bound(plan.statement.template, values, self.dialect, limits, suffix)
-        return _Statements(before, (change, len(ours), plan))
+        return [*before, Call("change", (change, len(ours), plan))]
 
     def _check_size(self, rows: Sequence[Row], limits: Limits) -> None:
         if len(rows) > limits.rows_max:

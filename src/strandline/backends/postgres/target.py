@@ -273,6 +273,9 @@ class _Changes:
             self._timeout_s, self._connection.timeout_s = timeout_s, timeout_s + 1
 
     def query(self, statement: Bound, plan: Plan, rows_max: int) -> Rows:
+        if plan.reads_one:
+            answer = self._asked(Call("query", (statement, plan, rows_max)))
+            return _rows(self._connection, answer.columns(), answer.rows(), plan)
         first, self._first = self._first, []
         return _queried(self._connection, [*first, _QUERY, _READ_ONLY], statement, [_END_OF_QUERY], plan, rows_max)
 

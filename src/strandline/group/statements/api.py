@@ -252,3 +252,9 @@ class Plan(NamedTuple):
     @property
     def invertible(self) -> bool:
         return not self.obstacles
+
+    @property
+    def reads_one(self) -> bool:
+        """Whether it is a query of a table's row by its key, which calls nothing that could write."""
+        one = self.statement.kind == "query" and bool(self.rows) and self.rows[0].key is not None
+        return one and "(" not in self.statement.text
