@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +23,19 @@ from strandline.projection.host import Host
 from strandline.projection.layout import cut_anew
 from strandline.projection.offset_store import Claim, OffsetStore
 from strandline.values.ranges import ranges
-from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, check_exactly_once, range_of, running, until
+from tests.journal.worlds import url_of, world
+from tests.projection.sleeper import SETTINGS
+from tests.projection.worlds import (
+    BACKENDS,
+    ORDERS,
+    QUICK,
+    Table,
+    caught_up,
+    check_exactly_once,
+    range_of,
+    running,
+    until,
+)
 from tests.query.filling import carry_all, key_in, put
 
 
@@ -140,6 +157,42 @@ def test_what_comes_late_is_not_committed(s: Strandline, table: Table, monkeypat
         until(lambda: caught_up(s))
     check_exactly_once(s, table)
     store.close()
+
+
+@pytest.mark.req("P70", "P71", "RP3")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_host_that_is_stopped_in_a_transaction_for_longer_than_its_lease(backend: str, tmp_path: Path) -> None:
+    """A second host takes over once the server has ended the transaction. In a file it waits for the first one."""
+    with world(backend, tmp_path, partitions=1) as s:
+        table = Table(s)
+        put(s, Key("order", "1"), 3)
+        carry_all(s)
+        command = [
+            sys.executable,
+            "-m",
+            "tests.projection.sleeper",
+            url_of(backend, tmp_path),
+            table.name,
+            table.dialect,
+        ]
+        sleeper = subprocess.Popen(command, cwd=Path(__file__).parents[2])
+        try:
+            assert os.WIFSTOPPED(os.waitpid(sleeper.pid, os.WUNTRACED)[1])
+            if backend == "sqlite":
+                assert table.rows() == []
+                sleeper.send_signal(signal.SIGCONT)
+            with running(s, Projection("totals", ORDERS, table.add, **SETTINGS)):
+                until(lambda: len(table.rows()) == 3, 15)
+                sleeper.send_signal(signal.SIGCONT)  # its commit comes late
+                put(s, Key("order", "1"), 2)
+                carry_all(s)
+                until(lambda: len(table.rows()) == 5 and caught_up(s), 15)
+            assert sleeper.poll() is None
+        finally:
+            sleeper.kill()
+            sleeper.wait()
+        check_exactly_once(s, table)
+        table.close()
 
 
 @pytest.mark.req("P72", "P73", "P3", "RP4")
