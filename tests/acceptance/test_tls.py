@@ -72,7 +72,8 @@ POSTGRES_REFUSED = {
     ),
     "no TLS there": (POSTGRES.replace("{tls}", "{plain}"), "it does not speak TLS", "switch ssl on"),
     "no TLS here": (
-        "postgresql://postgres@localhost:{plain}/postgres", "no encryption", "give ?sslmode=verify-full&sslrootcert="
+        "postgresql://postgres@localhost:{plain}/postgres", "from here without TLS",
+        "give ?sslmode=verify-full&sslrootcert=",
     ),
     "no such mode": (POSTGRES.replace("verify-full", "yes"), "there is no sslmode yes", "mend ?sslmode= in the URL"),
 }  # fmt: skip

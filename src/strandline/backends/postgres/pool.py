@@ -223,6 +223,7 @@ _REFUSED: Final = [
     ("no password supplied", "it asks for a password", "28P01"),
     ('role (".*?") does not exist', r"there is no user \1", "28000"),
     ('role (".*?") is not permitted to log in', r"user \1 may not log in", "28000"),
+    ("pg_hba.conf .*no encryption", "its pg_hba.conf does not let this user in from here without TLS", "28000"),
     ("no pg_hba.conf entry|pg_hba.conf rejects", "its pg_hba.conf does not let this user in from here", "28000"),
     ("authentication failed", "it does not accept that this is the user", "28000"),
     ('database (".*?") does not exist', r"there is no database \1", "3D000"),

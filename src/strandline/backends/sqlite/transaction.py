@@ -17,6 +17,7 @@ from strandline.sql.joining import tx_foreign, tx_idle, tx_unknown
 NAME: Final = "strandline_joined"
 SAVEPOINT: Final = f"SAVEPOINT {NAME}"
 RELEASE: Final = f"RELEASE {NAME}"
+UNDO: Final = f"ROLLBACK TO {NAME}; {RELEASE}"
 
 
 class Transaction:
@@ -91,7 +92,7 @@ def joined(tx: object, id_sql: str, database_id: str, where: str) -> Iterator[ap
         cursor.execute(RELEASE)
     except BaseException:
         if connection.in_transaction:  # some errors undo all of it
-            cursor.execute(f"ROLLBACK TO {NAME}; {RELEASE}")
+            cursor.execute(UNDO)
         raise
 
 
