@@ -277,7 +277,7 @@ class SqlSteps(ABC):
         found = self.run_segment(owner, _alone(work))
         if isinstance(found, Failed):
             return found._replace(step="")
-        return found.done[work.id.step]._replace(again=found.again, events=found.events)
+        return found.done[work.id.step]._replace(again=found.again)
 
     def run_segment(self, owner: Owner, segment: Segment, host: Host | None = None) -> Ran | Failed:
         at = [segment.steps[0]]
@@ -317,8 +317,7 @@ class SqlSteps(ABC):
         if "undo" in rows or ("do" in rows and rows["do"].void):
             raise self._lost(segment.fence, [(rows["do"].fence,)], f"step {segment.id.step} is undone already")
         if "do" in rows:  # what was sent ahead is undone
-            known = rows["do"]
-            raise _Known(Ran(known.steps, again=True, events=known.done.events if known.done else b""))
+            raise _Known(Ran(rows["do"].steps, again=True))
         for table, state in states.items():
             if changes.own(*self._state_of(table).arguments) != state:
                 raise _Altered
@@ -335,7 +334,7 @@ class SqlSteps(ABC):
             found[step.name] = self._do(changes, ready, ahead[n] if n < len(ahead) else None)
             if host is not None:
                 host.did(step.name, found[step.name])
-        self._add_barrier(changes, owner, segment.id, "do", segment.fence, found, segment.events)
+        self._add_barrier(changes, owner, segment.id, "do", segment.fence, found)
         return Ran(found)
 
     def _plan_of(self, step: SegmentStep) -> Plan | str:
@@ -440,13 +439,13 @@ class SqlSteps(ABC):
 
     # ------------------------------------------------------------ back
 
-    def void(self, owner: Owner, step: StepId, fence: int, events: bytes = b"") -> bool:
-        return self._ours(Limits(), lambda changes: self._voided(changes, owner, step, fence, events))
+    def void(self, owner: Owner, step: StepId, fence: int) -> bool:
+        return self._ours(Limits(), lambda changes: self._voided(changes, owner, step, fence))
 
-    def _voided(self, changes: Changes, owner: Owner, step: StepId, fence: int, events: bytes) -> bool:
+    def _voided(self, changes: Changes, owner: Owner, step: StepId, fence: int) -> bool:
         rows = self._gate(changes, owner, step, fence)
         if "do" not in rows:
-            self._add_barrier(changes, owner, step, "do", fence, None, events)
+            self._add_barrier(changes, owner, step, "do", fence, None)
             return True
         return rows["do"].void
 
@@ -475,12 +474,12 @@ class SqlSteps(ABC):
                     if isinstance(outcome, NotUndone):
                         raise _Left(outcome._replace(step=step.name))
                     made = Undone(True, made.restored + outcome.restored, made.kept + outcome.kept)
-            self._add_barrier(changes, owner, segment.id, "undo", segment.fence, None, segment.events)
+            self._add_barrier(changes, owner, segment.id, "undo", segment.fence, None)
             return made
 
         limits = segment.steps[0].limits
         try:  # first without the tables, which may not be there any more
-            if self.changing(limits, lambda changes: self._voided(changes, *gate, segment.events)):
+            if self.changing(limits, lambda changes: self._voided(changes, *gate)):
                 return Undone(ran=False)
             return self.changing(limits, undone)
         except _Left as left:
@@ -621,19 +620,17 @@ class SqlSteps(ABC):
         op: str,
         fence: int,
         done: Mapping[str, Done] | None,
-        events: bytes,
     ) -> None:
         outcome = b"" if done is None else orjson.dumps({name: _written(one) for name, one in done.items()})
-        affected = 0 if done is None else sum(one.affected for one in done.values())
         void = int(done is None and op == "do")
-        values = (owner.row, *id_, op, fence, void, affected, outcome, events)
+        values = (owner.row, *id_, op, fence, void, outcome)
         changes.last("add_barrier", values)
 
 
 def _alone(work: Work) -> Segment:
     """A step that is a segment of its own."""
     step = SegmentStep(work.id.step, work.plan, work.values, work.each, work.undo, work.require, work.limits)
-    return Segment(work.id, (step,), work.fence, work.events)
+    return Segment(work.id, (step,), work.fence)
 
 
 @lru_cache(maxsize=1024)
@@ -657,12 +654,11 @@ def _together(one: Rows, other: Rows, limits: Limits) -> Rows:
 
 
 def _barrier(id_: StepId, row: Sequence[Any]) -> Barrier:
-    op, fence, void, _, outcome, events = row
+    op, fence, void, outcome = row
     if op != "do" or void:
         return Barrier(id_, op, bool(void), None, fence)
     steps = {name: _read(made) for name, made in orjson.loads(bytes(outcome)).items()}
-    done = steps.get(id_.step)
-    return Barrier(id_, op, False, done and done._replace(events=bytes(events)), fence, steps)
+    return Barrier(id_, op, False, steps.get(id_.step), fence, steps)
 
 
 def _written(done: Done) -> dict[str, Any]:

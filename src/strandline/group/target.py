@@ -83,8 +83,6 @@ class Work(NamedTuple):
     """Whether images are wanted: not where an undo is given, or the step is irreversible."""
     each: tuple[Mapping[str, Any], ...] | None = None
     """`for_each`: the statement runs once with each of these values more, all or nothing."""
-    events: bytes = b""
-    """Of the history, that are not in the log yet; kept with the barrier row."""
     limits: Limits = Limits()
     require: Literal["", "exists", "absent"] = ""
     """Of the rows that the statement names; else it is `not_applied`."""
@@ -111,7 +109,6 @@ class Segment(NamedTuple):
     """Its step is the segment's name."""
     steps: tuple[SegmentStep, ...]
     fence: int
-    events: bytes = b""
 
     @property
     def held(self) -> tuple[str, ...]:
@@ -140,8 +137,6 @@ class Done(NamedTuple):
     after: Image = Image()
     again: bool = False
     """It was done before: this is what the barrier row says. The database did not change."""
-    events: bytes = b""
-    """Those of the barrier row."""
     zone: str = ""
     """The time zone in which values of the images are told."""
 
@@ -166,7 +161,6 @@ class Ran(NamedTuple):
     """By name of step."""
     again: bool = False
     """It was done before: this is what the barrier row says. The database did not change."""
-    events: bytes = b""
 
 
 class Conflict(NamedTuple):
@@ -242,7 +236,7 @@ class SqlTarget(Target, Protocol):
         """From here on nothing commits with a lower fence. `LeaseLost` if there is a higher one already."""
 
     def run(self, owner: Owner, work: Work) -> Done | Failed:
-        """Run a step, and leave its barrier row (`do`), with images and `events`.
+        """Run a step, and leave its barrier row (`do`), with its images.
 
         Where the row is there already, its outcome (`again`), and nothing is done: so an outcome that was lost is
         found. `LeaseLost` if the fence is not `work.fence`, or the row is void or undone. A statement that somebody
@@ -260,7 +254,7 @@ class SqlTarget(Target, Protocol):
     ) -> Undone | NotUndone:
         """Undo a segment's steps, the last one first, in one transaction: all of them or none."""
 
-    def void(self, owner: Owner, step: StepId, fence: int, events: bytes = b"") -> bool:
+    def void(self, owner: Owner, step: StepId, fence: int) -> bool:
         """Make sure that a step which has not run never does. False: it ran, and is to be undone."""
 
     def undo(

@@ -1,10 +1,10 @@
 -- Barrier rows: proof in a target of what a step did.
 
 -- name: add_barrier
--- $1 owner, $2 group, $3 life, $4 definition, $5 step, $6 op, $7 fence, $8 void, $9 affected, $10 outcome, $11 events
+-- $1 owner, $2 group, $3 life, $4 definition, $5 step, $6 op, $7 fence, $8 void, $9 outcome
 INSERT INTO {schema}.strandline_barrier (
-    owner, group_id, life, definition, step, op, fence, void, affected, outcome, events, version
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 1)
+    owner, group_id, life, definition, step, op, fence, void, outcome, version
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 1)
 
 -- name: forget_barriers
 -- $1 owner, $2 group, $3 life
@@ -12,7 +12,7 @@ DELETE FROM {schema}.strandline_barrier WHERE group_id = $2 AND life = $3 AND ow
 
 -- name: group_barriers
 -- $1 owner, $2 group, $3 life
-SELECT definition, step, op, fence, void, affected, outcome, events FROM {schema}.strandline_barrier
+SELECT definition, step, op, fence, void, outcome FROM {schema}.strandline_barrier
 WHERE group_id = $2 AND life = $3 AND owner = $1
 
 -- name: make_barrier (postgres)
@@ -26,9 +26,7 @@ CREATE TABLE IF NOT EXISTS {schema}.strandline_barrier (
     op text NOT NULL,
     fence bigint NOT NULL,
     void integer NOT NULL,
-    affected bigint NOT NULL,
     outcome bytea NOT NULL,
-    events bytea NOT NULL,
     version integer NOT NULL,
     at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (group_id, life, step, op, definition, owner)
@@ -44,9 +42,7 @@ CREATE TABLE IF NOT EXISTS {schema}.strandline_barrier (
     op text NOT NULL,
     fence integer NOT NULL,
     void integer NOT NULL,
-    affected integer NOT NULL,
     outcome blob NOT NULL,
-    events blob NOT NULL,
     version integer NOT NULL,
     at integer NOT NULL DEFAULT (unixepoch()),
     PRIMARY KEY (group_id, life, step, op, definition, owner)

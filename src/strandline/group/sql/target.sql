@@ -16,7 +16,7 @@ SELECT fence FROM {schema}.strandline_target WHERE owner = $1
 -- name: gate (postgres)
 -- The fence, which nobody raises until this transaction has ended, and the barrier rows of a step.
 -- $1 owner, $2 group, $3 life, $4 definition, $5 step
-SELECT t.fence, b.op, b.fence, b.void, b.affected, b.outcome, b.events
+SELECT t.fence, b.op, b.fence, b.void, b.outcome
 FROM {schema}.strandline_target AS t
 LEFT JOIN {schema}.strandline_barrier AS b
 ON b.group_id = $2 AND b.life = $3 AND b.step = $5 AND b.definition = $4 AND b.owner = t.owner
@@ -24,7 +24,7 @@ WHERE t.owner = $1 FOR SHARE OF t
 
 -- name: gate (sqlite)
 -- The fence, and the barrier rows of a step. $1 owner, $2 group, $3 life, $4 definition, $5 step
-SELECT t.fence, b.op, b.fence, b.void, b.affected, b.outcome, b.events
+SELECT t.fence, b.op, b.fence, b.void, b.outcome
 FROM {schema}.strandline_target AS t
 LEFT JOIN {schema}.strandline_barrier AS b
 ON b.group_id = $2 AND b.life = $3 AND b.step = $5 AND b.definition = $4 AND b.owner = t.owner
