@@ -346,6 +346,7 @@ def test_a_lease_is_as_long_as_its_host_says(s: Strandline, table: Table) -> Non
             s.projections.reset("totals")
         held = refused.value
         assert held.holder == host.name
+        assert f"is run by {host.name} since 20" in held.message
         assert now - 10_000_000 < held.since < now
         if table.dialect == "postgres":
             assert held.until == now + 80_000_000

@@ -25,7 +25,6 @@ from strandline.projection.recovery import Decision, Failure, Step, decide
 from strandline.query.query_row import QueryRow
 
 SERIALIZATION_TRIES: Final = 10
-GRACE_S: Final = 10.0
 _SAME_ROWS: Final = "handlers of several ranges write the same rows: use fewer ranges, a smaller save_after, other rows"
 _REFUSED_HINTS: Final = {
     "read_committed": _SAME_ROWS,
@@ -206,11 +205,10 @@ class Delivery:
     def _try_transaction(
         self, hand: Sequence[Accepted], position: int, also: Also | None, within_s: float | None
     ) -> int:
-        state, timeout_s = self._state, self._settings.handler_timeout_s
+        state = self._state
         isolation: Any = self._settings.isolation
         with state.store.database.write(isolation=isolation) as tx:
-            state.store.hold(tx, state.claim, timeout_s)
-            tx.take_long(timeout_s + GRACE_S)  # the watchdog comes first
+            state.store.hold(tx, state.claim, self._settings.handler_timeout_s)
             self._handler_tx = handler_tx = HandlerTransaction(tx)
             try:
                 count = self._handle(handler_tx, hand, within_s)

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import orjson
 
+from strandline.clock import time_text
 from strandline.errors import InvalidInput, LeaseHeld, NotFound, SchemaMismatch, counted, invalid
 from strandline.journal import checks
 from strandline.journal.checks import known_key
@@ -352,13 +353,15 @@ class Projections:
         for found in offsets.store.ranges(tx, row):
             if found.owner in living:
                 beat = hosts[found.owner]
+                until = offsets.alive(None).until(beat)
+                ends = f", until {time_text(until, digits=0)} if that is dead" if until else ""
                 raise LeaseHeld(
-                    f"{row.name} {found.range} is run by {found.owner}",
+                    f"{row.name} {found.range} is run by {found.owner} since {time_text(beat.since, digits=0)}{ends}",
                     code="lease_held",
                     hint=f"`strandline projections pause {row.name}` first",
                     holder=found.owner,
                     since=beat.since,
-                    until=offsets.alive(None).until(beat),
+                    until=until,
                 )
 
     # ------------------------------------------------------------ keys and dead letters

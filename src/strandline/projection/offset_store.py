@@ -27,6 +27,8 @@ BUILDING, READY, SWITCHING, SERVING, RETIRED = "building", "ready", "switching",
 """The states of a generation: ready has come to what the serving one has done, switching takes its place."""
 ALL: Final = Range(0, SLICES - 1)
 SERIALIZATION_TRIES: Final = 20
+GRACE_S: Final = 10.0
+"""So much longer a statement of a handler may take before others than its host end it."""
 
 
 class ProjectionRow(NamedTuple):
@@ -325,13 +327,15 @@ class OffsetStore:
         owner.
 
         On PostgreSQL nobody else takes the range before this transaction is over, so that no two handlers write for one
-        range at once; the server ends the session of a handler that takes longer.
+        range at once. The host gives up a handler that takes longer; if it is stopped too, the server does.
         """
         values: tuple[Any, ...] = (*claim.place, claim.row.saves)
         if tx.dialect == "postgres":
-            values = (*values, str(round(handler_timeout_s * 1000)))
+            limits_s = (handler_timeout_s, handler_timeout_s + GRACE_S)
+            values = (*values, *(str(round(limit_s * 1000)) for limit_s in limits_s))
         if not tx.rows("hold_range", values):
             raise lease_lost(claim)
+        tx.take_long(handler_timeout_s + GRACE_S)
 
     def save(
         self,

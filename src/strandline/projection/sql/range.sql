@@ -39,8 +39,8 @@ WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence
 
 -- name: hold_range (postgres)
 -- A range whose next save the transaction will be, unless somebody else has it: locked, so that nobody takes it meanwhile.
--- A statement of the handler ends after so many milliseconds; its session, and all its locks, after as many of silence.
-SELECT set_config('statement_timeout', $6::text, true), set_config('idle_in_transaction_session_timeout', $6::text, true)
+-- Where the host is stopped too, the session ends after so many milliseconds of silence, and a statement after so many.
+SELECT set_config('idle_in_transaction_session_timeout', $6::text, true), set_config('statement_timeout', $7::text, true)
 FROM {schema}.projection_range
 WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint AND saves = $5::bigint
 FOR UPDATE;
