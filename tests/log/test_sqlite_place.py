@@ -144,6 +144,29 @@ def test_what_goes_under_a_commit_is_unknown(s: Strandline, folder: Path, name: 
 
 
 @pytest.mark.req("RA16")
+def test_a_folder_further_up_that_went_is_seen_soon(tmp_path: Path) -> None:
+    """What was acknowledged until then is in the file, wherever it is now."""
+    up, aside = tmp_path / "up", tmp_path / "aside"
+    up.mkdir()
+    with strandline.connect(f"sqlite:{up}/orders") as s:
+        s.journal.append(KEY, [Event("Placed", 0)])
+        up.rename(aside)
+        acknowledged, deadline = 1, time.monotonic() + 10
+
+        def append_on() -> None:
+            nonlocal acknowledged
+            while time.monotonic() < deadline:
+                s.journal.append(KEY, [Event("Placed", acknowledged)])
+                acknowledged += 1
+
+        away(append_on)
+    with strandline.connect(f"sqlite:{aside}/orders") as s:
+        found = [event.payload for event in s.journal.read(KEY)]
+        assert found[:acknowledged] == list(range(acknowledged))
+        assert len(found) <= acknowledged + 1
+
+
+@pytest.mark.req("RA16")
 def test_what_comes_back_is_gone_on_with(s: Strandline, folder: Path) -> None:
     aside = folder.with_name("aside")
     folder.rename(aside)
