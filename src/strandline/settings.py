@@ -69,6 +69,8 @@ class Settings:
     accept_power_loss: bool = False
     append_timeout_s: float = within(10.0, 0.1, 600)
     append_queue_max: int = within(10_000, 1, 1_000_000)
+    commit_in_thread: bool = False
+    """Whether a thread of our own commits for a lone caller, too: a disk that hangs then holds no caller up."""
     lease_s: float = within(30.0, 1, 3600)
     log_retention_s: float = within(86_400.0, 86_400, SECONDS_MAX)
     mark_idle_s: float = within(1.0, 0.1, 60)
@@ -110,6 +112,7 @@ class GivenSettings(TypedDict, total=False):
     accept_power_loss: bool
     append_timeout_s: float | timedelta
     append_queue_max: int
+    commit_in_thread: bool
     lease_s: float | timedelta
     log_retention_s: float | timedelta
     mark_idle_s: float | timedelta

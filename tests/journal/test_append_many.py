@@ -177,7 +177,7 @@ def test_a_commit_that_fails_fails_its_members_and_the_rest_is_not_tried() -> No
 
 
 def test_a_log_that_hangs_holds_up_nobody_longer_than_the_time_out() -> None:
-    s, gate = gated(append_timeout_s=0.2, group_actions_max=100)
+    s, gate = gated(append_timeout_s=0.2, group_actions_max=100, commit_in_thread=True)
     gate.open.clear()
     began = time.monotonic()
     answers = s.journal.append_many([(KEY, events(number)) for number in range(150)])

@@ -1,7 +1,12 @@
 """Group commit: appends that arrive while a commit is under way go together into the next one.
 
-A thread of the committer's own commits, so that a commit that hangs holds up no caller longer than its time-out. Nobody
-waits for more to come. Order of arrival is order in the log.
+A caller that finds nobody else, now and in the last few commits, commits in its own thread, which saves two changes of
+threads. For all others a thread of the committer's own does it: a caller that commits as soon as nobody does would go
+alone, and leave the others to the next commit. Nobody waits for more to come. Order of arrival is order in the log.
+
+Waiting for others is bounded by the time-out, and so is what the back-end waits for: locks, servers. A disk that hangs
+in its sync holds up the lone caller whose commit it is. With `commit_in_thread` the committer's thread commits for that
+one, too, and no caller waits longer than its time-out.
 
 Those who were committed wake each other, one after the other, and the last of them wakes the thread that commits. Sixty
 threads that want the interpreter at the same time cost more than their work; and whoever appends again at once is in
@@ -44,6 +49,7 @@ SLOW_S: Final = 1.0
 GRACE_LEAST_S: Final = 0.1
 GRACE_SHARE: Final = 0.1
 LOOK_S: Final = 0.005
+LONELY: Final = 8
 _logger: Final = logging.getLogger(__name__)
 
 
@@ -168,7 +174,9 @@ class Committer:
         self._lock = Lock()
         self._done = Condition(self._lock)
         self._queue: deque[_Call] = deque()
-        self._committing = False
+        self._may_be_alone = not settings.commit_in_thread
+        self._lonely = LONELY  # so many commits have had one caller, with nobody waiting behind it
+        self._committing: object = False  # True for a thread of ours, or the call of a lone caller
         self._waking: _Waited | None = None  # the last to be woken of those that were committed
         self._futures: deque[_Told[Any]] = deque()  # all that are not told yet, in the order of their deadlines
         self._answered: deque[_Told[Any]] = deque()  # those of them that can be told
@@ -179,6 +187,8 @@ class Committer:
     def append(self, draft: Draft, timeout_s: float | None = None) -> Recorded:
         """Record a draft; returns when it is durable, or was refused by the fold (its effect says so)."""
         self._check()
+        if self._is_alone() and (alone := self._append_alone((draft,))) is not None:
+            return alone[0]
         call = _Waited(draft, self._timeout_s if timeout_s is None else timeout_s)
         try:
             self._enqueue(call)
@@ -200,6 +210,11 @@ class Committer:
         Raises only if none of them was accepted. They go into one commit if they fit (`commits_of`).
         """
         self._check()
+        try:
+            if self._is_alone() and (alone := self._append_alone(drafts)) is not None:
+                return list(alone)
+        except Exception as error:  # noqa: BLE001 - it is for every one
+            return [own_error(error) for _ in drafts]
         last = _Waited(drafts[-1], self._timeout_s)  # when it is answered, so are all that were queued before it
         calls: list[_Call] = [*[_Call(draft, self._timeout_s) for draft in drafts[:-1]], last]
         try:
@@ -214,6 +229,30 @@ class Committer:
                     self._abandon(call)
             raise
         return [call.answer or call.error or call.late() for call in calls]
+
+    def _append_alone(self, drafts: Sequence[Draft]) -> list[Recorded] | None:
+        """Record drafts in the caller's thread; None if somebody else is there after all."""
+        me = object()
+        try:
+            with self._lock:
+                if self._closed or not self._is_alone():
+                    return None
+                self._committing = me
+            answers = self._commit(drafts)
+            self._leave(me)
+        except BaseException:
+            self._leave(me)
+            raise
+        return answers
+
+    def _leave(self, me: object) -> None:
+        """A lone caller goes; whoever came meanwhile is committed next."""
+        with self._lock:
+            if self._queue:
+                self._lonely = 0
+            if self._committing is me:
+                self._committing = False
+            self._tell()
 
     def submit(self, draft: Draft, outcome: Callable[[Recorded], T]) -> Future[T]:
         """Record a draft in the background; the future is told what `outcome` makes of the answer, or raises.
@@ -337,6 +376,9 @@ class Committer:
     def _is_idle(self) -> bool:
         return not self._queue and not self._committing and self._waking is None
 
+    def _is_alone(self) -> bool:
+        return self._may_be_alone and self._lonely >= LONELY and self._is_idle()
+
     # ------------------------------------------------------------ committing
 
     def _commit_waiting(self) -> float | None:
@@ -344,18 +386,25 @@ class Committer:
         while calls := self._take():
             error: BaseException | None = None
             answers: Sequence[Recorded | None] = [None] * len(calls)
-            began = time.monotonic()
             try:
-                answers = self._log.append([call.draft for call in calls])
+                answers = self._commit([call.draft for call in calls])
             except BaseException as raised:  # noqa: BLE001 - it is for every caller
                 error = raised
             self._answer(calls, answers, error)
-            took_s = time.monotonic() - began
-            if error is not None:
-                _logger.info("a commit of %d appends failed after %.1f s: %s", len(calls), took_s, error)
-            elif took_s > SLOW_S:
-                _logger.warning("a commit of %d appends took %.1f s", len(calls), took_s)
         return None if self._closed and self._is_idle() else -1.0
+
+    def _commit(self, drafts: Sequence[Draft]) -> list[Recorded]:
+        """Record drafts, and say what takes long or fails."""
+        began = time.monotonic()
+        try:
+            answers = self._log.append(drafts)
+        except BaseException as error:
+            _logger.info("a commit of %d appends failed after %.1f s: %s", len(drafts), time.monotonic() - began, error)
+            raise
+        took_s = time.monotonic() - began
+        if took_s > SLOW_S:
+            _logger.warning("a commit of %d appends took %.1f s", len(drafts), took_s)
+        return answers
 
     def _take(self) -> list[_Call]:
         """The calls of the next commit; none while those of the last one are being woken."""
@@ -387,6 +436,7 @@ class Committer:
     def _answer(self, calls: list[_Call], answers: Sequence[Recorded | None], error: BaseException | None) -> None:
         """All have an answer: let those who wait for one wake each other."""
         waiting: list[_Waited] = []
+        told = 0
         with self._lock:
             for call, answer in zip(calls, answers, strict=True):
                 call.answer = answer
@@ -398,7 +448,9 @@ class Committer:
                 if isinstance(call, _Waited):
                     waiting.append(call)
                 elif isinstance(call, _Told):
+                    told += 1
                     self._answered.append(call)
+            self._lonely = 0 if self._queue or len(waiting) + told > 1 else self._lonely + 1
             for one, following in pairwise(waiting):
                 one.following = following
             self._committing = False

@@ -43,11 +43,13 @@ class Gate:
         self.groups: list[list[Draft]] = []
         self.open = threading.Event()
         self.open.set()
+        self.threads: list[str] = []
         self.entered = threading.Semaphore(0)
         self.error: BaseException | None = None
 
     def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
         self.groups.append(list(drafts))
+        self.threads.append(threading.current_thread().name)
         self.entered.release()
         if not self.open.wait(DEADLINE_S):
             raise TimeoutError("nobody opened the gate")
@@ -233,12 +235,52 @@ class CommittingContract:
         assert [future.result(DEADLINE_S).effect.first for future in (first, stays)] == [1, 4]
         assert committer.append(draft_of(KEY)).effect == EventsAppended(5, 5, 4, 1)
 
+    @pytest.mark.req("J41", "J42")
+    @pytest.mark.parametrize("in_thread", [False, True])
+    def test_a_lone_caller_commits_in_its_own_thread(self, opened: Opened, in_thread: bool) -> None:
+        gate = Gate(opened(partitions=PARTITIONS))
+        committer = Committer(gate, Settings(commit_in_thread=in_thread))
+        lone = "strandline-committer" if in_thread else threading.current_thread().name
+        assert committer.append(draft_of(KEY)).effect == EventsAppended(1, 1, 0, 1)
+        many = committer.append_all([draft_of(KEY), draft_of(KEY, expected=0), draft_of(KEY)])
+        assert [one.effect for one in many if isinstance(one, Recorded)] == [
+            EventsAppended(2, 2, 1, 1), Refused("expected", 2), EventsAppended(3, 3, 2, 1),
+        ]  # fmt: skip
+        gate.error = Unavailable("no luck", code="no_space", hint="try again")
+        for call in (lambda: [committer.append(draft_of(KEY))], lambda: committer.append_all([draft_of(KEY)] * 2)):
+            try:
+                failed: Sequence[object] = call()
+            except Unavailable as error:
+                failed = [error]
+            assert {getattr(error, "code", None) for error in failed} == {"no_space"}
+        gate.error = None
+        committer.submit(draft_of(KEY), unchanged).result(DEADLINE_S)
+        assert gate.threads == [lone] * 4 + ["strandline-committer"]
+        committer.close()
+        for call in (lambda: [committer.append(draft_of(KEY))], lambda: committer.append_all([draft_of(KEY)])):
+            with pytest.raises(InvalidInput):
+                call()
+
+    @pytest.mark.req("J41", "RA4")
+    def test_who_comes_while_a_lone_caller_commits_is_committed_next(self, hold: Any) -> None:
+        held = hold()
+        waiting = [held.submit(draft_of(KEY)) for _ in range(3)]
+        many = held.pool.submit(held.committer.append_all, [draft_of(KEY), draft_of(KEY)])
+        until(lambda: len(held.committer._queue) == 5)
+        future = held.committer.submit(draft_of(KEY), unchanged)
+        held.gate.open.set()
+        assert [one.result(DEADLINE_S).effect.first for one in waiting] == [1, 2, 3]
+        assert [one.effect.first for one in many.result(DEADLINE_S)] == [4, 5]
+        assert future.result(DEADLINE_S).effect.first == 6
+        assert len(held.gate.groups) == 2
+        assert held.gate.threads[0] != held.gate.threads[1] == "strandline-committer"
+
     @pytest.mark.req("J42", "RA2", "RA3")
     @pytest.mark.parametrize("future", [False, True])
     def test_a_commit_that_hangs_bounds_everybody(self, opened: Opened, future: bool) -> None:
-        """The first is in the commit, the second waits behind it."""
+        """The first is in the commit, the second waits behind it. A future's commit is never in a caller's thread."""
         gate = Gate(opened(partitions=PARTITIONS))
-        committer = Committer(gate, Settings(append_timeout_s=0.1))
+        committer = Committer(gate, Settings(append_timeout_s=0.1, commit_in_thread=True))
         gate.open.clear()
         with ThreadPoolExecutor() as pool:
 
@@ -268,7 +310,7 @@ class CommittingContract:
 
     @pytest.mark.req("J42", "J49")
     def test_a_commit_that_hangs_does_not_keep_close(self, hold: Any) -> None:
-        held = hold(append_timeout_s=0.1)
+        held = hold(append_timeout_s=0.1, commit_in_thread=True)
         future = held.committer.submit(draft_of(KEY), unchanged)
         held.pool.submit(held.committer.close).result(DEADLINE_S / 10)
         assert_late(held.first, "unknown")
