@@ -253,6 +253,18 @@ def test_keys_unseen_for_two_buckets_are_forgotten() -> None:
     assert len(events._keys) < 10
 
 
+@pytest.mark.req("T46", "T57", "T70", "T77")
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_a_search_may_read_again_is_not_forgotten(number: int) -> None:
+    """A late row of a new key in the bucket before this one: the search for what comes before it reads one bucket
+    more, where a key had its last row."""
+    old = [row_of("k|X", each, at(-80 + each)) for each in range(1, number + 1)]
+    view = PlayedView([*old, row_of("k|R", 1, at(0)), row_of("k|R", 2, at(40))], Play(end_s=90))
+    view.play.at(60, lambda: view.add(row_of("k|N", 2, at(10))))
+    got = live(view, back_track_period_s="max", back_track_interval_s=5)
+    assert got == [*(f"X{each}" for each in range(1, number + 1)), "R1", "R2", "N2"]
+
+
 @pytest.mark.req("T46", "T54", "RJ9")
 @pytest.mark.parametrize("delay_s", [5, 0])
 @pytest.mark.parametrize("seed", range(10))

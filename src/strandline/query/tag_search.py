@@ -83,7 +83,8 @@ class SearchingTagFeed(TagFeed):
             self.state = "following"
             if self._high[0] // source.bucket_us > bucket:
                 bucket = self._high[0] // source.bucket_us
-                self._keys.forget_before((bucket - 1) * source.bucket_us)
+                # A back-track reads the bucket before this one again, and a search from there the one before that.
+                self._keys.forget_before((bucket - 2) * source.bucket_us)
             if due_s is not None and pace.now_s() >= due_s:
                 self.state = "back-tracking"
                 yield from self._swept(self._back(), min(self._high[0], bound))
