@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
 import strandline
-from strandline import Event, MissingEvent, RichOffset
+from strandline import Event, Key, MissingEvent, RichOffset
 from strandline.query.by_slices import StrandlineSliceFeed
 from strandline.query.by_tag import StrandlineTagFeed
 from strandline.query.key_memory import KeyMemory
@@ -20,6 +21,7 @@ from strandline.query.tag_settings import TagSettings
 from strandline.values.events import Life
 from strandline.values.ranges import Range
 from strandline.values.tag_rows import TagRow
+from tests.projection.test_holes import Hiding
 from tests.query.filling import carry_all, told
 from tests.query.playing import SECOND, T0, PlayedView, feed, from_time, linked, offset_of, row_of
 
@@ -164,3 +166,57 @@ def test_slices_of_many_keys_with_few_in_memory(seed: int) -> None:
         query = StrandlineSliceFeed(slices, PointerWatch(s.store), start, settings=settings)
         assert [told(event) for event in query] == wanted
         assert query.strandline_violations == 0
+
+
+@pytest.mark.req("P11", "P18", "RP5")
+@pytest.mark.parametrize("most", [4, 1000])
+def test_a_hole_of_a_forgotten_key_repeats_nothing_by_slices(most: int) -> None:
+    """A row is lost behind the query, and the key's next one comes: where the key was forgotten, the query stops, with
+    the offset of the key's last event that is there; it has shown nothing twice."""
+    with strandline.connect("memory:", partitions=1) as s:
+        for number in range(5):
+            s.journal.append("order|A", [Event("Placed", number)])
+        for number in range(40):
+            s.journal.append(f"order|{number}", [Event("Placed", 1)])
+        s.journal.append("order|A", [Event("Placed", 6)])
+        carry_all(s)
+        whole = [told(event) for event in s.by_slices("order", 0, 1023)]
+        start = RichOffset("order", s.store.settings.history_id, 0)
+        hiding = Hiding(s.store, Key("order", "A"), 5)
+        hiding.from_slices = hiding.from_all = False
+        store: Any = hiding
+        slices = Slices(store, "order", Range(0, 1023))
+        settings = SliceSettings(page_size=5, keys_in_memory_max=most, gap_timeout_s=0)
+        query = StrandlineSliceFeed(slices, PointerWatch(s.store), start, settings=settings)
+        got = [told(next(query)) for _ in range(10)]
+        hiding.from_slices = hiding.from_all = True
+        if most == 1000:
+            assert got + [told(event) for event in query] == whole
+            return
+        with pytest.raises(MissingEvent) as stopped:
+            got.extend(told(event) for event in query)
+        assert got == whole[:-1]
+        assert stopped.value.missing == {"order|A": (1, 5, 5)}
+        assert stopped.value.last_known_offset.seen == {"order|A": (1, 4)}
+        again = [told(event) for event in s.by_slices("order", 0, 1023, after=str(stopped.value.last_known_offset))]
+        assert [event for event in again if event[0] == "order|A"] == [("order|A", 1, 5), ("order|A", 1, 6)]
+
+
+@pytest.mark.req("P18", "P28")
+def test_what_came_late_of_a_key_that_was_never_met_is_shown() -> None:
+    """The query has passed the place of a key's first event, which was not there. While no key was forgotten, it knows
+    that it never showed it."""
+    with strandline.connect("memory:", partitions=1) as s:
+        for key in ("order|A", *(f"order|{number}" for number in range(20)), "order|A"):
+            s.journal.append(key, [Event("Placed", 1)])
+        carry_all(s)
+        hiding = Hiding(s.store, Key("order", "A"), 1)
+        hiding.from_all = False
+        store: Any = hiding
+        start = RichOffset("order", s.store.settings.history_id, 0)
+        query = StrandlineSliceFeed(
+            Slices(store, "order", Range(0, 1023)), PointerWatch(s.store), start, settings=SliceSettings(page_size=5)
+        )
+        got = [told(event) for event in query]
+        assert got[-2:] == [("order|A", 1, 1), ("order|A", 1, 2)]
+        assert (len(got), query.strandline_violations) == (22, 1)

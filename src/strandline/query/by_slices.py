@@ -112,16 +112,22 @@ class SliceFeed(Feed[SlicedEvent]):
             if found.missing is None:
                 return found.rows
             if pace.now_s() >= end_s:
-                raise missing_event(row.key, found.missing, self._last_known(row.key))
+                raise missing_event(row.key, found.missing, self._last_known(row.key, found.done))
             pace.pause(min(settings.refresh_interval_s, max(0.0, end_s - pace.now_s())))
 
-    def _last_known(self, key: str) -> RichOffset:
-        """The offset of the key's last event that was shown, else where the query began: nothing is missing there."""
+    def _last_known(self, key: str, done: QueryRow | None) -> RichOffset:
+        """The offset of the key's last event that was shown, else where the query began: nothing is missing there.
+
+        `done`: the last one that is there, of a key that was forgotten.
+        """
         known, start = self._keys.get(key), self._start
-        if known is None:
+        if known is not None:
+            timestamp, seen = known.timestamp, (known.life.number, known.number)
+        elif done is not None and place_of(done) > self._first:
+            timestamp, seen = done.timestamp, (done.life, done.seq_nr)
+        else:
             return start
-        seen = {key: (known.life.number, known.number)}
-        return RichOffset.of(start.entity_type, start.history, known.timestamp, seen)
+        return RichOffset.of(start.entity_type, start.history, timestamp, {key: seen})
 
 
 class StrandlineSliceFeed(SliceFeed):

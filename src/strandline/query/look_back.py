@@ -21,11 +21,15 @@ STEP: Final = 500
 
 
 class LookedBack(NamedTuple):
-    """What to hand over now, in order; and if a hole is left, its life, first and last number."""
+    """What to hand over now, in order; and if a hole is left, its life, first and last number.
+
+    `done`: the event at or below the line at which this ended, where nothing was known of the key.
+    """
 
     rows: list[QueryRow]
     missing: tuple[int, int, int] | None = None
     unseen: int = 0
+    done: QueryRow | None = None
 
 
 def candidate(row: QueryRow) -> Candidate:
@@ -60,7 +64,7 @@ def look_back(store: Store, row: QueryRow, last: Last | None, line: Place) -> Lo
         return followed(rows, last, line, low, Looked(head.life, head.delete_to))
     linked = done.seq_nr == rows[0].prev_seq_nr  # else something lacks between the two
     before = place_of(done) if linked else None
-    return followed(rows, last, line, done.seq_nr + 1, Looked(head.life, head.delete_to, before))
+    return followed(rows, last, line, done.seq_nr + 1, Looked(head.life, head.delete_to, before))._replace(done=done)
 
 
 def followed(rows: Sequence[QueryRow], last: Last | None, line: Place, low: int, looked: Looked) -> LookedBack:
