@@ -92,7 +92,7 @@ def test_a_hole_behind_what_was_forgotten(s: Strandline, table: Table, source: A
     with running(s, projection):
         until(lambda: caught_up(s))
     store = s.open_offsets().store
-    store.forget(store.find("totals"), min(found.position for found in s.projections.status("totals").ranges))
+    list(store.forget(store.find("totals"), min(found.position for found in s.projections.status("totals").ranges)))
     store.close()
     more(2)
     lost = Lost(s, key, 4) if source is ORDERS else LostTag(s, key, 4)

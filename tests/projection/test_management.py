@@ -130,6 +130,26 @@ def test_a_host_under_the_old_name_ends(s: Strandline, table: Table) -> None:
     assert s.projections.list() == [("sums", 1, "serving")]
 
 
+@pytest.mark.req("P33", "P77")
+def test_the_deletion_run_leaves_its_host_time_for_others(s: Strandline, table: Table) -> None:
+    """On SQLite each of its thousand statements may have to wait for a handler's transaction."""
+    for number in range(40):
+        put(s, Key("order", str(number)), 5)
+    carry_all(s)
+
+    def handle(tx: Any, event: Any) -> None:
+        table.add(tx, event)
+        time.sleep(0.03)
+
+    with running(s, Projection("totals", ORDERS, handle, save_after=3, delete_after_s=1, delete_interval_s=1, **QUICK)):
+        until(lambda: s.projections.status("totals").line)  # it is under way
+        assert s.projections.pause("totals", timeout_s=3) == []
+        handled = len(table.rows())
+        assert handled < 200, "there was work left"
+        s.projections.resume("totals")
+        until(lambda: len(table.rows()) > handled)
+
+
 @pytest.mark.req("P33", "P29", "P32")
 def test_key_rows_at_or_below_the_line_go(s: Strandline, table: Table) -> None:
     """A key that was silent for longer than its row was kept goes on without a look-back."""
@@ -149,7 +169,7 @@ def test_key_rows_at_or_below_the_line_go(s: Strandline, table: Table) -> None:
     row = store.find("totals")
     assert set(store.key_rows(row, [str(KEY), "order|parked"]).rows) == {str(KEY), "order|parked"}
     line = min(found.position for found in s.projections.status("totals").ranges)
-    assert store.forget(row, line) == 1
+    assert sum(store.forget(row, line)) == 1
     found = store.key_rows(row, [str(KEY), "order|parked"])
     assert set(found.rows) == {"order|parked"}
     assert found.line == line
@@ -159,11 +179,11 @@ def test_key_rows_at_or_below_the_line_go(s: Strandline, table: Table) -> None:
         until(lambda: caught_up(s))
         assert "violations" not in range_of(s, KEY).counts
     assert table.of(KEY) == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert store.forget(row, line - 5) == 0
+    assert sum(store.forget(row, line - 5)) == 0
     assert store.find("totals").line == line  # it only grows
     with store.database.write() as tx:  # the place of a slice, as a rescale leaves it
         tx.many("save_keys", [(slice_of(str(KEY)), "", 0, 0, line - 7, None)], row.id, row.epoch)
-    store.forget(row, line)
+    list(store.forget(row, line))
     with store.database.read() as tx:
         assert store.slice_rows(tx, row) == {slice_of(str(KEY)): line - 7}
     store.close()

@@ -286,7 +286,7 @@ def test_a_key_whose_row_was_forgotten_is_perhaps_done(s: Strandline, table: Tab
     if not done:
         to_the_end(s, projection)
     with s.open_offsets().store.closed_after() as store:
-        store.forget(store.find("totals"), min(each.position for each in s.projections.status("totals").ranges))
+        list(store.forget(store.find("totals"), min(each.position for each in s.projections.status("totals").ranges)))
     lost.put_back()
     to_the_end(s, projection)
     (letter,) = letters(s)

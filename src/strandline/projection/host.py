@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Event as Signal
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -154,6 +154,8 @@ class Run:
         self.retry_at = 0.0
         """When a range that failed may start again (monotonic)."""
         self.forgot_at = time.monotonic()
+        self.forgetting: Iterator[int] = iter(())
+        """The steps of a deletion run that are left."""
         self.goal: list[int] | None = None
         """Of a build: what the serving generation had done when this host first looked."""
 
@@ -505,15 +507,18 @@ class Host:
         take_away(run.store, runner.projection, runner.claim, why)
 
     def _forget(self, run: Run, row: ProjectionRow, rows: Sequence[RangeRow]) -> None:
-        """The deletion run: one host of a projection does it, the owner of its first range."""
+        """The deletion run: one host of a projection does it, the owner of its first range, a few steps at a time."""
         settings = run.projection.settings
-        if time.monotonic() - run.forgot_at < settings.delete_interval_s or rows[0].owner != self.name:
-            return
-        run.forgot_at = time.monotonic()
-        line = line_of(rows, row.line, round(settings.delete_after_s * 1_000_000))
-        if line > row.line or row.epoch > 1:
-            run.store.forget(row, line)
-        forget_ended(run.store, self._s.store, row)
+        if time.monotonic() - run.forgot_at >= settings.delete_interval_s and rows[0].owner == self.name:
+            run.forgot_at = time.monotonic()
+            line = line_of(rows, row.line, round(settings.delete_after_s * 1_000_000))
+            if line > row.line or row.epoch > 1:
+                run.forgetting = run.store.forget(row, line)
+            forget_ended(run.store, self._s.store, row)
+        deadline = time.monotonic() + LOOK_S / 2
+        for _ in run.forgetting:
+            if time.monotonic() > deadline:
+                break
 
 
 def too_long(limit_s: float) -> str:

@@ -362,17 +362,17 @@ class OffsetStore:
         found = (KeyRow(*each) for each in tx.rows("keys_above", (row.id, row.epoch, *range_, min(done))))
         return [each for each in found if each.timestamp > done[each.slice]]
 
-    def forget(self, row: ProjectionRow, line: int) -> int:
-        """Raise the line, then remove the key rows at or below it, slice by slice; those of old epochs too."""
+    def forget(self, row: ProjectionRow, line: int) -> Iterator[int]:
+        """Raise the line, then remove the key rows at or below it, those of old epochs too: with each step some rows,
+        of which it gives the number. A run that is left unfinished does no harm."""
         with self.database.write() as tx:
             tx.execute("raise_line", (row.id, row.epoch, line))
             for name in ("drop_ranges", "drop_offsets"):
                 tx.execute(name, (row.id, row.epoch - 1))
-        gone = 0
         for slice_ in range(SLICES):
             with self.database.write() as tx:
-                gone += tx.execute("forget_keys", (row.id, row.epoch, slice_, line))
-        return gone
+                gone = tx.execute("forget_keys", (row.id, row.epoch, slice_, line))
+            yield gone
 
     def parked(self, tx: Transaction, row: ProjectionRow) -> int:
         """How many keys wait."""
