@@ -7,10 +7,12 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import strandline
 from strandline.errors import LeaseLost
 from strandline.work import waking
 from strandline.work.declaration import WorkDeclaration
 from strandline.work.journal import Claim, WorkJournal
+from strandline.work.worker import Worker
 from tests.work.worlds import World, declaration, one
 
 
@@ -33,6 +35,15 @@ def main(place: str, what: str, *arguments: str) -> None:
         with ThreadPoolExecutor(int(arguments[0])) as pool:
             for ids in pool.map(lambda number: each(work, number), range(int(arguments[0]))):
                 print(*ids, sep="\n", flush=True)
+    elif what == "worker":
+
+        def handle(claim: Claim) -> None:
+            print(claim.entry.key["page"], flush=True)
+            if claim.entry.key["page"] == "first":
+                claim.lost.wait(20)
+
+        with strandline.connect("memory:", work=place) as s:
+            Worker(s, {"thumbs": handle}).run()
     elif what == "loop":
         work, number = world.real(), 0
         print("ready", flush=True)

@@ -14,13 +14,15 @@ from pathlib import Path
 from threading import Barrier, BrokenBarrierError, Event, Thread
 from typing import Any
 
+import psycopg
 import pytest
 
 import strandline
 from strandline.errors import InvalidInput, Unavailable
-from strandline.work.journal import Claim
+from strandline.work.journal import Claim, WorkJournal
 from strandline.work.worker import Worker
 from tests.acceptance.cli_call import COMMAND
+from tests.work.test_races import child, over, said
 from tests.work.worlds import World, declaration, one
 
 ROOT = Path(__file__).parents[2]
@@ -167,6 +169,46 @@ def test_a_claim_that_is_lost_in_the_queue_gives_its_place_back(world: World) ->
             other.add_many([one("c"), one("d", priority=200)])
             until(lambda: len(seen) == 4)
         assert sorted(seen[1:]) == ["c", "d", "slow"]
+
+
+def stop_between_transactions(world: World, work: WorkJournal, process: subprocess.Popen[str]) -> None:
+    """SIGSTOP a process that holds no lock of the database then."""
+    if world.is_sqlite:
+        with work._database.write():
+            process.send_signal(signal.SIGSTOP)
+        return
+    others = "SELECT FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND state "
+    with psycopg.connect(world.place.partition("&schema=")[0], autocommit=True) as admin:
+        for _ in range(100):
+            process.send_signal(signal.SIGSTOP)
+            until(lambda: admin.execute(others + "= 'active'").fetchone() is None)
+            if admin.execute(others + "LIKE 'idle in%'").fetchone() is None:
+                return
+            process.send_signal(signal.SIGCONT)
+    raise AssertionError("it is always in a transaction")
+
+
+@pytest.mark.req("W75", "RW4")
+def test_a_worker_that_was_stopped_past_its_leases_goes_on_with_all(world: World) -> None:
+    """One entry runs, one is queued, and SIGSTOP outlasts their leases: slow entries are handed out all the same."""
+    work = world.real(declaration(lease_s=0.4))
+    process = child(world, "worker")
+    try:
+        work.add_many([one("first", priority=1), one("queued")])
+        assert said(process) == "first"
+        until(lambda: work.counts().running == 2)
+        stop_between_transactions(world, work, process)
+        cursor, done = work.cursor("v"), 0
+        while done < 2:
+            for claim in cursor.claim(2).claims:
+                claim.done()
+                done += 1
+            work.wait(1.0)
+        process.send_signal(signal.SIGCONT)
+        work.add(**one("slow", priority=200))
+        assert said(process) == "slow"
+    finally:
+        over(process)
 
 
 @pytest.mark.req("W75")
