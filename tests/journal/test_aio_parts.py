@@ -240,7 +240,7 @@ def test_a_host_runs_projections_until_it_is_cancelled(
 @pytest.mark.parametrize(
     ("plain", "to_await", "inside"),
     [
-        (strandline.WorkJournal, aio.WorkJournal, "claim beat settle close now_us columns_of"),
+        (strandline.WorkJournal, aio.WorkJournal, "claim beat apply_outcome close now_us columns_of"),
         (Claim, aio.Claim, "lose over"),
         (
             strandline.Groups,

@@ -422,7 +422,7 @@ def test_what_is_not_due_holds_nothing_back(world: World) -> None:
 
 @pytest.mark.req("W18", "W36", "W49", "W54")
 def test_what_is_due_comes_in_by_so_many_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "RIPE_BYTES_MAX", 5000)
+    monkeypatch.setattr(tables, "DUE_BYTES_MAX", 5000)
     work = world.work()
     date = world.clock.now + 60 * S
     work.add_many([one(f"p{number}", "x" * 2000, process_date=date) for number in range(8)])

@@ -11,7 +11,7 @@ from strandline.work import rules
 from strandline.work.dates import period_end
 from strandline.work.declaration import WorkSettings
 from strandline.work.entries import BEHIND, LAPSED, PROCESSING, READY, SOON, Draft, Row
-from strandline.work.rotation import RING_MAX, TableState, is_over, may_move, next_slot
+from strandline.work.rotation import RING_MAX, TableState, is_over, most_to_move, next_slot
 from strandline.work.rules import Moment
 
 NOW = 1_800_000_000_000_000
@@ -186,10 +186,8 @@ def test_tables_close_by_rows_and_bytes_and_move_what_is_left() -> None:
     assert is_over(table, NOW, 110, 0, settings)
     assert is_over(table, NOW, 101, 65_536, settings)
     closed = table._replace(state="closed", last_number=200)
-    assert may_move(closed, 10, 2)
-    assert not may_move(closed, 11, 8)
-    assert may_move(closed, 50, 9)
-    assert not may_move(closed, 51, 9)
+    assert (most_to_move(closed, 2), most_to_move(closed, 8)) == (10, 10)
+    assert most_to_move(closed, 9) == 50
     assert next_slot([table]) == 2
     assert next_slot([table, closed._replace(slot=2, state="empty")]) == 2
     assert next_slot([closed._replace(slot=slot) for slot in range(1, RING_MAX + 1)]) is None

@@ -131,7 +131,9 @@ def test_a_table_with_an_uncommitted_entry_is_not_emptied(postgres_world: World)
         assert states(work) == ["closed", "current"]
         tx.commit()
     work._upkeep._again.clear()
-    work._upkeep._empty(work._upkeep._ledger()[0], work.settings)
+    with work._database.read() as reading:
+        (first, *_) = work._upkeep._ledger(reading)
+    work._upkeep._empty(first, work.settings)
     assert [claim.entry.key["page"] for claim in work.cursor("w").claim(5).claims] == ["open"]
 
 

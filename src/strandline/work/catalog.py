@@ -65,10 +65,15 @@ def find(tx: Transaction, name: str, columns: Columns | None = None) -> StoredJo
         version = next((known for known, text in texts.items() if text == columns.text()), 0)
         if not version:
             return None
-    own = settings_of(settings)
-    shared = {field: value for field, value in asdict(settings_of(set_settings)).items() if is_table_setting(field)}
     codecs = {known: Codec(Columns.of(text)) for known, text in texts.items()}
-    return StoredJournal(number, name, set_name, journal_id, replace(own, **shared), settings_version, codecs, version)
+    known = _stored_settings(settings, set_settings)
+    return StoredJournal(number, name, set_name, journal_id, known, settings_version, codecs, version)
+
+
+def _stored_settings(own: str, of_set: str) -> WorkSettings:
+    """Return the settings of a journal: those of its tables are the set's."""
+    shared = {field: value for field, value in asdict(settings_of(of_set)).items() if is_table_setting(field)}
+    return replace(settings_of(own), **shared)
 
 
 class LookedAt(NamedTuple):
@@ -189,27 +194,22 @@ def _declare(tx: Transaction, declaration: WorkDeclaration, now: int) -> None:
         rows = tx.rows("journal", (declaration.name,))
     number, name, set_name, _, settings, _, set_settings, _ = rows[0]
     _check_tables(set_name, declaration)
-    before = settings_of(settings)
-    of_set = settings_of(set_settings)
-    named = {field: getattr(declaration.settings, field) for field in declaration.given if is_table_setting(field)}
-    if changed := _changed(of_set, replace(of_set, **named)):
-        tx.execute("change_set", (set_name, settings_text(replace(of_set, **named))))
+    before = _stored_settings(settings, set_settings)
+    after = _settings_over(before, declaration)
+    changed = [field for field, value in asdict(after).items() if value != getattr(before, field)]
+    of_set = [field for field in changed if is_table_setting(field)]
+    if of_set:
+        tx.execute("change_set", (set_name, settings_text(after)))
         tx.execute("touch_journals", (set_name,))
-        _log.info("work tables %s: changed %s", set_name, changed)
-    own = {field: getattr(before, field) for field in asdict(before) if is_table_setting(field)}
-    after = replace(declaration.settings, tables=set_name, **own)
-    if changed := _changed(before, after):
+        _log.info("work tables %s: changed %s", set_name, " ".join(of_set))
+    if own := [field for field in changed if not is_table_setting(field)]:
         tx.execute("change_settings", (number, settings_text(after)))
-        _log.info("work journal %s: changed %s", name, changed)
+        _log.info("work journal %s: changed %s", name, " ".join(own))
     texts = dict(tx.rows("versions", (number,)))
     if declaration.columns.text() not in texts.values():
         _check_key_types(name, texts.values(), declaration.columns)
         tx.execute("add_version", (number, max(texts, default=0) + 1, declaration.columns.text()))
         tx.execute("touch_journals", (set_name,))
-
-
-def _changed(before: WorkSettings, after: WorkSettings) -> str:
-    return " ".join(field for field, value in asdict(after).items() if value != getattr(before, field))
 
 
 def _check_key_types(journal: str, texts: Iterable[str], columns: Columns) -> None:

@@ -42,7 +42,7 @@ from strandline.work.catalog import StoredJournal
 from strandline.work.dates import US, Date, date_us, delay_us
 from strandline.work.declaration import COLUMNS_OF_THE_SYSTEM, Codec, Columns, WorkSettings, from_base64, reserved
 from strandline.work.entries import PROCESSING, WAITING, Added, Counts, DeadLetter, Draft, Entry, Row, Table
-from strandline.work.tables import AddedAll, Ended, Held, Look, Tables
+from strandline.work.tables import AddedAll, ClaimRef, Ended, Look, Tables
 from strandline.work.upkeep import Upkeep
 from strandline.work.waking import Waking
 
@@ -186,13 +186,8 @@ class WorkJournal:
 
     def _added(self, tx: Transaction, drafts: Sequence[Draft], *, joined: bool) -> AddedAll:
         added = self._tables.add(tx, drafts, self.settings)
-        return self._woken(tx, added.wake, added, joined=joined)
-
-    def _woken(self, tx: Transaction, wake: int | None, answer: T, *, joined: bool) -> T:
-        """Tell who waits, inside the transaction where it must be, that something may be claimed from a date on."""
-        if wake is not None:
-            self._waking.tell(tx, joined=joined)
-        return answer
+        self._waking.tell(tx, added.wake, joined=joined)
+        return added
 
     # ------------------------------------------------------------ claim
 
@@ -225,7 +220,7 @@ class WorkJournal:
                 claim.in_tx = True
         return ["done" if claim.entry.id in done else "lost" for claim in claims]
 
-    def _held(self, field: str, claims: Iterable[Claim]) -> list[Held]:
+    def _held(self, field: str, claims: Iterable[Claim]) -> list[ClaimRef]:
         """Return what ends these claims; those of another journal may have the numbers of claims here."""
         for claim in claims:
             if claim.journal.journal_id != self.journal_id:
@@ -233,13 +228,14 @@ class WorkJournal:
                 raise invalid("option", field, wrong, allowed=allowed, got=claim)
         return [claim.held for claim in claims]
 
-    def _end(self, tx: Transaction, held: Sequence[Held], *, joined: bool) -> set[int]:
+    def _end(self, tx: Transaction, held: Sequence[ClaimRef], *, joined: bool) -> set[int]:
         look = self._look(tx)
         done, wake = self._tables.end(tx, look, held)
-        return self._woken(tx, wake, done, joined=joined)
+        self._waking.tell(tx, wake, joined=joined)
+        return done
 
     def claim(self, cursor: Cursor, limit: int, done: Sequence[Claim], *, slow: bool = True) -> Batch:
-        """What `Cursor.claim` does. `slow` false: who has others to do yet wants no slow ones ahead of need."""
+        """Do what `Cursor.claim` says. `slow` false: no slow entries, because the claimer has others to do yet."""
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= CLAIM_MAX:
             raise invalid("limit_range", "limit", "out of range", allowed=f"1..{CLAIM_MAX}", got=limit)
         self._check()
@@ -248,15 +244,15 @@ class WorkJournal:
         held = self._held("done", given)
         dead: list[Row] = []
 
-        def work(tx: Transaction) -> tuple[set[int], tuple[float, int], _Taken]:
+        def work(tx: Transaction) -> tuple[set[int], tuple[float, int], ClaimResult]:
             dead.clear()
             look = self._look(tx, to_claim=True)
             clock = time.monotonic(), look.now
             ended: set[int] = set()
             if held:
                 ended, wake = self._tables.end(tx, look, held)
-                self._woken(tx, wake, None, joined=False)
-            return ended, clock, self._take(tx, look, cursor, limit if slow else -limit, dead)
+                self._waking.tell(tx, wake)
+            return ended, clock, self._take(tx, look, cursor, limit, dead, slow=slow)
 
         ended, clock, taken = self._write(work, None)
         cursor.pass_handed_out = taken.handed_out
@@ -266,37 +262,38 @@ class WorkJournal:
         self._waking.arm(state, clock, taken.next_date, taken.upkeep_date)
         claims = [Claim(self, entry, row) for entry, row in taken.entries]
         if not claims or cursor.found:
-            self._tick_if_due()  # who was idle and has something to do now does not wait for upkeep
+            self._tick_if_due()  # a cursor that was idle and has something to do now does not wait for upkeep
         cursor.found = bool(claims)
         lost = [claim for claim in given if claim.entry.id not in ended]
         return Batch(claims, taken.next_date, lost, taken.look.paused)
 
-    def _take(self, tx: Transaction, look: Look, cursor: Cursor, limit: int, dead: list[Row]) -> _Taken:
-        """Choose the kind of entries (those below `slow_from` first; a negative limit: only those), and take them."""
+    def _take(
+        self, tx: Transaction, look: Look, cursor: Cursor, limit: int, dead: list[Row], *, slow: bool
+    ) -> ClaimResult:
+        """Choose the kind of entries, those below `slow_from` first and others only if `slow`, and take them."""
         tables, settings = self._tables, self.settings
-        limit, may_be_slow = abs(limit), limit > 0
         if look.paused is not None:
-            return _Taken(look, [], None, None, cursor.pass_handed_out)
+            return ClaimResult(look, [], None, None, cursor.pass_handed_out)
         if look.lease is not None and look.lease <= look.lease_now:
             dead += tables.record_lapses(tx, look, settings)
         if look.soon is not None and look.soon <= look.now:
-            tables.ripen(tx, look)
+            tables.promote_due(tx, look)
         rows = tables.claim(tx, look, settings, cursor.owner, limit, 0, settings.slow_from)
         handed_out = cursor.pass_handed_out or bool(rows)
         pause = 0
-        if not rows and settings.slow_from < PRIORITIES and may_be_slow:
+        if not rows and settings.slow_from < PRIORITIES and slow:
             if handed_out:
                 pause, handed_out = round(settings.slow_pause_s * US), False
             else:
                 most = min(limit, settings.slow_limit)
                 rows = tables.claim(tx, look, settings, cursor.owner, most, settings.slow_from, PRIORITIES)
-        elif not rows and may_be_slow:
+        elif not rows and slow:
             handed_out = False
         entries, unreadable = self._decoded(rows)
         tables.bury_unreadable(tx, look, settings, unreadable)
         dead += unreadable
         if len(rows) == limit and not unreadable:
-            return _Taken(look, entries, look.now, None, handed_out)
+            return ClaimResult(look, entries, look.now, None, handed_out)
         heads = tables.heads(tx, look.now)
         next_date = None
         if heads.ready is not None:
@@ -306,7 +303,7 @@ class WorkJournal:
             cursor.wait_s = 0.0
         others = [heads.soon, None if heads.lease is None else look.now + heads.lease - look.lease_now, next_date]
         next_date = min((date for date in others if date is not None), default=None)
-        return _Taken(look, entries, next_date, None if heads.expiry is None else heads.expiry + 1, handed_out)
+        return ClaimResult(look, entries, next_date, None if heads.expiry is None else heads.expiry + 1, handed_out)
 
     def _decoded(self, rows: Sequence[Row]) -> tuple[list[tuple[Entry, Row]], list[Row]]:
         entries, unreadable = [], []
@@ -344,7 +341,7 @@ class WorkJournal:
             claim.lose()
         return lost
 
-    def settle(self, claim: Claim, decide: Callable[[Row, Look], Row | str], reason: str) -> None:
+    def apply_outcome(self, claim: Claim, decide: Callable[[Row, Look], Row | str], reason: str) -> None:
         """End a claim otherwise than by done."""
 
         def work(tx: Transaction) -> list[Row]:
@@ -352,8 +349,9 @@ class WorkJournal:
             row = self._tables.held(tx, look, claim.entry.id, claim.fence)
             if row is None:
                 raise _lost([claim.entry.id])
-            dead = self._tables.settle(tx, look, self.settings, [Ended(row, decide(row, look), reason)])
-            return self._woken(tx, look.now, dead, joined=False)
+            dead = self._tables.apply_outcomes(tx, look, self.settings, [Ended(row, decide(row, look), reason)])
+            self._waking.tell(tx, look.now)
+            return dead
 
         try:
             dead = self._write(work, None)
@@ -522,7 +520,8 @@ class WorkJournal:
         def work(tx: Transaction) -> bool:
             look = self._look(tx)
             there, wake = self._tables.drop(tx, look, id)
-            return self._woken(tx, wake, there, joined=False)
+            self._waking.tell(tx, wake)
+            return there
 
         if not self._write(work, None):
             raise NotFound(f"no entry {id}", code="entry", hint="entries() lists them by their id", entry=id)
@@ -536,7 +535,7 @@ class WorkJournal:
 
         def work(tx: Transaction) -> None:
             tx.execute("pause", (self._known.number, None))
-            self._woken(tx, 0, None, joined=False)
+            self._waking.tell(tx, 0)
 
         self._write(work, None)
 
@@ -669,7 +668,7 @@ class WorkJournal:
         return f"<WorkJournal {self.name} at {self._database.where}>"
 
 
-class _Taken(NamedTuple):
+class ClaimResult(NamedTuple):
     look: Look
     entries: list[tuple[Entry, Row]]
     next_date: int | None
@@ -751,9 +750,9 @@ class Claim:
         return self.row.lease / US
 
     @property
-    def held(self) -> Held:
+    def held(self) -> ClaimRef:
         """What ends it."""
-        return Held(self.entry.id, self.row.fence, self.row.slot)
+        return ClaimRef(self.entry.id, self.row.fence, self.row.slot)
 
     @property
     def append_id(self) -> str:
@@ -782,7 +781,7 @@ class Claim:
         if delay_s is not None and (isinstance(delay_s, bool) or not isinstance(delay_s, (int, float)) or delay_s < 0):
             raise invalid("delay_range", "delay_s", "not a delay", allowed="0 or more seconds", got=delay_s)
         settings = self.journal.settings
-        self.journal.settle(
+        self.journal.apply_outcome(
             self,
             lambda row, look: rules.failed(row, settings, look.now, delay_s),
             f"failed: {str(text)[:TEXT_MAX]}",
@@ -790,7 +789,7 @@ class Claim:
 
     def release(self) -> None:
         """Give it back as it was."""
-        self.journal.settle(self, lambda row, look: rules.released(row, look.now), "")
+        self.journal.apply_outcome(self, lambda row, look: rules.released(row, look.now), "")
 
     def over(self, *, done: bool) -> None:
         """The claim has ended."""

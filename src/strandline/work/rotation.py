@@ -46,13 +46,7 @@ def next_slot(tables: Sequence[TableState]) -> int | None:
     return next((slot for slot in range(1, RING_MAX + 1) if slot not in used), None)
 
 
-def may_move(table: TableState, left: int, live: int) -> bool:
-    """Whether so few entries are left in a closed table that they are moved to the current one."""
-    rows = max(1, table.last_number - table.first_number + 1)
-    return left <= rows // 10 or (live > LIVE_MANY and left <= rows // 2)
-
-
 def most_to_move(table: TableState, live: int) -> int:
-    """The largest number of entries left with which `may_move` holds."""
+    """Return how many entries may be left in a closed table for them to be moved to the current one."""
     rows = max(1, table.last_number - table.first_number + 1)
     return rows // 2 if live > LIVE_MANY else rows // 10

@@ -26,7 +26,6 @@ from strandline.errors import InvalidInput, Unavailable
 from strandline.settings import MIB
 from strandline.sql.api import DATABASE_ID, Database, Transaction
 from strandline.work import rules
-from strandline.work.boot import boot_id, boot_us
 from strandline.work.dates import US, us
 from strandline.work.declaration import WorkSettings
 from strandline.work.entries import (
@@ -42,6 +41,7 @@ from strandline.work.entries import (
     Row,
     mark_of,
 )
+from strandline.work.lease_clock import boot_id, boot_us
 from strandline.work.rotation import LATER
 from strandline.work.rules import DEAD, Moment
 
@@ -49,8 +49,8 @@ KEYS_LOCKED_MAX: Final = 100
 """An add of more keys locks the journal's adds instead: a server has room for some thousands of locks."""
 CLAIM_BYTES_MAX: Final = 16 * MIB
 LAPSES_MAX: Final = 1000
-RIPE_MAX: Final = 10_000
-RIPE_BYTES_MAX: Final = 64 * MIB
+DUE_MAX: Final = 10_000
+DUE_BYTES_MAX: Final = 64 * MIB
 ALIKE_MIN: Final = 10
 _TRIES: Final = 100
 _NUMBERS: Final = 44
@@ -82,8 +82,8 @@ class Look(NamedTuple):
         return Moment(self.now, self.lease_now)
 
 
-class Held(NamedTuple):
-    """A claim, as who has it knows it: the entry may have been moved to another table since."""
+class ClaimRef(NamedTuple):
+    """What a claim's holder knows of it: the entry may have been moved to another table since."""
 
     id: int
     fence: int
@@ -144,32 +144,35 @@ class Tables:
 
     def look(self, tx: Transaction, count: int = 0, *, to_claim: bool = False) -> Look:
         """The database's clock, the current table, and so many new numbers; `to_claim`: and what comes first."""
-        now = self._clock() if self._clock is not None else 0
-        values = (self.journal, self.set_name, now or (now_us() if tx.dialect == "sqlite" else 0), count)
         if tx.dialect == "postgres":
-            (found,) = tx.rows(self.named("look_claim" if to_claim else "look"), values)
-            now, *more = found
+            values = (self.journal, self.set_name, self._given_now(), count)
+            ((now, *more),) = tx.rows(self.named("look_claim" if to_claim else "look"), values)
             return Look(now, now, *more)
-        (found,) = tx.rows(self.named("look"), values)
-        seen, version, paused, slot, opened, first, last, _, stored = found
-        lease_now = now or boot_us()
-        boot = "" if now else boot_id()
+        moment = self.moment(tx)
+        ((_, version, paused, slot, opened, first, last, _, stored),) = tx.rows(
+            self.named("look"), (self.journal, self.set_name, moment.now, count)
+        )
+        boot = "" if self._given_now() else boot_id()
         if stored != boot:
             tx.execute(self.named("boot"))
             tx.execute("set_boot", (self.set_name, boot))
-        look = Look(seen, lease_now, version, paused, slot, opened, first, last, self.numbers(tx, count))
+        look = Look(*moment, version, paused, slot, opened, first, last, self.numbers(tx, count))
         if not to_claim:
             return look
-        heads = self.heads(tx, seen)
+        heads = self.heads(tx, moment.now)
         return look._replace(soon=heads.soon, lease=heads.lease)
 
     def moment(self, tx: Transaction) -> Moment:
-        """The clock alone, for who only reads."""
-        now = self._clock() if self._clock is not None else 0
+        """Return what the clocks say, and nothing else."""
+        given = self._given_now()
         if tx.dialect == "sqlite":
-            return Moment(now or now_us(), now or boot_us())
-        (found,) = tx.rows("now", (now,))
-        return Moment(found[0], found[0])
+            return Moment(given or now_us(), given or boot_us())
+        ((now,),) = tx.rows("now", (given,))
+        return Moment(now, now)
+
+    def _given_now(self) -> int:
+        """Return what the clock says that a test has put in the place of all others; 0 if there is none."""
+        return self._clock() if self._clock is not None else 0
 
     def numbers(self, tx: Transaction, count: int) -> list[int]:
         """So many numbers that nobody had before."""
@@ -263,7 +266,7 @@ class Tables:
         over = [row for row in rows if row.status == PROCESSING and rules.lease_over(row, look.moment)]
         if over:
             ended = [Ended(row, rules.lapsed(row, settings, look.now), "timeout") for row in over]
-            dead += self.settle(tx, look, settings, ended)
+            dead += self.apply_outcomes(tx, look, settings, ended)
             rows = self._steady(tx, found, look.moment)
         old = [row for row in rows if row.status != PROCESSING and rules.expired(row, look.now)]
         self._remove(tx, old)
@@ -329,20 +332,20 @@ class Tables:
         tx.many(self.named("start"), [_state(row) for row in rows], self.journal)
         return rows
 
-    def ripen(self, tx: Transaction, look: Look) -> int:
+    def promote_due(self, tx: Transaction, look: Look) -> int:
         """Bring in what is due by now; how many there were."""
-        ripe, size = [], 0
-        for *place, bytes_ in tx.rows(self.named("ripe"), (self.journal, look.now, RIPE_MAX)):
-            if size < RIPE_BYTES_MAX:
-                ripe.append(place)
+        due, size = [], 0
+        for *place, bytes_ in tx.rows(self.named("due_soon"), (self.journal, look.now, DUE_MAX)):
+            if size < DUE_BYTES_MAX:
+                due.append(place)
             size += bytes_
-        tx.many(self.named("ripen"), [(self.journal, SOON, 0, *row) for row in ripe], look.slot)
-        later = [(id_,) for slot, _, id_ in ripe if slot == LATER]
+        tx.many(self.named("promote_due"), [(self.journal, SOON, 0, *row) for row in due], look.slot)
+        later = [(id_,) for slot, _, id_ in due if slot == LATER]
         if later:
             tx.many(self.named("move_entry"), later, LATER, look.slot)
             tx.many(self.named("move_state"), later, LATER, look.slot)
             self.numbers(tx, len(later))  # they count as rows of the table that they fill
-        return len(ripe)
+        return len(due)
 
     def record_lapses(self, tx: Transaction, look: Look, settings: WorkSettings) -> list[Row]:
         """Let what nobody gives a heartbeat any more wait again; those that are dead letters now."""
@@ -351,7 +354,7 @@ class Tables:
         alive = [row for row in rows if not rules.lease_over(row, look.moment)]
         tx.many(self.named("look_later"), [(row.id, row.beat + row.lease + 1) for row in alive])
         over = [row for row in rows if rules.lease_over(row, look.moment)]
-        return self.settle(
+        return self.apply_outcomes(
             tx, look, settings, [Ended(row, rules.lapsed(row, settings, look.now), "timeout") for row in over]
         )
 
@@ -362,7 +365,7 @@ class Tables:
 
     # ------------------------------------------------------------ the end of a claim
 
-    def end(self, tx: Transaction, look: Look, held: Sequence[Held]) -> tuple[set[int], int | None]:
+    def end(self, tx: Transaction, look: Look, held: Sequence[ClaimRef]) -> tuple[set[int], int | None]:
         """Done: which of these claims this call has ended, and when what waited behind them is due.
 
         `merge` does not matter: an entry may wait behind another since before it was changed.
@@ -382,7 +385,7 @@ class Tables:
                 break
         return set(ended), self._put_in(tx, look, ended.values())
 
-    def _end_late(self, tx: Transaction, held: Sequence[Held], ended: dict[int, Key]) -> list[Held]:
+    def _end_late(self, tx: Transaction, held: Sequence[ClaimRef], ended: dict[int, Key]) -> list[ClaimRef]:
         """Done after the lease was over, if nobody took the entry since. What was moved is to be tried where it is."""
         fences = {claim.id: claim.fence for claim in held}
         rows = self._steady(tx, lambda: self.rows(tx, fences), None)
@@ -390,7 +393,7 @@ class Tables:
         late = [row for row in mine if row.status == LAPSED]
         self._remove(tx, late)
         ended |= {row.id: (row.hash, row.key) for row in late}
-        return sorted(Held(row.id, row.fence, row.slot) for row in mine if row.status == PROCESSING)
+        return sorted(ClaimRef(row.id, row.fence, row.slot) for row in mine if row.status == PROCESSING)
 
     def _put_in(self, tx: Transaction, look: Look, keys: Iterable[Key]) -> int | None:
         """Put what waited behind entries of these keys into the order; when the first of it is due."""
@@ -419,7 +422,7 @@ class Tables:
                     return row
         return None
 
-    def settle(self, tx: Transaction, look: Look, settings: WorkSettings, ended: Sequence[Ended]) -> list[Row]:
+    def apply_outcomes(self, tx: Transaction, look: Look, settings: WorkSettings, ended: Sequence[Ended]) -> list[Row]:
         """Write what becomes of entries whose claims ended otherwise than by done; those that are dead letters now.
 
         Their rows of the state are locked. What waits behind them is folded with them, or is to wait no longer.
@@ -540,7 +543,7 @@ class Tables:
 
     def bury_unreadable(self, tx: Transaction, look: Look, settings: WorkSettings, rows: Sequence[Row]) -> None:
         """Make dead letters of claimed entries that cannot be decoded."""
-        self.settle(tx, look, settings, [Ended(row, DEAD, "undecodable") for row in rows])
+        self.apply_outcomes(tx, look, settings, [Ended(row, DEAD, "undecodable") for row in rows])
 
     def _remove(self, tx: Transaction, rows: Iterable[Row]) -> None:
         rows = list(rows)

@@ -20,7 +20,6 @@ from strandline.work.rotation import (
     LATER,
     TableState,
     is_over,
-    may_move,
     most_to_move,
     next_slot,
 )
@@ -49,27 +48,28 @@ class Upkeep:
             return
         if not self._rotate(settings, close=close):
             return  # somebody else is at it
-        for table in [table for table in self._ledger() if table.state == CLOSED][:TABLES_MAX]:
-            self._move(table, settings)
+        with self._database.read() as tx:
+            closed = [table for table in self._ledger(tx) if table.state == CLOSED]
+        for table in closed[:TABLES_MAX]:
+            self._move(table)
             if time.monotonic() >= self._again.get(table.slot, (0.0, 0.0))[0]:
                 self._empty(table, settings)
 
-    def _ledger(self) -> list[TableState]:
-        return [TableState(*row) for row in self._database.rows("tables", (self._tables.set_name,))]
+    def _ledger(self, tx: Transaction) -> list[TableState]:
+        return [TableState(*row) for row in tx.rows("tables", (self._tables.set_name,))]
 
     def _rotate(self, settings: WorkSettings, *, close: bool) -> bool:
         named, set_name = self._tables.named, self._tables.set_name
         with self._database.read() as tx:
             look = self._tables.look(tx)
-            ledger = [TableState(*row) for row in tx.rows("tables", (set_name,))]
-            current = next(table for table in ledger if table.state == CURRENT)
+            current = next(table for table in self._ledger(tx) if table.state == CURRENT)
             ((size,),) = tx.rows(named("table_bytes", current.slot))
         if not (is_over(current, look.now, look.last_number, size, settings) or close):
             return True
         with self._database.write() as tx:
             if not tx.rows("try_lock", (self._tables.lock_number(f"set {set_name}"),))[0][0]:
                 return False
-            ledger = [TableState(*row) for row in tx.rows("tables", (set_name,))]
+            ledger = self._ledger(tx)
             if next(table for table in ledger if table.state == CURRENT) != current:
                 return True  # somebody closed it just now
             slot = next_slot(ledger)
@@ -84,16 +84,16 @@ class Upkeep:
                 tx.execute("add_table", (set_name, slot, look.now, look.last_number + 1))
         return True
 
-    def _move(self, table: TableState, settings: WorkSettings) -> None:
+    def _move(self, table: TableState) -> None:
         """Move what is left of a closed table, if it is little, as far as nobody is at it."""
-        del settings
-        live = sum(other.state != EMPTY for other in self._ledger())
+        with self._database.read() as tx:
+            live = sum(other.state != EMPTY for other in self._ledger(tx))
         most = min(most_to_move(table, live), MOVED_MAX)
         named = self._tables.named
         with self._database.write() as tx:
             look = self._tables.look(tx)  # first, as everybody does: who alters the tables waits there (`gate`)
             ((left,),) = tx.rows(named("left"), (table.slot, most + 1))
-            if not 0 < left <= most or not may_move(table, left, live):
+            if not 0 < left <= most:
                 return
             waiting = tx.rows(named("movable_order"), (table.slot, most))
             running = tx.rows(named("movable_state"), (table.slot, most))
@@ -144,7 +144,7 @@ class Upkeep:
         """SQLite: one table. If it is empty and its time or size is over, its free pages are given back."""
         tables = self._tables
         with self._database.read() as tx:
-            (table,) = [TableState(*row) for row in tx.rows("tables", (tables.set_name,))]
+            (table,) = self._ledger(tx)
             ((number,),) = tx.rows("last_number", (tables.set_name,))
             moment = tables.moment(tx)
             ((left,),) = tx.rows(tables.named("left"), (table.slot, 1))

@@ -71,8 +71,13 @@ class Waking:
 
     # ------------------------------------------------------------ tell
 
-    def tell(self, tx: Transaction, *, joined: bool) -> None:
-        """Something may be claimable from a date on that waiters do not know: they are told when this commits."""
+    def tell(self, tx: Transaction, wake: int | None, *, joined: bool = False) -> None:
+        """Tell waiters, when this commits, that something may be claimable from the date `wake` on; None: nothing is.
+
+        `joined`: the transaction is the caller's, so it must tell by itself.
+        """
+        if wake is None:
+            return
         if tx.dialect == "sqlite":
             tx.execute("wake", (self._journal,))
         elif joined:

@@ -148,18 +148,18 @@ WHERE o.journal = given.journal AND o.place = given.place AND o.priority = given
 -- Take an entry out of the order.
 DELETE FROM work_{1}_order WHERE journal = $1 AND place = $2 AND priority = $3 AND date = $4 AND id = $5;
 
--- name: ripe (postgres)
+-- name: due_soon (postgres)
 -- Entries whose date has come, the oldest first, and the bytes of their data; the later table's are in slot 0.
 SELECT o.slot, o.date, o.id, o.size FROM {schema}.work_{1}_order o WHERE o.journal = $1::bigint AND o.place = 1
   AND o.priority = 0 AND o.date <= $2::bigint
 ORDER BY o.date, o.id LIMIT $3::bigint FOR UPDATE SKIP LOCKED;
 
--- name: ripe (sqlite)
+-- name: due_soon (sqlite)
 -- Entries whose date has come, the oldest first, and the bytes of their data.
 SELECT slot, date, id, size FROM work_{1}_order WHERE journal = $1 AND place = 1 AND priority = 0 AND date <= $2
 ORDER BY date, id LIMIT $3;
 
--- name: ripen (postgres)
+-- name: promote_due (postgres)
 -- Put entries whose date has come where claims take them from; $1 is the current slot, for those of the later table.
 WITH gone AS (
   DELETE FROM {schema}.work_{1}_order o USING unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
@@ -172,7 +172,7 @@ INSERT INTO {schema}.work_{1}_order (journal, slot, place, priority, date, id, e
 SELECT g.journal, CASE WHEN g.slot = 0 THEN $1::bigint ELSE g.slot END, 0, e.priority, g.date, g.id, g.expiration_date, g.size
 FROM gone g JOIN {schema}.work_{1}_entry e ON e.id = g.id AND e.slot = g.slot;
 
--- name: ripen (sqlite)
+-- name: promote_due (sqlite)
 -- Put an entry whose date has come where claims take it from.
 UPDATE work_{1}_order SET place = 0, priority = (SELECT e.priority FROM work_{1}_entry e WHERE e.id = work_{1}_order.id)
 WHERE $1 > 0 AND journal = $2 AND place = $3 AND priority = $4 AND $5 > 0 AND date = $6 AND id = $7;
