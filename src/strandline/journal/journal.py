@@ -37,6 +37,7 @@ from strandline.journal.judge import Judge
 from strandline.journal.read import PLANS_MAX, Reader, journal_changed
 from strandline.log.api import Draft, InexactLog, Known, Log, Recorded
 from strandline.log.committer import Committer, commits_of, own_error, unchanged
+from strandline.log.folding import HEAD_DAMAGED
 from strandline.points import reached
 from strandline.record import encode_header
 from strandline.settings import Settings
@@ -179,7 +180,10 @@ class Journal:
                 outcomes = self._all_committed(drafts, [numbers for _, _, _, numbers in part])
             else:
                 outcomes = [verdict.not_tried(failed) for _ in drafts]
-            answers += [verdict.of_many(*one[:3], outcome) for one, outcome in zip(part, outcomes, strict=True)]
+            answers += [
+                verdict.of_many(key, draft, append_id, outcome)
+                for (key, draft, append_id, _), outcome in zip(part, outcomes, strict=True)
+            ]
             if failed is None and all(map(_ends_all, outcomes)):
                 failed = cast(StrandlineError, outcomes[0])
         return answers
@@ -191,6 +195,8 @@ class Journal:
             answers = self._committer.append_all(drafts)
         except (Unavailable, InvalidInput) as error:  # the queue is full, or somebody closed the journal meanwhile
             return [own_error(error) for _ in drafts]
+        if HEAD_DAMAGED not in answers:
+            return answers
         return [self._whole_or_error(*one) for one in zip(drafts, answers, strict=True)]
 
     def _append_draft(
