@@ -18,7 +18,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
-from strandline.backends import backend_of, open_target
+from strandline.backends import backend_of
 from strandline.clock import now_us
 from strandline.errors import NotFound, SchemaMismatch, Unsupported, closed, counted, invalid
 from strandline.fold import Rules
@@ -30,6 +30,7 @@ from strandline.group.open_targets import Target
 from strandline.group.record import load
 from strandline.group.settings import GroupSettings
 from strandline.group.target import Target as OpenedTarget
+from strandline.group.targets import open_target
 from strandline.journal.journal import Journal
 from strandline.journal.status import Section, Status, status_of, strandline_of
 from strandline.log.api import Log
@@ -43,8 +44,9 @@ from strandline.query.pointer_watch import PointerWatch
 from strandline.query.slice_queries import GivenSliceQuery, by_slices
 from strandline.query.tags import GivenTagQuery, by_tag, wait_for_strandline
 from strandline.settings import GivenSettings, Settings, check_clock
-from strandline.sql.api import Database
+from strandline.sql.api import Database, Part
 from strandline.store.api import Store
+from strandline.store.sql_store import part_of
 from strandline.urls import Url, Urls, sql_url, target_of, urls_of
 from strandline.values.answers import Appended
 from strandline.work.catalog import PART as WORK
@@ -347,6 +349,11 @@ def _opens_work(urls: Urls, settings: Settings, clock: Callable[[], int] | None)
         return backend_of(found).open_database(found, WORK, how, clock, fixed={})
 
     return opens
+
+
+def parts() -> dict[str, Part]:
+    """The parts that URLs may name, by the fields of `urls.Urls`: `schema show` and `schema upgrade` know these."""
+    return {"log": Part("log", "strandline.log"), "store": part_of(), "work": WORK, "projections": PART}
 
 
 def no_work_url() -> Unsupported:

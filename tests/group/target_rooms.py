@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import apsw
 
-from strandline.backends.sqlite.target import SqliteTarget
-from strandline.group.sql_steps import SqlSteps
 from strandline.group.statements import parse, plan
 from strandline.group.statements.api import Plan
 from strandline.group.target import Done, Failed, Limits, NotUndone, OnConflict, Owner, StepId, Undone, Work
+from strandline.group.targets.sql import SqlSteps
+from strandline.group.targets.sqlite import SqliteTarget
 from strandline.urls import urls_of
 
 
@@ -62,7 +62,7 @@ class PostgresRoom:
     def __init__(self, url: str, *, empty: bool = True) -> None:
         import psycopg
 
-        from strandline.backends.postgres.target import PostgresTarget
+        from strandline.group.targets.postgres import PostgresTarget
 
         self.place = url
         self.url = urls_of(log=url, store=url).store

@@ -24,9 +24,8 @@ from urllib.parse import quote
 import apsw
 import pytest
 
-from strandline.backends.memory.target import LwwTarget
 from strandline.errors import LeaseLost, Unavailable
-from strandline.group import advance, fences, sql_steps
+from strandline.group import advance, fences
 from strandline.group import processor as processors
 from strandline.group.checks import ask
 from strandline.group.core.parts import Recipe
@@ -35,6 +34,8 @@ from strandline.group.driver import Drive
 from strandline.group.groups import Groups
 from strandline.group.lease import said, take
 from strandline.group.names import group_key
+from strandline.group.targets import sql
+from strandline.group.targets.last_write_wins import LwwTarget
 from strandline.group.times import Times
 from strandline.testing import points
 from strandline.values.events import Event
@@ -342,7 +343,7 @@ def test_a_target_without_transactions_is_waited_for_too(world: World, monkeypat
 @pytest.mark.req("G75")
 def test_a_fence_that_waits_for_a_statement_is_tried_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one before is in the middle of a long one, which holds the row."""
-    monkeypatch.setattr(sql_steps, "OURS_S", 0.2)
+    monkeypatch.setattr(sql, "OURS_S", 0.2)
     room = stage.room
     if room.dialect == "sqlite":
         room.execute("BEGIN IMMEDIATE")
@@ -363,7 +364,7 @@ def test_a_fence_that_waits_for_a_statement_is_tried_again(stage: Stage, monkeyp
 def test_a_submit_to_a_target_that_is_away_is_refused(
     world: World, moody: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sql_steps, "OURS_S", 0.2)
+    monkeypatch.setattr(sql, "OURS_S", 0.2)
     moody.leave()
     groups = both(world, moody)
     with pytest.raises(Unavailable) as caught:

@@ -10,12 +10,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from strandline.backends.cassandra.target import CassandraTarget
 from strandline.clock import now_us
 from strandline.errors import InvalidGroup
 from strandline.group.statements import parse, plan
 from strandline.group.statements.binding import Bound
 from strandline.group.target import Cells, CellTarget, Failed, Limits, NotUndone, StepId, Undone, Work, Wrote
+from strandline.group.targets.cassandra import CassandraTarget
 from strandline.servers.cassandra import CassandraServer
 from tests.lanes import needs_servers
 from tests.store.keyspaces import url_of

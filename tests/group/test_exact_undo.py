@@ -32,7 +32,7 @@ def test_a_change_of_other_rows_than_were_saved_is_kept_from_being_done(
     """Another session holds the first row while the image is read, and lets it go before the change."""
     import psycopg
 
-    from strandline.backends.postgres import target as module
+    from strandline.group.targets import postgres as module
 
     other = psycopg.connect(stage.room.place)
     other.execute("SELECT * FROM account WHERE id = 1 FOR UPDATE")

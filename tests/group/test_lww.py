@@ -10,7 +10,6 @@ from uuid import uuid4
 import pytest
 
 import strandline
-from strandline.backends.memory.target import LwwTarget, lww
 from strandline.clock import now_us
 from strandline.errors import InvalidGroup
 from strandline.group.checks import is_true
@@ -18,6 +17,7 @@ from strandline.group.definition import Group
 from strandline.group.statements import parse, plan
 from strandline.group.statements.binding import Bound
 from strandline.group.target import Cells, CellTarget, Failed, NotUndone, StepId, Undone, Work, Wrote
+from strandline.group.targets.last_write_wins import LwwTarget, lww
 from tests.repeats import repeats
 
 TABLE = "CREATE TABLE seat (hall text, row int, price int static, guest text, n int, c blob, PRIMARY KEY (hall, row))"

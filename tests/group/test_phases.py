@@ -15,7 +15,6 @@ from uuid import uuid4
 import pytest
 
 import strandline
-from strandline.backends.memory.target import LwwTarget, lww
 from strandline.errors import NotFound, Unavailable
 from strandline.group import lease as leases
 from strandline.group import mail
@@ -23,6 +22,7 @@ from strandline.group.checks import ask
 from strandline.group.core.parts import Handler, Hook, Recipe
 from strandline.group.definition import Group
 from strandline.group.groups import Groups
+from strandline.group.targets.last_write_wins import LwwTarget, lww
 from strandline.pipeline.expiry import purge_expired
 from strandline.testing import FakeClock, points
 from strandline.work.declaration import WorkDeclaration

@@ -17,8 +17,8 @@ import psycopg
 import pytest
 
 from strandline.errors import LeaseLost, StrandlineError, Unavailable, Unsupported
-from strandline.group.sql_steps import Changes
 from strandline.group.target import Done, Failed, Limits, Undone
+from strandline.group.targets.sql import Changes
 from tests.group.conftest import ACCOUNTS
 from tests.group.target_rooms import SqliteRoom, Stage
 
@@ -299,7 +299,7 @@ def test_a_target_is_refused_after_close_and_in_a_forked_child(stage: Stage) -> 
 
 @pytest.mark.req("G91")
 def test_a_file_keeps_its_own_modes_and_another_library_is_refused(tmp_path: Path) -> None:
-    from strandline.backends.sqlite.target import SqliteTarget
+    from strandline.group.targets.sqlite import SqliteTarget
 
     path = tmp_path / "theirs.db"
     script = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('PRAGMA application_id = 7');"
@@ -331,7 +331,7 @@ def test_a_file_that_another_thread_opens_meanwhile_is_no_other_librarys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from strandline.backends.sqlite import files
-    from strandline.backends.sqlite.target import SqliteTarget
+    from strandline.group.targets.sqlite import SqliteTarget
 
     path, opened, first = tmp_path / "theirs.db", [], [True]
     apsw.Connection(str(path)).execute("CREATE TABLE t (a)").connection.close()
@@ -359,7 +359,7 @@ def test_a_file_that_another_thread_opens_meanwhile_is_no_other_librarys(
 def test_a_lost_answer_to_the_commit_is_found_by_running_the_step_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, committed: bool
 ) -> None:
-    from strandline.backends.postgres import target as module
+    from strandline.group.targets import postgres as module
 
     commit = module._Changes.commit
 

@@ -12,10 +12,10 @@ import pytest
 
 from strandline.errors import InvalidInput
 from strandline.group.core.encoding import Opaque, decoded, encoded
-from strandline.group.cql_steps import serialized
 from strandline.group.statements import held
 from strandline.group.statements.binding import Unbound
 from strandline.group.target import Done, Failed, Limits, Rows, Undone
+from strandline.group.targets.cql import serialized
 from tests.group.target_rooms import PostgresRoom, Stage
 
 POSTGRES = {

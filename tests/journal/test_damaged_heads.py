@@ -18,10 +18,9 @@ import pytest
 
 from strandline import Event, SchemaMismatch, SeqNrConflict
 from strandline.backends import backend_of
-from strandline.backends.api import parts
 from strandline.backends.postgres.log import PostgresLog
 from strandline.backends.sqlite.log import SqliteLog
-from strandline.connect import Strandline
+from strandline.connect import Strandline, parts
 from strandline.errors import StrandlineError, Unavailable
 from strandline.settings import Settings
 from strandline.testing import carry

@@ -12,11 +12,11 @@ from uuid import uuid4
 import pytest
 
 from strandline.backends import backend_of
-from strandline.backends.api import parts
 from strandline.backends.cassandra.store import CassandraStore
 from strandline.backends.memory.store import MemoryStore
 from strandline.backends.postgres.store import open_store as open_postgres
 from strandline.backends.sqlite.store import open_store as open_sqlite
+from strandline.connect import parts
 from strandline.errors import SchemaMismatch
 from strandline.servers.cassandra import CassandraServer
 from strandline.servers.postgres import PostgresServer

@@ -13,9 +13,9 @@ import pytest
 
 from strandline import Event, SchemaMismatch, Strandline
 from strandline.backends import backend_of
-from strandline.backends.api import parts
 from strandline.backends.cassandra import Session, upgrade_keyspace
 from strandline.backends.sqlite import schema as of_files
+from strandline.connect import parts
 from strandline.settings import Settings
 from strandline.sql.api import Dialect
 from strandline.sql.steps import Step, steps_in

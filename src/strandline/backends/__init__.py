@@ -18,12 +18,10 @@ from typing import Final, NamedTuple
 from strandline.backends.api import Backend
 from strandline.errors import Unsupported
 from strandline.extras import install
-from strandline.group.target import Target
 from strandline.urls import Url
 
 _MODULES: Final = {
     "memory": "strandline.backends.memory",
-    "lww": "strandline.backends.memory",
     "sqlite": "strandline.backends.sqlite",
     "postgresql": "strandline.backends.postgres",
     "kafka": "strandline.backends.kafka",
@@ -48,14 +46,6 @@ def backend_of(url: Url) -> Backend:
     module = import_module(f"{_MODULES[url.scheme]}.backend")
     backend: Backend = module.BACKEND
     return backend
-
-
-def open_target(url: Url, *, connections: int, consistency: str = "LOCAL_QUORUM", read_back: bool = True) -> Target:
-    """A database of the user's, for event groups; `Unsupported` if its client library is not installed."""
-    backend_of(url)
-    module = import_module(f"{_MODULES[url.scheme]}.target")
-    opened: Target = module.open_target(url, connections=connections, consistency=consistency, read_back=read_back)
-    return opened
 
 
 class Library(NamedTuple):

@@ -8,25 +8,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from strandline.errors import Unsupported
 from strandline.log.api import Log
-from strandline.projection.offset_store import PART as OFFSETS
 from strandline.settings import (
     Settings,
 )
 from strandline.sql.api import Database, Part
 from strandline.store.api import Store
-from strandline.store.sql_store import part_of
 from strandline.urls import Url
-from strandline.work.catalog import PART as WORK
 
 if TYPE_CHECKING:
     from strandline.sql.steps import Description
 
 Clock = Callable[[], int]
-
-
-def parts() -> dict[str, Part]:
-    """The parts that URLs may name, by the fields of `urls.Urls`: `schema show` and `schema upgrade` know these."""
-    return {"log": Part("log", "strandline.log"), "store": part_of(), "work": WORK, "projections": OFFSETS}
 
 
 class Backend(Protocol):

@@ -51,10 +51,10 @@ from strandline.group.processor import Processor
 from strandline.group.record import load, seen
 from strandline.group.serving import CodeWatch, Server
 from strandline.group.settings import GroupSettings
-from strandline.group.sql_steps import Refused as StatementRefused
 from strandline.group.statements.api import Held
 from strandline.group.submitting import Submitter
 from strandline.group.target import Barrier, SqlTarget
+from strandline.group.targets.sql import Refused as StatementRefused
 from strandline.journal import checks
 from strandline.journal.journal import Journal
 from strandline.log.api import Log

@@ -7,13 +7,13 @@ from threading import RLock
 from typing import Any, Final
 from uuid import uuid4
 
-from strandline.backends.memory.cql import KINDS, Keyspace, Kind
 from strandline.clock import now_us
 from strandline.errors import InvalidGroup
-from strandline.group.cql_steps import CqlSteps, Described, Row, serialized
 from strandline.group.statements.api import Table
 from strandline.group.statements.binding import Bound
 from strandline.group.target import Limits, Owner
+from strandline.group.targets.cql import CqlSteps, Described, Row, serialized
+from strandline.group.targets.keyspace import KINDS, Keyspace, Kind
 from strandline.urls import Url
 
 _keyspaces: Final[dict[str, LwwTarget]] = {}

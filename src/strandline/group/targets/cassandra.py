@@ -1,6 +1,6 @@
 """A Cassandra keyspace of the user's as a target of groups: whose it is, its schema, and the driver.
 
-What a step is there is in `strandline.group.cql_steps`.
+What a step is there is in `strandline.group.targets.cql`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from cassandra.query import BoundStatement, PreparedStatement
 from strandline.backends.cassandra.driver_errors import FAILURES, outcome_of
 from strandline.backends.cassandra.session import Session
 from strandline.backends.cassandra.statements import statement
-from strandline.backends.cassandra.target_values import given, held
 from strandline.clock import now_us
 from strandline.errors import InvalidGroup, SchemaMismatch
-from strandline.group.cql_steps import CqlSteps, Refused, serialized, unhexed
 from strandline.group.statements import texts
 from strandline.group.statements.api import Column, Table
 from strandline.group.statements.binding import Bound
 from strandline.group.target import Limits, Owner
+from strandline.group.targets.cassandra_values import given, held
+from strandline.group.targets.cql import CqlSteps, Refused, serialized, unhexed
 from strandline.urls import Url
 
 ROLES: Final = {"partition_key": "partition", "clustering": "clustering", "static": "static", "regular": ""}

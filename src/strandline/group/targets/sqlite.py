@@ -21,13 +21,13 @@ from strandline.backends.sqlite import files
 from strandline.backends.sqlite.checks import check_file_system, check_library
 from strandline.backends.sqlite.driver_errors import Doing, outcome_of
 from strandline.backends.sqlite.files import OPEN_FILES
-from strandline.backends.sqlite.target_schema import table_of
 from strandline.errors import SchemaMismatch, Unavailable, Unsupported, closed, unusable, used_after_fork
 from strandline.group.core.encoding import decoded, encoded
-from strandline.group.sql_steps import Ask, Call, Changed, Changes, Collided, Refused, SqlSteps
 from strandline.group.statements.api import Dialect, Plan, Table
 from strandline.group.statements.binding import Bound, Unbound, bound
 from strandline.group.target import Failed, Limits, Rows
+from strandline.group.targets.sql import Ask, Call, Changed, Changes, Collided, Refused, SqlSteps
+from strandline.group.targets.sqlite_schema import table_of
 from strandline.sql.statements import statement
 from strandline.urls import Url
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from strandline.group.sql_steps import Ask
 from strandline.group.statements.api import Column, ForeignKey, Table
 from strandline.group.statements.lexer import columns_in
 from strandline.group.statements.texts import named
+from strandline.group.targets.sql import Ask
 
 
 def table_of(ask: Ask, asked: str) -> Table | None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Literal
 
-from strandline.group.sql_steps import Ask
 from strandline.group.statements.api import Column, ForeignKey, Table
 from strandline.group.statements.lexer import columns_in, tokens_of
+from strandline.group.targets.sql import Ask
 
 
 def table_of(ask: Ask, asked: str) -> Table | None:

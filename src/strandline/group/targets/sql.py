@@ -21,7 +21,6 @@ import orjson
 
 from strandline.errors import InvalidGroup, InvalidInput, LeaseLost, SchemaMismatch, Unavailable
 from strandline.group.core.encoding import decoded, encoded
-from strandline.group.restoring import Back, in_order, keys_of, place, restoration
 from strandline.group.statements import plan_now, texts
 from strandline.group.statements.api import Dialect, Plan, Table
 from strandline.group.statements.binding import Bound, Unbound, bound
@@ -45,6 +44,7 @@ from strandline.group.target import (
     Undone,
     Work,
 )
+from strandline.group.targets.restoring import Back, in_order, keys_of, place, restoration
 
 VERSION: Final = 1
 KEYS_AT_ONCE: Final = 100
@@ -489,7 +489,8 @@ class SqlSteps(ABC):
 
     def _undo(self, changes: Changes, plan: Plan, done: Done, on_conflict: OnConflict) -> Undone | NotUndone:
         changes.restore(done.zone)
-        writes, catalogue = plan.statement.writes, self.catalogue
+        writes = plan.statement.writes
+        catalogue = self.catalogue
         table = self._table(lambda name, given: changes.own(f"{catalogue}/{name}", given), writes)
         if table is None:
             return NotUndone(f"{writes} is not there any more")

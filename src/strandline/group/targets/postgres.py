@@ -15,19 +15,19 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 
-from strandline.backends.postgres import target_values
 from strandline.backends.postgres.database import SCHEMA_DEFAULT
 from strandline.backends.postgres.driver_errors import Doing, lost
 from strandline.backends.postgres.pool import Pool
 from strandline.backends.postgres.round_trips import DISCARD_PLANS, OTHER_SESSION, Connection, TimedOut
-from strandline.backends.postgres.target_round_trips import Answer, Ours, answers
-from strandline.backends.postgres.target_schema import table_of
 from strandline.errors import SchemaMismatch, StrandlineError, Unavailable
-from strandline.group.sql_steps import Ask, Call, Changed, Changes, Collided, Refused, SqlSteps
 from strandline.group.statements.api import OURS, Dialect, Plan, Table
 from strandline.group.statements.binding import Bound, Unbound, bound
 from strandline.group.statements.texts import named, quoted
 from strandline.group.target import Failed, Limits, Rows
+from strandline.group.targets import postgres_values
+from strandline.group.targets.postgres_round_trips import Answer, Ours, answers
+from strandline.group.targets.postgres_schema import table_of
+from strandline.group.targets.sql import Ask, Call, Changed, Changes, Collided, Refused, SqlSteps
 from strandline.settings import Settings
 from strandline.sql.statements import statement
 from strandline.urls import Url
@@ -64,7 +64,7 @@ Row = tuple[Any, ...]
 class _TargetPool(Pool):
     def connect(self) -> Connection:
         connection = super().connect()
-        target_values.register(connection)
+        postgres_values.register(connection)
         return connection
 
 
