@@ -105,6 +105,35 @@ def test_a_hole_behind_what_was_forgotten(s: Strandline, table: Table, source: A
     assert s.projections.dead_letters("totals") == []
 
 
+@pytest.mark.req("P34", "P35", "P99", "RP5")
+@pytest.mark.parametrize("source", [ORDERS, ByTag("blue")])
+def test_a_hole_that_was_passed_and_forgotten(s: Strandline, table: Table, source: Any) -> None:
+    """4 is lost before it is read, so nothing shows it; the key is forgotten; 5 comes: 4 is not taken for done."""
+    key = key_in(0, s.log.partitions)
+
+    def more(count: int) -> None:
+        for _ in range(count):
+            s.journal.append(key, [Event("Placed", 1, tags=["blue"])])
+        carry_all(s)
+
+    more(4)
+    lost = Lost(s, key, 4) if source is ORDERS else LostTag(s, key, 4)
+    projection = Projection("totals", source, table.add, **PARKING)
+    with running(s, projection):
+        until(lambda: caught_up(s))
+    assert table.of(key) == [1, 2, 3]
+    store = s.open_offsets().store
+    assert sum(store.forget(store.find("totals"), min(each.position for each in s.projections.status("totals").ranges)))
+    store.close()
+    more(1)
+    with running(s, projection):
+        until(lambda: s.projections.parked("totals") == [str(key)] or table.of(key) != [1, 2, 3])
+        assert table.of(key) == [1, 2, 3]
+        lost.put_back()
+        s.projections.unpark("totals", key)
+        until(lambda: table.of(key) == [1, 2, 3, 4, 5])
+
+
 @pytest.mark.req("P35", "P62", "P79")
 def test_a_hole_that_an_operator_steps_over(s: Strandline, table: Table) -> None:
     """Unpark is refused while it is there; skip says that it does not matter."""

@@ -1,8 +1,8 @@
 """The events of a tag, as a projection reads them: by their numbers under the tag.
 
 The numbers of a key under a tag have no gaps, and each row links to the one before it. So acceptance judges by these
-numbers alone, and the link's time tells of a key whose row was forgotten. Deletes are not propagated to tag views:
-nothing counts as deleted here. A query by tag has checks of its own; they are not made twice.
+numbers alone, and the row that the link names tells of a key whose row was forgotten. Deletes are not propagated to tag
+views: nothing counts as deleted here. A query by tag has checks of its own; they are not made twice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from strandline.projection.definition import ByTag
 from strandline.query.acceptance import Last, Looked, Place, end_of
 from strandline.query.look_back import STEP, LookedBack, followed
 from strandline.query.pointer_watch import PointerWatch
-from strandline.query.query_row import QueryRow
+from strandline.query.query_row import QueryRow, place_of
 from strandline.query.slices import Slices
 from strandline.query.stored_tags import StoredTags
 from strandline.store.api import Store
@@ -75,10 +75,12 @@ class TagEvents(Slices):
         return row.timestamp, tagged(row).seq_nr, row.key
 
     def look(self, row: QueryRow) -> Looked:
-        """What the store says of an event's key, and of the row before it: its time is in the row itself."""
+        """What the store says of an event's key, and of the row before it, which its link names."""
         if self._tags.ended(row.key, row.life):
             return Looked(None)
-        return Looked(row.life, 0, self._linked(row))
+        link = tagged(row).link
+        is_there = link is not None and self._tags.there([link])
+        return Looked(row.life, 0, (link[0], row.prev_seq_nr, row.key) if link is not None and is_there else None)
 
     def look_back(self, row: QueryRow, last: Last | None, line: Place) -> LookedBack:
         """The rows of a key under the tag that come before a row, and the row itself, if they follow on each other."""
@@ -89,17 +91,19 @@ class TagEvents(Slices):
             return LookedBack([], (row.life, row.seq_nr, row.seq_nr))
         known = last is not None and last.life == row.life
         low = last.seq_nr + 1 if known and last is not None else 1
-        found, before, to = [own], self._linked(own), row.seq_nr - 1
-        while to >= low and (known or (before is not None and before > line)):
-            rows = list(self.of_key(row.key, row.life, max(low, to - STEP + 1), to))
-            for each in reversed(rows):
-                if not known and each.timestamp <= line[0]:
-                    low = each.seq_nr + 1  # that one is done
+        found, done, to = [own], None, row.seq_nr - 1
+        while to >= low and done is None:
+            for each in reversed(list(self.of_key(row.key, row.life, max(low, to - STEP + 1), to))):
+                if not known and place_of(each) <= line:
+                    done = each
                     break
                 found.append(each)
-                before = self._linked(each)
             to -= STEP
-        return followed(found[::-1], last, line, low, Looked(row.life, 0, before))
+        if done is None:
+            return followed(found[::-1], last, line, low, Looked(row.life))
+        linked = done.seq_nr == found[-1].prev_seq_nr  # else something lacks between the two
+        looked = Looked(row.life, 0, place_of(done) if linked else None)
+        return followed(found[::-1], last, line, done.seq_nr + 1, looked)
 
     def of_key(self, key: str, life: int, from_: int, to: int) -> Iterator[QueryRow]:
         """The rows of a key's life under the tag, by number; none if the life is over."""
@@ -115,11 +119,6 @@ class TagEvents(Slices):
         """The greatest number of a key's life under the tag; 0 if it has none."""
         progress = progress_of(self.store, key, life, self._tag)
         return 0 if progress is None else progress.tag_seq_nr
-
-    def _linked(self, row: QueryRow) -> Place | None:
-        """The place of the row before."""
-        of = tagged(row)
-        return (of.previous_timestamp, row.prev_seq_nr, row.key) if of.link is not None else None
 
     def _check(self, rows: Sequence[Any]) -> None:
         broken = first_broken(rows)
