@@ -119,6 +119,30 @@ def test_a_generation_waits_although_its_database_is_busy(backend: str, tmp_path
         new.close()
 
 
+@pytest.mark.req("P88", "P67")
+def test_on_switch_may_take_as_long_as_a_handler(tmp_path: Path) -> None:
+    """On a server, where all other statements have the time of an append, and silence half of it."""
+    with world("postgresql", tmp_path, partitions=1, append_timeout_s=0.5) as s:
+        fill(s)
+        table, new = Table(s), Table(s)
+
+        class Slow(Handler):
+            def on_switch(self, tx: Any, old: int, new: int) -> None:
+                tx.execute("select pg_sleep(0.8)")
+                time.sleep(0.4)
+                super().on_switch(tx, old, new)
+
+        handler = Slow(new)
+        with running(s, first(table), second(handler)):
+            until(lambda: caught_up(s))
+            begin(s, second(handler), None, allow_deleted=False)
+            until(lambda: state(s, 2) == "ready")
+            assert s.projections.switch("totals", 2)
+        assert handler.switched == [(1, 2)]
+        table.close()
+        new.close()
+
+
 @pytest.mark.req("P84", "P85", "P88", "P82")
 def test_a_generation_is_built_beside_and_takes_the_place_of_the_serving_one(
     s: Strandline, table: Table, new: Table

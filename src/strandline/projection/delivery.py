@@ -208,7 +208,8 @@ class Delivery:
         state = self._state
         isolation: Any = self._settings.isolation
         with state.store.database.write(isolation=isolation) as tx:
-            state.store.hold(tx, state.claim, self._settings.handler_timeout_s)
+            state.store.hold(tx, state.claim)
+            state.store.limit_handler(tx, self._settings.handler_timeout_s)
             self._handler_tx = handler_tx = HandlerTransaction(tx)
             try:
                 count = self._handle(handler_tx, hand, within_s)

@@ -406,6 +406,7 @@ class Host:
 
         try:
             with run.store.database.write() as tx:
+                run.store.limit_handler(tx, run.projection.settings.handler_timeout_s)
                 done = switch_if_done(run.store, tx, row, run.living, on_switch)
         except StrandlineError:
             raise

@@ -322,20 +322,22 @@ class OffsetStore:
         rows = {key: KeyRow(slice_of(key), key, *rest) for _, _, key, *rest in found if key is not None}
         return KeyRows(rows, found[0][1])
 
-    def hold(self, tx: Transaction, claim: Claim, handler_timeout_s: float) -> None:
+    def hold(self, tx: Transaction, claim: Claim) -> None:
         """Keep a range for the transaction of a handler, which ends with its next save. `LeaseLost` if it has another
-        owner.
+        owner. On PostgreSQL nobody else takes the range before this transaction is over, so that no two handlers write
+        for one range at once."""
+        if not tx.rows("hold_range", (*claim.place, claim.row.saves)):
+            raise lease_lost(claim)
 
-        On PostgreSQL nobody else takes the range before this transaction is over, so that no two handlers write for one
-        range at once. The host gives up a handler that takes longer; if it is stopped too, the server does.
+    def limit_handler(self, tx: Transaction, handler_timeout_s: float) -> None:
+        """Let what users write take so long in a transaction, in place of the times that our own statements have.
+
+        The host gives up a handler that takes longer; if the host is stopped too, the server does.
         """
-        values: tuple[Any, ...] = (*claim.place, claim.row.saves)
         if tx.dialect == "postgres":
             limits_s = (handler_timeout_s, handler_timeout_s + GRACE_S)
-            values = (*values, *(str(round(limit_s * 1000)) for limit_s in limits_s))
-        if not tx.rows("hold_range", values):
-            raise lease_lost(claim)
-        tx.take_long(handler_timeout_s + GRACE_S)
+            tx.rows("limit_handler", [str(round(limit_s * 1000)) for limit_s in limits_s])
+            tx.take_long(handler_timeout_s + GRACE_S)
 
     def save(
         self,

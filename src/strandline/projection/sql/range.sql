@@ -37,16 +37,16 @@ UPDATE {schema}.projection_range
 SET owner = NULL, fence = $5::bigint, failed = $6::text, retry_at = $7::bigint, restarts = restarts + 1
 WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint;
 
--- name: hold_range (postgres)
+-- name: hold_range
 -- A range whose next save the transaction will be, unless somebody else has it: locked, so that nobody takes it meanwhile.
--- Where the host is stopped too, the session ends after so many milliseconds of silence, and a statement after so many.
-SELECT set_config('idle_in_transaction_session_timeout', $6::text, true), set_config('statement_timeout', $7::text, true)
+SELECT 1
 FROM {schema}.projection_range
 WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint AND saves = $5::bigint
 FOR UPDATE;
 
--- name: hold_range (sqlite)
-SELECT 1 FROM projection_range WHERE projection = ?1 AND epoch = ?2 AND lo = ?3 AND fence = ?4 AND saves = ?5;
+-- name: limit_handler (postgres)
+-- Where the host is stopped too, its session ends after so many milliseconds of silence, a statement after so many.
+SELECT set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('statement_timeout', $2::text, true);
 
 -- name: lock_range
 -- A range, locked: a commit of it that is under way ends first.
