@@ -18,7 +18,6 @@ from strandline.errors import InvalidInput
 from strandline.journal.replay import LAST
 from strandline.pipeline.columns import record_batch
 from strandline.pipeline.events import BATCH_OPTIONS, STREAM_OPTIONS, EventsReader, Selection
-from strandline.pipeline.log_source import LogReader
 from strandline.record import Content, content_digest, encode_header, encode_value
 from strandline.testing import carry, raw_append
 from strandline.values.actions import Append
@@ -103,7 +102,6 @@ def test_a_filter_is_sparks_own_affair(url: str, s: Strandline, spark: Any) -> N
             assert [row.seq_nr for row in rows] == [2]
     finally:
         spark.conf.set(switch, before)
-    assert not hasattr(LogReader, "pushFilters")
 
 
 @pytest.mark.req("J113", "J114")

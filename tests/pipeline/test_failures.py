@@ -38,4 +38,4 @@ def test_a_lease_that_was_lost_between_two_queries_ends_the_pipeline() -> None:
     supervisor.fatal = LeaseLost("another pipeline carries", hint="end this one")
     supervisor._ending.set()
     with pytest.raises(LeaseLost):
-        supervisor._query(None, broken=1)
+        supervisor._pass(None, broken=1)

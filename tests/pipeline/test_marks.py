@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.journal.worlds import world as journal_world
 
 from strandline import Event, Key
@@ -19,9 +16,8 @@ from strandline.carry.range import carry_range
 from strandline.connect import Strandline
 from strandline.errors import Unavailable
 from strandline.log.api import Answered, Draft, Recorded
-from strandline.pipeline import log_source, marks
-from strandline.pipeline.held import Held
-from strandline.pipeline.log_source import LogReader
+from strandline.pipeline import log_ranges, marks
+from strandline.pipeline.log_ranges import LogPlanner, LogRange
 from strandline.pipeline.marks import LogSeen, Marker, behind, look, write
 from strandline.record import is_mark
 from strandline.rows import Pointer
@@ -54,11 +50,9 @@ class World:
     def begin(self, s: Strandline, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.s = s
         self.lease = self.s.store.lease().take("test")
-        self.reader = LogReader({"target": "{}", "held": Held.create(folder, PARTITIONS).path})
-        self.reader.target = cast(Any, SimpleNamespace(open=lambda: self.s))
-        self.offset = self.reader.initialOffset()
+        self.reader = LogPlanner(self.s)
         monkeypatch.setattr(marks, "monotonic", lambda: self.time)
-        monkeypatch.setattr(log_source, "IDLE_WAIT_S", 0.0)
+        monkeypatch.setattr(log_ranges, "IDLE_WAIT_S", 0.0)
 
     def pass_(self, seconds: float) -> None:
         self.time += seconds
@@ -73,12 +67,11 @@ class World:
 
     def batch(self) -> bool:
         """Plan a batch and carry it; False if there is none."""
-        before, self.offset = self.offset, self.reader.latestOffset(self.offset, ReadAllAvailable())
-        for task in self.reader.partitions(before, self.offset):
-            for range_ in task.ranges:
-                place = (range_.partition, range_.start, range_.position)
-                list(carry_range(self.log, self.s.store, *place, self.lease.fence, self.s.settings))
-        return self.offset != before
+        tasks = self.reader.tasks({})
+        for range_ in itertools.chain(*tasks):
+            place = (range_.partition, range_.start, range_.position)
+            list(carry_range(self.log, self.s.store, *place, self.lease.fence, self.s.settings))
+        return bool(tasks)
 
     def carry_all(self) -> None:
         for _ in range(5):
@@ -193,12 +186,8 @@ def test_a_still_log_stops_growing_after_one_mark_a_partition(world: World) -> N
 def test_one_batch_carries_marks_and_what_they_are_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World("exact", tmp_path, monkeypatch)
     world.append(3)
-    offset = world.reader.latestOffset(world.offset, ReadAllAvailable())
-    assert json.loads(json.dumps(offset)) == {
-        "batch": 1, "ranges": [[0, 0, 1], [1, 0, 1], [2, 0, 1], [3, 0, 1]], "marks": [0, 1, 2],
-    }  # fmt: skip
-    (task,) = world.reader.partitions(world.offset, offset)
-    assert [range_.partition for range_ in task.ranges] == [3, 0, 1, 2], "events do not wait for Marks"
+    (task,) = world.reader.tasks({})
+    assert task == [LogRange(p, 0, 1) for p in (3, 0, 1, 2)], "events do not wait for Marks"
 
 
 @pytest.mark.req("J92")
@@ -221,12 +210,10 @@ def test_a_partition_that_cannot_be_carried_gets_one_mark(world: World) -> None:
     for _ in range(10):
         world.pass_(IDLE_S)
         world.append(0)
-        offset = world.reader.latestOffset(world.offset, ReadAllAvailable())
-        for partition, start, position in offset["ranges"]:
-            if partition != 1:
-                place = (partition, start, position)
+        for range_ in itertools.chain(*world.reader.tasks({})):
+            if range_.partition != 1:
+                place = (range_.partition, range_.start, range_.position)
                 list(carry_range(world.log, world.s.store, *place, world.lease.fence, world.s.settings))
-        world.offset = offset
     assert world.marks_written()[1] == 1
     assert world.marks_written()[2] >= 5
 

@@ -56,8 +56,6 @@ def test_once(postgres: PostgresServer, spark: SparkSession, tmp_path: Path, pai
 def test_a_password_reaches_tasks_and_never_spark(
     postgres: PostgresServer, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pyspark.sql.streaming.readwriter import DataStreamReader
-
     url = new_url(postgres).replace("postgres@", "postgres:hunter22@")  # this server asks nobody for it
     open_ = Target(url=new_url(postgres))
     assert open_.by_reference(tmp_path) == open_
@@ -65,19 +63,20 @@ def test_a_password_reaches_tasks_and_never_spark(
     assert "hunter22" not in closed.to_json()
     (kept,) = tmp_path.iterdir()
     assert kept.stat().st_mode & 0o077 == 0
-    set_option, options = DataStreamReader.option, {}
+    batch, targets = supervisor.Supervisor._batch, set()
 
-    def option(reader: DataStreamReader, name: str, value: Any) -> DataStreamReader:
-        options[name] = value
-        return set_option(reader, name, value)
+    def told(self: supervisor.Supervisor, tasks: Any) -> None:
+        targets.add(self.target.to_json())
+        batch(self, tasks)
 
-    monkeypatch.setattr(DataStreamReader, "option", option)
+    monkeypatch.setattr(supervisor.Supervisor, "_batch", told)
     with closed.connect(schema="create") as s:
         s.journal.append(KEYS[0], [Event("Placed", 1)])
         assert run(url, once=True, spark=spark).events == 1
         assert s.store.pointers()[s.journal.mark(KEYS[0]).partition].offset >= 0
-    assert "file:" in options["target"]
-    assert "hunter22" not in str(options)
+    (sent,) = targets
+    assert "file:" in sent
+    assert "hunter22" not in sent
     frames = [
         strandline.pipeline.replay(spark, url),
         spark.read.format("strandline").option("url", f"file:{kept}").load(),
@@ -122,7 +121,7 @@ def test_it_goes_on_when_a_killed_server_is_back(
                 with pytest.raises(LeaseHeld):
                     run(url, once=True, spark=spark)
                 server.kill()
-                _until(lambda: len(broken) > supervisor.BROKEN_QUERIES_MAX or errors)
+                _until(lambda: len(broken) > supervisor.BROKEN_PASSES_MAX or errors)
                 lines = [said for said in caplog.messages if "waits" in said or "failed" in said or "could not" in said]
                 assert 1 <= len(lines) <= 3  # the database's last words, that it is gone, the lease
                 server.restart()

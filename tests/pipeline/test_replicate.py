@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 import pytest
+from pyspark.core import context
 
 import strandline
 from strandline import Event
@@ -22,6 +23,7 @@ from strandline.clock import now_us
 from strandline.connect import Strandline
 from strandline.errors import LeaseHeld, MissingEvent, SchemaMismatch, StrandlineError, Unavailable, Unsupported
 from strandline.pipeline import purge_expired, quarantine, supervisor
+from strandline.pipeline.log_ranges import LogPlanner
 from strandline.pipeline.progress import Progress
 from strandline.pipeline.replicate import run
 from strandline.pipeline.supervisor import Supervisor
@@ -137,7 +139,7 @@ def test_the_first_batch_tells_how_far_it_is(url: str, s: Strandline, spark: Any
 
 
 @pytest.mark.req("J80", "RR2", "J33", "RA14")
-def test_nothing_rests_on_the_checkpoint_folder(
+def test_nothing_rests_on_what_spark_remembers(
     url: str, s: Strandline, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "temporary"
@@ -150,7 +152,6 @@ def test_nothing_rests_on_the_checkpoint_folder(
         s.journal.append(KEYS[round_], [Event("Placed", round_)])
         s.journal.append(KEYS[0], [Event("Placed", round_)])
         run(url, once=True, spark=spark)
-        assert list(folder.rglob("checkpoint-*")) == [], "it is removed at the end"
     assert [event.payload for event in s.journal.read(KEYS[0])] == [0, 0, 1, 2]
     assert stored(s)[KEYS[0]] == [1, 2, 3, 4]
     assert s.log.oldest()[old.partition] == 1, "it trims what is old, and nothing else"
@@ -210,24 +211,28 @@ def passed_within(told: list[Progress], place: Any, *, batches: int) -> bool:
 
 
 @pytest.fixture
-def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The checkpoint folders of the queries that were started."""
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A line for each pass that was begun."""
     started: list[str] = []
-    make = tempfile.mkdtemp
+    batches = Supervisor._batches
 
-    def mkdtemp(*args: Any, **options: Any) -> str:
-        folder = make(*args, **options)
-        if options.get("prefix") == "checkpoint-":
-            started.append(folder)
-        return folder
+    def begin(supervisor: Supervisor, *arguments: Any) -> None:
+        started.append(str(arguments))
+        batches(supervisor, *arguments)
 
-    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
+    monkeypatch.setattr(Supervisor, "_batches", begin)
     return started
 
 
 @pytest.mark.req("J84", "J89", "RR2", "RR12")
 def test_a_sick_partition_slows_no_other_and_heals_by_itself(
-    url: str, s: Strandline, spark: Any, tmp_path: Path, queries: list[str], caplog: pytest.LogCaptureFixture
+    url: str,
+    s: Strandline,
+    spark: Any,
+    tmp_path: Path,
+    passes: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     sick = strandline.Key.of(KEYS[0]).partition(8)
     well = next(key for key in KEYS if strandline.Key.of(key).partition(8) != sick)
@@ -244,18 +249,26 @@ def test_a_sick_partition_slows_no_other_and_heals_by_itself(
     for key in KEYS:
         s.journal.append(key, [Event("Paid", 2)])
 
-    def tries() -> int:
-        return caplog.text.count(f"partition {sick} failed")
+    fail, failed = Supervisor._failed, []
 
+    def note(supervisor: Supervisor, part: int, error: Exception) -> None:
+        failed.append(part)
+        fail(supervisor, part, error)
+
+    def tries() -> int:
+        return failed.count(sick)
+
+    monkeypatch.setattr(Supervisor, "_failed", note)
     with pipeline(url, spark) as running:
         until(tries)
-        queries.clear()
+        passes.clear()
         numbers = range(3, 23)
         for _ in numbers:
             s.journal.wait_replicated(s.journal.append(well, [Event("Paid", 2)]), timeout_s=60)
         until(lambda: tries() >= 4)
-        assert queries == [], "the query goes on, and with it all others"
+        assert passes == [], "the pass goes on, and with it all others"
         assert tries() < len(numbers) / 2, "it is held back, so most batches are without it"
+        assert caplog.text.count(f"partition {sick} failed") == 1, "once a minute"
         said = [partition.last_error for partition in s.status().partitions]
         assert [error is not None for error in said] == [partition == sick for partition in range(8)]
         assert "another content" in str(said[sick])
@@ -263,7 +276,7 @@ def test_a_sick_partition_slows_no_other_and_heals_by_itself(
         connection.execute("DELETE FROM journal WHERE key = ? AND seq_nr = 2", (KEYS[0],))
         until(lambda: lag(s) == 0)
         until(lambda: all(partition.last_error is None for partition in s.status().partitions))
-        assert queries == []
+        assert passes == []
     errors = {p.partition for progress in running.told for p in progress.partitions if p.error}
     assert errors == {sick}
     assert stored(s) == {**{key: [1, 2] for key in KEYS}, well: [1, 2, *numbers]}
@@ -271,7 +284,7 @@ def test_a_sick_partition_slows_no_other_and_heals_by_itself(
 
 
 @pytest.mark.req("J84", "J85", "RR7", "U6")
-def test_a_trimmed_partition_stops_no_other(url: str, s: Strandline, spark: Any, queries: list[str]) -> None:
+def test_a_trimmed_partition_stops_no_other(url: str, s: Strandline, spark: Any, passes: list[str]) -> None:
     lost = strandline.Key.of(KEYS[0]).partition(8)
     well = [key for key in KEYS if strandline.Key.of(key).partition(8) != lost]
     for key in KEYS:
@@ -283,7 +296,7 @@ def test_a_trimmed_partition_stops_no_other(url: str, s: Strandline, spark: Any,
     assert (caught.value.partition, caught.value.first, caught.value.last) == (lost, 0, 1)
     assert not caught.value.retryable
     assert stored(s) == {key: [1] for key in well}, "the others are carried"
-    queries.clear()
+    passes.clear()
     with pipeline(url, spark):
         s.journal.wait_replicated(s.journal.append(well[0], [Event("Paid", 2)]), timeout_s=60)
         until(lambda: s.status().partitions[lost].last_error)
@@ -291,29 +304,22 @@ def test_a_trimmed_partition_stops_no_other(url: str, s: Strandline, spark: Any,
         said = [partition.last_error for partition in s.status().partitions]
         assert [error is not None for error in said] == [partition == lost for partition in range(8)]
         assert "trimmed" in str(said[lost])
-    assert len(queries) == 1
+    assert len(passes) == 1
 
 
 @pytest.mark.req("J84")
 def test_what_fails_while_batches_are_planned_keeps_its_class(
     url: str, s: Strandline, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder goes away after the driver has looked at it, so that it is the stream's source that finds out."""
     s.journal.append(KEYS[0], [Event("Placed", 1)])
-    make = tempfile.mkdtemp
 
-    def mkdtemp(*args: Any, **options: Any) -> str:
-        if options.get("prefix") == "checkpoint-" and (tmp_path / "shop").exists():
-            (tmp_path / "shop").rename(tmp_path / "elsewhere")
-        return make(*args, **options)
+    def refuse(_planner: LogPlanner, _held: object) -> None:
+        raise SchemaMismatch("it is newer", code="version", hint="upgrade")
 
-    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
+    monkeypatch.setattr(LogPlanner, "tasks", refuse)
     with pytest.raises(StrandlineError) as caught:
         run(url, once=True, spark=spark)
-    monkeypatch.undo()
-    (tmp_path / "elsewhere").rename(tmp_path / "shop")
-    assert "Traceback" not in str(caught.value)
-    assert caught.value.name == "SchemaMismatch.no_schema"
+    assert caught.value.name == "SchemaMismatch.version"
 
 
 @pytest.mark.req("J84")
@@ -413,17 +419,17 @@ def test_a_pipeline_whose_log_went_says_so_and_ends(url: str, s: Strandline, spa
 def test_a_temporary_folder_that_is_full(
     url: str, s: Strandline, spark: Any, monkeypatch: pytest.MonkeyPatch, full: int
 ) -> None:
-    """A query cannot be started: that is tried again, and then said in our words."""
-    make, tries = tempfile.mkdtemp, 0
+    """A batch cannot be sent: that is tried again, and then said in our words."""
+    make, tries = context.NamedTemporaryFile, 0
 
-    def mkdtemp(**named: Any) -> str:
+    def named_file(**named: Any) -> Any:
         nonlocal tries
-        tries += named["prefix"] == "checkpoint-"
-        if named["prefix"] == "checkpoint-" and tries <= full:
+        tries += 1
+        if tries <= full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return make(**named)
 
-    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
+    monkeypatch.setattr(context, "NamedTemporaryFile", named_file)
     monkeypatch.setattr("strandline.pipeline.supervisor.BACK_OFF_S", 0.01)
     s.journal.append("order|1", [Event("Placed", 1)])
     if full == 2:
@@ -436,17 +442,14 @@ def test_a_temporary_folder_that_is_full(
 
 
 @pytest.mark.req("J84")
-def test_a_query_that_spark_cannot_start(url: str, s: Strandline, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    make = tempfile.mkdtemp
-    monkeypatch.setattr(
-        tempfile, "mkdtemp", lambda **named: "/dev/null/x" if named["prefix"] == "checkpoint-" else make(**named)
-    )
+def test_a_batch_that_spark_cannot_start(url: str, s: Strandline, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark.sparkContext, "_temp_dir", "/dev/null/x")
     monkeypatch.setattr("strandline.pipeline.supervisor.BACK_OFF_S", 0.01)
     s.journal.append("order|1", [Event("Placed", 1)])
     with pytest.raises(Unavailable) as caught:
         run(url, once=True, spark=spark)
     assert caught.value.name == "Unavailable.away"
-    assert caught.value.message.startswith("Spark ended the query: ")
+    assert caught.value.message.startswith("Spark ended the run: ")
     assert "\n" not in caught.value.message
 
 
@@ -456,17 +459,10 @@ def test_ctrl_c_is_raised_when_all_is_over(
 ) -> None:
     """In the middle of a call to the JVM it would leave half an answer behind."""
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # Spark has not taken it
-    start, started = Supervisor._start, []
-
-    def _start(supervisor: Supervisor, *arguments: Any) -> Any:
-        started.append(start(supervisor, *arguments))
-        return started[-1]
-
-    monkeypatch.setattr(Supervisor, "_start", _start)
     s.journal.append(KEYS[0], [Event("Placed", 1)])
     with pytest.raises(KeyboardInterrupt):
         run(url, spark=spark, progress=lambda _: os.kill(os.getpid(), signal.SIGINT))
-    assert [query.isActive for query in started] == [False]
+    assert not [thread for thread in threading.enumerate() if thread.name == supervisor.BATCHES]
     assert s.store.lease().holder() is None
     assert s.store.pointers()[strandline.Key.of(KEYS[0]).partition(8)].offset == 0
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

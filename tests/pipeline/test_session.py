@@ -212,24 +212,6 @@ def test_a_second_start_gives_the_session_that_is_there(spark: SparkSession) -> 
 
 
 @pytest.mark.spark
-def test_a_stream_can_leave_its_progress_unlogged(spark: SparkSession, tmp_path: Path) -> None:
-    seen: list[int] = []
-    batches: list[int] = []
-
-    def take(frame: DataFrame, number: int) -> None:
-        seen.extend(row.value for row in frame.collect())
-        batches.append(number)
-
-    stream = spark.readStream.format("rate").option("rowsPerSecond", 20).load().writeStream.foreachBatch(take)
-    query = stream.option("checkpointLocation", str(tmp_path)).options(**session.UNLOGGED).start()
-    wait_until(lambda: len(batches) >= 4, 60, "four batches")
-    query.stop()
-    assert query.exception() is None
-    assert sorted(seen) == list(range(len(seen)))
-    assert len([path for path in (tmp_path / "commits").iterdir() if path.name.isdigit()]) <= 1
-
-
-@pytest.mark.spark
 def test_a_stream_stopped_in_the_middle_of_a_batch_ends_without_an_error(spark: SparkSession) -> None:
     begun = threading.Event()
 

@@ -31,7 +31,7 @@ from strandline.pipeline import cluster, jvm, session
 from strandline.pipeline.failures import crossing
 from strandline.pipeline.supervisor import (
     BACK_OFF_S,
-    BROKEN_QUERIES_MAX,
+    BROKEN_PASSES_MAX,
     check_shared,
     interrupted_in_order,
     of_spark,
@@ -370,7 +370,7 @@ class SparkHost(Host):
             except Exception as error:  # noqa: BLE001 (ours wait, others end the run: the host's thread says so)
                 if isinstance(error, StrandlineError) and error.retryable:
                     self._warnings.warning(error.name, "projections on Spark wait: %s", error)
-                elif (broken := broken + 1) >= BROKEN_QUERIES_MAX:
+                elif (broken := broken + 1) >= BROKEN_PASSES_MAX:
                     self._fatal = error
                     self.stop()
                     return

@@ -10,16 +10,12 @@ is mended is seen to be right when it is looked at again, so one that was killed
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from strandline.carry.resolve import mark_carrier
 from strandline.carry.tag_findings import Counts
@@ -27,8 +23,6 @@ from strandline.carry.tag_mending import TagMender
 from strandline.connect import Strandline
 from strandline.errors import Unavailable, shown
 from strandline.journal import checks
-from strandline.pipeline.failures import crossing
-from strandline.pipeline.held import Held
 from strandline.pipeline.supervisor import supervise
 from strandline.pipeline.target import Target
 from strandline.pipeline.task import Result
@@ -90,16 +84,15 @@ class Mended(Result):
     unproven: int = 0
 
 
-def mend(s: Strandline, fence: int, row: Mapping[str, Any]) -> Iterator[Mended]:
+def mend(s: Strandline, fence: int, part: Part) -> Iterator[Mended]:
     """Mend the keys of a partition, or a stretch of the view."""
-    part = row["part"]
-    mender = _mender(s, row["tag"], fence)
-    in_stretch = row["first"] != NO_STRETCH
+    mender = _mender(s, part.tag, fence)
+    in_stretch = part.first != NO_STRETCH
     done = Counts()
-    for step in mender.walk(row["first"], row["last"]) if in_stretch else mender.mend_keys(part):
+    for step in mender.walk(part.first, part.last) if in_stretch else mender.mend_keys(part.part):
         done.add(step)
-        yield Mended(part, None, **asdict(done))
-    yield Mended(part, None, **asdict(done))
+        yield Mended(part.part, None, **asdict(done))
+    yield Mended(part.part, None, **asdict(done))
 
 
 def _mender(s: Strandline, tag: str, fence: int) -> TagMender:
@@ -120,17 +113,12 @@ class TagRebuild:
         self._stretches: list[tuple[int, int]] = []
         self.ended = False
 
-    @property
-    def source(self) -> type[DataSource]:
-        return PartSource
-
     def take_lease(self, holder: str) -> Lease:
         self._lease = self._s.store.lease().take(f"rebuild of tag {self._tag!r}, {holder}")
         return self._lease
 
-    def options(self, ends: Sequence[int] | None) -> dict[str, str]:
-        parts = self.left(ends or ())
-        return {"parts": orjson.dumps([[part, self._tag, *self._stretch(part)] for part in parts]).decode()}
+    def planner(self, slots: int | None, ends: Sequence[int] | None) -> PartPlanner:
+        return PartPlanner([Part(part, self._tag, *self._stretch(part)) for part in self.left(ends or ())])
 
     def _stretch(self, part: int) -> tuple[int, int]:
         return (NO_STRETCH, NO_STRETCH) if part < self._partitions else self._stretches[part - self._partitions]
@@ -161,54 +149,23 @@ class TagRebuild:
         """Nothing."""
 
 
-class PartSource(DataSource):
-    """Format `strandline_tag_rebuild`: the parts that are left, each once, but those that are held back."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The keys of a partition, or a stretch of the view."""
 
-    @classmethod
-    def name(cls) -> str:
-        return NAME
-
-    def schema(self) -> str:
-        return SCHEMA
-
-    def streamReader(self, schema: Any) -> PartReader:  # noqa: N802 - Spark's names
-        return PartReader(self.options)
+    part: int
+    tag: str
+    first: int
+    last: int
 
 
-@dataclass
-class Parts(InputPartition):
-    """What one task does."""
+class PartPlanner:
+    """Plans the parts that are left, each once and in a task of its own, but those that are held back."""
 
-    parts: list[list[Any]]
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = list(parts)
 
-
-class PartReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """An offset says which parts were planned: all at once, in the first batch."""
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        self.parts: list[list[Any]] = orjson.loads(options["parts"])
-        self.held = Held(options["held"])
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return {"batch": 0, "parts": []}
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """The parts are given."""
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadAllAvailable()
-
-    @crossing
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        held = self.held.get(time.monotonic())
-        planned = [part for part in self.parts if part[0] not in held]
-        return {"batch": 1, "parts": planned} if not start["batch"] and planned else start
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Parts]:
-        return [] if end == start else [Parts([part]) for part in end["parts"]]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Parts):
-            raise TypeError(partition)
-        columns = zip(*partition.parts, strict=True)
-        yield pa.RecordBatch.from_arrays(list(map(pa.array, columns, ARROW_SCHEMA.types)), schema=ARROW_SCHEMA)
+    def tasks(self, held: Mapping[int, float]) -> list[list[Part]]:
+        planned = [part for part in self._parts if part.part not in held]
+        self._parts = []
+        return [[part] for part in planned]

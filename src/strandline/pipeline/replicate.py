@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from strandline.carry.range import carry_range
 from strandline.connect import Strandline
 from strandline.journal.retention import trim
-from strandline.pipeline import log_source, marks
+from strandline.pipeline import marks
+from strandline.pipeline.log_ranges import LogPlanner, LogRange
 from strandline.pipeline.progress import PartitionProgress, Progress
 from strandline.pipeline.supervisor import supervise
 from strandline.pipeline.target import Target
@@ -58,6 +57,10 @@ def run(
     target = Target(url, log, store, {"schema": "check", **settings})
     with target.connect() as s:
         job = Replication(s)
+        if spark is None and master is None and s.local and job.lag() <= s.settings.batch_actions_max:
+            master = (
+                "local[1]"  # SQLite has one writer at a time: more workers help to catch up, and idle they only cost
+            )
         supervise(s, target, job, once=once, progress=progress, stop=stop, spark=spark, master=master)
         return Summary(job.actions, job.events, s.strandline())
 
@@ -70,18 +73,18 @@ class Carried(Result):
     events: int = 0
 
 
-def carry(s: Strandline, fence: int, row: Mapping[str, Any]) -> Iterator[Carried]:
+def carry(s: Strandline, fence: int, range_: LogRange) -> Iterator[Carried]:
     """Carry one range, and say after each step how much that was."""
-    partition, actions, events = row["partition"], 0, 0
-    for step in carry_range(s.log, s.store, partition, row["start"], row["position"], fence, s.settings):
+    actions = events = 0
+    for step in carry_range(s.log, s.store, range_.partition, range_.start, range_.position, fence, s.settings):
         actions, events = actions + step.actions, events + step.events
-        yield Carried(partition, actions=actions, events=events)
+        yield Carried(range_.partition, actions=actions, events=events)
 
 
 class Replication:
     """The job: what it has carried, and where its ends are."""
 
-    source, task, result = log_source.LogSource, staticmethod(carry), Carried
+    task, result = staticmethod(carry), Carried
 
     def __init__(self, s: Strandline) -> None:
         self._s = s
@@ -89,12 +92,19 @@ class Replication:
         self.actions = self.events = self._last_actions = self._last_events = 0
         self._reported: dict[int, str] = {}
 
+    def lag(self) -> int:
+        """How many actions are not carried yet."""
+        return sum(
+            newest - pointer.offset
+            for newest, pointer in zip(self._s.log.newest(), self._s.store.pointers(), strict=True)
+        )
+
     def take_lease(self, holder: str) -> Lease:
         self._lease = self._s.store.lease().take(holder)
         return self._lease
 
-    def options(self, ends: Sequence[int] | None) -> dict[str, str]:
-        return {"ends": orjson.dumps(ends).decode()}
+    def planner(self, slots: int | None, ends: Sequence[int] | None) -> LogPlanner:
+        return LogPlanner(self._s, slots, ends)
 
     def rounds(self) -> Iterator[list[int]]:
         return marks.rounds(self._s.log, self._s.store)

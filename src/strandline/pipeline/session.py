@@ -18,6 +18,7 @@ import threading
 import types
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,15 +43,6 @@ CLUSTER_HINT = (
 )
 
 _gateways: dict[int, jvm.Gateway] = {}  # by process: a fork has none
-
-# For streams whose checkpoint means nothing: without these each batch waits for two files that nobody reads. Spark
-# offers this for few sinks, since a restart would repeat batches; ours starts at the store's pointers. A query with
-# `availableNow` cannot have it.
-UNLOGGED = {
-    "asyncProgressTrackingEnabled": "true",
-    "asyncProgressTrackingCheckpointIntervalMs": "60000",
-    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
-}
 
 
 def start(
@@ -118,10 +110,11 @@ def send_files(spark: SparkSession, files: Sequence[str]) -> None:
 
 def _pyspark() -> Any:
     try:
-        import pyarrow  # noqa: F401 - every Python source of Spark needs it
         import pyspark.sql
     except ImportError as error:
         raise absent("spark", error.name or "pyspark") from None
+    if find_spec("pyarrow") is None:  # not imported: the pipeline can do without its 40 MB
+        raise absent("spark", "pyarrow") from None
     if not _is_supported(pyspark.__version__):
         _refuse([_wrong_version(pyspark.__version__)], CHANGE_IT)
     return pyspark

@@ -2,14 +2,15 @@
 
                  ┌────────────────────────────────────┐
                  ▼                                    │ Spark broke it, or log or store are away
-    take lease ─▶ query ─▶ batch ─▶ batch ─▶ … ─▶ end ─┘
+    take lease ─▶ pass ─▶ batch ─▶ batch ─▶ … ─▶ end ──┘
                                                   │
                                                   └─▶ stopped, or `once` is done ─▶ give the lease back
 
-A job says what is to be done: its source plans ranges of work, its task does one and never fails (its error is its
-result), its results say what came of them. The supervisor is the same for all jobs: it starts the query again, holds
-what failed back while the rest goes on, keeps an eye on the lease, and tells whoever wants to know. What is done is
-decided by what the tasks wrote; the query's checkpoint is a temporary folder that nobody needs.
+A job says what is to be done: its planner, in this process, plans ranges of work batch by batch, its task does one and
+never fails (its error is its result), its results say what came of them. A batch is one Spark job. The supervisor is
+the same for all jobs: it goes on after what broke a pass, holds what failed back while the rest goes on, keeps an eye
+on the lease and the cluster, and tells whoever wants to know. What is done is decided by what the tasks wrote, and by
+nothing that Spark remembers.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import errno
 import logging
 import os
 import re
-import shutil
 import signal
 import socket
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -34,23 +35,22 @@ from strandline.connect import Strandline
 from strandline.errors import LeaseLost, StrandlineError, Unavailable, Unsupported, text_of
 from strandline.pipeline import cluster, jvm, session
 from strandline.pipeline.failures import crossed, from_text
-from strandline.pipeline.held import Held
 from strandline.pipeline.target import Target
-from strandline.pipeline.task import Result, Task, arrow_schema, do_ranges
+from strandline.pipeline.task import Range, Result, Task, do_ranges
 from strandline.repeated_warnings import RepeatedWarnings
 from strandline.store.api import Lease
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.datasource import DataSource
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import SparkSession
 
 BACK_OFF_S, BACK_OFF_MAX_S = 0.1, 5.0
 LOOK_S = 0.1
 BESIDE_EVERY_S = 60.0
-BROKEN_QUERIES_MAX = 5
-"""So often in a row a query may break, without a batch in between, while log and store are well."""
+BROKEN_PASSES_MAX = 5
+"""So often in a row a pass may break, without a batch in between, while log and store are well."""
 AWAY_WAIT_S = 1.0
+POLL_S = 0.01
+BATCHES = "strandline-batches"
 UNDER_WAY_S = 5.0
 """How often whoever watches is told of a batch that is under way."""
 
@@ -71,6 +71,15 @@ class SparkBroke(Exception):
     """Something of Spark's own failed."""
 
 
+class Planner(Protocol):
+    """Plans batches, for one pass."""
+
+    def tasks(self, held: Mapping[int, float]) -> Sequence[Sequence[Range]]:
+        """The tasks of the next batch, each a list of ranges. None where nothing is to be done now: a pass with ends
+        is over then, another one asks again, so it should wait a little for something to do. Parts that are `held`,
+        until a time (monotonic), are left alone."""
+
+
 class Job(Protocol):
     """What is to be done. Work has parts, numbered from 0 (a partition of the log, a range of slices): each is done in
     order, and fails and waits by itself.
@@ -79,14 +88,6 @@ class Job(Protocol):
     @property
     def parts(self) -> int:
         """How many parts there are."""
-
-    @property
-    def source(self) -> type[DataSource]:
-        """The stream of ranges: a row is one range, its first column the part that it is of.
-
-        It plans from what is done, never from what Spark remembers, and leaves parts alone that `Held` names. Beside
-        the options of `options` it gets `target`, `held` and `slots`, how many tasks run at once (null: nobody knows).
-        """
 
     @property
     def task(self) -> Task:
@@ -99,8 +100,9 @@ class Job(Protocol):
     def take_lease(self, holder: str) -> Lease:
         """Become the one who does this job; `LeaseHeld` if another does. The tasks write under the lease's fence."""
 
-    def options(self, ends: Sequence[int] | None) -> Mapping[str, str]:
-        """Options of the source; with `ends`, positions by part, it plans up to there and then says that it is done."""
+    def planner(self, slots: int | None, ends: Sequence[int] | None) -> Planner:
+        """Plans batches from what is done. `slots`: how many tasks run at once, None if nobody knows; with `ends`,
+        positions by part, it plans up to there."""
 
     def rounds(self) -> Iterator[Sequence[int]]:
         """For a run `once`: the ends to reach, one round after the other. The next is asked for when one is reached."""
@@ -223,19 +225,18 @@ class Supervisor:
         self._place = jvm.temporary_folder()
         self.target = target.by_reference(self._place)
         session.send_files(spark, self.target.files)
-        self.spark = spark.newSession()  # settings of ours are nobody else's
+        self.spark = spark
         self.progress, self.stop = progress, stop
         self.batches = 0
         self.failures: dict[int, Failure] = {}
         self.fatal: Exception | None = None
-        self._held = Held.create(self._place, job.parts)
         self._ending = threading.Event()
+        self._group = f"strandline-{uuid.uuid4().hex}"
         self._warnings = RepeatedWarnings(_logger)
         self._cluster = cluster.watch_of(spark.sparkContext)
         self._batch_since: float | None = None
         """When the batch in hand began (monotonic)."""
         self._told_at = 0.0
-        self.spark.dataSource.register(job.source)
 
     def run(self) -> None:
         """Work until `stop` is set."""
@@ -244,12 +245,11 @@ class Supervisor:
         broken = 0
         try:
             while not self.stop.is_set():
-                broken = self._query(None, broken)
+                broken = self._pass(None, broken)
         finally:
             self._ending.set()
             self.stop.set()
             keeper.join()
-            self._held.remove()
 
     def run_once(self) -> None:
         """Reach the ends of each round; then do what is done beside, whatever came of it."""
@@ -258,7 +258,6 @@ class Supervisor:
             while not self.stop.is_set() and (ends := next(rounds, None)) is not None:
                 self._reach(ends)
         finally:
-            self._held.remove()
             if self.fatal is None and not self.stop.is_set():
                 try:
                     self.job.beside()
@@ -278,103 +277,101 @@ class Supervisor:
                 if all(now - failure.since >= self.s.settings.append_timeout_s for failure in failed):
                     raise max(failed, key=lambda failure: failure.times).error
                 self.stop.wait(max(0.0, min(failure.until for failure in failed) - now))
-            broken = self._query(ends, broken)
+            broken = self._pass(ends, broken)
 
-    # ------------------------------------------------------------ one query
+    # ------------------------------------------------------------ one pass
 
-    def _query(self, ends: Sequence[int] | None, broken: int) -> int:
-        """Run a query until it ends, or is to end; how many in a row have broken by now."""
+    def _pass(self, ends: Sequence[int] | None, broken: int) -> int:
+        """Do batches until that ends, or is to end; how many passes in a row have broken by now."""
         self._ending.clear()
         if self.fatal is not None:  # found while the last one was waited for
             raise self.fatal
-        self._broken_by: Exception | None = None
-        before = self.batches
-        try:
-            folder = tempfile.mkdtemp(prefix="checkpoint-", dir=self._place)
-            query = self._start(folder, ends)
-        except Exception as failed:
-            if not isinstance(failed, (OSError, *session.spark_errors())):
-                raise
-            return self._broke(of_spark(failed), broken, patient=ends is None)
-        while query.isActive and not self.stop.is_set() and not self._ending.is_set():
-            self._ending.wait(LOOK_S)
+        before, broken_by = self.batches, list[Exception]()
+        batches = threading.Thread(target=self._batches, args=(ends, broken_by), name=BATCHES, daemon=True)
+        batches.start()
+        while batches.is_alive() and not self.stop.is_set() and not self._ending.is_set():
+            batches.join(LOOK_S)
             try:
                 self._cluster.check(waits=self._batch_since is not None)
                 self._tell_of_batch()
             except Exception as gone:  # noqa: BLE001 - the cluster is gone, or a caller's own
                 self._end(gone)
-        ended_itself = not query.isActive
+        interrupted = batches.is_alive()
         self._ending.set()
-        query.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        while batches.is_alive():
+            with suppress(*session.spark_errors()):
+                self.spark.sparkContext.cancelJobGroup(self._group)
+            batches.join(LOOK_S)
         if self.fatal is not None:
             raise self.fatal
-        error = query.exception() if ended_itself else None
-        if error is None:
+        if interrupted or not broken_by:
             return 0
-        why = self._broken_by or of_spark(error)
+        (why,) = broken_by
         return self._broke(why, broken if self.batches == before else 0, patient=ends is None)
 
-    def _start(self, folder: str, ends: Sequence[int] | None) -> StreamingQuery:
+    def _batches(self, ends: Sequence[int] | None, broken_by: list[Exception]) -> None:
+        """Plan batches and do them. What breaks that is put into `broken_by`."""
         context = self.spark.sparkContext
-        slots = str(context.defaultParallelism) if session.is_local(context.master) else "null"  # they come and go
-        stream = self.spark.readStream.format(self.job.source.name()).options(**self.job.options(ends))
-        stream = stream.option("target", self.target.to_json()).option("held", self._held.path).option("slots", slots)
-        writer = stream.load().writeStream.foreachBatch(self._batch).option("checkpointLocation", folder)
-        if ends is not None:
-            return writer.trigger(availableNow=True).start()
-        gather = f"{round(self.s.settings.tag_flush_interval_s * 1000)} milliseconds"
-        return writer.options(**session.UNLOGGED).trigger(processingTime=gather).start()
+        gather_s = 0.0 if ends is not None else self.s.settings.tag_flush_interval_s
+        try:
+            context.setJobGroup(self._group, "strandline", interruptOnCancel=True)
+            slots = context.defaultParallelism if session.is_local(context.master) else None  # they come and go
+            planner = self.job.planner(slots, ends)
+            while not (self.stop.is_set() or self._ending.is_set()):
+                next_at = time.monotonic() + gather_s
+                tasks = planner.tasks(self._held())
+                if tasks:
+                    self._batch(tasks)
+                elif ends is not None:
+                    return
+                self._ending.wait(max(0.0 if tasks else POLL_S, next_at - time.monotonic()))
+        except Exception as error:  # noqa: BLE001 - what follows is decided by the thread that waits
+            ours = isinstance(error, (StrandlineError, SparkBroke))
+            if ours or isinstance(error, (OSError, *session.spark_errors())):
+                broken_by.append(error if ours else of_spark(error))
+            else:
+                self._end(error)  # a bug
+
+    def _held(self) -> dict[int, float]:
+        """The parts that failed and are not tried again yet, and until when."""
+        now = time.monotonic()
+        return {part: failure.until for part, failure in self.failures.items() if failure.until > now}
 
     def _broke(self, error: Exception, broken: int, *, patient: bool) -> int:
-        """What follows when a query broke: an error that would come again is raised, others are waited for."""
+        """What follows when a pass broke: an error that would come again is raised, others are waited for."""
         if isinstance(error, StrandlineError) and (error.retry != "yes" or _moved(error)):
             raise error
         if patient and isinstance(error, Unavailable):
             self._warn(error, "the pipeline waits: %s", error)
             self.stop.wait(AWAY_WAIT_S)
             return 0
-        if broken + 1 >= BROKEN_QUERIES_MAX:
+        if broken + 1 >= BROKEN_PASSES_MAX:
             raise _ended(error)
-        self._warn(error, "the query broke and is started again from the pointers: %s", error)
+        self._warn(error, "a batch broke, and the next begins at the pointers: %s", error)
         self.stop.wait(min(BACK_OFF_MAX_S, BACK_OFF_S * 2**broken))
         return broken + 1
 
-    def _batch(self, frame: DataFrame, _batch_id: int) -> None:
-        if self.stop.is_set() or self._ending.is_set():
-            return
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        started = time.monotonic()
-        self._batch_since = self._told_at = started
+    def _batch(self, tasks: Sequence[Sequence[Range]]) -> None:
+        self._batch_since = self._told_at = started = time.monotonic()
         task = partial(do_ranges, self.job.task, self.job.result, self.target, self.lease.fence)
-        mapped = frame.mapInArrow(task, from_arrow_schema(arrow_schema(self.job.result)))
         try:
-            results = [self.job.result(*row) for row in mapped.collect()]
-        except Exception as error:  # noqa: BLE001 - Spark's own errors are pages long, and it chokes on them
-            if self._ending.is_set() or self.stop.is_set():
-                return
-            self._broken_by = of_spark(error)
-            raise self._broken_by from None
+            results = self.spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(task).collect()
         finally:
             self._batch_since = None
-        try:
-            for result in results:
-                if result.error is None:
-                    self.failures.pop(result.part, None)
-                else:
-                    self._failed(result.part, from_text(result.error))
-            self._held.put({part: failure.until for part, failure in self.failures.items()}, self.job.parts)
-            errors = self._errors()
-            self.job.take(results, errors)
-            self.batches += 1
-            if self.progress is not None:
-                self.progress(self.job.progress(self.batches, time.monotonic() - started, errors))
-        except Exception as error:
-            self._broken_by = error
-            if isinstance(error, StrandlineError):
-                raise
-            self._end(error)  # a caller's own, or a bug
+        for result in results:
+            if result.error is None:
+                self.failures.pop(result.part, None)
+            else:
+                self._failed(result.part, from_text(result.error))
+        errors = self._errors()
+        self.job.take(results, errors)
+        self.batches += 1
+        if self.progress is not None:
+            told = self.job.progress(self.batches, time.monotonic() - started, errors)
+            try:
+                self.progress(told)
+            except Exception as error:  # noqa: BLE001 - a caller's own
+                self._end(error)
 
     def _tell_of_batch(self) -> None:
         """While a batch takes long, tell now and then how far it is."""
@@ -417,7 +414,7 @@ class Supervisor:
     # ------------------------------------------------------------ beside the batches
 
     def _keep(self) -> None:
-        """A look at the lease, and what is done beside the batches, while the query runs."""
+        """A look at the lease, and what is done beside the batches, while batches are done."""
         done = time.monotonic()
         while not self.stop.wait(self.s.settings.mark_idle_s / 4):
             try:
@@ -436,7 +433,7 @@ def _ended(error: Exception) -> Exception:
     if not isinstance(error, SparkBroke):
         return error
     return Unavailable(
-        f"Spark ended the query: {error}",
+        f"Spark ended the run: {error}",
         code="away",
         hint="see `strandline doctor`; what was carried is safe, run it again",
     )

@@ -6,12 +6,10 @@ A task never fails and never retries: an error is its result, and the driver dec
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields, replace
-from typing import Any, Final
-
-import pyarrow as pa
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from strandline.connect import Strandline
 from strandline.errors import StrandlineError
@@ -19,40 +17,39 @@ from strandline.pipeline.failures import to_text
 from strandline.pipeline.target import Target
 
 
+class Range(Protocol):
+    """What a task is to do, for one part of the work. It is sent there pickled."""
+
+    @property
+    def part(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a range. A job adds fields of its own: numbers and texts, each with a default."""
+    """What came of a range. A job adds fields of its own, each with a default."""
 
     part: int
     error: str | None = None
 
 
-Task = Callable[[Strandline, int, Mapping[str, Any]], Iterator[Result]]
-"""Does a range, given as a row of the source, under a fence. What it yields is what came of it so far."""
-
-_ARROW_TYPES: Final = {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "str | None": pa.string()}
-
-
-def arrow_schema(result: type[Result]) -> pa.Schema:
-    """A result's fields as columns."""
-    return pa.schema([(field.name, _ARROW_TYPES[str(field.type)]) for field in fields(result)])
+Task = Callable[[Strandline, int, Any], Iterator[Result]]
+"""Does a range under a fence. What it yields is what came of it so far."""
 
 
 def do_ranges(
-    task: Task, result: type[Result], target: Target, fence: int, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """The function that Spark maps over the stream: one result per range. One that fails stops no other."""
-    schema = arrow_schema(result)
-    for batch in batches:
-        for row in batch.to_pylist():
+    task: Task, result: type[Result], target: Target, fence: int, tasks: Iterator[Sequence[Range]]
+) -> Iterator[Result]:
+    """The function that Spark maps over a batch: one result per range. One that fails stops no other."""
+    for ranges in tasks:
+        for range_ in ranges:
             with uncollected():
-                done = _do(task, result(row[batch.schema.names[0]]), target, fence, row)
-            yield pa.RecordBatch.from_pylist([dict(zip(schema.names, astuple(done), strict=True))], schema=schema)
+                done = _do(task, result(range_.part), target, fence, range_)
+            yield done
 
 
-def _do(task: Task, so_far: Result, target: Target, fence: int, row: Mapping[str, Any]) -> Result:
+def _do(task: Task, so_far: Result, target: Target, fence: int, range_: Range) -> Result:
     try:
-        for step in task(target.open(), fence, row):
+        for step in task(target.open(), fence, range_):
             so_far = step
     except Exception as error:  # noqa: BLE001 - reported, not raised: the other parts do not wait
         if not isinstance(error, StrandlineError) or error.retryable:
