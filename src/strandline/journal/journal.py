@@ -193,10 +193,10 @@ class Journal:
             return self._judge.append_all(drafts, numbers)
         try:
             answers = self._committer.append_all(drafts)
-        except (Unavailable, InvalidInput) as error:  # the queue is full, or somebody closed the journal meanwhile
+        except StrandlineError as error:
             return [own_error(error) for _ in drafts]
         if HEAD_DAMAGED not in answers:
-            return answers
+            return [*answers]
         return [self._whole_or_error(*one) for one in zip(drafts, answers, strict=True)]
 
     def _append_draft(

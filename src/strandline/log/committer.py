@@ -48,7 +48,6 @@ SLOW_S: Final = 1.0
 """A commit that takes longer is told to whoever reads the log of the program."""
 GRACE_LEAST_S: Final = 0.1
 GRACE_SHARE: Final = 0.1
-LOOK_S: Final = 0.005
 LONELY: Final = 8
 _logger: Final = logging.getLogger(__name__)
 
@@ -63,9 +62,9 @@ def grace_s(timeout_s: float) -> float:
 
 
 class _Call:
-    """An append on its way."""
+    """An append on its way, or several that one caller hands over together. They are in one commit."""
 
-    answer: Recorded | None = None
+    answers: Sequence[Recorded] = ()
     error: BaseException | None = None
     queued = False  # it was accepted
     taken = False  # it is in a commit
@@ -73,8 +72,8 @@ class _Call:
     gone = False  # its caller did not wait for that
     following: _Waited | None = None  # to be woken by this one
 
-    def __init__(self, draft: Draft, timeout_s: float) -> None:
-        self.draft = draft
+    def __init__(self, drafts: Sequence[Draft], timeout_s: float) -> None:
+        self.drafts = drafts
         self.timeout_s = timeout_s
         self.deadline = time.monotonic() + timeout_s
 
@@ -92,8 +91,8 @@ class _Call:
 class _Waited(_Call):
     """One that a thread waits for. `woken` is released when it is answered."""
 
-    def __init__(self, draft: Draft, timeout_s: float) -> None:
-        super().__init__(draft, timeout_s)
+    def __init__(self, drafts: Sequence[Draft], timeout_s: float) -> None:
+        super().__init__(drafts, timeout_s)
         self.woken = Lock()
         self.woken.acquire()
 
@@ -106,16 +105,16 @@ class _Told(_Call, Generic[T]):
     """One whose future is told what `outcome` makes of the answer."""
 
     def __init__(self, draft: Draft, timeout_s: float, outcome: Callable[[Recorded], T]) -> None:
-        super().__init__(draft, timeout_s)
+        super().__init__((draft,), timeout_s)
         self.future: Future[T] = AnswerFuture()
         self.outcome = outcome
 
     def tell(self) -> None:
         """Answer the future. Whatever its callbacks raise, SystemExit too, the next one is answered all the same."""
         try:
-            if self.answer is None:
+            if not self.answers:
                 raise self.error or RuntimeError("a call was told without an answer")
-            told = self.outcome(self.answer)
+            told = self.outcome(self.answers[0])
         except BaseException as error:  # noqa: BLE001 (whatever it is, it is the caller's answer)
             with suppress(BaseException):
                 self.future.set_exception(error)
@@ -186,10 +185,18 @@ class Committer:
 
     def append(self, draft: Draft, timeout_s: float | None = None) -> Recorded:
         """Record a draft; returns when it is durable, or was refused by the fold (its effect says so)."""
+        (answer,) = self._append((draft,), self._timeout_s if timeout_s is None else timeout_s)
+        return answer
+
+    def append_all(self, drafts: Sequence[Draft]) -> Sequence[Recorded]:
+        """Record drafts that arrive together, all in one commit (`commits_of`); an error is that of all of them."""
+        return self._append(drafts, self._timeout_s)
+
+    def _append(self, drafts: Sequence[Draft], timeout_s: float) -> Sequence[Recorded]:
         self._check()
-        if self._is_alone() and (alone := self._append_alone((draft,))) is not None:
-            return alone[0]
-        call = _Waited(draft, self._timeout_s if timeout_s is None else timeout_s)
+        if self._is_alone() and (alone := self._append_alone(drafts)) is not None:
+            return alone
+        call = _Waited(drafts, timeout_s)
         try:
             self._enqueue(call)
             if not call.woken.acquire(timeout=call.timeout_s):
@@ -200,35 +207,9 @@ class Committer:
             if call.queued:  # else it was refused
                 self._abandon(call)
             raise
-        if call.answer is None:
+        if not call.answers:
             raise call.error or RuntimeError("a call was woken without an answer")
-        return call.answer
-
-    def append_all(self, drafts: Sequence[Draft]) -> list[Recorded | BaseException]:
-        """Record drafts that arrive together; what each is answered, or the error that it would raise alone.
-
-        Raises only if none of them was accepted. They go into one commit if they fit (`commits_of`).
-        """
-        self._check()
-        try:
-            if self._is_alone() and (alone := self._append_alone(drafts)) is not None:
-                return list(alone)
-        except Exception as error:  # noqa: BLE001 - it is for every one
-            return [own_error(error) for _ in drafts]
-        last = _Waited(drafts[-1], self._timeout_s)  # when it is answered, so are all that were queued before it
-        calls: list[_Call] = [*[_Call(draft, self._timeout_s) for draft in drafts[:-1]], last]
-        try:
-            self._enqueue(*calls)
-            if not last.woken.acquire(timeout=last.timeout_s):
-                self._expire_all(calls, last)
-            with self._lock:
-                self._pass_on(last)
-        except BaseException:
-            for call in calls:
-                if call.queued:
-                    self._abandon(call)
-            raise
-        return [call.answer or call.error or call.late() for call in calls]
+        return call.answers
 
     def _append_alone(self, drafts: Sequence[Draft]) -> list[Recorded] | None:
         """Record drafts in the caller's thread; None if somebody else is there after all."""
@@ -290,11 +271,12 @@ class Committer:
 
     # ------------------------------------------------------------ callers
 
-    def _enqueue(self, *calls: _Call) -> None:
+    def _enqueue(self, call: _Call) -> None:
         with self._lock:
             if self._closed:
                 raise closed("this log")
-            if len(self._queue) + len(calls) > self._queue_max:
+            # What came together counts as one while it waits: its caller waits, too, so there are few of these.
+            if len(self._queue) + len(call.drafts) > self._queue_max:
                 raise Unavailable(
                     f"{len(self._queue)} appends wait already",
                     code="overloaded",
@@ -303,11 +285,10 @@ class Committer:
                 )
             if self._helper is None:
                 self._helper = _started("strandline-committer", self._commit_waiting)
-            for call in calls:
-                call.queued = True
-                if isinstance(call, _Told):
-                    self._follow(call)
-                self._queue.append(call)
+            call.queued = True
+            if isinstance(call, _Told):
+                self._follow(call)
+            self._queue.append(call)
             self._tell()
 
     def _follow(self, call: _Told[Any]) -> None:
@@ -328,17 +309,6 @@ class Committer:
             self._give_up(call)
         if not call.answered:
             raise call.late()
-
-    def _expire_all(self, calls: Sequence[_Call], last: _Waited) -> None:
-        """Expire calls that came together; the first of them may be in a commit, and the last one in none."""
-        with suppress(Unavailable):  # each is told so by what becomes of it
-            self._expire(last)
-        until = last.deadline + grace_s(last.timeout_s)
-        while any(call.taken and not call.answered for call in calls) and time.monotonic() < until:
-            time.sleep(LOOK_S)
-        with self._lock:
-            for call in calls:
-                self._give_up(call)
 
     def _give_up(self, call: _Call) -> None:
         """Give a call up that its caller has left. The lock is held."""
@@ -385,9 +355,9 @@ class Committer:
         """Commit what waits, as long as something does."""
         while calls := self._take():
             error: BaseException | None = None
-            answers: Sequence[Recorded | None] = [None] * len(calls)
+            answers: Sequence[Recorded] = ()
             try:
-                answers = self._commit([call.draft for call in calls])
+                answers = self._commit([draft for call in calls for draft in call.drafts])
             except BaseException as raised:  # noqa: BLE001 - it is for every caller
                 error = raised
             self._answer(calls, answers, error)
@@ -408,22 +378,23 @@ class Committer:
 
     def _take(self) -> list[_Call]:
         """The calls of the next commit; none while those of the last one are being woken."""
-        queue, size = self._queue, 0
+        queue, size, count = self._queue, 0, 0
         calls: list[_Call] = []
         with self._lock:
             if self._waking is not None:
                 return calls
             now = time.monotonic()
-            while queue and len(calls) < self._actions_max:
+            while queue and count < self._actions_max:
                 call = queue[0]
                 if call.deadline < now:
                     call.error, call.answered = call.late(), True
                     if isinstance(call, _Told):
                         self._answered.append(call)
                 else:
-                    draft = call.draft
-                    size += len(draft.header) + len(draft.value or b"")
-                    if calls and size > self._bytes_max:
+                    count += len(call.drafts)
+                    for draft in call.drafts:
+                        size += len(draft.header) + len(draft.value or b"")
+                    if calls and (size > self._bytes_max or count > self._actions_max):
                         break
                     call.taken = True
                     calls.append(call)
@@ -433,13 +404,14 @@ class Committer:
             self._tell()
         return calls
 
-    def _answer(self, calls: list[_Call], answers: Sequence[Recorded | None], error: BaseException | None) -> None:
+    def _answer(self, calls: list[_Call], answers: Sequence[Recorded], error: BaseException | None) -> None:
         """All have an answer: let those who wait for one wake each other."""
         waiting: list[_Waited] = []
-        told = 0
+        told = end = 0
         with self._lock:
-            for call, answer in zip(calls, answers, strict=True):
-                call.answer = answer
+            for call in calls:
+                start, end = end, end + len(call.drafts)
+                call.answers = answers[start:end]
                 if error is not None:
                     call.error = own_error(error)
                 call.answered = True
