@@ -114,7 +114,7 @@ def test_a_row_that_somebody_removed_comes_back_whole_or_not_at_all(stage: Stage
     more: dict[str, Any] = {"force": True} if how == "force" else {"on_conflict": "overwrite"}
     found = stage.undo("part", **more)
     assert isinstance(found, NotUndone), found
-    assert "was removed" in found.detail
+    assert "others removed a row" in found.detail
     assert [conflict.current for conflict in found.conflicts] == [None]
     assert accounts(stage) == ACCOUNTS[2:]
     assert stage.undo("whole", **more) == Undone(restored=1)

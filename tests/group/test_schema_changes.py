@@ -190,3 +190,26 @@ def test_an_undo_takes_no_rows_along_that_refer_to_its_own_by_now(stage: Stage) 
     assert not isinstance(found, Undone), found
     assert stage.room.execute("SELECT * FROM child") == [(1, 7)]
     assert stage.room.execute("SELECT * FROM account ORDER BY id")[:3] == ROWS
+
+
+@pytest.mark.req("G85", "G91")
+@pytest.mark.parametrize("room", ["postgres"], indirect=True)
+def test_a_user_who_may_change_one_column_alone_is_served(stage: Stage) -> None:
+    """Such a user may not lock the table; the look at it is as good as it can be."""
+    role, execute = "clerk_of_" + stage.owner.row[:8], stage.room.execute
+    user = execute("SELECT current_user")[0][0]
+    execute(f"CREATE ROLE {role}")
+    try:
+        execute(f"GRANT USAGE ON SCHEMA public, strandline TO {role}")
+        execute(f"GRANT SELECT, UPDATE (amount) ON account TO {role}")
+        execute(f"GRANT ALL ON strandline.strandline_target, strandline.strandline_barrier TO {role}")
+        execute(f'ALTER ROLE "{user}" SET role = {role}')
+        stage.target = stage.room.again()
+        stage.done("UPDATE account SET amount = 5 WHERE id = 1")
+        assert isinstance(stage.run("DELETE FROM account WHERE id = 1"), Failed), "it may not"
+        assert isinstance(stage.undo("s0"), Undone)
+        stage.target.close()
+    finally:
+        execute(f'ALTER ROLE "{user}" RESET role')
+        execute(f"DROP OWNED BY {role}")
+        execute(f"DROP ROLE {role}")

@@ -79,6 +79,8 @@ class PostgresTarget(SqlSteps):
 
     def __init__(self, url: Url, settings: Settings | None = None, *, connections: int = 10, idle_s: float = IDLE_S):
         super().__init__()
+        self._unlocked: set[str] = set()
+        """Tables that this user may not lock."""
         self.name = str(url)
         self.our_schema = url.parameters.get("schema", SCHEMA_DEFAULT)
         self._idle_ms = int(idle_s * 1000)
@@ -102,7 +104,8 @@ class PostgresTarget(SqlSteps):
         doing: Doing = "write"
         try:
             connection.timeout_s = limits.timeout_s + 1
-            changes = _Changes(connection, self.our_schema, self._begin(connection, limits), limits.timeout_s)
+            begin = self._begin(connection, limits)
+            changes = _Changes(connection, self.our_schema, begin, limits.timeout_s, self._unlocked)
             found = work(changes)
             reused, doing = False, "commit"
             changes.commit()
@@ -207,8 +210,12 @@ class _Race(Exception):
 class _Changes:
     """A transaction. What is asked together, and what comes last, is one round trip each."""
 
-    def __init__(self, connection: Connection, schema: str, begin: list[Ours], timeout_s: float) -> None:
+    def __init__(
+        self, connection: Connection, schema: str, begin: list[Ours], timeout_s: float, unlocked: set[str]
+    ) -> None:
         self._connection = connection
+        self._held: list[str] = []
+        self._unlocked = unlocked
         self._timeout_s = timeout_s
         self._schema = schema
         self._first = begin
@@ -217,13 +224,14 @@ class _Changes:
 
     def hold(self, table: str) -> None:
         # Before the settings, which are read at the moment that the whole transaction sees.
-        self._first.insert(-1, Ours(f"LOCK TABLE ONLY {named(table)} IN ROW EXCLUSIVE MODE".encode()))
+        if table not in self._unlocked:
+            self._first.insert(-1, _lock(table))
+            self._held.append(table)
 
     def ahead(self, calls: Sequence[Call]) -> None:
         first, self._first = self._first, []
         found = answers(self._connection, [*first, *map(self._bound, calls)])
-        for answer in found[: len(first)]:
-            answer.check()
+        self._check(first, found)
         self._ahead = list(zip(calls, found[len(first) :], strict=False))
 
     def _bound(self, call: Call) -> Bound | Ours:
@@ -245,9 +253,20 @@ class _Changes:
     def _now(self, statement: Bound | Ours) -> Answer:
         first, self._first = self._first, []
         found = answers(self._connection, [*first, statement])
-        for answer in found:
-            answer.check()
-        return found[-1]
+        self._check(first, found)
+        return found[-1].check()
+
+    def _check(self, first: Sequence[Ours], found: Sequence[Answer]) -> None:
+        """What is sent before all else is done. Who has rights on columns alone may not lock: it goes without."""
+        for sent, answer in zip(first, found, strict=False):
+            try:
+                answer.check()
+            except psycopg.errors.InsufficientPrivilege as error:
+                refused = [table for table in self._held if sent == _lock(table)]
+                if not refused:
+                    raise
+                self._unlocked.update(refused)
+                raise _Race(f"{refused[0]} cannot be locked") from error
 
     def own(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
         return self._asked(Call("own", (name, tuple(values)))).rows()
@@ -309,6 +328,10 @@ class _Changes:
             self._now(_BACK)
             raise Collided(Failed("statement", _said(error))) from error
         return found[1].affected
+
+
+def _lock(table: str) -> Ours:
+    return Ours(f"LOCK TABLE ONLY {named(table)} IN ROW EXCLUSIVE MODE".encode())
 
 
 def _timeout(timeout_s: float) -> Ours:

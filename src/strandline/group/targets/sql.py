@@ -503,7 +503,8 @@ class SqlSteps(ABC):
         gone = [one for one in made.conflicts if parts and one.before is not None and one.current is None]
         if gone and on_conflict == "overwrite":
             return NotUndone(
-                "a row was removed by others, and only columns that the step changed were saved", tuple(gone)
+                "others removed a row of which only changed columns were saved: insert it and retry, or accept_current",
+                tuple(gone),
             )
         children = self._children(changes, plan, made.rows)
         if children:
