@@ -28,7 +28,7 @@ from strandline.work.tables import Tables, first_number, of_tables
 from strandline.work.upkeep import Upkeep
 
 PART: Final = Part("work", "strandline.work", {"auto_vacuum": "incremental"}, prepared=True, sets=True)
-"""What a back-end opens."""
+"""The part that a back-end opens."""
 FIRST_SLOT: Final = 1
 _log: Final = logging.getLogger("strandline.work")
 
@@ -82,11 +82,11 @@ class LookedAt(NamedTuple):
     name: str
     counts: Counts
     tables: Counter[str]
-    """How many short-lived tables there are, by their states."""
+    """The number of short-lived tables, by their states."""
 
     @property
     def row(self) -> dict[str, object]:
-        """The same as `status` shows it: `draining` are closed tables that are not empty yet."""
+        """The row that `status` shows. `draining` are closed tables that are not empty yet."""
         return {
             "journal": self.name,
             **self.counts._asdict(),
@@ -151,7 +151,7 @@ def declared(database: Database, declaration: WorkDeclaration, now: int, *, crea
 
 
 def catalog_lock(database: Database) -> int:
-    """The lock of who declares."""
+    """Return the advisory lock that a declaration takes."""
     digest = blake2b(f"{database.fixed[DATABASE_ID]} catalog".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 

@@ -45,7 +45,7 @@ def us(seconds: float) -> int:
 
 
 def period_end(date: int, period: str) -> int | None:
-    """When the period that a date is in ends, in UTC; None if it never does."""
+    """Return the end of the period that a date is in, in UTC; None if it has none."""
     if period == "none":
         return None
     moment = _EPOCH + timedelta(microseconds=date)

@@ -1,4 +1,4 @@
-"""What a work journal is: its name, the columns of its keys and data, and its settings.
+"""The declaration of a work journal: its name, the columns of its keys and data, and its settings.
 
 Declared columns exist in the declaration alone. A key and its data are stored as one JSON text each, columns by name in
 their alphabetical order, so that equal keys are equal bytes and a person can read them.
@@ -75,7 +75,7 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Columns:
-        """What `text` made."""
+        """Read what `text` made."""
         found = orjson.loads(text)
         return cls(found["key"], found["data"])
 
@@ -130,13 +130,13 @@ def settings_text(settings: WorkSettings) -> str:
 
 
 def settings_of(text: str) -> WorkSettings:
-    """What `settings_text` made. What a newer program added is passed over."""
+    """Read what `settings_text` made. Settings that a newer program added are passed over."""
     known = {field.name for field in fields(WorkSettings)}
     return WorkSettings(**{name: value for name, value in orjson.loads(text).items() if name in known})
 
 
 def is_table_setting(name: str) -> bool:
-    """Whether a setting belongs to the set of tables, not to the journal."""
+    """Return whether a setting belongs to the set of tables, not to the journal."""
     return name.startswith(_TABLE_SETTINGS)
 
 
@@ -191,7 +191,7 @@ class Codec:
         self._bytes = [name for name, kind in kinds.items() if kind.startswith("bytes")]
 
     def key(self, given: object) -> bytes:
-        """A key's encoded form; `InvalidInput` for the first column that does not fit."""
+        """Return a key's encoded form. `InvalidInput` names the first column that does not fit."""
         values: Any = given
         if type(given) is not dict or given.keys() != self.columns.key.keys():
             values = _mapping("key", given, self.columns.key)
@@ -201,7 +201,7 @@ class Codec:
         return found
 
     def data(self, given: object, most: int) -> bytes:
-        """The same of data. What may be None may be left out."""
+        """Return the encoded form of data. A column that may be None may be left out."""
         values: Any = given
         if type(given) is not dict or not self._needed <= given.keys() <= self.columns.data.keys():
             values = _mapping("data", given, self.columns.data)
@@ -215,11 +215,11 @@ class Codec:
         return found
 
     def hash(self, key: bytes) -> bytes:
-        """128 bits for the index of keys. Other key columns are other keys."""
+        """Return 128 bits for the index of keys. Other key columns are other keys."""
         return blake2b(key, digest_size=16, salt=self._salt).digest()
 
     def decode(self, text: bytes) -> dict[str, Any]:
-        """The values of a key or of data, by column. ValueError if it is not what was written."""
+        """Return the values of a key or of data, by column. ValueError if the text is not what was written."""
         found = orjson.loads(text)
         if type(found) is not dict:
             raise ValueError("not columns by name")
@@ -299,7 +299,7 @@ def _bytes(field: str, value: object, in_key: bool) -> str:
 
 
 def from_base64(field: str, value: object) -> object:
-    """Bytes that came as text; what is no text is refused as every other value."""
+    """Decode bytes that came as text. A value that is no text is returned as it is, for the column to refuse."""
     if not isinstance(value, str):
         return value
     try:

@@ -23,7 +23,7 @@ SOON: Final = 1
 BEHIND: Final = 2
 """In no order: another entry of its key is being processed."""
 NOWHERE: Final = -1
-"""It is being processed itself."""
+"""In no place: the entry is being processed."""
 
 
 class Priority(IntEnum):
@@ -76,7 +76,7 @@ class Draft(NamedTuple):
     process_date: int | None
     expiration_date: int
     number: int = 0
-    """Of its data, where that was stored before."""
+    """The number of its data, where that was stored before."""
     delay: int = 0
     """Microseconds from now until its process date, where it has no other."""
     add_id: bytes | None = None
@@ -89,7 +89,7 @@ class Row(NamedTuple):
     slot: int
     id: int
     number: int
-    """Of its data: drawn whenever data is stored."""
+    """The number of its data: drawn whenever data is stored."""
     hash: bytes
     key: bytes
     version: int
@@ -133,7 +133,7 @@ class Row(NamedTuple):
 
     @property
     def position(self) -> tuple[int, int, int]:
-        """Where it stands in the order: place, priority, date."""
+        """Its key in the order: place, priority, date."""
         if self.place == READY:
             return READY, self.priority, self.retry_date or self.process_date
         return (SOON, 0, self.date) if self.place == SOON else (BEHIND, 0, self.mark)
@@ -145,11 +145,11 @@ def mark_of(hash_: bytes) -> int:
 
 
 class Added(NamedTuple):
-    """What became of an add."""
+    """The outcome of an add."""
 
     outcome: Outcome
     id: int
-    """Of the entry that has it; of a `repeated` one, of the entry that the first add with its id went to."""
+    """The id of the entry that the add went to; for `repeated`, of the entry that the first add with the id went to."""
 
 
 class DeadLetter(NamedTuple):
@@ -172,7 +172,7 @@ class DeadLetter(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many entries there are. `oldest_due_s` is how long the longest due one has been waiting."""
+    """Numbers of entries. `oldest_due_s` is the age of the entry that has been due for longest."""
 
     due: int
     later: int

@@ -63,12 +63,12 @@ _log: Final = logging.getLogger("strandline.work")
 
 
 class Batch(NamedTuple):
-    """What a claim gave. `next_date`: the earliest date at which another could find something; None: none is known."""
+    """The answer to a claim. `next_date` is the earliest date known at which another could find something, or None."""
 
     claims: list[Claim]
     next_date: int | None
     lost: list[Claim]
-    """Of those that were to be done: claims that somebody else has ended."""
+    """Claims that were to be done, and that somebody else has ended."""
     paused: str | None
     """The reason, if the journal is paused."""
 
@@ -82,7 +82,7 @@ class WorkJournal:
         """`owned`: whether the database is this journal's alone, and closed with it."""
         self.name = known.name
         self.version = known.version
-        """Of the columns that adds have here."""
+        """The version of the columns that adds have here."""
         self._database = database
         self._known = known
         self._owned = owned
@@ -126,7 +126,7 @@ class WorkJournal:
         return self._add([draft], tx)[0]
 
     def add_many(self, adds: Iterable[Mapping[str, Any]], *, tx: object = None) -> list[Added]:
-        """Add several, each given by the arguments of `add` as a mapping: all of them, or none."""
+        """Add several entries, each given by the arguments of `add` as a mapping: all of them, or none."""
         given = list(adds)
         if not 1 <= len(given) <= BATCH_MAX:
             raise invalid("batch_range", "adds", f"{len(given)} adds", allowed=f"1..{BATCH_MAX}", got=len(given))
@@ -192,7 +192,7 @@ class WorkJournal:
     # ------------------------------------------------------------ claim
 
     def cursor(self, owner: str | None = None) -> Cursor:
-        """Something that claims, under a name."""
+        """Return a cursor, which claims under this owner's name."""
         name = f"{socket.gethostname()} {os.getpid()}" if owner is None else owner
         if not isinstance(name, str) or not 1 <= len(name) <= OWNER_MAX or "\0" in name:
             raise invalid("option", "owner", "not a name", allowed=f"text of 1..{OWNER_MAX} characters", got=owner)
@@ -333,7 +333,7 @@ class WorkJournal:
     # ------------------------------------------------------------ claims of cursors
 
     def beat(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Heartbeats for many claims; those that are over are told so, and returned."""
+        """Send heartbeats for many claims. Claims that are over are told so, and returned."""
         pairs = [(held.id, held.fence) for held in self._held("claims", claims)]
         beaten = self._write(lambda tx: self._tables.beat(tx, self._look(tx), pairs), None) if pairs else set()
         lost = [claim for claim in claims if claim.entry.id not in beaten]
@@ -366,7 +366,7 @@ class WorkJournal:
             _log.warning("work journal %s: entry %s is a dead letter", self.name, row.id)
 
     def claim_of(self, id: int, fence: int) -> Claim:  # noqa: A002 (as everywhere in this API)
-        """A claim by the numbers that it was handed out with: for who has them from another process."""
+        """Return a claim by the numbers that it was handed out with, for example in another process."""
         with self._read() as tx:
             rows = [row for row in self._tables.rows(tx, [id]) if row.fence == fence]
             rows = self._tables.with_data(tx, rows)
@@ -405,7 +405,7 @@ class WorkJournal:
         return found[:limit]
 
     def counts(self) -> Counts:
-        """How many entries wait, are being processed, are dead letters."""
+        """Count the entries that wait, that are being processed, and the dead letters."""
         with self._read() as tx:
             return self._tables.counts(tx)
 
@@ -422,13 +422,13 @@ class WorkJournal:
         return found
 
     def now_us(self) -> int:
-        """The clock that decides what is due: the database's."""
+        """Return the time of the clock that decides what is due: the database's."""
         self._check()
         with self._database.read() as tx:
             return self._tables.moment(tx).now
 
     def columns_of(self, part: Literal["key", "data"], texts: Mapping[str, Any]) -> dict[str, Any]:
-        """Columns as JSON carries them, as `add` takes them: bytes are base64 there."""
+        """Turn columns as JSON carries them, with bytes in base64, into columns as `add` takes them."""
         kinds = getattr(self._codec.columns, part)
         return {
             name: from_base64(f"{part} {name}", value) if str(kinds.get(name)).startswith("bytes") else value
@@ -449,11 +449,11 @@ class WorkJournal:
     # ------------------------------------------------------------ dead letters
 
     def dead(self, *, after: int = 0, limit: int = PAGE_MAX) -> list[DeadLetter]:
-        """Dead letters, after one."""
+        """Return dead letters, after one."""
         return self._dead(after, limit, alerts=False)
 
     def alerts(self, *, after: int = 0, limit: int = PAGE_MAX) -> list[DeadLetter]:
-        """Those that nobody has acknowledged."""
+        """Return the dead letters that nobody has acknowledged."""
         return self._dead(after, limit, alerts=True)
 
     def _dead(self, after: int, limit: int, *, alerts: bool) -> list[DeadLetter]:
@@ -496,7 +496,7 @@ class WorkJournal:
         return added.outcomes[0]
 
     def acknowledge(self, dead_id: int) -> None:
-        """Lower the flag that a dead letter is."""
+        """Acknowledge a dead letter: `alerts` and `status` show it no more."""
 
         def work(tx: Transaction) -> None:
             if not tx.execute("acknowledge", (self._known.number, dead_id)):
@@ -505,7 +505,7 @@ class WorkJournal:
         self._write(work, None)
 
     def _no_letter(self, tx: Transaction, dead_id: int) -> NotFound:
-        """Most who get the number wrong have that of the entry."""
+        """Most wrong numbers are those of the entry."""
         ((of_entry,),) = tx.rows("dead_of_entry", (self._known.number, dead_id))
         hint = (
             "dead() lists them by their dead_id" if of_entry is None else f"entry {dead_id} is dead letter {of_entry}"
@@ -515,7 +515,7 @@ class WorkJournal:
     # ------------------------------------------------------------ operate
 
     def drop(self, id: int) -> None:  # noqa: A002 (as everywhere in this API)
-        """Remove an entry. Who holds it gets `LeaseLost`."""
+        """Remove an entry. Its holder gets `LeaseLost`."""
 
         def work(tx: Transaction) -> bool:
             look = self._look(tx)
@@ -571,7 +571,7 @@ class WorkJournal:
                 self._forget_at = 0.0  # there may be more
 
     def _tick_if_due(self) -> None:
-        """A tick now and then, in whatever thread happens to call; what goes wrong in it is not the caller's."""
+        """Do upkeep now and then, in any thread that calls. Its errors are logged, not raised."""
         if time.monotonic() - self._ticked < TICK_S or not self._ticking.acquire(blocking=False):
             return
         try:
@@ -588,17 +588,17 @@ class WorkJournal:
 
     @property
     def settings(self) -> WorkSettings:
-        """As they were declared last, by anybody."""
+        """The settings as anybody has declared them last."""
         return self._known.settings
 
     @property
     def journal_id(self) -> str:
-        """What tells this journal from all others."""
+        """The random id that tells this journal from all others."""
         return self._known.journal_id
 
     @property
     def columns(self) -> Columns:
-        """Those that adds have here."""
+        """The columns that adds have here."""
         return self._codec.columns
 
     @property
@@ -625,7 +625,7 @@ class WorkJournal:
         return self._database.read()
 
     def _write(self, work: Callable[[Transaction], T], tx: object) -> T:
-        """Do it in the caller's transaction, or in one of our own, which is tried again if it lost a race."""
+        """Do work in the caller's transaction, or in one of our own, which is tried again if it lost a race."""
         self._check()
         for attempt in range(RETRIES):
             try:
@@ -650,7 +650,7 @@ class WorkJournal:
         self._database.check()
 
     def close(self) -> None:
-        """Let go of it. Twice is harmless."""
+        """Close the journal. Twice is harmless."""
         self._closed = True
         self._waking.close()
         if self._owned:
@@ -688,7 +688,7 @@ class Cursor:
         """Whether the pass that is under way has handed out an entry below `slow_from`."""
         self.wait_s = 0.0
         self.found = False
-        """Whether its last claim found something."""
+        """Whether the last claim found something."""
         self._journal = journal
 
     def claim(self, limit: int = 1, *, done: Sequence[Claim] = ()) -> Batch:
@@ -696,7 +696,7 @@ class Cursor:
         return self._journal.claim(self, limit, done)
 
     def busy(self) -> int:
-        """How long to wait where others lock all that is due (µs): longer each time."""
+        """Return how long to wait where others lock all entries that are due (µs): longer each time."""
         self.wait_s = min(max(_BUSY_S, 2 * self.wait_s), _BUSY_MAX_S)
         return round(self.wait_s * US)
 
@@ -713,7 +713,7 @@ class Claim:
         self.journal, self.entry, self.row = journal, entry, row
         self.ended = False
         self.in_tx = False
-        """Whether it was done in a caller's transaction: whether that was committed decides what became of it."""
+        """Whether it was done in a caller's transaction. That transaction decides what becomes of it."""
         self._lost = False
         self._lost_event: Event | None = None
 
@@ -733,7 +733,7 @@ class Claim:
         return self._lost or (self._lost_event is not None and self._lost_event.is_set())
 
     def lose(self) -> None:
-        """It is known that the claim is over."""
+        """Note that the claim is over."""
         with _EVENTS:
             self._lost = True
             if self._lost_event is not None:
@@ -746,22 +746,22 @@ class Claim:
 
     @property
     def lease_s(self) -> float:
-        """How long the claim lives without a heartbeat: as was declared when it was made."""
+        """The time that the claim lives without a heartbeat, as it was declared when the claim was made."""
         return self.row.lease / US
 
     @property
     def held(self) -> ClaimRef:
-        """What ends it."""
+        """The numbers that end it."""
         return ClaimRef(self.entry.id, self.row.fence, self.row.slot)
 
     @property
     def append_id(self) -> str:
-        """For an append that this entry causes: the same for all runs of the same data, so it is stored once."""
+        """The append id for an append that this entry causes: the same in all runs of the same data."""
         high = int(self.journal.journal_id[:16], 16)
         return str(UUID(int=(high << 64) | self.row.number))
 
     def heartbeat(self) -> None:
-        """Go on for another lease; `LeaseLost` if it is over."""
+        """Keep the claim for another lease; `LeaseLost` if it is over."""
         if self.journal.beat([self]):
             raise _lost([self.entry.id])
 
@@ -777,7 +777,7 @@ class Claim:
             raise _lost([self.entry.id])
 
     def fail(self, text: str = "", *, delay_s: float | None = None) -> None:
-        """It did not work: again after `delay_s` (or a delay that doubles), or, too often, a dead letter."""
+        """End the claim as failed: the entry waits for `delay_s` (or a delay that doubles), or is a dead letter."""
         if delay_s is not None and (isinstance(delay_s, bool) or not isinstance(delay_s, (int, float)) or delay_s < 0):
             raise invalid("delay_range", "delay_s", "not a delay", allowed="0 or more seconds", got=delay_s)
         settings = self.journal.settings
@@ -788,11 +788,11 @@ class Claim:
         )
 
     def release(self) -> None:
-        """Give it back as it was."""
+        """Give the entry back as it was."""
         self.journal.apply_outcome(self, lambda row, look: rules.released(row, look.now), "")
 
     def over(self, *, done: bool) -> None:
-        """The claim has ended."""
+        """Note that the claim has ended."""
         self.ended = True
         if not done:
             self.lose()
@@ -802,7 +802,7 @@ class Claim:
 
 
 _EVENTS: Final = Lock()
-"""For who makes the event of a claim."""
+"""Held by a thread that makes the event of a claim."""
 _DATES: Final = ("insertion_date", "process_date", "expiration_date")
 _USUAL: Final = frozenset({"key", "data", "priority"})
 _ARGUMENTS: Final = _USUAL | {*_DATES, "id"}

@@ -1,4 +1,4 @@
-"""The clock of leases on SQLite: it never jumps, whatever is done to the machine's wall clock, and starts with it."""
+"""The clock of leases on SQLite. It starts with the machine, and does not jump when the wall clock is set."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def boot_us() -> int:
-    """Microseconds since the machine was started; those of its sleep count."""
+    """Return the microseconds since the machine was started; time asleep counts."""
     return time.clock_gettime_ns(_CLOCK) // 1000
 
 
 @cache
 def boot_id() -> str:
-    """What tells one start of the machine from all others; where it has no such thing, when that was, to 10 s."""
+    """Return what tells one start of the machine from all others: its boot id, else the time of the start, to 10 s."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

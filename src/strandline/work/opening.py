@@ -20,7 +20,7 @@ _COUNTED: Final = re.compile(r"\s*(?:(?:ANY|FIRST)\s+)?(\d+)\s*\(", re.IGNORECAS
 
 
 class Opens(Protocol):
-    """Opens the database of a URL, or makes it; None is where work journals are unless something else is said."""
+    """Opens the database of a URL, or makes it. None is the default place of work journals."""
 
     def __call__(self, url: str | None, *, create: bool) -> Database: ...
 
@@ -47,7 +47,7 @@ class WorkJournals:
             return self._databases[url]
 
     def open(self, declared: WorkDeclaration | str, url: str | None) -> WorkJournal:
-        """A journal, made if it is declared and not there."""
+        """Open a journal. One that is declared and not there is made."""
         try:
             database = self._database(url, create=self._create)
         except SchemaMismatch as error:
@@ -71,7 +71,7 @@ class WorkJournals:
         return journal
 
     def section(self) -> Section | None:
-        """What `status` shows of the journals that are where they are unless something else is said."""
+        """Return what `status` shows of the journals in the default place."""
         try:
             database = self._database(None, create=False)
         except (SchemaMismatch, Unsupported) as error:
@@ -107,7 +107,7 @@ class WorkJournals:
 
 
 def standbys_of(database: Database) -> int | None:
-    """How many synchronous standbys a server asks for; None for a file, which has none."""
+    """Return how many synchronous standbys a server asks for; None for a file, which has none."""
     if database.dialect == "sqlite":
         return None
     ((names,),) = database.rows("standbys")
@@ -115,7 +115,7 @@ def standbys_of(database: Database) -> int | None:
 
 
 def standbys_in(names: str) -> int:
-    """The same of what `synchronous_standby_names` says: a list alone means its first one."""
+    """Return the number that a value of `synchronous_standby_names` asks for: a list alone means its first name."""
     counted = _COUNTED.match(names)
     return int(counted[1]) if counted else int(bool(names.strip()))
 

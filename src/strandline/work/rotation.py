@@ -1,4 +1,4 @@
-"""When a short-lived table closes, and what becomes of a closed one: pure."""
+"""Pure decisions on short-lived tables: when one closes, and how much may be moved out of a closed one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from strandline.work.dates import period_end
 from strandline.work.declaration import WorkSettings
 
 RING_MAX: Final = 16
-"""So many tables at most. Every claim locks each of them, and a server has room for some thousands of locks in all."""
+"""The most tables in a ring. Every claim locks each of them, and a server has room for some thousands of locks."""
 LIVE_MANY: Final = 8
 LATER: Final = 0
 """The slot of the later table, which is not one of the ring."""
@@ -25,11 +25,11 @@ class TableState(NamedTuple):
     closed_date: int
     first_number: int
     last_number: int
-    """Of a closed one: what was drawn when it closed."""
+    """The last number that was drawn when the table closed."""
 
 
 def is_over(table: TableState, now: int, number: int, size: int, settings: WorkSettings) -> bool:
-    """Whether the current table has to close. Its rows are the numbers drawn while it was current."""
+    """Return whether the current table has to close. Its rows are the numbers drawn while it was current."""
     if number < table.first_number:
         return False  # nothing was written since it was opened: an idle journal closes nothing
     end = period_end(table.opened_date, settings.table_period)
@@ -38,7 +38,7 @@ def is_over(table: TableState, now: int, number: int, size: int, settings: WorkS
 
 
 def next_slot(tables: Sequence[TableState]) -> int | None:
-    """Where the next current table is: an empty one, else a new one; None if the ring is full."""
+    """Return the slot of the next current table: an empty one, else a new one; None if the ring is full."""
     empty = [table.slot for table in tables if table.state == EMPTY]
     if empty:
         return min(empty)

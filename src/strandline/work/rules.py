@@ -1,4 +1,4 @@
-"""What becomes of an entry: pure functions over rows. Every decision of a work journal is made here.
+"""Pure functions over rows that decide what becomes of an entry. Every decision of a work journal is made here.
 
 from          event                     to
 none, expired add                       W, counter 0, new id
@@ -23,12 +23,12 @@ from strandline.work.entries import BEHIND, LAPSED, NOWHERE, PROCESSING, READY, 
 
 AHEAD_MAX_US: Final = 60 * US
 LATER_US: Final = 10 * US
-"""What is due in more than this lies apart, in the later table."""
+"""An entry that is due in more than this lies apart, in the later table."""
 COUNTER_MAX: Final = 255
 
 
 class Merged(NamedTuple):
-    """What an add makes of the waiting entry of its key, or of none."""
+    """What an add makes of the waiting entry of its key, or of none: its outcome, and the row to write."""
 
     outcome: Outcome
     row: Row
@@ -45,22 +45,22 @@ class Moment(NamedTuple):
 
 
 def expired(row: Row, now: int) -> bool:
-    """Whether nobody may see it any more; a claim on it is its holder's all the same."""
+    """Return whether an entry has expired. Nobody sees it then, but a claim on it stays valid."""
     return 0 < row.expiration_date < now
 
 
 def lease_over(row: Row, moment: Moment) -> bool:
-    """Whether a claim has ended by itself. At exactly its lease it has not."""
+    """Return whether a claim has ended by itself. At exactly its lease it has not."""
     return moment.lease_now - row.beat > row.lease
 
 
 def running(row: Row, moment: Moment) -> bool:
-    """Whether somebody holds a live claim on it."""
+    """Return whether an entry has a live claim."""
     return row.status == PROCESSING and not lease_over(row, moment)
 
 
 def placed(row: Row, now: int, *, behind: bool = False) -> Row:
-    """A waiting entry at its place in the order."""
+    """Return a waiting entry at its place in the order."""
     return row._replace(place=BEHIND if behind else READY if row.date <= now else SOON)
 
 
@@ -68,13 +68,13 @@ def placed(row: Row, now: int, *, behind: bool = False) -> Row:
 
 
 def at_index(index: int, error: InvalidInput) -> InvalidInput:
-    """The error of one of several adds, which says whose it is."""
+    """Return the error of one of several adds, with its index."""
     facts = {**error.facts, "index": index}
     return InvalidInput(f"adds[{index}] {error.message}", code=error.code, hint=error.hint, **facts)
 
 
 def check_dates(draft: Draft, now: int) -> None:
-    """What can only be told by the database's clock."""
+    """Check the dates of an add against the database's clock."""
     if draft.insertion_date is not None and draft.insertion_date > now + AHEAD_MAX_US:
         ahead_s = -(-(draft.insertion_date - now) // US)
         raise invalid(
@@ -103,7 +103,7 @@ def refuse_early(expiration_date: int, process_date: int) -> None:
 
 
 def added(draft: Draft, waiting: Row | None, settings: WorkSettings, now: int, number: int, *, behind: bool) -> Merged:
-    """What an add makes of the waiting entry of its key. `behind`: another one of the key is being processed.
+    """Merge an add with the waiting entry of its key. `behind`: another entry of the key is being processed.
 
     `number` is a new one: the id of a new entry, and that of data which has none yet.
     """
@@ -134,7 +134,7 @@ def added(draft: Draft, waiting: Row | None, settings: WorkSettings, now: int, n
 
 
 def _forgotten(row: Row) -> Row:
-    """An entry whose claims are forgotten, but for when the last one began."""
+    """Return an entry without its claims; the date when the last one began stays."""
     return Row(*row[:11], row.started, row.size, data=row.data)
 
 
@@ -152,7 +152,7 @@ def _process_date(before: int, new: int, insertion_date: int, settings: WorkSett
 
 
 def folded(ended: Row, waiting: Row, settings: WorkSettings, now: int) -> Row:
-    """An entry that waits again, merged into the one that was added behind it: as if that add came just after."""
+    """Merge an entry that waits again into the one that was added behind it, as if that add came just after."""
     newer = waiting if waiting.revised_date >= ended.revised_date else ended
     both = newer._replace(
         slot=waiting.slot,
@@ -187,12 +187,12 @@ DEAD: Final = "dead"
 
 
 def lapsed(row: Row, settings: WorkSettings, now: int) -> Row | str:
-    """What becomes of an entry whose lease ended: it waits again, or it is a dead letter, or gone."""
+    """Return what becomes of an entry whose lease ended: it waits again, or is a dead letter, or gone."""
     return _counted(row, settings, now, LAPSED, 0)
 
 
 def failed(row: Row, settings: WorkSettings, now: int, delay_s: float | None) -> Row | str:
-    """The same after `fail`, with the delay that was given or one that doubles with every count."""
+    """Return what becomes of an entry after `fail`, with the given delay or one that doubles with every count."""
     delay = delay_s
     if delay is None:
         doubled = settings.retry_delay_s * 2.0 ** min(row.counter, 64)
@@ -210,12 +210,12 @@ def _counted(row: Row, settings: WorkSettings, now: int, status: str, retry_date
 
 
 def released(row: Row, now: int) -> Row | str:
-    """The same after `release`: dates and counter as they were."""
+    """Return what becomes of an entry after `release`: dates and counter stay."""
     return GONE if expired(row, now) else placed(row._replace(status=WAITING), now)
 
 
 def claimed(row: Row, fence: int, owner: str, lease: int, moment: Moment) -> Row:
-    """An entry in its new holder's hands."""
+    """Return an entry as its new holder has it."""
     return row._replace(
         status=PROCESSING, fence=fence, owner=owner, start_date=moment.now, claimed_date=moment.now,
         beat=moment.lease_now, lease=lease, place=NOWHERE,

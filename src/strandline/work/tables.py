@@ -1,18 +1,19 @@
 """The tables of a work journal: every statement on entries, inside a transaction of the caller's choice.
 
-Who may change what, on PostgreSQL (SQLite's write lock is enough for all of it):
+The locks, on PostgreSQL (on SQLite the write lock stands for all of them):
 
 - An add locks its keys, by advisory locks, so that two adds of a key take turns. Done, fail and claims take none.
-- A waiting entry belongs to who has locked its row of the order. Claims and moves pass over locked ones; an add waits.
-- An entry that is being processed belongs to who has locked its row of the state, and with it whatever waits behind it.
-  An add that goes behind holds that row (FOR KEY SHARE: heartbeats pass) until it commits. So `done` waits for it, then
-  looks behind, in a new snapshot, and finds it.
-- A row that vanished while we waited for it was claimed, ended or moved: look again (`_steady`).
-- The rows of the state are locked before those of the order, each in the order of ids: so do adds, and so does whoever
-  ends a claim and then looks behind it.
+- A waiting entry belongs to the transaction that has locked its row of the order. Claims and moves pass over locked
+  entries; an add waits.
+- An entry that is being processed, and the one that waits behind it, belong to the transaction that has locked the row
+  of the state. An add that goes behind holds that row (FOR KEY SHARE: heartbeats pass) until it commits. So `done`
+  waits for the add, then looks behind, in a new snapshot, and finds its entry.
+- A row that vanished while a transaction waited for it was claimed, ended or moved: it looks again (`_steady`).
+- Adds, and transactions that end a claim and then look behind it, lock rows of the state before those of the order,
+  each in the order of ids.
 
-A move writes rows into another table, by a DELETE and an INSERT: an UPDATE across tables would make those who wait for
-the row fail.
+A move writes rows into another table, by a DELETE and an INSERT: an UPDATE across tables would fail transactions that
+wait for the row.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ _NUMBERS: Final = 44
 """Bits of the range of numbers that each set has."""
 
 Key = tuple[bytes, bytes]
-"""What tells keys apart: hash and encoded key."""
+"""A key as the tables know it: its hash, and the encoded key."""
 
 
 class Look(NamedTuple):
-    """What a transaction sees of its journal when it begins."""
+    """The state of a journal when a transaction begins."""
 
     now: int
     lease_now: int
@@ -83,7 +84,7 @@ class Look(NamedTuple):
 
 
 class ClaimRef(NamedTuple):
-    """What a claim's holder knows of it: the entry may have been moved to another table since."""
+    """A claim as its holder knows it: the entry may have been moved to another table since."""
 
     id: int
     fence: int
@@ -99,7 +100,7 @@ class Ended(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """What comes first in each part: the priority of a ready entry; when one is ready, a lease or an expiry is due."""
+    """The first of each part: the priority of a ready entry; the dates of the next entry, lease and expiry."""
 
     ready: int | None
     soon: int | None
@@ -108,7 +109,7 @@ class Heads(NamedTuple):
 
 
 class AddedAll(NamedTuple):
-    """What became of adds, and what they made of entries whose lease was over."""
+    """The outcomes of adds, and what they made of entries whose lease was over."""
 
     outcomes: list[Added]
     wake: int | None
@@ -118,12 +119,12 @@ class AddedAll(NamedTuple):
 
 
 def of_tables(statement: str, set_name: str, *more: object) -> str:
-    """The name of a statement on the tables of a set."""
+    """Return the name of a statement on the tables of a set."""
     return "@".join([statement, set_name, *map(str, more)])
 
 
 def first_number(set_number: int) -> int:
-    """Where the numbers of a set begin."""
+    """Return the first number of a set."""
     return (set_number << _NUMBERS) + 1
 
 
@@ -175,7 +176,7 @@ class Tables:
         return self._clock() if self._clock is not None else 0
 
     def numbers(self, tx: Transaction, count: int) -> list[int]:
-        """So many numbers that nobody had before."""
+        """Draw so many numbers that nobody had before."""
         if not count:
             return []
         if tx.dialect == "postgres":
@@ -247,7 +248,7 @@ class Tables:
             tx.rows("lock_keys", (all_keys, sorted(locks)))
 
     def lock_number(self, what: str, more: bytes = b"") -> int:
-        """An advisory lock of this journal: 64 bits of a digest, so that others hardly ever share it."""
+        """Return an advisory lock of this journal: 64 bits of a digest, which others hardly ever share."""
         text = f"{self.database.fixed[DATABASE_ID]} {self.journal} {what} ".encode() + more
         return int.from_bytes(blake2b(text, digest_size=8).digest(), "big", signed=True)
 
@@ -282,7 +283,7 @@ class Tables:
         return known
 
     def _steady(self, tx: Transaction, found: Callable[[], list[Row]], moment: Moment | None) -> list[Row]:
-        """Rows as they stay until we commit: looked at, locked, and looked at again until nothing has changed."""
+        """Return rows as they stay until this commits: look, lock, and look again until nothing has changed."""
         for _ in range(_TRIES):
             rows = found()
             if not rows:
@@ -297,7 +298,7 @@ class Tables:
         raise Unavailable("entries change faster than they can be locked", code="serialization", hint="call again")
 
     def _hold(self, tx: Transaction, rows: Sequence[Row], moment: Moment | None) -> bool:
-        """Lock what is being processed: so that it cannot end, or, where its lease is over, wholly."""
+        """Lock entries that are being processed: against their end, or, where the lease is over, against everything."""
         claimed = [row for row in rows if row.status == PROCESSING]
         live = [row.id for row in claimed if moment is not None and not rules.lease_over(row, moment)]
         over = [row.id for row in claimed if row.id not in live]
@@ -333,7 +334,7 @@ class Tables:
         return rows
 
     def promote_due(self, tx: Transaction, look: Look) -> int:
-        """Bring in what is due by now; how many there were."""
+        """Make entries ready whose date has come; return their number."""
         due, size = [], 0
         for *place, bytes_ in tx.rows(self.named("due_soon"), (self.journal, look.now, DUE_MAX)):
             if size < DUE_BYTES_MAX:
@@ -348,7 +349,7 @@ class Tables:
         return len(due)
 
     def record_lapses(self, tx: Transaction, look: Look, settings: WorkSettings) -> list[Row]:
-        """Let what nobody gives a heartbeat any more wait again; those that are dead letters now."""
+        """Let entries that get no heartbeat any more wait again; return those that are dead letters now."""
         ids = tx.rows(self.named("lapsed"), (self.journal, look.lease_now, LAPSES_MAX))
         rows = self.rows(tx, [id_ for (id_,) in ids])
         alive = [row for row in rows if not rules.lease_over(row, look.moment)]
@@ -359,14 +360,14 @@ class Tables:
         )
 
     def heads(self, tx: Transaction, now: int) -> Heads:
-        """What comes first."""
+        """Return the first of each part."""
         (found,) = tx.rows(self.named("heads"), (self.journal, now))
         return Heads(*found)
 
     # ------------------------------------------------------------ the end of a claim
 
     def end(self, tx: Transaction, look: Look, held: Sequence[ClaimRef]) -> tuple[set[int], int | None]:
-        """Done: which of these claims this call has ended, and when what waited behind them is due.
+        """End claims as done: return the entries that this call ended, and when the first of those behind them is due.
 
         `merge` does not matter: an entry may wait behind another since before it was changed.
         """
@@ -386,7 +387,7 @@ class Tables:
         return set(ended), self._put_in(tx, look, ended.values())
 
     def _end_late(self, tx: Transaction, held: Sequence[ClaimRef], ended: dict[int, Key]) -> list[ClaimRef]:
-        """Done after the lease was over, if nobody took the entry since. What was moved is to be tried where it is."""
+        """End claims whose lease is over, if nobody took the entry since; return those that were moved meanwhile."""
         fences = {claim.id: claim.fence for claim in held}
         rows = self._steady(tx, lambda: self.rows(tx, fences), None)
         mine = [row for row in rows if row.fence == fences[row.id]]
@@ -396,7 +397,7 @@ class Tables:
         return sorted(ClaimRef(row.id, row.fence, row.slot) for row in mine if row.status == PROCESSING)
 
     def _put_in(self, tx: Transaction, look: Look, keys: Iterable[Key]) -> int | None:
-        """Put what waited behind entries of these keys into the order; when the first of it is due."""
+        """Put entries that waited behind these keys into the order; return when the first of them is due."""
         waiting = [row for row in self._behind(tx, keys) if row.place == BEHIND]
         self._reorder(tx, [(row, rules.placed(row, look.now)) for row in waiting])
         return min((row.date for row in waiting), default=None)
@@ -413,7 +414,7 @@ class Tables:
         return [row for row in rows if (row.hash, row.key) in keys]
 
     def held(self, tx: Transaction, look: Look, id_: int, fence: int) -> Row | None:
-        """The entry of a live claim, for its holder alone; None if the claim is over."""
+        """Lock and return the entry of a live claim; None if the claim is over."""
         for _ in range(2):  # a move may have taken it to another table meanwhile
             if tx.dialect == "postgres":
                 tx.rows(self.named("hold_running"), ([id_],))
@@ -423,9 +424,9 @@ class Tables:
         return None
 
     def apply_outcomes(self, tx: Transaction, look: Look, settings: WorkSettings, ended: Sequence[Ended]) -> list[Row]:
-        """Write what becomes of entries whose claims ended otherwise than by done; those that are dead letters now.
+        """Write what becomes of entries whose claims ended otherwise than by done; return the dead letters among them.
 
-        Their rows of the state are locked. What waits behind them is folded with them, or is to wait no longer.
+        Their rows of the state are locked. An entry that waits behind one of them is folded with it, or let in.
         """
         if not ended:
             return []
@@ -467,7 +468,7 @@ class Tables:
         )  # fmt: skip
 
     def beat(self, tx: Transaction, look: Look, pairs: Sequence[tuple[int, int]]) -> set[int]:
-        """Heartbeats: of which entries the claim is live and goes on."""
+        """Send heartbeats; return the entries whose claim is live and goes on."""
         beaten: set[int] = set()
         for _ in range(2):  # a move may have taken some to another table meanwhile
             left = [pair for pair in sorted(pairs) if pair[0] not in beaten]
@@ -513,7 +514,7 @@ class Tables:
         ]  # fmt: skip
 
     def counts(self, tx: Transaction) -> Counts:
-        """How many entries there are, by what may be done with them, and dead letters."""
+        """Count entries, by what may be done with them, and dead letters."""
         moment = self.moment(tx)
         (found,) = tx.rows(self.named("counts"), (self.journal, moment.now, moment.lease_now))
         due, later, behind, running, dead, unacknowledged, oldest, paused = found
@@ -569,9 +570,9 @@ class Tables:
         tx.many(self.named("insert_state"), states, self.journal)
 
     def _write_alike(self, tx: Transaction, rows: Sequence[tuple[int, Row]]) -> list[tuple[int, Row]]:
-        """Write those that differ in number, key and data alone, as most of a large add do; the others are left.
+        """Write rows that differ in number, key and data alone, as most of a large add do; return the others.
 
-        So a third of the columns is sent, once each, and that is what an add of many takes longest for.
+        A third of the columns is sent then, and sending is what an add of many takes longest for.
         """
         left, alike = [], dict[tuple[int, ...], list[Row]]()
         for slot, row in rows:
@@ -608,13 +609,13 @@ def _same(some: Iterable[Row], others: Iterable[Row]) -> bool:
 
 
 def _positions(row: Row) -> list[tuple[int, int, int]]:
-    """Where a row may stand in the order, as long as nobody looked."""
+    """Return the positions in the order that a row may have."""
     if row.status == PROCESSING:
         return []
     return [row._replace(place=place).position for place in (READY, SOON, BEHIND)]
 
 
 def _state(row: Row) -> tuple[Any, ...]:
-    """What claims changed, as it is written."""
+    """Return the columns that claims change, as they are written."""
     return (row.slot, row.id, row.status, row.fence, row.owner, row.start_date, row.claimed_date, row.beat, row.lease,
             row.counter, row.retry_date, row.beat + row.lease + 1)  # fmt: skip

@@ -26,20 +26,20 @@ from strandline.work.rotation import (
 from strandline.work.tables import Tables
 
 TABLES_MAX: Final = 8
-"""So many tables are seen to in one step."""
+"""The most tables that one step sees to."""
 MOVED_MAX: Final = 1000
 VACUUM_PAGES: Final = 1000
 AGAIN_S, AGAIN_MAX_S = 0.1, 30.0
 
 
 class Upkeep:
-    """What one process does for the tables of a set."""
+    """The upkeep that one process does for the tables of a set."""
 
     def __init__(self, database: Database, tables: Tables) -> None:
         self._database = database
         self._tables = tables
         self._again: dict[int, tuple[float, float]] = {}
-        """By slot that could not be emptied: not before when, and the delay after that."""
+        """By slot that could not be emptied: when to try again, and the delay after that."""
 
     def step(self, settings: WorkSettings, *, close: bool = False) -> None:
         """Close the current table if its time or size is over (or `close`), and see to the closed ones."""
@@ -91,7 +91,7 @@ class Upkeep:
         most = min(most_to_move(table, live), MOVED_MAX)
         named = self._tables.named
         with self._database.write() as tx:
-            look = self._tables.look(tx)  # first, as everybody does: who alters the tables waits there (`gate`)
+            look = self._tables.look(tx)  # first, as everybody does: a step of the schema waits there (`gate`)
             ((left,),) = tx.rows(named("left"), (table.slot, most + 1))
             if not 0 < left <= most:
                 return

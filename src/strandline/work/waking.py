@@ -40,7 +40,7 @@ Woken = Literal["look", "upkeep", ""]
 
 
 class WaitState(NamedTuple):
-    """What a claim knew when it began, and the dates that it found (monotonic)."""
+    """The state of the watch when a claim began, and the dates that the claim found (monotonic)."""
 
     began: float
     seen: int | None
@@ -163,7 +163,7 @@ class Waking:
         return ""
 
     def _listens(self) -> bool:
-        """Whether this call begins to listen."""
+        """Begin to listen; return False if a call before has done so."""
         with self._lock:
             if self._watch is not None or self._closed.is_set():
                 return False

@@ -36,7 +36,7 @@ _log: Final = logging.getLogger("strandline.work")
 
 
 class OpensWork(Protocol):
-    """What a worker needs of a connection."""
+    """The part of a connection that a worker needs."""
 
     settings: Settings
 
@@ -77,7 +77,7 @@ class Worker:
         self._changed = Condition()
         self._running = 0
         self._error: Exception | None = None
-        """What no repetition mends: the connection is closed, was made by another process, or we have a bug."""
+        """The error that no repetition mends: the connection is closed or of another process, or there is a bug."""
 
     def stop(self) -> None:
         """Let `run` come to its end. From any thread, or a signal's handler."""
@@ -182,11 +182,11 @@ class Worker:
         return claims
 
     def _held(self) -> int:
-        """How many claims the worker holds, or is about to get, over all its journals."""
+        """Count the claims that the worker holds, or is about to get, over all its journals."""
         return sum(len(lane.held) + lane.asked for lane in self._lanes)
 
     def _sleep(self, lane: _Lane) -> None:
-        """Until something may be there. Meanwhile who is done says so itself."""
+        """Sleep until something may be there. Meanwhile handlers end their claims themselves."""
         with self._changed:
             if lane.finished:
                 return
@@ -235,7 +235,7 @@ class Worker:
             self._say_again(lane, done)
 
     def _say_again(self, lane: _Lane, done: list[Claim]) -> None:
-        """What could not be said is said with the next claim: else it would lapse, and be done twice."""
+        """Say done with the next claim where it could not be said: else the entries would lapse, and be done twice."""
         with self._changed:
             lane.finished[:0] = [claim for claim in done if not claim.ended]
 
@@ -277,7 +277,7 @@ class Worker:
                 self._changed.wait(min(WAIT_S, least_s / 12))
 
     def _drain(self) -> None:
-        """Release what nobody began, wait for what runs, then give that back, too."""
+        """Release claims that no handler began, wait for those that run, then release these, too."""
         with self._changed:
             waiting = [(lane, claim) for lane in self._lanes for claim, began in lane.held.items() if began is None]
         for lane, claim in waiting:
@@ -320,7 +320,7 @@ class _Lane:
         self.held: dict[Claim, float | None] = {}
         """Claims that are not over, and since when a handler has each."""
         self.asked = 0
-        """How many the claim that is under way has asked for."""
+        """The number of entries that the claim under way has asked for."""
         self.finished: list[Claim] = []
         self.asleep = False
 
