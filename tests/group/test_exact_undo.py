@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from strandline.group.statements import held
 from strandline.group.target import Done, Failed, NotUndone, Undone
 from tests.group.conftest import ACCOUNTS
 from tests.group.target_rooms import PostgresRoom, Stage
@@ -64,6 +65,32 @@ def test_a_row_that_an_upsert_leaves_alone_is_not_part_of_it(stage: Stage) -> No
     stage.room.execute("UPDATE account SET amount = 99 WHERE id = 1")
     assert stage.undo(on_conflict="overwrite") == Undone(restored=2)
     assert accounts(stage) == [(1, "anna", 99), *ACCOUNTS[1:]]
+
+
+FROM_FUNCTIONS = {
+    "sqlite": [
+        "INSERT INTO account (id, name) SELECT value, 'new' FROM json_each('[7, 8]')",
+        "UPDATE account SET amount = 0 WHERE id IN account_ids",
+    ],
+    "postgres": [
+        "INSERT INTO account (id, name) SELECT n, 'new' FROM generate_series(7, 8) AS n",
+        "UPDATE account SET amount = 0 WHERE id IN (SELECT n FROM generate_series(1, 2) AS n)",
+        "DELETE FROM account WHERE id IN (SELECT n FROM generate_series(1, 2) AS n)",
+    ],
+}
+
+
+@pytest.mark.req("G43", "G49", "G50", "RG2")
+def test_a_change_of_which_not_all_is_known_that_it_reads_is_undone(stage: Stage) -> None:
+    stage.room.execute("CREATE TABLE account_ids (id integer PRIMARY KEY)")
+    stage.room.execute("INSERT INTO account_ids VALUES (1), (2)")
+    for text in FROM_FUNCTIONS[stage.room.dialect]:
+        made = stage.plan(text)
+        assert [place.place for place in held(made, {})] == [()], "all of the target"
+        assert stage.done(text, step=text[:60]).affected == 2
+        assert accounts(stage) != ACCOUNTS
+        assert isinstance(stage.undo(), Undone)
+        assert accounts(stage) == ACCOUNTS
 
 
 # ---------------------------------------------------------------- keys with NULL, declared conflicts

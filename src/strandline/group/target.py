@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+from uuid import uuid4
 
+from strandline.errors import InvalidGroup
 from strandline.group.statements.api import Dialect, Plan, Table
 
 if TYPE_CHECKING:
@@ -69,6 +71,26 @@ class Owner(NamedTuple):
     fence: int
     row: str
     """Its name: the same for whoever it belongs to later, because barrier rows hang on it."""
+
+    @classmethod
+    def among(
+        cls, owners: Sequence[Owner], name: str, history_id: str, stream: str, *, shared: bool, hand_over: str = ""
+    ) -> Owner:
+        """The row of a stream; a new one if it has none, for the caller to add. `InvalidGroup.target_taken` if the
+        target is another's; `hand_over`: the statement by which an operator changes that, with a place for the row."""
+        for owner in owners:
+            if (owner.history_id, owner.stream) == (history_id, stream):
+                return owner
+        if owners and not shared:
+            other, told = owners[0], f"; to hand it over: {hand_over.format(row=owners[0].row)}" if hand_over else ""
+            raise InvalidGroup(
+                f"{name} belongs to stream {other.stream!r} of history {other.history_id}",
+                code="target_taken",
+                hint="Target(..., shared=True) lets several streams use it, without an order among them" + told,
+                history_id=other.history_id,
+                stream=other.stream,
+            )
+        return cls(owners[0].identity if owners else uuid4().hex, history_id, stream, 0, uuid4().hex)
 
 
 class Work(NamedTuple):

@@ -31,14 +31,15 @@ def plan(
     """
     problems = (*statement.problems, *_of_tables(statement, tables))
     made = Plan(statement, problems=problems, obstacles=statement.obstacles)
-    if problems or not statement.understood or statement.shape is None:
-        whole = RowSet(None, writes=statement.kind != "query")
-        return made._replace(rows=(whole,), table=tables.get(statement.writes))
+    whole = (RowSet(None, writes=statement.kind != "query"),)
+    if problems or statement.shape is None:
+        return made._replace(rows=whole)
     if statement.dialect == "cassandra":
         return plan_cql(made, tables, barrier_keep_s=barrier_keep_s)
     from strandline.group.statements.planning import plan_sql
 
-    return plan_sql(made, tables)
+    made = plan_sql(made, tables)
+    return made if statement.understood else made._replace(rows=whole)
 
 
 def plan_now(made: Plan, now: Table | None, *, undo: bool) -> Plan | str:

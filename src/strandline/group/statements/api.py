@@ -230,7 +230,6 @@ class Plan(NamedTuple):
     statement: Statement
     table: Table | None = None
     """The one that it changes."""
-    undo: Undo = "none"
     columns: tuple[str, ...] = ()
     """Of the image: the key, then all that the statement can change."""
     before: Template | None = None
@@ -252,6 +251,12 @@ class Plan(NamedTuple):
     @property
     def invertible(self) -> bool:
         return not self.obstacles
+
+    @property
+    def undo(self) -> Undo:
+        """By what it does to rows; where that is not known, or they are only read, there is none."""
+        kind = self.statement.kind
+        return kind if self.table is not None and kind in ("insert", "update", "delete") else "none"
 
     @property
     def reads_one(self) -> bool:

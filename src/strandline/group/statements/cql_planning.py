@@ -54,7 +54,6 @@ def _planned(plan: Plan, table: Table, shape: CqlShape, barrier_keep_s: float) -
         before = _before(kind, table, shape, columns)
     return plan._replace(
         table=table,
-        undo=kind if kind in ("insert", "update", "delete") else "none",
         columns=(*table.key, *columns),
         changed=changed,
         used=(*shape.columns, *(name for one in (*shape.relations, *shape.conditions) for name in one.columns)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from strandline.group.statements import texts
-from strandline.group.statements.api import Plan, Problem, RowSet, Statement, Table, Template, Undo
+from strandline.group.statements.api import Plan, Problem, RowSet, Statement, Table, Template
 from strandline.group.statements.holding import rows_of
 from strandline.group.statements.lexer import joined
 from strandline.group.statements.sql import Shape
@@ -41,7 +41,6 @@ class _Planner:
 
     def plan(self, plan: Plan) -> Plan:
         table, kind = self._table, self._statement.kind
-        undo: Undo = kind if kind in ("insert", "update", "delete") else "none"
         self._look_for_obstacles()
         own = [column.name for column in table.columns if not column.generated]
         rest = [name for name in own if name not in table.key]
@@ -53,7 +52,6 @@ class _Planner:
             changed = tuple(name for name in rest if name in self._sets)
         return plan._replace(
             table=table,
-            undo=undo,
             columns=columns,
             changed=changed,
             used=self._used(),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeVar
-from uuid import uuid4
 
 from cassandra import ConsistencyLevel, InvalidRequest
 from cassandra.cluster import Cluster
@@ -19,7 +18,7 @@ from strandline.backends.cassandra.driver_errors import FAILURES, outcome_of
 from strandline.backends.cassandra.session import Session
 from strandline.backends.cassandra.statements import statement
 from strandline.clock import now_us
-from strandline.errors import InvalidGroup, SchemaMismatch
+from strandline.errors import SchemaMismatch
 from strandline.group.statements import texts
 from strandline.group.statements.api import Column, Table
 from strandline.group.statements.binding import Bound
@@ -111,21 +110,13 @@ class CassandraTarget(CqlSteps):
                 hint=f"let somebody who may run: {self._text('target_make')}",
             ) from error
         place = f"{history_id}|{stream}" if shared else texts.SOLE_OWNER
-        for _ in range(2):
+        while True:
             owners = [Owner(row[1], row[2], row[3], 0, row[4]) for row in self._rows("target_owners")]
-            for owner in owners:
-                if (owner.history_id, owner.stream) == (history_id, stream):
-                    return owner
-            if owners and not shared:
-                break
-            identity = owners[0].identity if owners else uuid4().hex
-            self._rows("target_add_owner", (place, identity, history_id, stream, uuid4().hex))
-        raise InvalidGroup(
-            f"{self.name} belongs to stream {owners[0].stream!r} of history {owners[0].history_id}",
-            code="target_taken",
-            hint="Target(..., shared=True) lets several streams use it, without an order among them; to hand it over: "
-            + texts.hand_over_cql(history_id, stream),
-        )
+            over = texts.hand_over_cql(history_id, stream)
+            mine = Owner.among(owners, self.name, history_id, stream, shared=shared, hand_over=over)
+            if mine in owners:
+                return mine
+            self._rows("target_add_owner", (place, mine.identity, history_id, stream, mine.row))  # one is first
 
     def tables(self, names: Sequence[str]) -> Mapping[str, Table]:
         state = self._rows("target_state")

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 from typing import Any, Final
-from uuid import uuid4
 
 from strandline.clock import now_us
-from strandline.errors import InvalidGroup
 from strandline.group.statements.api import Table
 from strandline.group.statements.binding import Bound
 from strandline.group.target import Limits, Owner
@@ -62,18 +60,10 @@ class LwwTarget(CqlSteps):
 
     def own(self, history_id: str, stream: str, *, shared: bool) -> Owner:
         with self._lock:
-            for owner in self._owners:
-                if (owner.history_id, owner.stream) == (history_id, stream):
-                    return owner
-            if self._owners and not shared:
-                raise InvalidGroup(
-                    f"{self.name} belongs to stream {self._owners[0].stream!r} of history {self._owners[0].history_id}",
-                    code="target_taken",
-                    hint="Target(..., shared=True) lets several streams use it, without an order among them",
-                )
-            identity = self._owners[0].identity if self._owners else uuid4().hex
-            self._owners.append(Owner(identity, history_id, stream, 0, uuid4().hex))
-            return self._owners[-1]
+            mine = Owner.among(self._owners, self.name, history_id, stream, shared=shared)
+            if mine not in self._owners:
+                self._owners.append(mine)
+            return mine
 
     def close(self) -> None:
         """It stays: it is data."""

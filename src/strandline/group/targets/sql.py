@@ -15,11 +15,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
-from uuid import uuid4
 
 import orjson
 
-from strandline.errors import InvalidGroup, InvalidInput, LeaseLost, SchemaMismatch, Unavailable
+from strandline.errors import InvalidInput, LeaseLost, SchemaMismatch, Unavailable
 from strandline.group.core.encoding import decoded, encoded
 from strandline.group.statements import plan_now, texts
 from strandline.group.statements.api import Dialect, Plan, Table
@@ -223,15 +222,11 @@ class SqlSteps(ABC):
         def owned(changes: Changes) -> Owner:
             self.may_create(changes)
             owners = [Owner(*row[:5]) for row in self._owners(changes)]
-            mine = [owner for owner in owners if (owner.history_id, owner.stream) == (history_id, stream)]
-            if mine:
-                return mine[0]
-            if owners and not shared:
-                raise self._taken(owners[0], history_id, stream)
-            identity = owners[0].identity if owners else uuid4().hex
-            row = uuid4().hex
-            changes.count("add_owner", (row, identity, history_id, stream))
-            return Owner(identity, history_id, stream, 0, row)
+            over = texts.hand_over(self.our_schema, history_id, stream, "{row}")
+            mine = Owner.among(owners, self.name, history_id, stream, shared=shared, hand_over=over)
+            if mine not in owners:
+                changes.count("add_owner", (mine.row, mine.identity, history_id, stream))
+            return mine
 
         return self._ours(Limits(OURS_S), owned)
 
@@ -244,16 +239,6 @@ class SqlSteps(ABC):
                 hint="upgrade this program",
             )
         return owners
-
-    def _taken(self, owner: Owner, history_id: str, stream: str) -> InvalidGroup:
-        return InvalidGroup(
-            f"{self.name} belongs to stream {owner.stream!r} of history {owner.history_id}",
-            code="target_taken",
-            hint="Target(..., shared=True) lets several streams use it, without an order among them; to hand it over: "
-            + texts.hand_over(self.our_schema, history_id, stream, owner.row),
-            history_id=owner.history_id,
-            stream=owner.stream,
-        )
 
     def raise_fence(self, owner: Owner, fence: int) -> None:
         def raised(changes: Changes) -> None:
