@@ -72,7 +72,7 @@ class TotalsAct:
         """So many processes more."""
         for _ in range(count):
             name = f"totals {len(self.processes) + 1}"
-            words = ("project", "strandline.demo.totals:totals", *words_of(self._target))
+            words = ("projections", "run", "strandline.demo.totals:totals", *words_of(self._target))
             self.processes.append(self._children.command(name, *words))
 
     def spread(self) -> None:
