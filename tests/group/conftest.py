@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 
+from strandline.group import processor
 from strandline.servers.postgres import PostgresServer
 from tests.group.target_rooms import PostgresRoom, SqliteRoom, Stage
 
 ACCOUNTS = [(1, "anna", 10), (2, "bert", 20), (3, None, None)]
+
+
+@pytest.fixture
+def step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step is a transaction of its own, as it is where not all of a group is on one SQL target."""
+    monkeypatch.setattr(processor, "SEGMENTS", False)
 
 
 @pytest.fixture(scope="session")

@@ -209,6 +209,7 @@ def test_a_target_that_is_away_holds_up_only_its_own_groups(world: World, moody:
     assert world.accounts()[:2] == [(1, "anna", 103), (2, "bert", 120)]
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G75", "G72", "G76", "RG3")
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_was_done_before_the_takeover_is_found_when_the_target_is_back(

@@ -127,6 +127,7 @@ def test_a_log_that_is_away_for_a_moment_ends_no_processor(
     assert world.accounts()[0][2] == 102
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G75", "G72", "S49")
 @pytest.mark.parametrize("times", [2, 8])
 def test_a_target_that_goes_away_after_the_start_is_waited_for(world: World, times: int) -> None:

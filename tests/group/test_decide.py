@@ -16,6 +16,7 @@ import pytest
 from strandline.group.checks import ask, is_true
 from strandline.group.core.parts import Dep, Handler, Hook, Recipe
 from strandline.group.decide import (
+    ALL,
     Action,
     Ask,
     Course,
@@ -24,6 +25,7 @@ from strandline.group.decide import (
     Note,
     Rules,
     Run,
+    RunAll,
     Send,
     Undo,
     Void,
@@ -38,6 +40,7 @@ from tests.repeats import repeats
 
 ACCOUNT = Table("account", (Column("id", "integer"), Column("amount", "integer")), ("id",))
 SECOND = 1_000_000
+STEP_BY_STEP = Rules(segments=False)
 
 
 def plan_of(group: Group) -> GroupPlan:
@@ -116,11 +119,12 @@ def folded(entries: list[Entry]) -> tuple[History, list[Entry]]:
 
 
 def run(
-    plan: GroupPlan, world: World, history: History, entries: list[Entry], rng: random.Random, *, resumed: bool = False
-) -> History:
+    plan: GroupPlan, world: World, history: History, entries: list[Entry], rng: random.Random, *,
+    resumed: bool = False, rules: Rules = STEP_BY_STEP,
+) -> History:  # fmt: skip
     """Go on to the end, or until only somebody else can help; actions come back in any order."""
-    unsure = set(plan.steps) if resumed else set[str]()
-    course = Course(plan, history, Rules(), unsure)
+    unsure = {*plan.steps, ALL} if resumed else set[str]()
+    course = Course(plan, history, rules, unsure)
     under: list[Action] = []
     now = 0
     for _ in range(10_000):
@@ -137,7 +141,7 @@ def run(
             now = max(now, course.wake_at)
             continue
         action = under.pop(rng.randrange(len(under)))
-        if isinstance(action, Run):
+        if isinstance(action, (Run, RunAll)):
             unsure.add(action.step)
         for type_, payload in world.carry_out(action, plan, history):
             apply(course, history, entries, type_, payload)
@@ -237,7 +241,7 @@ def test_what_is_decided_anew_is_what_is_under_way() -> None:
         group, world = random_group(rng)
         plan = plan_of(group)
         history, entries = begun(plan)
-        course, under = Course(plan, history, Rules(), set(plan.steps)), list[Action]()
+        course, under = Course(plan, history, STEP_BY_STEP, set(plan.steps)), list[Action]()
         for _ in range(1000):
             found = course.decide(0)
             for action in found:
@@ -250,7 +254,9 @@ def test_what_is_decided_anew_is_what_is_under_way() -> None:
                 again, _ = folded(entries)
                 if history.failure is None or history.decided is not None:
                     asked = {action for action in under if not isinstance(action, (Ask, Send))}
-                    assert {a for a in decide(plan, again, 0) if not isinstance(a, (Note, Ask, Send))} == asked, seed
+                    assert {
+                        a for a in decide(plan, again, 0, STEP_BY_STEP) if not isinstance(a, (Note, Ask, Send))
+                    } == asked, seed
             if not under:
                 break
             action = under.pop(rng.randrange(len(under)))

@@ -263,6 +263,7 @@ def test_must_exist(world: World) -> None:
     assert (outcome.state, outcome.failed_step, outcome.reason) == ("aborted", "x", "not_applied")
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G40", "S21", "RG2")
 @pytest.mark.parametrize("undo", [True, False])
 @pytest.mark.parametrize(
@@ -892,6 +893,7 @@ def test_a_message_is_sent_again_only_where_an_ack_is_asked_for(world: World, ac
     assert len({message.message_id for message in told}) == 1
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G77")
 def test_long_images_and_definitions_go_in_pages(world: World) -> None:
     for n in range(4, 8):
@@ -1071,6 +1073,7 @@ def test_times_of_steps(world: World) -> None:
     assert steps[3].ended - steps[0].started >= 50_000
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G6", "S40")
 def test_a_step_of_unknown_outcome_says_so(world: World) -> None:
     """It was sent until no try was left, and nobody knows what became of it: unknown, not failed; it is undone."""
@@ -1163,6 +1166,7 @@ def test_what_a_handler_or_a_row_brings_never_stops_a_stream(tmp_path: Path) -> 
     world.close()
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G77", "G71", "G47")
 def test_a_row_that_is_longer_than_an_event_is_kept_in_pieces(tmp_path: Path) -> None:
     """Committed, undone, and in the way of an undo: the history has it, and the stream goes on."""

@@ -147,6 +147,7 @@ PHASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G46", "S43", "RG6")
 @pytest.mark.parametrize(("point", "fails", "reason"), PHASES, ids=[f"{p}-{fails}" for p, fails, _ in PHASES])
 def test_a_cancel_in_each_phase(here: World, point: str, fails: bool, reason: str | None) -> None:
@@ -169,6 +170,7 @@ def test_a_cancel_in_each_phase(here: World, point: str, fails: bool, reason: st
     assert here.types("g").count("Decided") == here.types("g").count("Ended") == 1
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G46", "S44", "RG8")
 @pytest.mark.parametrize(("point", "fails"), [("step.done", False), ("undo.before", True)])
 def test_a_deadline_that_passes_in_a_step_and_in_a_rollback(here: World, point: str, fails: bool) -> None:
@@ -273,6 +275,7 @@ def test_who_waits_for_rows_of_a_group_that_is_stuck_says_so(here: World) -> Non
     assert (here.plain.get("same").state, here.plain.get("same").waits_for) == ("committed", None)
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G59", "S51", "RG6")
 @pytest.mark.parametrize("point", ["decided", "undo.done", "ended"])
 def test_the_same_group_is_submitted_while_it_is_rolled_back(here: World, point: str) -> None:
@@ -369,6 +372,7 @@ def test_an_undo_that_waits_for_answers_by_mail_holds_back_no_other_group(world:
 # ---------------------------------------------------------------- what is seen meanwhile
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G84")
 def test_what_a_group_has_done_is_seen_before_it_is_in_the_log(both: World) -> None:
     there, go = pause_at("step.recorded", 2)
@@ -430,6 +434,7 @@ def test_a_step_in_flight_while_another_fails_is_undone(both: World) -> None:
     assert both.accounts() == ACCOUNTS
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G6", "G43", "S40", "RG5")
 @pytest.mark.parametrize("done", [True, False])
 @pytest.mark.parametrize("retries", [0, 1])
@@ -738,6 +743,7 @@ def test_what_fails_after_the_commit_undoes_nothing(here: World) -> None:
     assert here.accounts()[0][2] == 101
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G41", "G43", "S38")
 def test_branches_are_undone_side_by_side_each_in_reverse(here: World) -> None:
     """Two chains: while one of them is held up in its undo, the other one goes all the way back."""

@@ -68,6 +68,7 @@ def fails_afterwards(text: str) -> Group:
 # ---------------------------------------------------------------- between submit and start, with default settings
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G85", "G55", "RG2")
 @pytest.mark.parametrize("change", ["cascade", "trigger"])
 def test_what_would_carry_a_change_on_fails_the_step(world: World, change: str) -> None:

@@ -44,6 +44,7 @@ def broken(world: World, call: str, group: str, step: str) -> Any:
     return lambda: setattr(target, call, real)
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G5", "G72", "RG2")
 def test_a_driver_that_raises_fails_one_group_alone(world: World) -> None:
     broken(world, "run", "g", "y")
@@ -55,6 +56,7 @@ def test_a_driver_that_raises_fails_one_group_alone(world: World) -> None:
     assert [row[2] for row in world.accounts()[:2]] == [90, 60]
 
 
+@pytest.mark.usefixtures("step_by_step")
 @pytest.mark.req("G47", "G72")
 def test_a_driver_that_raises_in_an_undo_leaves_it_to_an_operator(world: World) -> None:
     mend = broken(world, "undo", "g", "x")

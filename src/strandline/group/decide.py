@@ -4,6 +4,7 @@ Pure: no clock, no thread, no input or output. The time is given (microseconds s
 the history tells what happened; so a group goes forward, goes back, and is resumed after a crash by the same decision.
 
     a handler that the group starts         Start, before anything else
+    a group that is one transaction         RunAll, which decides it, too
     a step whose needs are met              its pre-hook; Run; Ask for each question; RecipeDone for each recipe;
                                             Checked once every verdict is in; its post-hook
     an irreversible step                    Run once all others have succeeded
@@ -37,6 +38,8 @@ from strandline.group.history import ENDS, History, Payload, Question
 from strandline.group.plan import POST, PRE, GroupPlan, Planned
 
 SECOND_US: Final = 1_000_000
+ALL: Final = "group/all"
+"""The name of a group that is one transaction, in its target."""
 NO_ANSWER: Final[Payload] = {"reason": "no answer in time", "timed_out": True}
 
 
@@ -53,6 +56,13 @@ class Run:
     """Execute the statement of a step."""
 
     step: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunAll:
+    """Execute all steps as one transaction; what is wrong in it ends it, and nothing of it is kept."""
+
+    step: str = ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +118,7 @@ class End:
     end: Literal["committed", "rolled_back", "aborted"]
 
 
-Action = Note | Run | Ask | Send | Start | Void | Undo | Decide | End
+Action = Note | Run | RunAll | Ask | Send | Start | Void | Undo | Decide | End
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +129,8 @@ class Rules:
     answer_timeout_s: float = 30.0
     statement_timeout_s: float = 30.0
     undo_retries: int = 5
+    segments: bool = True
+    """Whether a group on one SQL target, which asks nobody, is one transaction."""
 
 
 def decide(plan: GroupPlan, history: History, now: int, rules: Rules | None = None) -> list[Action]:
@@ -168,13 +180,12 @@ class Course:
         self._granted: set[str] = set()
         self._succeeded = 0
         self._last: str | None = None
+        began = any(history.step(name).data is not None and name not in history.gone for name in plan.steps)
+        self._whole = rules.segments and plan.whole is not None and not began
         self._back_done = 0
         for name in (*plan.steps, *plan.rollback):
             history.step(name)
-        if history.decided == "rollback":
-            self._schedule = self._begin_back()
-        else:
-            self._schedule = Schedule(plan.wants())
+        self._order: Schedule | None = self._begin_back() if history.decided == "rollback" else None
 
     # ------------------------------------------------------------ what is told
 
@@ -186,7 +197,7 @@ class Course:
             self.under.discard(self._asks.pop(payload["message_id"], None))
         elif type_ == "Resolved" or (type_ == "Decided" and payload["decision"] == "rollback"):
             self.started = True
-            self._schedule = self._begin_back()
+            self._order = self._begin_back()
         name = payload.get("step")
         if name is None and "message_id" in payload:
             question = self.history.questions.get(payload["message_id"])
@@ -198,7 +209,7 @@ class Course:
         """An action is over, whatever came of it."""
         if action in self.under:
             self.under.remove(action)
-            self.running -= isinstance(action, Run)
+            self.running -= isinstance(action, (Run, RunAll))
         if isinstance(action, Ask):
             self._asks.pop(message_id(self.history, action.step, action.recipe), None)
         step = getattr(action, "step", None)
@@ -212,6 +223,13 @@ class Course:
             self._look[name] = None
 
     # ------------------------------------------------------------ the decision
+
+    @property
+    def _schedule(self) -> Schedule:
+        """Which steps may start; made when the first one is asked for."""
+        if self._order is None:
+            self._order = Schedule(self.plan.wants())
+        return self._order
 
     def decide(self, now: int) -> list[Action]:
         """What comes next, and is not under way here. Notes are to be applied before the next decision."""
@@ -228,7 +246,7 @@ class Course:
         for action in fresh:
             if not isinstance(action, Note):
                 self.under.add(action)
-                self.running += isinstance(action, Run)
+                self.running += isinstance(action, (Run, RunAll))
             if isinstance(action, Ask):
                 self._asks[message_id(self.history, action.step, action.recipe)] = action
         return fresh
@@ -257,12 +275,20 @@ class Course:
             return self._start(self._own, now)
         if history.decided == "rollback":
             return self._back(now)
+        if self._whole and (self.running or (history.failure is not None and self._may_have_run())):
+            return [] if self.running else [Void(ALL)]
+        if self._whole and history.voided.get(ALL):
+            return [RunAll()]  # it is committed there
         if history.failure is None and not history.final and now >= self._deadline:
             seconds = self._deadline / SECOND_US
             return [Note("Failed", {"reason": "deadline", "detail": f"not done within {seconds:g} s"})]
         if history.failure is not None:
             return self._stopping(now)
-        return self._forward(now)
+        return [RunAll()] if self._whole else self._forward(now)
+
+    def _may_have_run(self) -> bool:
+        """Whether a group that is one transaction was sent, and nobody knows what became of it."""
+        return ALL in self.unsure and ALL not in self.history.voided
 
     def _sends(self, now: int) -> list[Action]:
         found: list[Action] = []
@@ -316,7 +342,7 @@ class Course:
                 self._last = name
                 return []
             return [Run(name)]
-        found, is_decided, is_done = self._follow(one, state, now)
+        found, is_decided, is_done = self.follow(one, state, now)
         if is_decided:
             self._schedule.decided(name)
         if not is_done:
@@ -330,7 +356,7 @@ class Course:
             self._look[self._last] = None
         return []
 
-    def _follow(self, one: Planned, state: StepState, now: int) -> tuple[list[Action], bool, bool]:
+    def follow(self, one: Planned, state: StepState, now: int) -> tuple[list[Action], bool, bool]:
         """What follows of a step's rows: what is to be done; whether its success is decided (or taken for granted),
         with what does not have to be waited for; whether all of it is there."""
         if len(state.results) == len(one.recipes) and (not one.checks or state.success is not None):
@@ -470,7 +496,7 @@ class Course:
         """Of a step that has not succeeded when its group failed: what was told is kept, nobody more is asked."""
         questions = [ask for ask in self.under if isinstance(ask, Ask) and ask.step == one.name]
         known = {ask: self.history.questions.get(message_id(self.history, ask.step, ask.recipe)) for ask in questions}
-        followed, _, done = self._follow(one, state, now)
+        followed, _, done = self.follow(one, state, now)
         notes: list[Action] = [action for action in followed if isinstance(action, Note)]
         if notes:
             return notes
@@ -539,6 +565,8 @@ class Course:
             self._back_done += 1
             self._schedule.succeeded(name)
             return []
+        if name in history.gone:
+            return self._result(name)
         if one.undo == "automatic":
             return [Undo(name)]
         if known.how == "accept_current":
@@ -566,7 +594,7 @@ class Course:
         if name in history.voided:
             return history.voided[name]
         cells = one.plan is not None and one.plan.statement.dialect == "cassandra"
-        return None if name in self.unsure and not cells else False
+        return None if name in self.unsure and not cells and not self._whole else False
 
     def _by_handler(self, one: Planned, now: int) -> list[Action]:
         handler = one.step.undo
@@ -601,7 +629,7 @@ class Course:
             return self._result(name, by, f"{by}: {state.reason}{detail}")
         if job.plan is not None and state.data is None:
             return [Run(by)]
-        found, _, done = self._follow(job, states[by], now)
+        found, _, done = self.follow(job, states[by], now)
         return self._result(name, by) if done else found
 
     def _finished(self, name: str) -> bool:

@@ -13,11 +13,27 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from strandline.errors import LeaseLost, SeqNrConflict, Unavailable
+from strandline.group.as_one import AsOne, Stopped
 from strandline.group.core.step import StepFailed
-from strandline.group.decide import Action, Ask, Course, Decide, End, Note, Rules, Run, Send, Start, Undo, Void
+from strandline.group.decide import (
+    ALL,
+    Action,
+    Ask,
+    Course,
+    Decide,
+    End,
+    Note,
+    Rules,
+    Run,
+    RunAll,
+    Send,
+    Start,
+    Undo,
+    Void,
+)
 from strandline.group.execution import Execution, Gone, OpenTarget, undo_result
 from strandline.group.history import ENDS, History, Payload
 from strandline.group.lease import Place
@@ -26,7 +42,7 @@ from strandline.group.plan import GroupPlan
 from strandline.group.points import reached
 from strandline.group.record import Lease, Record
 from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S, GroupSettings
-from strandline.group.target import NotUndone, Undone
+from strandline.group.target import Failed, NotUndone, SqlTarget, Undone
 from strandline.group.times import Times
 from strandline.journal.journal import Journal
 
@@ -115,7 +131,7 @@ class Drive(Messages):
         """It waits for an operator."""
         self.aside = False
         """It has changed nothing, and a target is away."""
-        self.unsure: set[str] = set(plan.steps) if resumed else set()
+        self.unsure: set[str] = {*plan.steps, ALL} if resumed else set()
         """Steps that may have been sent though the history does not say so."""
         self._active = 0
         """Threads that are at it, or will be."""
@@ -213,7 +229,8 @@ class Drive(Messages):
             self._began = time.monotonic()
         self._wake = None
         with self.lock:
-            self.course = Course(self.plan, self.history, self.shared.rules, self.unsure, starts=self.starts_here)
+            if self.plan.group.pre_hook is not None:  # whether its own handler is one of this process is known now
+                self.course = Course(self.plan, self.history, self.shared.rules, self.unsure, starts=self.starts_here)
             if not self.history.started:
                 started: dict[str, Any] = {"fence": self.shared.lease.fence, "place": self.place.n}
                 if self.place.code:
@@ -377,6 +394,8 @@ class Drive(Messages):
         """One try. What did not work is tried again later, without a thread meanwhile."""
         if isinstance(action, Run):
             self._run(action)
+        elif isinstance(action, RunAll):
+            self._run_all(action)
         elif isinstance(action, Undo):
             self._undo(action)
         elif isinstance(action, Void):
@@ -452,28 +471,95 @@ class Drive(Messages):
             self._again(action)
         return again
 
+    def _run_all(self, action: RunAll) -> None:
+        """All steps in one transaction. Its COMMIT is the decision; what is wrong in it is as if it had been undone."""
+        history, target = self.history, self.plan.whole or ""
+        committed = history.voided.get(ALL, False)
+
+        def stops() -> bool:
+            late = self.now() >= int((self.plan.group.deadline_s or self.shared.rules.deadline_s) * SECOND_US)
+            return not committed and (history.failure is not None or late)
+
+        if stops():
+            return self._over(action)
+        with self.lock:
+            self.unsure.add(ALL)
+        host = AsOne(self.plan, history, self.shared.rules, self.execution.limits, self.shared.clock, stops)
+        if host.failed:
+            return self._over(action, *host.undone())
+        opened = self.shared.targets[target]
+        reached("step.before")
+        events: list[tuple[str, Payload]] = []
+        try:
+            self.shared.lease.check()
+            ran = cast(SqlTarget, opened.target).run_segment(opened.owner, host.segment(self.shared.lease.fence), host)
+            if isinstance(ran, Failed):
+                failed = StepFailed(ran.reason, ran.detail, retry=ran.retry)
+                if self._all_again(action, failed):
+                    return None
+                events = host.undone(failed)
+            else:
+                reached("step.done")
+                if ran.again:
+                    host.repeated(ran)
+                events = [*host.events, ("Decided", {"decision": "commit"})]
+        except Unavailable as error:
+            gone = Gone(error)
+            if self._all_again(action, gone):
+                return None
+            events = host.undone(gone)
+        except StepFailed as failed:
+            events = host.undone(None if host.failed else failed)
+        except Stopped:
+            pass
+        except (LeaseLost, SeqNrConflict):
+            raise
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is this group's: others go on)
+            if self.execution.has_run(ALL, target):
+                self._again(action)
+                return None
+            events = host.undone(StepFailed("internal", f"{type(error).__name__}: {error}"))
+        with self.lock:
+            self.unsure.discard(ALL)
+            self._over(action, *events)
+        reached("step.recorded")
+        return None
+
+    def _all_again(self, action: RunAll, failed: StepFailed) -> bool:
+        """Whether the transaction is to be tried again: until it is known what became of it."""
+        tries = self._tries_of(action)
+        tries.unknown = tries.unknown or failed.unknown
+        if failed.away and failed.retry and not tries.unknown:
+            self.shared.host.lost(self.plan.whole or "", failed.detail)
+            self._put_aside(action)
+            return True
+        if not failed.retry or (not tries.unknown and tries.count >= self.shared.settings.retries):
+            return False
+        self._again(action)
+        return True
+
     def _changed_nothing(self) -> bool:
         history = self.history
         if history.intents or history.final:
             return False
         return not any(one.writes and history.step(name).data is not None for name, one in self.plan.steps.items())
 
-    def _put_aside(self, action: Run) -> None:
+    def _put_aside(self, action: Run | RunAll) -> None:
         with self.lock:
             self.course.done(action)
             self._tries.clear()
             self.aside, self.begun = True, False
 
     def _void(self, action: Void) -> None:
-        one = self.execution.planned(action.step)
+        target = self.plan.whole if action.step == ALL else self.execution.planned(action.step).target
         try:
-            ran = self.execution.ran(one)
+            ran = self.execution.has_run(action.step, target or "")
         except Unavailable as error:
             if error.retryable and not self._waited_out(action):
                 self._again(action)
                 return
             ran = True  # its undo will say that the target is away
-        self._over(action, ("Voided", {"step": one.name, "ran": ran}))
+        self._over(action, ("Voided", {"step": action.step, "ran": ran}))
 
     def _undo(self, action: Undo) -> None:
         one = self.execution.planned(action.step)

@@ -144,11 +144,11 @@ class Execution:
 
     # ------------------------------------------------------------ back
 
-    def ran(self, one: Planned) -> bool:
-        """Whether a step on an SQL target ran. One that did not never will."""
-        opened = self._targets[one.target or ""]
+    def has_run(self, step: str, target: str) -> bool:
+        """Whether a step of an SQL target ran. One that did not never will."""
+        opened = self._targets[target]
         self._lease.check()
-        never = cast(SqlTarget, opened.target).void(opened.owner, self.step_id(one.name), self._lease.fence)
+        never = cast(SqlTarget, opened.target).void(opened.owner, self.step_id(step), self._lease.fence)
         reached("void.done")
         return not never
 

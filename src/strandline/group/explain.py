@@ -53,6 +53,8 @@ class Explanation:
     id: str
     steps: tuple[ExplainedStep, ...]
     warnings: tuple[str, ...]
+    transaction: str | None = None
+    """The target on which all of it is one transaction: what is undone then is rolled back there."""
 
     def made(self) -> dict[str, Any]:
         """As JSON values."""
@@ -64,6 +66,8 @@ class Explanation:
 
     def _lines(self) -> Iterator[str]:
         yield f"group {self.id}: {len(self.steps)} steps"
+        if self.transaction is not None:
+            yield f"one transaction on {self.transaction}: what would be undone is rolled back, and no image is saved"
         for step in self.steps:
             yield ""
             added = f"   ({step.why})" if step.why else ""
@@ -93,7 +97,7 @@ def explained(plan: GroupPlan) -> Explanation:
     if plan.group.post_hook is not None:
         names = tuple(plan.steps)
         steps.append(ExplainedStep(POST, "empty", "the group's hook", None, None, names, (), (), ()))
-    return Explanation(plan.group.id, tuple(steps), plan.warnings)
+    return Explanation(plan.group.id, tuple(steps), plan.warnings, plan.whole)
 
 
 def _with_undo(one: Planned, step: ExplainedStep) -> Iterator[ExplainedStep]:

@@ -121,6 +121,8 @@ class History:
     """Step → before, after: rows as the target encodes them."""
     intents: dict[str, Payload] = field(default_factory=dict)
     """Step → what was going to be written on a target without transactions."""
+    gone: set[str] = field(default_factory=set)
+    """Steps that were done in a transaction which was rolled back."""
     voided: dict[str, bool] = field(default_factory=dict)
     """Steps of which it was found out, going back, whether they ran."""
     undo: dict[str, Undoing] = field(default_factory=dict)
@@ -252,6 +254,7 @@ def _result(history: History, payload: Payload, at: int) -> None:
         step.reason, step.detail = payload["reason"], payload.get("detail", "")
         _fails(history, name, step.reason, step.detail)
         return
+    (history.gone.add if payload.get("gone") else history.gone.discard)(name)
     rows = history.rows.pop((name, "rows"), payload.get("rows", []))
     columns = tuple(payload.get("columns", ()))
     step.data = Data(columns, tuple(tuple(decoded(row)) for row in rows), payload.get("affected"))

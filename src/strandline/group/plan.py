@@ -91,6 +91,8 @@ class GroupPlan(NamedTuple):
     handlers: frozenset[str]
     """Those that it names, but for one that it starts itself."""
     warnings: tuple[str, ...] = ()
+    whole: str | None = None
+    """The target on which all of it is one transaction, if it can be."""
 
     def wants(self) -> dict[str, list[Want]]:
         return {name: [*step.wants, *((need, SUCCESS) for need in step.order)] for name, step in self.steps.items()}
@@ -211,7 +213,9 @@ class _Planner:
         self._put_behind_pre()
         sequence, warnings = self._sequence(), tuple(self._warnings)
         handlers = frozenset(name for name, _ in handler_names(self._group))
-        made = GroupPlan(self._group, self._steps, self._rollback, self._used, sequence, handlers, warnings)
+        made = GroupPlan(
+            self._group, self._steps, self._rollback, self._used, sequence, handlers, warnings, self._whole()
+        )
         made.place()
         return made
 
@@ -299,6 +303,18 @@ class _Planner:
 
     def _problem(self, step: Step, code: str, text: str) -> None:
         self._problems.append(Problem(code, step.name, text))
+
+    def _whole(self) -> str | None:
+        """The target of a group that is one transaction: nothing from outside comes between its steps, and what its
+        undo would do is done by a rollback of the transaction."""
+        steps = self._steps.values()
+        targets = {one.target for one in steps if one.plan is not None}
+        if len(targets) != 1 or self._rollback or self._group.pre_hook is not None:
+            return None
+        (target,) = targets
+        if target is None or self._dialects[target] == "cassandra" or not any(one.writes for one in steps):
+            return None
+        return None if any(map(_comes_between, steps)) else target
 
     # ------------------------------------------------------------ generated steps
 
@@ -404,6 +420,13 @@ class _Planner:
         for name, one in self._steps.items():
             graph.add(name, [need for need, _ in one.wants])
         return tuple(graph.order())
+
+
+def _comes_between(one: Planned) -> bool:
+    """Whether something is asked or told at a step, or its undo is one of the user's."""
+    asks = any(recipe.handler for recipe in one.recipes) or any(check.kind == "ask" for check in one.checks)
+    hooked = one.step.pre_hook is not None or one.step.post_hook is not None
+    return asks or hooked or one.undo in ("step", "handler", "never")
 
 
 def _with_values(one: Planned, values: Mapping[str, Mapping[str, Any]]) -> Planned:

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from strandline.group.groups import Groups
 
 BEHIND_MAX: Final = 100
+SEGMENTS: Final = True
+"""Tests compare groups that are one transaction with the same groups run step by step."""
 LOADED_HERE_MAX: Final = 8
 FOLLOW_S: Final = 0.1
 PAUSE_S: Final = 0.02
@@ -145,8 +147,9 @@ class _Turn:
         self._groups.calls = handlers
         clock, settings = self._groups.clock, self._settings
         rules = Rules(
-            settings.deadline_s, settings.answer_timeout_s, settings.statement_timeout_s, settings.undo_retries
-        )
+            settings.deadline_s, settings.answer_timeout_s, settings.statement_timeout_s, settings.undo_retries,
+            SEGMENTS,
+        )  # fmt: skip
         self._times = Times(lease, clock)
         self._open: dict[str, Drive] = {}
         self._fences = Fences(self._groups, lease, lambda: list(self._open), self._submit, self.later, self.changed)

@@ -113,8 +113,9 @@ def seen(history: History, barriers: Iterable[Barrier], now: int) -> None:
     mine = [one for one in barriers if (one.id.definition, one.id.life) == (history.hash, history.life)]
     more: list[tuple[str, Payload]] = []
     for one in mine:
-        if one.op == "do" and one.done is not None and history.step(one.id.step).data is None:
-            more += result(one.id.step, one.done, now)
+        for name, done in one.steps.items() if one.op == "do" else ():
+            if history.step(name).data is None:
+                more += result(name, done, now)
     for one in mine:
         undo = history.undo.get(one.id.step)
         if one.op == "undo" and history.decided == "rollback" and (undo is None or undo.state != "undone"):
