@@ -66,7 +66,7 @@ LINES = {
         "work/wake-at-date-p99",
     ],
     ("groups", "sqlite"): ["groups/expression"],
-    ("groups", "postgres"): ["groups/bare", "groups/disjoint"],
+    ("groups", "postgres"): ["groups/bare", "groups/two-databases", "groups/disjoint"],
     ("slices", "sqlite"): ["slices/sqlite"],
     ("slices", "postgres"): ["slices/postgres"],
     ("project", "sqlite"): ["project/sqlite", "project/latency-p50", "project/feed-p50", "project/memory"],

@@ -1,8 +1,11 @@
 """groups: event groups beside the bare statements, one after the other beside side by side, and expressions.
 
-`bare`: groups per second of three steps in a chain (two writes and a read), durable and with their undo prepared, eight
-at a time, beside the same statements by the bare driver, each in a transaction of its own, in eight threads. They are
+`bare`: groups per second of three steps in a chain (two writes and a read), durable, all or nothing, eight at a time,
+beside the same statements by the bare driver, each in a transaction of its own, in eight threads. They are
 submitted by eight threads to a processor that runs; the time is from the first call to the end of the last group.
+
+`two-databases`: groups of a debit on one database and a credit on another, durable and with their undo prepared, beside
+the same two statements by the bare driver, each in a transaction of its own.
 
 `dbos`: the same groups beside workflows of DBOS with the same three statements, each a transaction of its data source
 with its checkpoint, run by eight threads. A workflow is durable, too; it has no undo, and no order among workflows. It
@@ -38,13 +41,18 @@ EXAMPLES = (
 )  # fmt: skip
 
 
-def groups_in_child(journal: dict[str, Any], target: str, groups: int, parallel: int) -> dict[str, Any]:
+def groups_in_child(
+    journal: dict[str, Any], target: str, groups: int, parallel: int, other: str | None = None
+) -> dict[str, Any]:
     """Submit groups, each on two rows of its own, to a processor that runs, and wait for the last."""
     import strandline
 
-    make_accounts(target, groups)
+    targets = {"shop": target} if other is None else {"shop": target, "bank": other}
+    for place in targets.values():
+        make_accounts(place, groups)
+    _group = _in_one if other is None else _between
     with strandline.connect(**journal) as s:
-        made = s.groups(targets={"shop": target}, parallel_groups=parallel)
+        made = s.groups(targets=targets, parallel_groups=parallel)
         processor = made.processor()
         running = Thread(target=processor.run)
         running.start()
@@ -64,7 +72,16 @@ def groups_in_child(journal: dict[str, Any], target: str, groups: int, parallel:
     return {"groups_per_s": groups / seconds, "seconds": seconds, "submitted_per_s": groups / submitted_s}
 
 
-def _group(n: int) -> Any:
+def _between(n: int) -> Any:
+    from strandline.group.definition import Group
+
+    g = Group(f"g{n}")
+    g.update("take", TAKE, {"id": 2 * n}, target="shop")
+    g.update("give", GIVE, {"id": 2 * n + 1}, target="bank", depends_on=["take"])
+    return g
+
+
+def _in_one(n: int) -> Any:
     from strandline.group.definition import Group
 
     g = Group(f"g{n}")
@@ -95,6 +112,26 @@ def bare_in_child(target: str, groups: int) -> dict[str, Any]:
         list(pool.map(work, [range(thread, groups, THREADS) for thread in range(THREADS)]))
     seconds = time.perf_counter() - from_s
     return {"groups_per_s": groups / seconds}
+
+
+def bare_between_in_child(target: str, other: str, groups: int) -> dict[str, Any]:
+    """Run the debits and credits by the bare driver, two connections for each thread."""
+    import psycopg
+
+    for place in (target, other):
+        make_accounts(place, groups)
+    take, give = (text.replace(":id", "%s") for text in (TAKE, GIVE))
+
+    def work(numbers: range) -> None:
+        with psycopg.connect(target, autocommit=True) as one, psycopg.connect(other, autocommit=True) as two:
+            for n in numbers:
+                one.execute(take, (2 * n,))
+                two.execute(give, (2 * n + 1,))
+
+    from_s = time.perf_counter()
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(work, [range(thread, groups, THREADS) for thread in range(THREADS)]))
+    return {"groups_per_s": groups / (time.perf_counter() - from_s)}
 
 
 def dbos_in_child(target: str, system: str, groups: int) -> dict[str, Any]:
@@ -184,6 +221,23 @@ def _bare(plan: Plan) -> Sample:
     return Sample(details.pop("groups_per_s"), details)
 
 
+def _ours_between(plan: Plan) -> Sample:
+    count = QUICK_GROUPS if plan.quick else GROUPS
+    target, other = (fresh.create_database(plan.servers["postgres"]) for _ in range(2))
+    with fresh.journal("postgres", plan) as where:
+        details = in_child(
+            "groups:groups_in_child", journal=where, target=target, groups=count, parallel=THREADS, other=other
+        )
+    return Sample(details.pop("groups_per_s"), details)
+
+
+def _bare_between(plan: Plan) -> Sample:
+    count = QUICK_GROUPS if plan.quick else GROUPS
+    target, other = (fresh.create_database(plan.servers["postgres"]) for _ in range(2))
+    details = in_child("groups:bare_between_in_child", target=target, other=other, groups=count)
+    return Sample(details.pop("groups_per_s"), details)
+
+
 def _dbos(plan: Plan) -> Sample:
     extras.check("dev", "dbos")
     count = QUICK_GROUPS if plan.quick else GROUPS
@@ -216,6 +270,10 @@ def _expressions(plan: Plan) -> Sample:
 CASES = [
     Case(
         "groups/bare", "bare-statements", "groups/s", 0.3, _ours, _bare, on="postgres",
+        settings={"groups": GROUPS, "threads": THREADS},
+    ),
+    Case(
+        "groups/two-databases", "bare-statements", "groups/s", 0.15, _ours_between, _bare_between, on="postgres",
         settings={"groups": GROUPS, "threads": THREADS},
     ),
     Case(
