@@ -15,6 +15,7 @@ import strandline
 from strandline import Event, Key, LeaseHeld, Unavailable
 from strandline.backends.sqlite import database
 from strandline.connect import Strandline
+from strandline.projection.alive import Beat
 from strandline.store.sql_store import SqlStore
 from strandline.testing import carry
 
@@ -263,3 +264,21 @@ def test_a_journal_behind_links_is_made_opened_and_locked_as_what_they_lead_to(t
     with strandline.connect(f"sqlite:{real}") as s:
         assert [event.payload for event in s.journal.read(KEY)] == [1, 2, 3, 4]
     assert {path.name for path in links.iterdir()} <= {"store.db"}
+
+
+@pytest.mark.req("RA16", "P71")
+def test_hosts_find_each_other_whatever_links_they_were_given(tmp_path: Path) -> None:
+    real, links = tmp_path / "real", tmp_path / "links"
+    real.mkdir()
+    links.mkdir()
+    (links / "totals.db").symlink_to(real / "totals.db")
+    with strandline.connect("memory:") as s:
+        here, there = s.open_offsets(f"sqlite:{real}/totals.db"), s.open_offsets(f"sqlite:{links}/totals.db")
+        alive = here.alive("a host")
+        try:
+            beat = Beat(0, 1, 0)
+            assert there.alive(None).living({"a host": beat, "another": beat}, 0) == {"a host"}
+        finally:
+            alive.close()
+            here.store.close()
+            there.store.close()
