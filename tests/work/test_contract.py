@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from strandline.errors import InvalidInput, LeaseLost, NotFound, SchemaMismatch, StrandlineError
+from strandline.errors import Corrupt, InvalidInput, LeaseLost, NotFound, SchemaMismatch, StrandlineError
 from strandline.work import tables
 from strandline.work.declaration import Codec
 from strandline.work.entries import Priority
@@ -810,6 +810,12 @@ def test_looking_at_an_entry_that_cannot_be_decoded(world: World) -> None:
     found = work.get({"page": "p1"})
     assert found is not None
     assert (found.id, found.data) == (ids[1], {})
+    (claim, *_) = work.cursor("w").claim(1).claims
+    with work._database.write() as tx:
+        damage(work, tx, claim.entry.id)
+    with pytest.raises(Corrupt, match=f"entry {ids[0]} cannot be decoded") as refused:
+        work.claim_of(claim.entry.id, claim.fence)
+    assert refused.value.code == "undecodable"
 
 
 @pytest.mark.req("W3")

@@ -372,7 +372,11 @@ class WorkJournal:
             rows = self._tables.with_data(tx, rows)
         if not rows:
             raise _lost([id])
-        return Claim(self, self._entry(rows[0]), rows[0])
+        try:
+            return Claim(self, self._entry(rows[0]), rows[0])
+        except (ValueError, KeyError):
+            hint = "let its lease end: the next claim makes a dead letter of it"
+            raise Corrupt(f"entry {id} cannot be decoded", code="undecodable", hint=hint, entry=id) from None
 
     # ------------------------------------------------------------ look
 
