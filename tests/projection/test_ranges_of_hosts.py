@@ -195,6 +195,36 @@ def test_a_host_that_is_stopped_in_a_transaction_for_longer_than_its_lease(backe
         table.close()
 
 
+@pytest.mark.req("P70", "P71", "RP3", "RP1")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_outage_that_is_longer_than_the_leases(backend: str, tmp_path: Path) -> None:
+    """For a while nothing can be written: neither of two hosts can say that it lives, or save what it has done."""
+    quick = {**QUICK, "lease_s": 1, "save_after": 3}
+    with world(backend, tmp_path, partitions=3, append_timeout_s=0.5) as s:
+        table = Table(s)
+        with (
+            running(s, Projection("totals", ORDERS, table.add, **quick)) as first,
+            running(s, Projection("totals", ORDERS, table.add, **quick)) as second,
+        ):
+            until(lambda: set(owners(s)) == {first.name, second.name})
+            fill(s, 5)
+            with s.open_offsets().store.closed_after() as store, store.database.write() as tx:
+                tx.take_long()
+                raw: Any = tx.raw
+                if backend == "postgresql":
+                    ((schema,),) = raw.execute(
+                        "select schemaname from pg_tables where tablename = 'projection'"
+                    ).fetchall()
+                    raw.execute(f"lock table {schema}.projection_host, {schema}.projection_range in exclusive mode")
+                    raw.execute("select pg_sleep(2)")
+                else:
+                    time.sleep(2)
+            fill(s)
+            until(lambda: caught_up(s), 15)
+        check_exactly_once(s, table)
+        table.close()
+
+
 @pytest.mark.req("P72", "P73", "P3", "RP4")
 def test_up_and_down_while_writing(s: Strandline, table: Table) -> None:
     fill(s)
