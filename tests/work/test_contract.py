@@ -916,3 +916,56 @@ def test_bad_calls(world: World) -> None:
     with pytest.raises(InvalidInput) as refused:
         work.entries(status="D")
     assert refused.value.code == "option"
+
+
+@pytest.mark.req("W28", "W47")
+@pytest.mark.parametrize("end", ["fail", "lapse"])
+def test_an_entry_that_waits_again_is_not_folded_into_one_that_expired(world: World, end: str) -> None:
+    work = world.work()
+    held = work.add(**one("a"))
+    (claim,) = work.cursor("w").claim(1).claims
+    late = {**one("a"), "data": {"url": "late", "width": None}}
+    assert work.add(**late, expiration_date=world.clock.now + 3 * S).outcome == "behind"
+    world.clock.pass_s(4 if end == "fail" else 31)
+    if end == "fail":
+        claim.fail("no", delay_s=0)
+    (seen,) = work.entries()
+    (again,) = work.cursor("w").claim(5).claims
+    assert (seen.id, seen.data) == (again.entry.id, again.entry.data) == (held.id, claim.entry.data)
+    again.done()
+    world.clock.pass_s(100)
+    assert (work.entries(), work.cursor("w").claim(5).claims) == ([], [])
+
+
+@pytest.mark.req("W42", "W45")
+def test_of_two_claims_on_one_entry_the_older_one_is_lost(world: World) -> None:
+    work = world.work()
+    work.add(**one("a"))
+    cursor = work.cursor("w")
+    (old,) = cursor.claim(1).claims
+    world.clock.pass_s(31)
+    (new,) = cursor.claim(1).claims
+    assert work.beat([old, new]) == [old]
+    assert work.done_many([new, old]) == ["done", "lost"]
+    assert (old.is_lost, new.is_lost) == (True, False)
+
+
+@pytest.mark.req("W33", "W42", "W45")
+def test_a_refused_call_on_a_claim_does_not_change_whether_it_can_be_done(world: World) -> None:
+    """Late, and nobody took it: `done` ends it, by itself or with a claim; again it is quiet."""
+    work = world.work()
+    for page in ("a", "b"):
+        work.add(**one(page))
+    cursor = work.cursor("w")
+    one_, other = cursor.claim(2).claims
+    world.clock.pass_s(31)
+    for claim in (one_, other):
+        with pytest.raises(LeaseLost):
+            claim.heartbeat()
+        with pytest.raises(LeaseLost):
+            claim.fail("too late")
+    one_.done()
+    one_.done()
+    assert cursor.claim(1, done=[other]).lost == []
+    other.done()
+    assert work.entries() == []

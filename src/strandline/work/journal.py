@@ -18,7 +18,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from threading import Event, Lock
 from types import TracebackType
@@ -207,18 +207,18 @@ class WorkJournal:
 
         def work(inner: Transaction) -> set[int]:
             done = self._end(inner, held, joined=tx is not None)
-            lost = [claim for claim in claims if claim.entry.id not in done]
+            lost = _without(claims, done)
             if tx is not None and lost:
                 raise _lost([claim.entry.id for claim in lost])
             return done
 
-        done = self._write(work, tx)
+        lost = _without(claims, self._write(work, tx))
         for claim in claims:
             if tx is None:
-                claim.over(done=claim.entry.id in done)
+                claim.over(done=claim not in lost)
             else:
                 claim.in_tx = True
-        return ["done" if claim.entry.id in done else "lost" for claim in claims]
+        return ["lost" if claim in lost else "done" for claim in claims]
 
     def _held(self, field: str, claims: Iterable[Claim]) -> list[ClaimRef]:
         """Return what ends these claims; those of another journal may have the numbers of claims here."""
@@ -240,7 +240,7 @@ class WorkJournal:
             raise invalid("limit_range", "limit", "out of range", allowed=f"1..{CLAIM_MAX}", got=limit)
         self._check()
         state = self._waking.begin()
-        given = [claim for claim in done if not claim.ended]
+        given = [claim for claim in done if not claim.was_done]
         held = self._held("done", given)
         dead: list[Row] = []
 
@@ -256,15 +256,15 @@ class WorkJournal:
 
         ended, clock, taken = self._write(work, None)
         cursor.pass_handed_out = taken.handed_out
+        lost = _without(given, ended)
         for claim in given:
-            claim.over(done=claim.entry.id in ended)
+            claim.over(done=claim not in lost)
         self._alert(dead)
         self._waking.arm(state, clock, taken.next_date, taken.upkeep_date)
         claims = [Claim(self, entry, row) for entry, row in taken.entries]
         if not claims or cursor.found:
             self._tick_if_due()  # a cursor that was idle and has something to do now does not wait for upkeep
         cursor.found = bool(claims)
-        lost = [claim for claim in given if claim.entry.id not in ended]
         return Batch(claims, taken.next_date, lost, taken.look.paused)
 
     def _take(
@@ -336,7 +336,7 @@ class WorkJournal:
         """Send heartbeats for many claims. Claims that are over are told so, and returned."""
         pairs = [(held.id, held.fence) for held in self._held("claims", claims)]
         beaten = self._write(lambda tx: self._tables.beat(tx, self._look(tx), pairs), None) if pairs else set()
-        lost = [claim for claim in claims if claim.entry.id not in beaten]
+        lost = _without(claims, beaten)
         for claim in lost:
             claim.lose()
         return lost
@@ -711,11 +711,13 @@ class Cursor:
 class Claim:
     """The right to process an entry until its lease ends."""
 
-    __slots__ = ("_lost", "_lost_event", "ended", "entry", "in_tx", "journal", "row")
+    __slots__ = ("_lost", "_lost_event", "ended", "entry", "in_tx", "journal", "row", "was_done")
 
     def __init__(self, journal: WorkJournal, entry: Entry, row: Row) -> None:
         self.journal, self.entry, self.row = journal, entry, row
         self.ended = False
+        self.was_done = False
+        """Whether a call on it has ended the entry, other than in a caller's transaction: to end it again is quiet."""
         self.in_tx = False
         """Whether it was done in a caller's transaction. That transaction decides what becomes of it."""
         self._lost = False
@@ -775,7 +777,7 @@ class Claim:
         A second call does nothing. With `tx` the caller's transaction decides: after a rollback the claim is as it was,
         and after a commit a second call is `LeaseLost`, so that no effect is committed twice.
         """
-        if tx is None and self.ended and not self.is_lost:
+        if tx is None and self.was_done:
             return
         if self.journal.done_many([self], tx=tx) != ["done"]:
             raise _lost([self.entry.id])
@@ -798,6 +800,7 @@ class Claim:
     def over(self, *, done: bool) -> None:
         """Note that the claim has ended."""
         self.ended = True
+        self.was_done = self.was_done or done
         if not done:
             self.lose()
 
@@ -818,6 +821,14 @@ def _entry(row: Row, key: dict[str, Any], data: dict[str, Any]) -> Entry:
         row.expiration_date, PROCESSING if row.status == PROCESSING else WAITING, row.started, row.claimed_date,
         row.retry_date, row.counter, row.fence, row.owner,
     )  # fmt: skip
+
+
+def _without(claims: Sequence[Claim], ids: Collection[int]) -> list[Claim]:
+    """Return the claims that do not hold one of these entries. Of two on one entry the older one is over."""
+    newest: dict[int, int] = {}
+    for claim in claims:
+        newest[claim.entry.id] = max(claim.fence, newest.get(claim.entry.id, 0))
+    return [claim for claim in claims if claim.entry.id not in ids or claim.fence < newest[claim.entry.id]]
 
 
 def _lost(ids: Sequence[int]) -> LeaseLost:

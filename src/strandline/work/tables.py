@@ -430,8 +430,10 @@ class Tables:
         """
         if not ended:
             return []
-        behind = {(row.hash, row.key): row for row in self._behind(tx, [(e.row.hash, e.row.key) for e in ended])}
-        removed, again, waiting_again, dead = [], [], [], []
+        waiting = self._behind(tx, [(one.row.hash, one.row.key) for one in ended])
+        removed = [row for row in waiting if rules.expired(row, look.now)]
+        behind = {(row.hash, row.key): row for row in waiting if not rules.expired(row, look.now)}
+        again, waiting_again, dead = [], [], []
         folds: list[tuple[Row, Row]] = []
         for row, outcome, reason in ended:
             other = behind.get((row.hash, row.key))
@@ -505,7 +507,11 @@ class Tables:
             family = self.of_hashes(tx, {row.hash for row in rows})
             over = [row for row in family if row.status == PROCESSING and rules.lease_over(row, moment)]
             ids = {(row.hash, row.key): row.id for row in over}
-            behind = {ids[row.hash, row.key]: row for row in self.with_data(tx, self._found_behind(tx, ids))}
+            behind = {
+                ids[row.hash, row.key]: row
+                for row in self.with_data(tx, self._found_behind(tx, ids))
+                if not rules.expired(row, moment.now)
+            }
             changed = rules.seen(self.with_data(tx, over), behind, settings, moment.now)
         now = (changed.get(row.id, row) for row in self.with_data(tx, rows))
         return [
