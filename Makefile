@@ -7,13 +7,14 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 CLASSES := .venv/.classes
 
-.PHONY: help setup demo test soak check bench servers conformance clean
+.PHONY: help setup demo test soak faults check bench servers conformance clean
 
 help:
 	@echo "make demo            a tour: record, carry, read (ON=postgres, ON=kafka: on real servers)"
 	@echo "make setup           the environment in .venv, and nothing else"
 	@echo "make test            every statement's tests, in three lanes (ARGS='-k name' for some, LANES=0 for one)"
 	@echo "make soak            what only repeats: many kills, many seeds, large numbers; hours"
+	@echo "make faults          planted faults, each to be found by random programs (ARGS=NAME for some)"
 	@echo "make check           style, types, imports, conformance marks"
 	@echo "make bench NAME=...  one benchmark, for example append (ARGS='--on postgres' for some back-ends)"
 	@echo "make servers         real servers on loopback until Ctrl-C (ARGS='postgres kafka' for some)"
@@ -43,6 +44,9 @@ test: $(STAMP) $(CLASSES)
 
 soak: $(STAMP) $(CLASSES)
 	@STRANDLINE_SOAK=1 $(BIN)/pytest -n $(LANES) -m "soak or hypothesis" -o timeout=3600 $(ARGS)
+
+faults: $(STAMP)
+	@$(BIN)/python tools/faults.py $(ARGS)
 
 check: $(STAMP)
 	@$(BIN)/ruff check --quiet

@@ -22,6 +22,7 @@ SEEDS = [
     ("queries", "memory", 60),
     ("queries", "last-write-wins", 40),
     ("queries", "inexact", 15),
+    ("work", "sqlite", 80),
 ]
 
 
@@ -45,6 +46,10 @@ def check(proof: Proof, count: int) -> None:
 @pytest.mark.req("J128", "J129", "RJ1", "RJ2", "RJ3", "RJ5")
 @pytest.mark.req("T1", "T15", "T39", "T40", "T42", "T43", "T46", "T47", "T49", "T54", "T64", "T77", "T78")
 @pytest.mark.req("P4", "P6", "P7", "P8", "P9", "P10", "P16", "P17")
+@pytest.mark.req("W9", "W10", "W15", "W17", "W19", "W20", "W21", "W23", "W24", "W25", "W26", "W27", "W28", "W29", "W30")
+@pytest.mark.req(
+    "W31", "W33", "W36", "W38", "W39", "W40", "W41", "W42", "W43", "W44", "W45", "W46", "W47", "W48", "W71"
+)
 def test_programs_show_what_the_model_shows_and_reach_every_rare_path() -> None:
     reached: Counter[str] = Counter()
     for part, on, few in SEEDS:
@@ -56,7 +61,7 @@ def test_programs_show_what_the_model_shows_and_reach_every_rare_path() -> None:
 
 @pytest.mark.hypothesis
 @pytest.mark.timeout(0)
-@pytest.mark.req("J13", "J50", "T46", "P4")
-@pytest.mark.parametrize("part", ["journal", "queries"])
+@pytest.mark.req("J13", "J50", "T46", "P4", "W21", "W28", "W42", "W71")
+@pytest.mark.parametrize("part", ["journal", "queries", "work"])
 def test_programs_on_postgres(part: str, postgres: PostgresServer) -> None:
     check(prove(part, "postgres", seeds(5), url=postgres.url), len(seeds(5)))

@@ -319,6 +319,9 @@ class Run(journal.Run):
         query.events.close()
         query.how = {**query.how, "page": page, "memory": memory}
         given = {} if offset is None else {"after": str(offset) if text else offset}
+        if not self.torn:
+            with self.begin(query.how, **given) as events:  # the rest, and nothing else
+                self.compare(query.how, list(events), self.due(query.how, query.place))
         query.events = self.start(query.how, **given)
 
     # ------------------------------------------------------------ the world

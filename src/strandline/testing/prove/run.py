@@ -11,12 +11,12 @@ from types import ModuleType
 from typing import Final
 
 from strandline.errors import InvalidInput
-from strandline.testing.prove import journal, queries, worlds
+from strandline.testing.prove import journal, queries, work, worlds
 from strandline.testing.prove.program import Difference, Program
 from strandline.testing.prove.shrink import shrink
 from strandline.testing.rare import counting
 
-PARTS: Final[dict[str, ModuleType]] = {"journal": journal, "queries": queries}
+PARTS: Final[dict[str, ModuleType]] = {"journal": journal, "queries": queries, "work": work}
 SHRINK_TRIES: Final = 400
 FAILURES_MAX: Final = 20
 
@@ -53,9 +53,11 @@ def prove(
     *,
     url: str | None = None,
     tries: int = SHRINK_TRIES,
+    failures_max: int = FAILURES_MAX,
     told: Callable[[Proof], None] = lambda proof: None,
 ) -> Proof:
-    """Run the program of each seed. `told` hears of every program that was run."""
+    """Run the program of each seed. `told` hears of every program that was run. It ends early at so many kinds of
+    failures."""
     proof, begun = Proof(part, on), time.monotonic()
     kinds: set[str] = set()
     with counting() as reached:
@@ -72,7 +74,7 @@ def prove(
                     proof.failures.append(Failure(seed, found[0], message, small))
             proof.reached = reached
             told(proof)
-            if len(proof.failures) >= FAILURES_MAX:
+            if len(proof.failures) >= failures_max:
                 break
     proof.seconds = time.monotonic() - begun
     return proof
