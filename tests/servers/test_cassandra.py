@@ -13,8 +13,11 @@ import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.policies import WhiteListRoundRobinPolicy
 
+import strandline
+from strandline import Event, Key
 from strandline.servers.cassandra import CassandraServer
 from strandline.servers.server import HOST
+from strandline.testing import carry
 
 REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
 
@@ -59,3 +62,18 @@ def test_clients_can_see_that_writes_are_on_disk_when_answered(cassandra: Cassan
     with session(cassandra) as client:
         (row,) = client.execute("SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'")
     assert row.value == "batch"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore:accept_power_loss is on")
+def test_a_node_of_its_own_has_room_for_many_journals() -> None:
+    """As `strandline servers cassandra` starts it."""
+    with CassandraServer() as server:
+        for number in range(30):
+            store = f"{server.url}/shop_{number}?replication=1"
+            with strandline.connect(log="memory:", store=store, accept_power_loss=True) as s:
+                s.journal.append("order|1", [Event("Placed", number)])
+                carry(s)
+                assert s.store.pointers()[Key.of("order|1").partition(8)].offset == 0
+        assert server.alive
