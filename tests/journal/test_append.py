@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import random
 import signal
 import threading
 import time
@@ -716,3 +717,41 @@ def test_ids_that_are_made_are_uuids_and_a_forked_child_has_its_own() -> None:
     childs = {told[at : at + 32] for at in range(0, len(told), 32)}
     assert len(childs) == checks.IDS_AT_ONCE
     assert not childs & {checks.new_id() for _ in range(2 * checks.IDS_AT_ONCE)}
+
+
+@pytest.mark.req("J41", "RA1", "RA3")
+@pytest.mark.parametrize("exact", ["memory", "sqlite"])
+def test_a_lone_caller_that_a_signal_interrupts_anywhere_leaves_a_log_that_works(tmp_path: Path, exact: str) -> None:
+    """A thousand appends in the main thread, each with a signal within three milliseconds that raises."""
+    inside: list[int] = []
+    chance = random.Random(7)
+    acknowledged, perhaps = [], []
+
+    def interrupt(*_: object) -> None:
+        if inside:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with world(exact, tmp_path) as s:
+            for number in range(1, 1001):
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.00002, 0.003))
+                try:
+                    inside.append(number)
+                    if number % 3:
+                        s.journal.append(KEY, events(number))
+                    else:
+                        s.journal.append_many([(KEY, events(number)), ("order|7", events(number))])
+                    inside.clear()
+                    acknowledged.append(number)
+                except KeyboardInterrupt:
+                    inside.clear()
+                    perhaps.append(number)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert s.journal.append(KEY, events("last")).first is not None
+            found = [event.payload for event in s.journal.read(KEY)][:-1]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert found == sorted(set(found))
+    assert set(acknowledged) <= set(found) <= {*acknowledged, *perhaps}

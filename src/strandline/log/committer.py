@@ -18,6 +18,9 @@ the next commit, not in the one after it.
 
 What a future is told, and what follows it, is done by a second thread: that may take long, or append and wait.
 
+In the main thread a signal may raise an exception at any line, in the midst of a commit too, and logs are not made for
+that: its commits are always left to the committer's thread.
+
 A signal may raise an exception in a caller at any line, and nobody else may notice. Who is interrupted ends under the
 lock what it owes to others (`_abandon`), and each step can be taken twice.
 """
@@ -32,7 +35,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import pairwise
-from threading import Condition, Lock, Thread, current_thread
+from threading import Condition, Lock, Thread, current_thread, main_thread
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakMethod
 
@@ -347,7 +350,7 @@ class Committer:
         return not self._queue and not self._committing and self._waking is None
 
     def _is_alone(self) -> bool:
-        return self._may_be_alone and self._lonely >= LONELY and self._is_idle()
+        return self._may_be_alone and self._lonely >= LONELY and self._is_idle() and current_thread() != main_thread()
 
     # ------------------------------------------------------------ committing
 

@@ -249,27 +249,38 @@ class CommittingContract:
         assert committer.append(draft_of(KEY)).effect == EventsAppended(5, 5, 4, 1)
 
     @pytest.mark.req("J41", "J42")
-    @pytest.mark.parametrize("in_thread", [False, True])
-    def test_a_lone_caller_commits_in_its_own_thread(self, opened: Opened, in_thread: bool) -> None:
+    @pytest.mark.parametrize("where", ["a thread", "the main thread", "commit_in_thread"])
+    def test_a_lone_caller_commits_in_its_own_thread(self, opened: Opened, where: str) -> None:
+        """But in the main thread, where a signal could interrupt it in the midst of a commit."""
         gate = Gate(opened(partitions=PARTITIONS))
-        committer = Committer(gate, Settings(commit_in_thread=in_thread))
-        lone = "strandline-committer" if in_thread else threading.current_thread().name
-        assert committer.append(draft_of(KEY)).effect == EventsAppended(1, 1, 0, 1)
-        many = committer.append_all([draft_of(KEY), draft_of(KEY, expected=0), draft_of(KEY)])
-        assert [one.effect for one in many] == [
-            EventsAppended(2, 2, 1, 1), Refused("expected", 2), EventsAppended(3, 3, 2, 1),
-        ]  # fmt: skip
-        gate.error = Unavailable("no luck", code="no_space", hint="try again")
+        committer = Committer(gate, Settings(commit_in_thread=where == "commit_in_thread"))
         calls: list[Callable[[], object]] = [
             lambda: committer.append(draft_of(KEY)),
             lambda: committer.append_all([draft_of(KEY), draft_of(KEY)]),
         ]
-        for call in calls:
-            with pytest.raises(Unavailable) as failed:
-                call()
-            assert failed.value.code == "no_space"
-        gate.error = None
-        committer.submit(draft_of(KEY), unchanged).result(DEADLINE_S)
+
+        def append() -> str:
+            assert committer.append(draft_of(KEY)).effect == EventsAppended(1, 1, 0, 1)
+            many = committer.append_all([draft_of(KEY), draft_of(KEY, expected=0), draft_of(KEY)])
+            assert [one.effect for one in many] == [
+                EventsAppended(2, 2, 1, 1), Refused("expected", 2), EventsAppended(3, 3, 2, 1),
+            ]  # fmt: skip
+            gate.error = Unavailable("no luck", code="no_space", hint="try again")
+            for call in calls:
+                with pytest.raises(Unavailable) as failed:
+                    call()
+                assert failed.value.code == "no_space"
+            gate.error = None
+            committer.submit(draft_of(KEY), unchanged).result(DEADLINE_S)
+            return threading.current_thread().name
+
+        if where == "the main thread":
+            append()
+            lone = "strandline-committer"
+        else:
+            with ThreadPoolExecutor(1) as pool:
+                own = pool.submit(append).result(DEADLINE_S)
+            lone = own if where == "a thread" else "strandline-committer"
         assert gate.threads == [lone] * 4 + ["strandline-committer"]
         committer.close()
         for call in calls:
