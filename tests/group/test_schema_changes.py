@@ -214,3 +214,18 @@ def test_a_user_who_may_change_one_column_alone_is_served(stage: Stage) -> None:
         execute(f'ALTER ROLE "{user}" RESET role')
         execute(f"DROP OWNED BY {role}")
         execute(f"DROP ROLE {role}")
+
+
+@pytest.mark.req("G85", "RG8")
+@pytest.mark.parametrize("room", ["postgres"], indirect=True)
+def test_a_step_needs_no_second_connection_to_look_at_its_table(stage: Stage) -> None:
+    """After a restart nothing is known of it; as many steps as there are connections would wait for each other."""
+    work = stage.work("UPDATE account SET amount = 5 WHERE id = 1")
+    stage.target = stage.room.again(connections=1)
+    assert not isinstance(stage.target.run(stage.owner, work), Failed)
+    stage.room.execute("ALTER TABLE account ADD COLUMN more text")
+    assert not isinstance(stage.run("UPDATE account SET amount = 6 WHERE id = 1"), Failed)
+    stage.room.execute("ALTER TABLE account DROP COLUMN more")
+    stage.undo_all()
+    stage.target.close()
+    assert stage.room.execute("SELECT * FROM account ORDER BY id") == ROWS

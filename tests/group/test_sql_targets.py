@@ -444,7 +444,7 @@ def test_barrier_rows_of_one_step_are_told_from_anothers(stage: Stage) -> None:
     stage.done("UPDATE account SET amount = 1 WHERE id = 1")
     stage.undo()
     rows = stage.target.barriers(stage.owner, [("g", 1)])
-    assert sorted((row.id, row.op, row.done is None) for row in rows) == [
+    assert sorted((row.id, row.op, not row.steps) for row in rows) == [
         (StepId("g", 1, "hash", "s0"), "do", False),
         (StepId("g", 1, "hash", "s0"), "undo", True),
     ]

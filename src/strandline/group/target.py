@@ -219,11 +219,9 @@ class Barrier(NamedTuple):
     id: StepId
     op: Literal["do", "undo"]
     void: bool
-    done: Done | None
-    """Of a `do` row that is not void: of the step that the segment is named after."""
     fence: int
     steps: Mapping[str, Done] = {}
-    """All steps of the segment."""
+    """Of a `do` row that is not void."""
 
 
 @runtime_checkable

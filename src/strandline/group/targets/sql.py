@@ -198,12 +198,6 @@ class SqlSteps(ABC):
             known = self._known[name] = (state, self.described(ask, name))
         return known[1]
 
-    def _remembered(self, table: str) -> tuple[list[Row], Table | None]:
-        """In which state a table was when it was looked at last, and what it was."""
-        if table not in self._known:
-            self.tables([table])
-        return self._known[table]
-
     def _state_of(self, table: str) -> Call:
         return Call("own", (f"{self.catalogue}/target_state", (texts.named(table),)))
 
@@ -266,6 +260,8 @@ class SqlSteps(ABC):
 
     def run_segment(self, owner: Owner, segment: Segment, host: Host | None = None) -> Ran | Failed:
         at = [segment.steps[0]]
+        if missing := [table for table in segment.held if table not in self._known]:
+            self.tables(missing)
         try:
             while True:
                 try:
@@ -293,7 +289,7 @@ class SqlSteps(ABC):
         states = {}
         for table in segment.held:
             changes.hold(table)
-            states[table] = self._remembered(table)[0]
+            states[table] = self._known[table][0]
             calls.append(self._state_of(table))
         plans = [self._plan_of(step) for step in segment.steps]
         ahead = self._ahead(segment.steps, plans)
@@ -326,7 +322,7 @@ class SqlSteps(ABC):
         """The plan on the table as it was when it was looked at last."""
         if not step.undo or step.plan.table is None:
             return step.plan
-        return plan_now(step.plan, self._remembered(step.plan.statement.writes)[1], undo=True)
+        return plan_now(step.plan, self._known[step.plan.statement.writes][1], undo=True)
 
     def _ahead(self, steps: Sequence[SegmentStep], plans: Sequence[Plan | str]) -> list[list[Call]]:
         """What the first steps will ask for. Of known rows alone: others may turn out to be too many."""
@@ -643,9 +639,9 @@ def _together(one: Rows, other: Rows, limits: Limits) -> Rows:
 def _barrier(id_: StepId, row: Sequence[Any]) -> Barrier:
     op, fence, void, outcome = row
     if op != "do" or void:
-        return Barrier(id_, op, bool(void), None, fence)
+        return Barrier(id_, op, bool(void), fence)
     steps = {name: _read(made) for name, made in orjson.loads(bytes(outcome)).items()}
-    return Barrier(id_, op, False, steps.get(id_.step), fence, steps)
+    return Barrier(id_, op, False, fence, steps)
 
 
 def _written(done: Done) -> dict[str, Any]:
