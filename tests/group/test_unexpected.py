@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from strandline.group.core.parts import Recipe
+from strandline.errors import InvalidGroup
+from strandline.group.core.parts import Recipe, StartHandler
 from strandline.group.decide import Course
 from strandline.group.definition import Group
 from strandline.group.listing import streams_of
@@ -126,3 +127,19 @@ def test_a_handler_whose_result_nobody_can_keep(world: World, kind: str) -> None
         assert world.plain.submit(transfer("behind", 1, 2, 0)).wait().state == "committed"
     assert (outcome.state, outcome.reason) == ("rolled_back", "recipe_error")
     assert world.accounts() == ACCOUNTS
+
+
+@pytest.mark.req("G7", "RG10")
+@pytest.mark.parametrize("where", ["values", "props"])
+def test_a_definition_that_is_nested_too_deep(world: World, where: str) -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    world.handlers["made"] = lambda props: None
+    g = Group("g", pre_hook=StartHandler("mine", "made", {"a": deep}) if where == "props" else None)
+    text = "UPDATE account SET amount = :n WHERE id = 1"
+    g.update("x", text, {"n": deep if where == "values" else 1}, target="shop")
+    with pytest.raises(InvalidGroup) as caught:
+        world.plain.submit(g)
+    assert "deeper than" in str(caught.value)
+    assert world.plain.load("g") is None

@@ -214,6 +214,11 @@ class Group:
             Problem("irreversible", name, f"{name!r} is irreversible and must be last; so is {irreversible[0]!r}")
             for name in irreversible[1:]
         ]
+        if not found:
+            try:
+                self.made()
+            except InvalidInput as error:  # what stands in a check, in `touches`, in props
+                found.append(of_error(error, None))
         return found
 
     def _problems_of(self, step: Step) -> list[Problem]:
