@@ -20,8 +20,8 @@ from strandline.testing.prove.worlds import World, world
 from strandline.values.answers import Appended
 from strandline.values.heads import Head
 
-KEYS: Final = ("order|1", "order|20", "user|1", "order|日", "user|a|b", "order|2", "order|26", "user|é")
-TAGS: Final = ("red", "blue", "été")
+KEYS: Final = ("order|1", "order|20", "user|1", "order|日", "user|a|b", "order|2", "order|26", "user|e\u0301")
+TAGS: Final = ("red", "Red", "e\u0301te\u0301")
 RETENTION_S: Final = 86_400
 FAULTY: Final = ("away", "lost", "kill_carry", "meanwhile")
 SEAMS: Final = tuple(
