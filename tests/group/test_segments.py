@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from strandline.group.statements import parse, plan
 from strandline.group.target import Barrier, Done, Failed, Limits, NotUndone, Ran, Segment, SegmentStep, StepId, Undone
 from tests.group.conftest import ACCOUNTS
 from tests.group.target_rooms import Stage
+from tests.repeats import repeats
 
 ADD = "UPDATE account SET amount = amount + :n WHERE id = :id"
 
@@ -237,3 +239,41 @@ def test_a_table_that_is_altered_is_read_anew(stage: Stage) -> None:
     assert isinstance(stage.target.run_segment(stage.owner, made), Ran)
     assert isinstance(stage.target.undo_segment(stage.owner, made, "fail"), Undone)
     assert stage.room.execute("SELECT more FROM account WHERE id < 3 ORDER BY id") == [("kept",), ("kept",)]
+
+
+# ---------------------------------------------------------------- random ones
+
+FORMS = [
+    "INSERT INTO account (id, name, amount) VALUES ({a}, 'new', {b})",
+    "INSERT INTO account (id, name) VALUES ({a}, 'u') ON CONFLICT (id) DO UPDATE SET amount = {b} WHERE account.id > 3",
+    "INSERT INTO account (id) VALUES ({a}), ({b}) ON CONFLICT DO NOTHING",
+    "INSERT INTO account (id, name) SELECT id + 20, name FROM account WHERE id = {a}",
+    "UPDATE account SET amount = amount + {b} WHERE id >= {a}",
+    "UPDATE account SET name = NULL, amount = {c} WHERE id IN ({a}, {b})",
+    "UPDATE account SET amount = (SELECT max(amount) FROM account) WHERE id < {a}",
+    "DELETE FROM account WHERE id = {a}",
+    "DELETE FROM account WHERE amount > {b}",
+]
+
+
+def random_segment(stage: Stage, seed: int) -> Segment:
+    rng, steps = random.Random(seed), []
+    for n in range(rng.randint(1, 6)):
+        text = rng.choice(FORMS).format(a=rng.randint(1, 9), b=rng.randint(1, 30), c=rng.randint(0, 6))
+        steps.append(step(stage, f"s{n}", text, {} if rng.random() < 0.7 else None))
+    return segment(stage, *steps)._replace(id=StepId(f"g{seed}", 1, "hash", "s0"))
+
+
+@pytest.mark.req("G43", "G49", "S31", "RG2")
+@repeats(40, 4_000)
+def test_what_random_segments_do_is_undone_or_was_never_done(stage: Stage, times: int) -> None:
+    anything = {f"s{n}": dict[str, Any]() for n in range(6)}
+    ends = {True: 0, False: 0}
+    for seed in range(times):
+        made = random_segment(stage, seed)
+        ran = stage.target.run_segment(stage.owner, made, Between(anything))
+        ends[isinstance(ran, Ran)] += 1
+        if isinstance(ran, Ran):
+            assert isinstance(stage.target.undo_segment(stage.owner, made, "fail"), Undone), seed
+        assert accounts(stage) == ACCOUNTS, seed
+    assert all(ends.values()), "some fail, most do not"
