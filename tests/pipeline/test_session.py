@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import re
@@ -192,17 +191,15 @@ def test_no_setting_or_secret_is_on_a_command_line(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-def test_workers_are_this_python_with_its_installed_pyspark_and_a_small_heap_to_collect(spark: SparkSession) -> None:
-    def who(_: int) -> tuple[str, str, int]:
+def test_workers_are_this_python_with_its_installed_pyspark(spark: SparkSession) -> None:
+    def who(_: int) -> tuple[str, str]:
         import pyspark
 
-        return sys.prefix, pyspark.__file__, gc.get_freeze_count()
+        return sys.prefix, pyspark.__file__
 
-    for _ in range(2):
-        ((prefix, where, frozen),) = spark.sparkContext.parallelize([0], 1).map(who).collect()
+    ((prefix, where),) = spark.sparkContext.parallelize([0], 1).map(who).collect()
     assert prefix == sys.prefix
     assert ".zip" not in where
-    assert frozen > 10_000
 
 
 @pytest.mark.spark
@@ -329,12 +326,12 @@ def test_no_process_outlives_a_killed_driver_by_ten_seconds(tmp_path: Path) -> N
             [sys.executable, HERE / "stuck_driver.py", tmp_path], env={**os.environ, MARK: mark}, stderr=file
         )
     try:
-        stuck = [tmp_path / "task", tmp_path / "plan", tmp_path / "fork"]
-        wait_until(lambda: all(path.exists() for path in stuck) or driver.poll() is not None, 120, "both streams stuck")
+        stuck = [tmp_path / "task", tmp_path / "fork"]
+        wait_until(lambda: all(path.exists() for path in stuck) or driver.poll() is not None, 120, "a task is stuck")
         assert driver.poll() is None, said.read_text()
         fork = int((tmp_path / "fork").read_text())
         started = {process.pid for process in processes_with(mark)} - {driver.pid, fork}
-        assert len(started) >= 4, "the JVM, a source, a daemon and its worker"
+        assert len(started) >= 3, "the JVM, a daemon and its worker"
         driver.send_signal(signal.SIGKILL)
         driver.wait()
         wait_until(lambda: {process.pid for process in processes_with(mark)} <= {fork}, 10, "all processes gone")
