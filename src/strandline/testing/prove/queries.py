@@ -44,6 +44,8 @@ class Maker(journal.Maker):
         chance = self.chance
         if chance.random() < 0.92:
             return super().few(calls)
+        if chance.random() < 0.4:
+            return self.together()
         key, slot = self.key(), chance.randrange(3)
         more = {**self.append(), "key": key, "expected": None, "first": None}
         changed: list[Call] = [["purge", {"key": key}], ["delete", {"key": key, "to": self.near(), "reset": False}]]
@@ -54,6 +56,21 @@ class Maker(journal.Maker):
             ["carry", {"partition": None, "limit": None}],
             *([self.meanwhile()] if chance.random() < 0.5 else []), ["take", {"slot": slot, "count": 9}],
         ]  # fmt: skip
+
+    def together(self) -> list[Call]:
+        """Events of several keys at one time, in several partitions; a query that is resumed between them."""
+        slot, step = self.chance.randrange(3), self.chance.choice((61, 3600))
+        grown: list[Call] = [
+            ["append", {**self.append(), "key": key, "expected": None, "first": None, "id": None}]
+            for key in range(self.keys)
+        ]
+        how = {**self.how(), "tag": None, "type": 0, "range": 0, "types": None}
+        taken: list[Call] = [
+            ["take", {"slot": slot, "count": self.chance.randint(1, 4)}],
+            ["resume", {"slot": slot, "text": True, "event": True, "page": 2, "memory": None}],
+        ]
+        carried: Call = ["carry", {"partition": None, "limit": None}]
+        return [carried, ["clock", {"seconds": step}], *grown, carried, ["live", {**how, "slot": slot}], *taken * 5]
 
     def call(self, calls: list[Call]) -> Call:
         chance = self.chance
