@@ -72,7 +72,7 @@ class Maker:
             (18, lambda: ["claim", {"cursor": chance.randrange(CURSORS), "limit": chance.choice((1, 1, 2, 5)),
                                     "done": chance.choice((None, None, self.slot()))}]),
             (7, lambda: ["done", {"slot": self.slot()}]),
-            (2, lambda: ["done_many", {"slots": [self.slot() for _ in range(chance.randint(1, 3))]}]),
+            (2, lambda: ["done_many", {"slots": [self.slot() for _ in range(chance.randint(1, 6))]}]),
             (4, lambda: ["done_tx", {"slot": self.slot(), "commit": chance.random() < 0.6}]),
             (4, lambda: ["fail", {"slot": self.slot(), "delay_s": chance.choice((None, None, 0, 3))}]),
             (3, lambda: ["release", {"slot": self.slot()}]),
