@@ -145,8 +145,8 @@ def _step(one: Planned, plan: GroupPlan) -> ExplainedStep:
         undo,
         one.plan.not_restored if one.plan is not None else (),
         (
-            *(name for name in ("must_exist", "must_not_exist") if getattr(one.step, name)),
-            *(c.kind for c in one.checks),
+            *_required(one),
+            *(check.kind for check in one.checks),
         ),
         one.step.is_rollback,
         tuple(_recipe(recipe) for recipe in one.step.recipes),

@@ -33,8 +33,6 @@ class Answer(NamedTuple):
     reason: str = ""
     retryable: bool = False
     timed_out: bool = False
-    at: float = 0.0
-    """When it came, by `time.monotonic`; 0 where nobody asked for that."""
 
 
 class Handlers:
@@ -79,7 +77,7 @@ class Handlers:
                 callee, message, answer = self._calls.popleft()
                 self._busy += 1
             with inside(self._stream):
-                answer.set_result(called(callee, message)._replace(at=time.monotonic()))
+                answer.set_result(called(callee, message))
             self.hung.pop(getattr(message, "message_id", ""), None)
             with self._changed:
                 self._busy -= 1
@@ -112,17 +110,6 @@ def answer_of(given: Any) -> Answer:
     if not isinstance(results, Mapping) or not all(map(is_name, results)):
         return Answer(None, f"a handler gives results by name, not {type(given).__name__}")
     return Answer(dict(results))
-
-
-def in_time(answer: Future[Answer], until: float) -> Answer:
-    """The answer, if it came by then (`time.monotonic`), whenever it is looked at; else that there was none in time."""
-    try:
-        found = answer.result(max(0.0, until - time.monotonic()))
-    except TimeoutError:
-        found = None
-    if found is None or found.at > until:
-        return Answer(None, "no answer in time", timed_out=True)
-    return found
 
 
 @contextmanager

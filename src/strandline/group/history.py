@@ -22,7 +22,7 @@ from strandline.errors import Corrupt
 from strandline.group.core.encoding import decoded, encoded
 from strandline.group.core.parts import IDENTITY, Data
 from strandline.group.core.step import StepState, identity
-from strandline.group.target import Done, Image, Rows
+from strandline.group.target import Done
 
 PAGE_BYTES: Final = 512 * 1024
 ENDS: Final = ("committed", "rolled_back", "aborted")
@@ -467,21 +467,6 @@ def paged(step: str, what: str, rows: list[Any], payload: dict[str, Any]) -> Ite
         page.append(row)
         size += length
     yield "Image", {"step": step, "what": what, "n": number, "rows": page}
-
-
-def done_of(history: History, step: str) -> Done:
-    """What a step did, from its history."""
-    data = history.step(step).data or Data()
-    images = history.images.get(step, {})
-    return Done(
-        data.affected or 0, Rows(data.columns, rows=data.rows), _of(images.get("before")), _of(images.get("after")),
-    )  # fmt: skip
-
-
-def _of(made: Any) -> Image:
-    if made is None:
-        return Image()
-    return Image(tuple(made["columns"]), made["keys"], tuple(map(tuple, made["rows"])))
 
 
 def folded(id_: str, entries: Iterable[tuple[Entry, int, int]]) -> History | None:

@@ -9,19 +9,14 @@ A message has the same id at every delivery, which is the entry's key: while one
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, Final, Protocol
 
-from strandline.errors import Unavailable, invalid
+from strandline.errors import invalid
 from strandline.group.core.encoding import decoded, encoded
 from strandline.group.core.names import NAMES, is_name
 from strandline.group.core.parts import Data, Produce, Start, Stop, Told, Undo
-from strandline.group.names import inbox_key
-from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S
-from strandline.journal.journal import Journal
-from strandline.values.events import Event
 
 WORK: Final = "work:"
 KEY: Final = {"message_id": "text"}
@@ -85,47 +80,6 @@ def read(made: Mapping[str, Any]) -> Message:
         given["data"] = Data(tuple(columns), tuple(map(tuple, rows)), affected)
     message: Message = kind(**given)
     return message
-
-
-# ---------------------------------------------------------------- the post
-
-
-class Mail:
-    """The post of one processor: into work journals, and the inbox of its stream."""
-
-    def __init__(self, journal: Journal, stream: str, boxes: Boxes, stopping: Callable[[], bool]) -> None:
-        self._journal, self._stream, self._boxes = journal, stream, boxes
-        self.stopping = stopping
-        """Whether nobody is to wait any more: who resumes waits on."""
-
-    def post(self, box: str, message_id: str, made: Mapping[str, Any], until: float) -> None:
-        """Put a message into a work journal; while its database is away again and again, `until` (monotonic)."""
-        wait_s = WAIT_LEAST_S
-        while True:
-            try:
-                self._boxes(box).add({"message_id": message_id}, {"message": dict(made)})
-            except Unavailable as error:
-                if not error.retryable or self.stopping() or time.monotonic() + wait_s > until:
-                    raise
-            else:
-                return
-            time.sleep(wait_s)
-            wait_s = min(2 * wait_s, WAIT_MOST_S)
-
-    def left_s(self, message_id: str, deadline: int, *, patient: bool) -> float | None:
-        """How long to wait for an answer; None if none that was given up to the deadline is to come any more.
-
-        The log's clock decides: something is written behind whatever came up to now, and if that is past the deadline,
-        all that came in time can be read. What was read and deleted before is in its group's history. Not `patient`: a
-        clock that stands still (another writer's was ahead) is not waited for.
-        """
-        now = self._journal.append_reserved(inbox_key(self._stream), [Event("Tick", {})]).timestamp
-        if patient and (now is None or now <= deadline):
-            return 1.0 if now is None else max((deadline - now) / 1e6, 0.001)
-        for event in self._journal.read(inbox_key(self._stream)):
-            if event.type == "Answer" and event.payload["message_id"] == message_id and event.timestamp <= deadline:
-                return WAIT_LEAST_S
-        return None
 
 
 def group_of(message_id: object) -> str:

@@ -47,11 +47,6 @@ class Schedule:
                 return step
         return None
 
-    @property
-    def ready(self) -> int:
-        """How many could start now."""
-        return sum(self.state[step] == "waiting" for step in self._ready)
-
     def saved(self, step: str, recipe: str) -> None:
         """The result of a recipe is saved."""
         if recipe not in self._saved.setdefault(step, []):
