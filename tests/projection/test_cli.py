@@ -199,6 +199,8 @@ def test_by_slices(shop: Path) -> None:
     assert [(one["key"], one["seq_nr"]) for one in found] == [(str(event.key), event.seq_nr) for event in events]
     rest = call("by-slices", "order", "0-1023", "--after", found[3]["offset"], "--limit", "2", *url, "--json").lines
     assert [one["offset"] for one in rest] == [one["offset"] for one in found[4:6]]
+    nothing = call("by-slices", "order", "--after", found[-1]["offset"], *url)
+    assert (nothing.code, nothing.err.strip()) == (0, "no carried event of order matches")
     low = call("by-slices", "order", "0-511", *url, "--json").lines
     assert [one["key"] for one in low] == [str(event.key) for event in events if event.slice < 512]
     for words, code in (

@@ -62,6 +62,6 @@ def by_slices(
             if count == most:
                 break
     if not count and not options.json:
-        note(f"no event of {printable(entity_type)} was carried")
+        note(f"no carried event of {printable(entity_type)} matches")
     if damage is not None:
         raise Corrupt(damage.message, code=damage.code, hint=damage.hint, **damage.facts)

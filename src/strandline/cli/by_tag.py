@@ -58,7 +58,7 @@ def by_tag(
             if count == most:
                 break
     if not count and not options.json:
-        note(f"no event with tag {printable(tag)} was carried")
+        note(f"no carried event with tag {printable(tag)} matches")
     if damage is not None:
         raise Corrupt(damage.message, code=damage.code, hint=damage.hint, **damage.facts)
 
