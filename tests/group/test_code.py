@@ -269,3 +269,5 @@ def test_versions_are_served_by_processes_and_an_old_one_ends_by_itself(world: W
 def test_what_is_no_version_is_not_served(world: World, given: str) -> None:
     answer = call("group", "handlers", "shop_code:HANDLERS", "--as", given, "--url", "sqlite:orders", "--json")
     assert (answer.code, answer.name) == (2, "InvalidInput.option")
+    assert "--as" in answer.err
+    assert "NAME@VERSION" in answer.err

@@ -13,7 +13,7 @@ from strandline.cli.group import StreamOption, opened
 from strandline.cli.options import Options
 from strandline.cli.output import note
 from strandline.cli.work import mapping_of, work_until_stopped
-from strandline.errors import StrandlineError
+from strandline.errors import InvalidInput, StrandlineError, invalid
 
 if TYPE_CHECKING:
     from strandline.group.serving import CodeWatch
@@ -62,7 +62,10 @@ def handlers(
 
     most = whole_number(concurrency, "--concurrency", code="option", allowed="1..1000")
     name, _, version = as_.partition("@")
-    code = code_of(name, version)
+    try:
+        code = code_of(name, version)
+    except InvalidInput:
+        raise invalid("option", "--as", "not a version of code", allowed="NAME@VERSION, e.g. shop@2", got=as_) from None
     found = mapping_of(place)
     with options.connect(create=True) as s:
         groups = s.groups(stream or options.group.get("stream", "default"))
