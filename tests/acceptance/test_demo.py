@@ -370,7 +370,7 @@ def test_missing_packages_are_told_before_anything_starts(tmp_path: Path, monkey
     with pytest.raises(Unsupported) as caught:
         tour.run(folder=tmp_path / "out")
     assert "no_such_package" in str(caught.value)
-    assert (caught.value.name, caught.value.hint) == ("Unsupported.not_installed", install("demo"))
+    assert (caught.value.name, caught.value.hint) == ("Unsupported.not_installed", install("dev"))
     assert caught.value.exit_code == 7
     assert not (tmp_path / "out").exists()
 

@@ -40,7 +40,8 @@ def _stored(where: dict[str, Any]) -> list[object]:
 
 def _fills_alike(floor: Floor, carried: dict[str, Any], bare: dict[str, Any]) -> None:
     with strandline.connect(**carried) as s:
-        carry(s)
+        for partition in range(s.log.partitions):  # without the Marks that a run of the pipeline adds
+            carry(s, partition=partition)
     assert floor({**bare, **SMALL})["events"] == 600
     assert _stored(bare) == _stored(carried)
 

@@ -212,9 +212,8 @@ def test_an_outage_that_is_longer_than_the_leases(backend: str, tmp_path: Path) 
                 tx.take_long()
                 raw: Any = tx.raw
                 if backend == "postgresql":
-                    ((schema,),) = raw.execute(
-                        "select schemaname from pg_tables where tablename = 'projection'"
-                    ).fetchall()
+                    database: Any = store.database
+                    schema = database.schema.name
                     raw.execute(f"lock table {schema}.projection_host, {schema}.projection_range in exclusive mode")
                     raw.execute("select pg_sleep(2)")
                 else:

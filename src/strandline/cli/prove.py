@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,7 +43,6 @@ def prove(
     from strandline.testing.prove.run import PARTS, server_for
     from strandline.testing.prove.run import prove as run
 
-    logging.getLogger("strandline").setLevel(logging.CRITICAL)  # what is found is said below
     _one_of("PART", part, PARTS)
     if program is not None:
         return _again(program)
@@ -54,10 +55,22 @@ def prove(
         _one_of("--on", name, worlds.ON)
     proofs = []
     for name in chosen:
-        with server_for(name) as url:
+        with _quiet(), server_for(name) as url:
             proofs.append(run(part, name, range(start, start + count), url=url, told=_Progress(count)))
     _show(proofs)
     return Corrupt.exit_code if any(proof.failures for proof in proofs) else 0
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Log nothing: what is found is printed at the end."""
+    logger = logging.getLogger("strandline")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _one_of(field: str, given: str, known: object) -> None:
@@ -114,7 +127,7 @@ def _again(given: str) -> int:
             "--program: not a program", code="option", hint="give what `strandline prove` printed", field="--program"
         ) from None
     say(str(program))
-    with server_for(program.on) as url:
+    with _quiet(), server_for(program.on) as url:
         found = difference(program, url=url)
     say("no difference" if found is None else found[1])
     return 0 if found is None else Corrupt.exit_code

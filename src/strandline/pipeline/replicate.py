@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from strandline import extras
 from strandline.carry.range import carry_range
 from strandline.connect import Strandline
 from strandline.journal.retention import trim
@@ -54,6 +55,7 @@ def run(
     ended. Settings are those of `connect`, but what is not there is `SchemaMismatch.no_schema`, unless
     `schema="create"` is given: a pipeline on a mistyped place would carry nothing and say that all is well.
     """
+    extras.check("spark", "pyspark")
     target = Target(url, log, store, {"schema": "check", **settings})
     with target.connect() as s:
         job = Replication(s)

@@ -235,6 +235,7 @@ class Supervisor:
         self._warnings = RepeatedWarnings(_logger)
         self._cluster = cluster.watch_of(spark.sparkContext)
         self._batch_since: float | None = None
+        self._telling = threading.Lock()
         """When the batch in hand began (monotonic)."""
         self._told_at = 0.0
 
@@ -369,7 +370,8 @@ class Supervisor:
         if self.progress is not None:
             told = self.job.progress(self.batches, time.monotonic() - started, errors)
             try:
-                self.progress(told)
+                with self._telling:
+                    self.progress(told)
             except Exception as error:  # noqa: BLE001 - a caller's own
                 self._end(error)
 
@@ -383,7 +385,9 @@ class Supervisor:
             told = self.job.progress(self.batches + 1, now - since, self._errors(), under_way=True)
         except Unavailable:  # the batch finds that out, too
             return
-        self.progress(told)
+        with self._telling:
+            if self._batch_since == since:  # else it is done, and that was told
+                self.progress(told)
 
     def _errors(self) -> dict[int, str]:
         return {part: str(failure.error) for part, failure in list(self.failures.items())}
