@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -132,6 +133,15 @@ def test_the_command_shows_a_table() -> None:
     head, *rows = answer.out.splitlines()
     assert head.split() == ["part", "on", "programs", "calls", "rare", "paths", "differences", "time"]
     assert [row.split()[:3] for row in rows] == [["journal", "memory", "5"], ["journal", "last-write-wins", "5"]]
+
+
+def test_the_command_leaves_the_loggers_of_its_process_alone() -> None:
+    """Programs run without a log; whoever calls the command in a process of their own hears the package afterwards."""
+    logger = logging.getLogger("strandline")
+    before = logger.level
+    assert call("prove", "journal", "--seeds", "1", "--on", "memory").code == 0
+    assert call("prove", "journal", "--on", "paper").code == 2
+    assert logger.level == before
 
 
 @pytest.mark.parametrize(
