@@ -21,7 +21,7 @@ from typing import Any, Final, Self, Unpack
 from strandline.backends import backend_of
 from strandline.clock import now_us
 from strandline.errors import NotFound, SchemaMismatch, Unsupported, closed, counted, invalid
-from strandline.fold import Rules
+from strandline.fold import FoldRules
 from strandline.group import mail
 from strandline.group.definition import Group
 from strandline.group.groups import Groups, check_named
@@ -29,10 +29,10 @@ from strandline.group.listing import StreamStatus, streams_of
 from strandline.group.open_targets import Target
 from strandline.group.record import load
 from strandline.group.settings import GroupSettings
-from strandline.group.target import Target as OpenedTarget
+from strandline.group.target import TargetDatabase as OpenedTarget
 from strandline.group.targets import open_target
 from strandline.journal.journal import Journal
-from strandline.journal.status import Section, Status, status_of, strandline_of
+from strandline.journal.status import Status, StatusSection, status_of, strandline_of
 from strandline.log.api import Log
 from strandline.projection.alive import ByBeat, ByLock
 from strandline.projection.host import Offsets
@@ -246,16 +246,16 @@ class Strandline:
         status = status_of(self.log, self.store, self.settings, self._clock())
         return status.and_parts(self._parts()) if parts else status
 
-    def _parts(self) -> Mapping[str, Callable[[], Section | None]]:
+    def _parts(self) -> Mapping[str, Callable[[], StatusSection | None]]:
         """By name, what asks a part for its section; None where there is nothing of it."""
-        parts: dict[str, Callable[[], Section | None]] = {"streams": self._streams_section}
+        parts: dict[str, Callable[[], StatusSection | None]] = {"streams": self._streams_section}
         if self._urls is not None and self._urls.projections is not None:
             parts["projections"] = self.projections.section
         return parts if self._work is None else {**parts, "work": self._work.section}
 
-    def _streams_section(self) -> Section:
+    def _streams_section(self) -> StatusSection:
         rows = tuple(stream._asdict() for stream in self.streams())
-        return Section("streams", counted(len(rows), "stream"), rows)
+        return StatusSection("streams", counted(len(rows), "stream"), rows)
 
     def check(self) -> None:
         """Refuse a call after `close`: `InvalidInput.closed`."""
@@ -410,7 +410,7 @@ def _check_pair(log: Log, store: Store, urls: Urls | None) -> None:
             stored=stored.partitions,
             given=log.partitions,
         )
-    for name, kept, given in zip(Rules._fields, stored.rules, log.rules or stored.rules, strict=True):
+    for name, kept, given in zip(FoldRules._fields, stored.rules, log.rules or stored.rules, strict=True):
         if kept != given:
             raise SchemaMismatch(
                 f"{name}: the store has {kept}, the log {given}",

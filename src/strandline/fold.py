@@ -25,14 +25,14 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from strandline.values.actions import KEEP_EXPIRY, NO_EXPIRY, Action, Append, Delete, Mark, Place, Purge
-from strandline.values.heads import SEQ_NR_MAX, Ended, Head, Remembered, State
+from strandline.values.heads import SEQ_NR_MAX, EndedLife, Head, Remembered, State
 from strandline.values.tuples import make
 
 FOLD_VERSION: Final = 1
 EMPTY_SEGMENTS_MAX: Final = 100
 
 
-class Rules(NamedTuple):
+class FoldRules(NamedTuple):
     """The rules that creation fixed: every fold of a log's actions uses the same."""
 
     segment_size: int
@@ -61,7 +61,7 @@ class Duplicate(NamedTuple):
     life: int
 
 
-class Refused(NamedTuple):
+class RefusedAppend(NamedTuple):
     """The append is not accepted; `actual` is the seq_nr found (0: no head)."""
 
     code: str
@@ -84,10 +84,10 @@ class LifePurged(NamedTuple):
 
 
 PASSED_OVER: Final = PassedOver()
-Effect = PassedOver | EventsAppended | Duplicate | Refused | EventsDeleted | LifePurged | None
+Effect = PassedOver | EventsAppended | Duplicate | RefusedAppend | EventsDeleted | LifePurged | None
 
 
-def fold(state: State, action: Action, place: Place, rules: Rules) -> tuple[State, Effect]:
+def fold(state: State, action: Action, place: Place, rules: FoldRules) -> tuple[State, Effect]:
     """Apply one action."""
     if state is not None and place.offset <= state.offset:
         return state, PASSED_OVER
@@ -100,7 +100,7 @@ def fold(state: State, action: Action, place: Place, rules: Rules) -> tuple[Stat
     return _purge(state, action, place)
 
 
-def _append(state: State, action: Append, place: Place, rules: Rules) -> tuple[State, Effect]:
+def _append(state: State, action: Append, place: Place, rules: FoldRules) -> tuple[State, Effect]:
     # Taken apart at once: asking a named tuple for each of its fields takes longer than all the rest.
     _, events, append_id, id_given, digest, first, expected, new_expiry_us, _ = action
     partition, offset, timestamp = place
@@ -109,25 +109,25 @@ def _append(state: State, action: Append, place: Place, rules: Rules) -> tuple[S
          generated) = state  # fmt: skip
         if answer := remembered(given, generated, append_id):
             same = answer.digest == digest
-            return state, Duplicate(answer, life) if same else Refused("append_id_reused", seq_nr)
+            return state, Duplicate(answer, life) if same else RefusedAppend("append_id_reused", seq_nr)
     else:
         life, segment_size = state.life + 1 if state else 1, rules.segment_size
         seq_nr, delete_to, prev, created, archive_to, given, generated = 0, 0, 0, timestamp, 0, (), None
         expire_after_us = None
     if expected is not None and expected != seq_nr:
-        return state, Refused("expected", seq_nr)
+        return state, RefusedAppend("expected", seq_nr)
     last = max(seq_nr, delete_to)
     if first is None:
         first = last + 1
     elif type(state) is not Head:
         prev = delete_to = first - 1
     elif first <= last:
-        return state, Refused("first", seq_nr)
+        return state, RefusedAppend("first", seq_nr)
     elif segment_of(first, segment_size) - segment_of(last, segment_size) - 1 > EMPTY_SEGMENTS_MAX:
-        return state, Refused("seq_nr_range", seq_nr)
+        return state, RefusedAppend("seq_nr_range", seq_nr)
     end = first + len(events) - 1
     if end > SEQ_NR_MAX:
-        return state, Refused("seq_nr_range", seq_nr)
+        return state, RefusedAppend("seq_nr_range", seq_nr)
     accepted = make(Remembered, (append_id, digest, first, end, offset, timestamp))
     if id_given:
         given = (*given, accepted)[-rules.append_ids_kept :]
@@ -162,7 +162,7 @@ def extended(head: Head, ids: tuple[bytes, ...], digest: str, place: Place) -> H
     ))  # fmt: skip
 
 
-def _delete(state: State, action: Delete, place: Place, rules: Rules) -> tuple[State, Effect]:
+def _delete(state: State, action: Delete, place: Place, rules: FoldRules) -> tuple[State, Effect]:
     head = state if isinstance(state, Head) else None
     if action.life is not None and (head is None or head.life != action.life):
         return state, None
@@ -181,7 +181,9 @@ def _delete(state: State, action: Delete, place: Place, rules: Rules) -> tuple[S
 def _purge(state: State, action: Purge, place: Place) -> tuple[State, Effect]:
     if not isinstance(state, Head) or (action.if_offset is not None and action.if_offset != state.offset):
         return state, None
-    return Ended(state.life, place.partition, place.offset), LifePurged(state.life, max(state.seq_nr, state.delete_to))
+    return EndedLife(state.life, place.partition, place.offset), LifePurged(
+        state.life, max(state.seq_nr, state.delete_to)
+    )
 
 
 def _new_head(place: Place, *, life: int, seq_nr: int, delete_to: int, segment_size: int) -> Head:

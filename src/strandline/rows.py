@@ -53,7 +53,7 @@ class QuarantineRow(NamedTuple):
 
 
 @dataclass(slots=True)
-class Cut:
+class KeyRun:
     """A run of one key: events, then perhaps their removal. `state` is the key's state after it."""
 
     key: str
@@ -74,11 +74,11 @@ class Cut:
 
 
 @dataclass(slots=True)
-class Batch:
+class PartitionBatch:
     """All that one task commits for one partition: in the order of the log, the pointer last."""
 
     pointer: Pointer
-    cuts: list[Cut] = field(default_factory=list)
+    cuts: list[KeyRun] = field(default_factory=list)
     states: dict[str, State] = field(default_factory=dict)
     """The states of the keys that changed, after the whole batch."""
     quarantine: list[QuarantineRow] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Batch:
 
 
 def event_cells(action: Append, place: Place, effect: EventsAppended, contents: Sequence[Content]) -> list[Any]:
-    """The events of an accepted append, as a reader gets them (`Cells`, as plain tuples).
+    """The events of an accepted append, as a reader gets them (`EventCells`, as plain tuples).
 
     Damaged ones have contents without payload and their own form.
     """

@@ -51,7 +51,7 @@ PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
 _USER_INFO: Final = re.compile(r"(//[^/@\s:]*:)[^\s]*@")
 
 
-class Host(NamedTuple):
+class HostPort(NamedTuple):
     """A server, and its port if one was given."""
 
     name: str
@@ -65,7 +65,7 @@ class Url:
     scheme: str
     path: Path | None = None
     """Of a file."""
-    hosts: tuple[Host, ...] = ()
+    hosts: tuple[HostPort, ...] = ()
     name: str = ""
     """Database, topic or keyspace."""
     user: str | None = None
@@ -294,7 +294,7 @@ def _parse_parameters(field_: str, url: str, scheme: str, query: str) -> dict[st
     return found
 
 
-def _host(field_: str, scheme: str, text: str) -> Host:
+def _host(field_: str, scheme: str, text: str) -> HostPort:
     bracketed, bracket, rest = text.rpartition("]")
     name, colon, port = rest.rpartition(":")
     if not colon:
@@ -307,7 +307,7 @@ def _host(field_: str, scheme: str, text: str) -> Host:
         raise invalid(
             "url_incomplete", field_, "a host without a name", allowed="HOST or HOST:PORT", got=shown(text, 20)
         )
-    return Host(unquote(name), int(port) if port else None)
+    return HostPort(unquote(name), int(port) if port else None)
 
 
 def _check_parent(field_: str, path: Path, url: str) -> None:

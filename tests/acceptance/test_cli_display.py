@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from strandline.cli.display import JsonDisplay, LineDisplay, LiveDisplay, Totals, display_for, progress_line
+from strandline.cli.display import CarriedTotals, JsonDisplay, LineDisplay, LiveDisplay, display_for, progress_line
 from strandline.cli.pipeline import Guard
 from strandline.pipeline.progress import PartitionProgress, Progress
 
@@ -64,7 +64,7 @@ def test_a_batch_that_takes_long_has_lines_of_its_own(capsys: pytest.CaptureFixt
     assert first.startswith("batch 1: under way for 5.0 s, lag 50 actions, ")
     assert second.startswith("batch 1: under way for 10 s, lag ")
     assert last.startswith("batch 1: 1,200 events in 0.4 s")
-    totals = Totals()
+    totals = CarriedTotals()
     totals.add(replace(batch(1, events=0), under_way=True))
     assert totals.batches == 0
 

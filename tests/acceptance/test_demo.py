@@ -22,10 +22,10 @@ import strandline
 from strandline.demo import tour
 from strandline.demo.drawing import png, terminal
 from strandline.demo.place import on_files
-from strandline.demo.proof import Counts, Proof
-from strandline.demo.sampling import Event, Sample, Sampler
+from strandline.demo.proof import LedgerCounts, Proof
+from strandline.demo.sampling import DemoSample, Sampler, StoryMark
 from strandline.demo.stage import Stage
-from strandline.demo.story import Plan
+from strandline.demo.story import TourSettings
 from strandline.errors import InvalidInput, Unsupported
 from strandline.extras import install
 from strandline.testing.shop.checker import Finding, Report, ShownEvent, check, check_key
@@ -336,8 +336,14 @@ def test_an_append_without_an_answer_is_there_whole_or_not_at_all() -> None:
 # ------------------------------------------------------------ the pictures
 
 
-SAMPLES = [Sample(n / 4, n * 100, 400.0 if 20 < n < 60 else 100.0, n / 80, n * 7, n / 40, n > 30) for n in range(81)]
-EVENTS = [Event(5.0, "writer 2 killed", True), Event(5.1, "writer 2 back", False), Event(19.9, "shop closed", False)]
+SAMPLES = [
+    DemoSample(n / 4, n * 100, 400.0 if 20 < n < 60 else 100.0, n / 80, n * 7, n / 40, n > 30) for n in range(81)
+]
+EVENTS = [
+    StoryMark(5.0, "writer 2 killed", True),
+    StoryMark(5.1, "writer 2 back", False),
+    StoryMark(19.9, "shop closed", False),
+]
 
 
 @pytest.mark.parametrize("unicode", [True, False])
@@ -352,7 +358,7 @@ def test_charts_for_a_terminal_fit_into_it(unicode: bool) -> None:
 
 def test_the_live_line_fits_into_a_terminal() -> None:
     console = Console(file=io.StringIO(), width=80, force_terminal=True)
-    line = Stage(console).live_line(Sample(99.0, 123_456, 12_345.0, 1.0, 123_456, 123.4))
+    line = Stage(console).live_line(DemoSample(99.0, 123_456, 12_345.0, 1.0, 123_456, 123.4))
     assert len(line.wrap(console, 80)) == 1
     assert line.cell_len <= 80
 
@@ -383,9 +389,11 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_proof_that_fails_ends_with_5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = Proof(Counts.of([], 0), Report(findings=[Finding("lost", "order|1", "is gone")]), Report(), Report(), ())
+    failed = Proof(
+        LedgerCounts.of([], 0), Report(findings=[Finding("lost", "order|1", "is gone")]), Report(), Report(), ()
+    )
 
-    def perform(plan: Plan, stage: Stage) -> tuple[Proof, Sampler]:
+    def perform(plan: TourSettings, stage: Stage) -> tuple[Proof, Sampler]:
         with plan.target.connect() as s:
             sampler = Sampler(s, [], 1, stage.show)
             sampler.take()
@@ -401,7 +409,7 @@ def test_a_proof_that_fails_ends_with_5(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_demo_may_be_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places: list[Path] = []
 
-    def perform(plan: Plan, stage: Stage) -> tuple[Proof, Sampler]:
+    def perform(plan: TourSettings, stage: Stage) -> tuple[Proof, Sampler]:
         places.append(plan.folder)
         assert [path.name for path in plan.folder.iterdir()] == [tour.MARKER]
         (plan.folder / "shop").mkdir()
@@ -499,7 +507,7 @@ def _try_next(text: str) -> None:
 
 def _check_the_check(folder: Path) -> None:
     """An event taken out of the store's file is missed."""
-    plan = Plan(folder, 90, 3, 1.0, 1.0, tour.SEED, on_files(folder))
+    plan = TourSettings(folder, 90, 3, 1.0, 1.0, tour.SEED, on_files(folder))
     entries = by_key([load(path_of(folder, writer), writer) for writer in (1, 2, 3)])
     rows = stored_events(plan.target)
     assert check(entries, lambda key: rows.get(key, ())).findings == []

@@ -17,7 +17,7 @@ import strandline
 from strandline import Event
 from strandline.errors import Unavailable
 from strandline.log import committer
-from strandline.log.api import Draft, Recorded
+from strandline.log.api import ActionDraft, Recorded
 from strandline.servers.postgres import PostgresServer
 from strandline.store.beating_lease import BeatingLease
 
@@ -83,7 +83,7 @@ def test_a_slow_commit_and_one_that_fails_are_told(
         s.journal.append(KEY, [Event("Placed")])
         assert told(caplog) == []
 
-        def slow(drafts: Sequence[Draft]) -> list[Recorded]:
+        def slow(drafts: Sequence[ActionDraft]) -> list[Recorded]:
             time.sleep(0.03)
             return plain(drafts)
 

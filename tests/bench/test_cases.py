@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.bench.cases import Case, Plan, Result, Sample
+from strandline.bench.cases import Case, CaseResult, CaseSettings, RoundFigure
 
 
-def _unused(plan: Plan) -> Sample:
+def _unused(plan: CaseSettings) -> RoundFigure:
     raise AssertionError(plan)
 
 
-def _result(ours: list[float], theirs: list[float], *, rate: bool, unit: str) -> Result:
+def _result(ours: list[float], theirs: list[float], *, rate: bool, unit: str) -> CaseResult:
     case = Case("append/1-writer", "eventsourcing", unit, 1.0, _unused, _unused, rate=rate)
-    return Result(case, [Sample(value, {}) for value in ours], [Sample(value, {}) for value in theirs])
+    return CaseResult(case, [RoundFigure(value, {}) for value in ours], [RoundFigure(value, {}) for value in theirs])
 
 
 def test_a_rate_is_ours_over_theirs_of_the_medians() -> None:
@@ -29,7 +29,9 @@ def test_of_a_duration_or_a_size_less_is_better() -> None:
 
 def test_everything_of_a_round_is_kept() -> None:
     case = Case("memory/x", "limit", "MB", 1.0, _unused, 300.0, rate=False)
-    kept = Result(case, [Sample(100.0, {"events": 7}), Sample(120.0, {"events": 8})], [Sample(300.0, {})]).kept()
+    kept = CaseResult(
+        case, [RoundFigure(100.0, {"events": 7}), RoundFigure(120.0, {"events": 8})], [RoundFigure(300.0, {})]
+    ).kept()
     assert kept["ours"]["rounds"] == [{"value": 100.0, "events": 7}, {"value": 120.0, "events": 8}]
     assert kept["ratio"] == pytest.approx(300 / 110)
     assert kept["reached"]

@@ -11,7 +11,7 @@ import pytest
 
 import strandline
 from strandline.bench import fresh
-from strandline.bench.cases import Plan
+from strandline.bench.cases import CaseSettings
 from strandline.bench.fill import fill_in_child
 from strandline.bench.floor import one_in_child, two_in_child
 from strandline.servers.cassandra import CassandraServer
@@ -47,7 +47,7 @@ def _fills_alike(floor: Floor, carried: dict[str, Any], bare: dict[str, Any]) ->
 
 
 def _on_servers(log_kind: str, store_kind: str, floor: Floor, folder: Path, *servers: Server) -> None:
-    plan = Plan(folder, folder, True, {server.name: server.url for server in servers})
+    plan = CaseSettings(folder, folder, True, {server.name: server.url for server in servers})
     log = fresh.log(log_kind, plan)
     scratch = {"log": log, "store": f"sqlite:{folder}/scratch.db", **fresh.ONE_NODE}
     fill_in_child(scratch, keys=20, appends=300, events=2)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from strandline.bench import NAMES, run
-from strandline.bench.cases import Case, Plan, Sample
+from strandline.bench.cases import Case, CaseSettings, RoundFigure
 from strandline.bench.run import BACKENDS, _measure
 from strandline.errors import InvalidInput, Unavailable
 from strandline.servers.cassandra import CassandraServer
@@ -235,20 +235,20 @@ def test_sides_take_turns_at_going_first(tmp_path: Path) -> None:
     went: list[str] = []
     folders: set[Path] = set()
 
-    def side(name: str, plan: Plan) -> Sample:
+    def side(name: str, plan: CaseSettings) -> RoundFigure:
         assert not any(plan.folder.iterdir())
         assert (plan.shared / "filled").exists()
         assert plan.servers == {"postgres": "postgresql://there"}
         (plan.folder / name).touch()
         folders.add(plan.folder)
         went.append(name)
-        return Sample(1.0, {})
+        return RoundFigure(1.0, {})
 
     case = Case(
         "x/y", "peer", "things/s", 1.0, lambda plan: side("ours", plan), lambda plan: side("theirs", plan),
         prepare=lambda plan: (plan.shared / "filled").touch(),
     )  # fmt: skip
-    plan = Plan(tmp_path, tmp_path, False, {"postgres": "postgresql://there"})
+    plan = CaseSettings(tmp_path, tmp_path, False, {"postgres": "postgresql://there"})
     result = _measure(case, 3, plan, lambda what, *, done=0: None)
     assert went == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
     assert len(folders) == len(result.ours) + len(result.theirs) == 6

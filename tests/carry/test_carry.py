@@ -8,7 +8,7 @@ import pytest
 
 import strandline
 from strandline import Event
-from strandline.carry.range import Range, carry
+from strandline.carry.range import CarriedRange, carry
 from strandline.connect import Strandline
 from strandline.errors import Corrupt, SchemaMismatch, StrandlineError, Unavailable
 from strandline.record import Content, Record, content_digest, encode_header, encode_value
@@ -140,7 +140,7 @@ def test_a_range_that_starts_above_the_pointer_is_refused(s: Strandline) -> None
     lease = s.store.lease().take("test")
     records = s.log.read(0, after=0).records
     with pytest.raises(Unavailable) as caught:
-        carry(s.store, s.store.settings, Range(0, 1, 3, records), lease.fence)
+        carry(s.store, s.store.settings, CarriedRange(0, 1, 3, records), lease.fence)
     assert caught.value.name == "Unavailable.serialization"
     assert s.store.pointers()[0].offset == -1
     assert look_at(s.store, KEY, 0)[1] is None
@@ -152,10 +152,10 @@ def test_what_is_at_or_below_the_pointer_is_dropped(s: Strandline) -> None:
         s.journal.append(KEY, [Event("Placed", number)])
     lease = s.store.lease().take("test")
     records = s.log.read(0, after=-1).records
-    carry(s.store, s.store.settings, Range(0, 0, 4, records[:4]), lease.fence)
-    again = carry(s.store, s.store.settings, Range(0, 0, 4, records[:4]), lease.fence)
+    carry(s.store, s.store.settings, CarriedRange(0, 0, 4, records[:4]), lease.fence)
+    again = carry(s.store, s.store.settings, CarriedRange(0, 0, 4, records[:4]), lease.fence)
     assert (again.actions, again.events) == (0, 0)
-    rest = carry(s.store, s.store.settings, Range(0, 2, 6, records[2:]), lease.fence)
+    rest = carry(s.store, s.store.settings, CarriedRange(0, 2, 6, records[2:]), lease.fence)
     assert (rest.actions, rest.events) == (2, 2)
     assert payloads(s) == list(range(6))
     assert numbers(s) == [1, 2, 3, 4, 5, 6]
@@ -169,10 +169,10 @@ def test_numbers_that_the_log_did_not_give_are_found(s: Strandline) -> None:
     wrong: list[Record] = [record._replace(first=5, last=5), record._replace(life=2)]
     for changed in wrong:
         with pytest.raises(Corrupt) as caught:
-            carry(s.store, s.store.settings, Range(0, 0, 1, [changed]), lease.fence)
+            carry(s.store, s.store.settings, CarriedRange(0, 0, 1, [changed]), lease.fence)
         assert caught.value.name == "Corrupt.fold"
     assert s.store.pointers()[0].offset == -1
-    carry(s.store, s.store.settings, Range(0, 0, 1, [record]), lease.fence)
+    carry(s.store, s.store.settings, CarriedRange(0, 0, 1, [record]), lease.fence)
     assert numbers(s) == [1]
 
 
@@ -216,6 +216,6 @@ def test_an_error_of_the_store_reaches_the_caller(s: Strandline) -> None:
     s.store.lease().take("new")
     records = s.log.read(0, after=-1).records
     with pytest.raises(StrandlineError) as caught:
-        carry(s.store, s.store.settings, Range(0, 0, 1, records), stale.fence)
+        carry(s.store, s.store.settings, CarriedRange(0, 0, 1, records), stale.fence)
     assert caught.value.name == "LeaseLost.lease_lost"
     assert s.store.pointers()[0].offset == -1

@@ -12,13 +12,13 @@ from tests.repeats import examples
 
 import strandline.carry.columns
 from strandline.carry.columns import NOTHING, _plain_headers, plain_of
-from strandline.carry.range import Range, decode, prepare
+from strandline.carry.range import CarriedRange, decode, prepare
 from strandline.errors import Corrupt
 from strandline.record import VALUE_BYTES_MAX, Content, Record, content_digest, derived, encode_header, encode_value
-from strandline.rows import Batch, Pointer
-from strandline.store.api import Look, StoreSettings
+from strandline.rows import PartitionBatch, Pointer
+from strandline.store.api import KeyStates, StoreSettings
 from strandline.values.actions import NO_EXPIRY, Action, Append, Delete, Mark, Purge
-from strandline.values.heads import SEQ_NR_MAX, Ended, Head, Remembered, State
+from strandline.values.heads import SEQ_NR_MAX, EndedLife, Head, Remembered, State
 from strandline.values.keys import key_partition
 
 KEYS = ["order|1", "order|2", "user|ü", 'user|"quoted"', "user|back\\slash"]
@@ -61,13 +61,15 @@ def flipped(data: bytes | None, at: int) -> bytes:
 
 def both(records: list[Record], seen: Pointer, states: dict[str, State], *, exact: bool) -> list[dict[str, Any]]:
     """What comes of a range by columns, and one by one."""
-    range_ = Range(0, records[0].offset, records[-1].offset + 1, records, exact)
+    range_ = CarriedRange(0, records[0].offset, records[-1].offset + 1, records, exact)
     plain, others = plain_of(records, 1)
     ways = [(plain, decode(others, 1)), (NOTHING, decode(records, 1))]
-    return [shown(prepare(range_, decoded, Look(seen, states), SETTINGS, 7, plain)) for plain, (decoded, _) in ways]
+    return [
+        shown(prepare(range_, decoded, KeyStates(seen, states), SETTINGS, 7, plain)) for plain, (decoded, _) in ways
+    ]
 
 
-def shown(batch: Batch) -> dict[str, Any]:
+def shown(batch: PartitionBatch) -> dict[str, Any]:
     """A batch without the order of its keys."""
     cuts: dict[str, list[Any]] = {}
     for cut in batch.cuts:
@@ -133,12 +135,12 @@ def random_states(chance: Random, before: list[Record]) -> dict[str, State]:
     """States that earlier records led to, and some that only much time could lead to."""
     states: dict[str, State] = {}
     if before:
-        range_ = Range(0, 0, before[-1].offset + 1, before)
-        states |= prepare(range_, decode(before, 1)[0], Look(START, {}), SETTINGS, 0).states
+        range_ = CarriedRange(0, 0, before[-1].offset + 1, before)
+        states |= prepare(range_, decode(before, 1)[0], KeyStates(START, {}), SETTINGS, 0).states
     key = chance.choice(KEYS)
     head = states.get(key)
     if chance.random() < 0.3:
-        states[key] = Ended(chance.randrange(1, 5), 0, -1)
+        states[key] = EndedLife(chance.randrange(1, 5), 0, -1)
     elif isinstance(head, Head) and chance.random() < 0.3:
         near = SEQ_NR_MAX - chance.randrange(4)
         states[key] = head._replace(seq_nr=near, prev=near, expire_after_us=50)

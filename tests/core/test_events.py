@@ -22,8 +22,8 @@ from strandline.values.actions import Append, Place
 from strandline.values.events import (
     DAMAGED_DIGEST,
     DAMAGED_UNDECODABLE,
-    Cells,
     Event,
+    EventCells,
     EventRow,
     Life,
     RecordedEvent,
@@ -49,12 +49,12 @@ def cells(
     form: int = JSON,
     metadata: bytes | None = b'{"source":"shop"}',
     payload: bytes = b'{"price":1.0}',
-) -> Cells:
+) -> EventCells:
     """Those of a sound row."""
     action = Append(key, ((type_, tags),), ID.hex, False, "0" * 32, headers=headers)
     effect = EventsAppended(seq_nr, seq_nr, prev, life)
     (made,) = event_cells(action, PLACE, effect, [Content(form, payload, metadata)])
-    return Cells._make(made)
+    return EventCells._make(made)
 
 
 def recorded(**changed: Any) -> RecordedEvent:
@@ -242,7 +242,7 @@ def test_what_goes_in_comes_out(changed: dict[str, Any]) -> None:
 
 @pytest.mark.req("J76", "RA12")
 @settings(max_examples=examples(300), deadline=None)
-@given(CHANGES, st.sampled_from(Cells._fields), st.data())
+@given(CHANGES, st.sampled_from(EventCells._fields), st.data())
 def test_a_row_with_any_other_value_in_a_column_is_damaged(
     changed: dict[str, Any], name: str, data: st.DataObject
 ) -> None:

@@ -15,21 +15,21 @@ from strandline.fold import (
     Effect,
     EventsAppended,
     EventsDeleted,
+    FoldRules,
     LifePurged,
-    Refused,
-    Rules,
+    RefusedAppend,
     fold,
     segment_of,
 )
 from strandline.values.actions import KEEP_EXPIRY, NO_EXPIRY, Action, Append, Delete, Mark, Place, Purge
-from strandline.values.heads import SEQ_NR_MAX, Ended, Head, Remembered, State
+from strandline.values.heads import SEQ_NR_MAX, EndedLife, Head, Remembered, State
 
 OFFSET = 50
 NOW = Place(partition=3, offset=60, timestamp=6_000)
 SIZE, KEPT = 10, 32
 OTHER_SIZE = 4
 """The segment size that the store has by now: heads keep the one they were made with."""
-RULES = Rules(SIZE, KEPT)
+RULES = FoldRules(SIZE, KEPT)
 
 LAST_GIVEN = Remembered("id-5", "content", 4, 5, OFFSET, 5_000)
 LAST_GENERATED = Remembered("made-3", "content", 3, 3, 30, 3_000)
@@ -71,7 +71,7 @@ def purge(if_offset: int | None = None) -> Purge:
 
 
 NONE = None
-ENDED = Ended(life=2, partition=3, offset=OFFSET)
+ENDED = EndedLife(life=2, partition=3, offset=OFFSET)
 HEAD = head()
 EMPTY = head(delete_to=5, removed_to=5)
 BEYOND = head(delete_to=7, removed_to=7)
@@ -102,7 +102,7 @@ class Row:
     state: State
     action: Action
     effect: Effect
-    changes: dict[str, Any] | Ended
+    changes: dict[str, Any] | EndedLife
 
 
 def born(first: int, last: int, life: int, **more: Any) -> dict[str, Any]:
@@ -159,10 +159,10 @@ TABLE = {
     "none, append at the end": Row(NONE, append(first=SEQ_NR_MAX),
                                    EventsAppended(SEQ_NR_MAX, SEQ_NR_MAX, SEQ_NR_MAX - 1, 1),
                                    born(SEQ_NR_MAX, SEQ_NR_MAX, 1)),
-    "none, append past the end": Row(NONE, append(2, first=SEQ_NR_MAX), Refused("seq_nr_range", 0), AS_IT_WAS),
+    "none, append past the end": Row(NONE, append(2, first=SEQ_NR_MAX), RefusedAppend("seq_nr_range", 0), AS_IT_WAS),
     "none, append, 0 expected": Row(NONE, append(expected=0), EventsAppended(1, 1, 0, 1), born(1, 1, 1)),
-    "none, append, 1 expected": Row(NONE, append(expected=1), Refused("expected", 0), AS_IT_WAS),
-    "none, append, both": Row(NONE, append(expected=1, first=7), Refused("expected", 0), AS_IT_WAS),
+    "none, append, 1 expected": Row(NONE, append(expected=1), RefusedAppend("expected", 0), AS_IT_WAS),
+    "none, append, both": Row(NONE, append(expected=1, first=7), RefusedAppend("expected", 0), AS_IT_WAS),
     "none, append, expiry": Row(NONE, append(expire_after_us=70), EventsAppended(1, 1, 0, 1),
                                 born(1, 1, 1, expire_after_us=70, expire_at=6_070)),
     "none, append, id generated": Row(NONE, append(**BY_ITSELF), EventsAppended(1, 1, 0, 1),
@@ -175,9 +175,9 @@ TABLE = {
     "ended, mark": Row(ENDED, Mark("order|42", "m"), None, AS_IT_WAS),
     "ended, append": Row(ENDED, append(2), EventsAppended(1, 2, 0, 3), born(1, 2, 3)),
     "ended, append at 11": Row(ENDED, append(first=11), EventsAppended(11, 11, 10, 3), born(11, 11, 3)),
-    "ended, append past the end": Row(ENDED, append(2, first=SEQ_NR_MAX), Refused("seq_nr_range", 0), AS_IT_WAS),
+    "ended, append past the end": Row(ENDED, append(2, first=SEQ_NR_MAX), RefusedAppend("seq_nr_range", 0), AS_IT_WAS),
     "ended, append, 0 expected": Row(ENDED, append(expected=0), EventsAppended(1, 1, 0, 3), born(1, 1, 3)),
-    "ended, append, 1 expected": Row(ENDED, append(expected=1), Refused("expected", 0), AS_IT_WAS),
+    "ended, append, 1 expected": Row(ENDED, append(expected=1), RefusedAppend("expected", 0), AS_IT_WAS),
     "ended, append, id of the life before": Row(ENDED, append(append_id="id-5"), EventsAppended(1, 1, 0, 3),
                                                 born(1, 1, 3, given=(Remembered("id-5", "content", 1, 1, 60, 6_000),))),
     "ended, delete without life": Row(ENDED, delete(5), None, reset(5, 3)),
@@ -196,40 +196,42 @@ TABLE = {
     "head, append, id again, first taken": Row(HEAD, append(append_id="id-5", first=4),
                                                Duplicate(LAST_GIVEN, 3), AS_IT_WAS),
     "head, append, id again, other content": Row(HEAD, append(append_id="id-5", digest="other"),
-                                                 Refused("append_id_reused", 5), AS_IT_WAS),
+                                                 RefusedAppend("append_id_reused", 5), AS_IT_WAS),
     "head, append, id again, other content, wrong expected": Row(
-        HEAD, append(append_id="id-5", digest="other", expected=1), Refused("append_id_reused", 5), AS_IT_WAS),
+        HEAD, append(append_id="id-5", digest="other", expected=1), RefusedAppend("append_id_reused", 5), AS_IT_WAS),
     # ------------------------------------------------------------------ head: expected, first, range
     "head, append, expected": Row(HEAD, append(expected=5), EventsAppended(6, 6, 5, 3), grown(6, 6)),
-    "head, append, 0 expected": Row(HEAD, append(expected=0), Refused("expected", 5), AS_IT_WAS),
-    "head, append, more expected": Row(HEAD, append(expected=6), Refused("expected", 5), AS_IT_WAS),
-    "head, append, expected wrong, first right": Row(HEAD, append(expected=4, first=9), Refused("expected", 5),
+    "head, append, 0 expected": Row(HEAD, append(expected=0), RefusedAppend("expected", 5), AS_IT_WAS),
+    "head, append, more expected": Row(HEAD, append(expected=6), RefusedAppend("expected", 5), AS_IT_WAS),
+    "head, append, expected wrong, first right": Row(HEAD, append(expected=4, first=9), RefusedAppend("expected", 5),
                                                      AS_IT_WAS),
-    "head, append, expected right, first wrong": Row(HEAD, append(expected=5, first=5), Refused("first", 5), AS_IT_WAS),
-    "head, append at 5": Row(HEAD, append(first=5), Refused("first", 5), AS_IT_WAS),
-    "head, append at 1": Row(HEAD, append(first=1), Refused("first", 5), AS_IT_WAS),
+    "head, append, expected right, first wrong": Row(HEAD, append(expected=5, first=5), RefusedAppend("first", 5),
+                                                     AS_IT_WAS),
+    "head, append at 5": Row(HEAD, append(first=5), RefusedAppend("first", 5), AS_IT_WAS),
+    "head, append at 1": Row(HEAD, append(first=1), RefusedAppend("first", 5), AS_IT_WAS),
     "head, append at 6": Row(HEAD, append(first=6), EventsAppended(6, 6, 5, 3), grown(6, 6)),
     "head, append at 9": Row(HEAD, append(2, first=9), EventsAppended(9, 10, 5, 3), grown(9, 10)),
     "head, append, both": Row(HEAD, append(expected=5, first=9), EventsAppended(9, 9, 5, 3), grown(9, 9)),
     "head, append, 100 empty segments": Row(HEAD, append(first=FAR), EventsAppended(FAR, FAR, 5, 3), grown(FAR, FAR)),
-    "head, append, 101 empty segments": Row(HEAD, append(first=FAR + 1), Refused("seq_nr_range", 5), AS_IT_WAS),
-    "full, append": Row(FULL, append(), Refused("seq_nr_range", SEQ_NR_MAX), AS_IT_WAS),
-    "full, append, expected": Row(FULL, append(expected=SEQ_NR_MAX), Refused("seq_nr_range", SEQ_NR_MAX), AS_IT_WAS),
+    "head, append, 101 empty segments": Row(HEAD, append(first=FAR + 1), RefusedAppend("seq_nr_range", 5), AS_IT_WAS),
+    "full, append": Row(FULL, append(), RefusedAppend("seq_nr_range", SEQ_NR_MAX), AS_IT_WAS),
+    "full, append, expected": Row(FULL, append(expected=SEQ_NR_MAX), RefusedAppend("seq_nr_range", SEQ_NR_MAX),
+                                  AS_IT_WAS),
     "full, append, id again": Row(FULL, append(append_id="id-5"), Duplicate(LAST_GIVEN, 3), AS_IT_WAS),
     # ------------------------------------------------------------------ head: what an append changes
     "head, append": Row(HEAD, append(3), EventsAppended(6, 8, 5, 3), grown(6, 8)),
     "head, append, id generated": Row(HEAD, append(**BY_ITSELF), EventsAppended(6, 6, 5, 3),
                                       grown(6, 6, given=(LAST_GIVEN,), generated=GENERATED)),
     "empty, append": Row(EMPTY, append(), EventsAppended(6, 6, 5, 3), grown(6, 6, EMPTY)),
-    "empty, append, 0 expected": Row(EMPTY, append(expected=0), Refused("expected", 5), AS_IT_WAS),
+    "empty, append, 0 expected": Row(EMPTY, append(expected=0), RefusedAppend("expected", 5), AS_IT_WAS),
     "empty, append, 5 expected": Row(EMPTY, append(expected=5), EventsAppended(6, 6, 5, 3), grown(6, 6, EMPTY)),
     "beyond, append": Row(BEYOND, append(), EventsAppended(8, 8, 5, 3), grown(8, 8, BEYOND)),
-    "beyond, append at 7": Row(BEYOND, append(first=7), Refused("first", 5), AS_IT_WAS),
+    "beyond, append at 7": Row(BEYOND, append(first=7), RefusedAppend("first", 5), AS_IT_WAS),
     "beyond, append at 8": Row(BEYOND, append(first=8), EventsAppended(8, 8, 5, 3), grown(8, 8, BEYOND)),
     "beyond, append, 5 expected": Row(BEYOND, append(expected=5), EventsAppended(8, 8, 5, 3), grown(8, 8, BEYOND)),
-    "beyond, append, 7 expected": Row(BEYOND, append(expected=7), Refused("expected", 5), AS_IT_WAS),
+    "beyond, append, 7 expected": Row(BEYOND, append(expected=7), RefusedAppend("expected", 5), AS_IT_WAS),
     "skipped, append": Row(SKIPPED, append(), EventsAppended(6, 6, 3, 3), grown(6, 6)),
-    "skipped, append at 4": Row(SKIPPED, append(first=4), Refused("first", 5), AS_IT_WAS),
+    "skipped, append at 4": Row(SKIPPED, append(first=4), RefusedAppend("first", 5), AS_IT_WAS),
     # ------------------------------------------------------------------ expiry
     "head, expiry set": Row(HEAD, append(expire_after_us=70), EventsAppended(6, 6, 5, 3),
                             grown(6, 6, expire_after_us=70, expire_at=6_070)),
@@ -239,7 +241,7 @@ TABLE = {
                              grown(6, 6, expire_after_us=80, expire_at=6_080)),
     "expiring, removed": Row(EXPIRING, append(expire_after_us=NO_EXPIRY), EventsAppended(6, 6, 5, 3),
                              grown(6, 6, expire_after_us=None, expire_at=None)),
-    "expiring, refused": Row(EXPIRING, append(expected=1, expire_after_us=80), Refused("expected", 5), AS_IT_WAS),
+    "expiring, refused": Row(EXPIRING, append(expected=1, expire_after_us=80), RefusedAppend("expected", 5), AS_IT_WAS),
     "expiring, id again": Row(EXPIRING, append(append_id="id-5", expire_after_us=80), Duplicate(LAST_GIVEN, 3),
                               AS_IT_WAS),
     "expiring, delete": Row(EXPIRING, delete(3, life=3), EventsDeleted(3, 3, 3), deleted(3)),
@@ -260,12 +262,12 @@ TABLE = {
     "half removed, append": Row(HALF_REMOVED, append(), EventsAppended(6, 6, 5, 3), grown(6, 6, HALF_REMOVED)),
     "skipped, delete": Row(SKIPPED, delete(4, life=3), EventsDeleted(3, 3, 4), deleted(4)),
     # ------------------------------------------------------------------ purge
-    "head, purge": Row(HEAD, purge(), LifePurged(3, 5), Ended(3, 3, 60)),
-    "head, purge at its offset": Row(HEAD, purge(if_offset=OFFSET), LifePurged(3, 5), Ended(3, 3, 60)),
+    "head, purge": Row(HEAD, purge(), LifePurged(3, 5), EndedLife(3, 3, 60)),
+    "head, purge at its offset": Row(HEAD, purge(if_offset=OFFSET), LifePurged(3, 5), EndedLife(3, 3, 60)),
     "head, purge at an earlier offset": Row(HEAD, purge(if_offset=OFFSET - 1), None, AS_IT_WAS),
     "head, purge at a later offset": Row(HEAD, purge(if_offset=OFFSET + 1), None, AS_IT_WAS),
-    "empty, purge": Row(EMPTY, purge(), LifePurged(3, 5), Ended(3, 3, 60)),
-    "beyond, purge": Row(BEYOND, purge(), LifePurged(3, 7), Ended(3, 3, 60)),
+    "empty, purge": Row(EMPTY, purge(), LifePurged(3, 5), EndedLife(3, 3, 60)),
+    "beyond, purge": Row(BEYOND, purge(), LifePurged(3, 7), EndedLife(3, 3, 60)),
 }  # fmt: skip
 
 
@@ -273,12 +275,12 @@ TABLE = {
 @pytest.mark.req("J36", "J39", "J40", "J45", "J46", "J47", "J101")
 @pytest.mark.parametrize("row", TABLE.values(), ids=TABLE.keys())
 def test_the_table(row: Row) -> None:
-    state, effect = fold(row.state, row.action, NOW, Rules(OTHER_SIZE, KEPT))
+    state, effect = fold(row.state, row.action, NOW, FoldRules(OTHER_SIZE, KEPT))
     assert effect == row.effect
     assert type(effect) is type(row.effect)
-    if isinstance(row.changes, Ended):
+    if isinstance(row.changes, EndedLife):
         assert state == row.changes
-        assert isinstance(state, Ended)
+        assert isinstance(state, EndedLife)
     elif row.changes is AS_IT_WAS:
         assert state is row.state
     elif isinstance(row.state, Head):
@@ -292,7 +294,9 @@ def test_the_table(row: Row) -> None:
 @pytest.mark.req("J13")
 def test_the_table_has_every_state_with_every_action() -> None:
     kinds = {(type(row.state), type(row.action)) for row in TABLE.values()}
-    assert kinds == {(state, action) for state in (type(None), Ended, Head) for action in (Mark, Append, Delete, Purge)}
+    assert kinds == {
+        (state, action) for state in (type(None), EndedLife, Head) for action in (Mark, Append, Delete, Purge)
+    }
 
 
 ACTIONS = {
@@ -321,7 +325,7 @@ def applied(*actions: Action, size: int = SIZE, kept: int = KEPT) -> tuple[State
     state: State = None
     effects = []
     for offset, action in enumerate(actions):
-        state, effect = fold(state, action, Place(0, offset, 1_000 + offset), Rules(size, kept))
+        state, effect = fold(state, action, Place(0, offset, 1_000 + offset), FoldRules(size, kept))
         effects.append(effect)
     return state, effects
 
@@ -338,12 +342,12 @@ def test_a_head_remembers_so_many_given_ids_and_one_generated(kept: int) -> None
     assert state.generated is not None
     assert state.generated == Remembered("made-2", "content", last, last, last - 1, 1_000 + last - 1)
 
-    later, rules = Place(0, 1_000, 9_000), Rules(SIZE, kept)
+    later, rules = Place(0, 1_000, 9_000), FoldRules(SIZE, kept)
     for action in (*given[1:], made[-1]):
         assert isinstance(fold(state, action, later, rules)[1], Duplicate)
     for forgotten in (given[0], *made[:-1]):  # judged anew
         assert fold(state, forgotten, later, rules)[1] == EventsAppended(last + 1, last + 1, last, 1)
-        assert fold(state, forgotten._replace(expected=last - 1), later, rules)[1] == Refused("expected", last)
+        assert fold(state, forgotten._replace(expected=last - 1), later, rules)[1] == RefusedAppend("expected", last)
     # What was forgotten and came again is the youngest now.
     again, _ = fold(state, given[0], later, rules)
     assert isinstance(again, Head)
@@ -354,7 +358,7 @@ def test_a_head_remembers_so_many_given_ids_and_one_generated(kept: int) -> None
 def test_refused_appends_and_ended_lives_are_not_remembered() -> None:
     wanted = append(append_id="wanted", expected=1)
     _, effects = applied(wanted, append(append_id="other"), wanted)
-    assert effects == [Refused("expected", 0), EventsAppended(1, 1, 0, 1), EventsAppended(2, 2, 1, 1)]
+    assert effects == [RefusedAppend("expected", 0), EventsAppended(1, 1, 0, 1), EventsAppended(2, 2, 1, 1)]
     _, effects = applied(append(), purge(), append())
     assert effects[2] == EventsAppended(1, 1, 0, 2)
 
@@ -364,13 +368,13 @@ def test_a_duplicate_gets_the_first_answer_whatever_came_after() -> None:
     first = append(2, append_id="wanted", expected=0)
     _, effects = applied(first, append(append_id="more"), delete(3, life=1), first, first._replace(digest="other"))
     assert effects[3] == Duplicate(Remembered("wanted", "content", 1, 2, 0, 1_000), 1)
-    assert effects[4] == Refused("append_id_reused", 3)
+    assert effects[4] == RefusedAppend("append_id_reused", 3)
 
 
 @pytest.mark.req("J20")
 def test_a_delete_behind_a_purge_does_not_bring_the_key_back() -> None:
     state, _ = applied(append(5), purge(), delete(5, life=1))
-    assert state == Ended(1, 0, 1)
+    assert state == EndedLife(1, 0, 1)
     state, effects = applied(append(5), purge(), append(2, append_id="next"), delete(5, life=1))
     assert isinstance(state, Head)
     assert (state.life, state.seq_nr, state.delete_to, effects[3]) == (2, 2, 0, None)
@@ -379,7 +383,7 @@ def test_a_delete_behind_a_purge_does_not_bring_the_key_back() -> None:
 @pytest.mark.req("J15", "J47")
 def test_a_reset_key_goes_on_behind_its_number() -> None:
     _, effects = applied(delete(5), append(first=1), append(expected=5))
-    assert effects == [None, Refused("first", 5), EventsAppended(6, 6, 5, 1)]
+    assert effects == [None, RefusedAppend("first", 5), EventsAppended(6, 6, 5, 1)]
 
 
 @pytest.mark.req("J46")
@@ -404,8 +408,8 @@ def test_a_gap_is_measured_by_the_heads_own_segments() -> None:
     large, _ = applied(append(), size=1_000)
     far = append(append_id="far", first=250)
     for size in (2, 1_000):  # what the store says by now does not matter
-        assert fold(small, far, NOW, Rules(size, KEPT))[1] == Refused("seq_nr_range", 1)
-        assert fold(large, far, NOW, Rules(size, KEPT))[1] == EventsAppended(250, 250, 1, 1)
+        assert fold(small, far, NOW, FoldRules(size, KEPT))[1] == RefusedAppend("seq_nr_range", 1)
+        assert fold(large, far, NOW, FoldRules(size, KEPT))[1] == EventsAppended(250, 250, 1, 1)
 
 
 @pytest.mark.req("J12")
@@ -417,4 +421,4 @@ def test_the_fold_is_pure() -> None:
     assert imported == {"__future__", "typing", *values}
     assert not [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.Global))]
     assert "value" not in Append._fields
-    assert {type(state) for state in STATES.values()} == {type(None), Ended, Head}
+    assert {type(state) for state in STATES.values()} == {type(None), EndedLife, Head}

@@ -14,15 +14,15 @@ from strandline.fold import (
     Effect,
     EventsAppended,
     EventsDeleted,
+    FoldRules,
     LifePurged,
     PassedOver,
-    Refused,
-    Rules,
+    RefusedAppend,
     fold,
 )
 from strandline.store.heads import head_in, head_row
 from strandline.values.actions import Action, Append, Delete, Mark, Place, Purge
-from strandline.values.heads import SEQ_NR_MAX, Ended, Head, State
+from strandline.values.heads import SEQ_NR_MAX, EndedLife, Head, State
 from tests.core.naive import NaiveKey
 from tests.repeats import examples
 
@@ -124,7 +124,7 @@ def said(effect: Effect) -> str:
         return f"deleted to {effect.to}"
     if isinstance(effect, LifePurged):
         return f"purged {effect.life} up to {effect.to}"
-    assert isinstance(effect, Refused)
+    assert isinstance(effect, RefusedAppend)
     words = {
         "append_id_reused": "id reused",
         "expected": "not expected",
@@ -145,10 +145,10 @@ class Folded:
     def apply(self, step: Step) -> Effect:
         key = step.action.key
         if key is None:  # concerns no key
-            state, effect = fold(None, step.action, step.place, Rules(self.size, 32))
+            state, effect = fold(None, step.action, step.place, FoldRules(self.size, 32))
             assert state is None
             return effect
-        self.states[key], effect = fold(self.states[key], step.action, step.place, Rules(self.size, 32))
+        self.states[key], effect = fold(self.states[key], step.action, step.place, FoldRules(self.size, 32))
         rows = self.rows[key]
         if isinstance(effect, EventsAppended):
             before = effect.prev
@@ -177,7 +177,7 @@ def check(folded: Folded, run: Run) -> None:
         if wanted is None:
             assert not isinstance(state, Head)
             purged = naive.past[-1] if naive.past else None
-            assert state == (Ended(purged.life, purged.place.partition, purged.place.offset) if purged else None)
+            assert state == (EndedLife(purged.life, purged.place.partition, purged.place.offset) if purged else None)
             continue
         assert isinstance(state, Head)
         found = state._asdict()
@@ -227,7 +227,7 @@ def test_the_same_actions_give_the_same_states(script: bytes) -> None:
         assert one.states == other.states
         if step.action.key is not None:  # the state that went in was not touched
             assert (
-                fold(before[step.action.key], step.action, step.place, Rules(run.size, 32))[0]
+                fold(before[step.action.key], step.action, step.place, FoldRules(run.size, 32))[0]
                 == one.states[step.action.key]
             )
 

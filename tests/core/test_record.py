@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from strandline.errors import SchemaMismatch
-from strandline.fold import Rules, fold
+from strandline.fold import FoldRules, fold
 from strandline.record import (
     VALUE_BYTES_MAX,
     BadHeader,
@@ -44,7 +44,7 @@ from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.payloads import BYTES, JSON
 from tests.repeats import examples
 
-RULES = Rules(10, 32)
+RULES = FoldRules(10, 32)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NAME = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
 KEYS = st.builds("{}|{}".format, NAME.filter(lambda text: "|" not in text), NAME)

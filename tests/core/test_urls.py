@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from strandline.errors import InvalidInput
-from strandline.urls import Host, masked, urls_of
+from strandline.urls import HostPort, masked, urls_of
 
 
 def test_all_parts_of_a_server() -> None:
     url = urls_of("postgresql://me:pa%2Fss%40word@a:5432,[::1]:6000,c/orders%20of?schema=one%2Ftwo&sslmode=require").log
     assert (url.scheme, url.name, url.user, url.password) == ("postgresql", "orders of", "me", "pa/ss@word")
-    assert url.hosts == (Host("a", 5432), Host("::1", 6000), Host("c", None))
+    assert url.hosts == (HostPort("a", 5432), HostPort("::1", 6000), HostPort("c", None))
     assert url.parameters == {"schema": "one/two", "sslmode": "require"}
 
 
 def test_log_and_store_of_different_kinds() -> None:
     urls = urls_of(log="kafka://a:9092,b/orders", store="cassandra://user:pw@c/keyspace")
-    assert (urls.log.hosts, urls.log.name) == ((Host("a", 9092), Host("b", None)), "orders")
+    assert (urls.log.hosts, urls.log.name) == ((HostPort("a", 9092), HostPort("b", None)), "orders")
     assert (urls.store.user, urls.store.password, urls.store.name) == ("user", "pw", "keyspace")
     both = urls_of("postgresql://host/db")
     assert both.log == both.store
@@ -55,7 +55,7 @@ def test_a_scheme_that_is_nearly_right_is_named(url: str, near: str) -> None:
 
 def test_postgres_is_postgresql() -> None:
     url = urls_of("postgres://me:hunter22@host:5433/db?schema=s").log
-    assert (url.scheme, url.hosts, url.name) == ("postgresql", (Host("host", 5433),), "db")
+    assert (url.scheme, url.hosts, url.name) == ("postgresql", (HostPort("host", 5433),), "db")
     assert str(url) == "postgres://me:***@host:5433/db?schema=s"
 
 
@@ -77,6 +77,6 @@ def test_three_slashes_are_refused_and_four_are_the_root() -> None:
 def test_a_password_is_read_whole_and_never_shown(password: str) -> None:
     text = f"postgresql://me:{password}@host:5432/db?schema=s"
     url = urls_of(text).log
-    assert (url.password, url.hosts, url.name) == (password, (Host("host", 5432),), "db")
+    assert (url.password, url.hosts, url.name) == (password, (HostPort("host", 5432),), "db")
     assert "hunter22" not in repr(url) + str(url) + masked(text)
     assert str(url) == "postgresql://me:***@host:5432/db?schema=s"

@@ -20,7 +20,7 @@ from tests.repeats import repeats
 from strandline.connect import Strandline
 from strandline.demo.place import on_files, words_of
 from strandline.errors import Unavailable
-from strandline.pipeline.target import Target
+from strandline.pipeline.target import JournalRef
 from strandline.testing import carry
 from strandline.testing.shop.checker import Report, ShownEvent, check
 from strandline.testing.shop.children import Child, Children
@@ -45,7 +45,7 @@ class Shop:
     """Writers at work on one folder."""
 
     def __init__(
-        self, folder: Path, children: Children, orders: int, rate_per_s: int, target: Target | None = None
+        self, folder: Path, children: Children, orders: int, rate_per_s: int, target: JournalRef | None = None
     ) -> None:
         self.folder, self.children, self.orders, self.rate_per_s = folder, children, orders, rate_per_s
         self.target = target or on_files(folder)
@@ -198,7 +198,7 @@ def test_servers_are_killed_under_writers_and_pipeline(
     """
     pairing = pairing_of(name, request, tmp_path)
     servers = [request.getfixturevalue(server) for server in dict.fromkeys(name.split("-"))]
-    target = Target(log=pairing.log, store=pairing.store, settings=pairing.settings)
+    target = JournalRef(log=pairing.log, store=pairing.store, settings=pairing.settings)
     chosen = random.Random(SEED)
     with Children(tmp_path) as children:
         shop = Shop(tmp_path, children, orders=4000, rate_per_s=15, target=target)

@@ -21,7 +21,7 @@ from strandline.group.definition import Group
 from strandline.group.groups import Groups
 from strandline.group.inbox import Inbox
 from strandline.group.lease import said, take
-from strandline.group.record import Record
+from strandline.group.record import GroupRecord
 from strandline.testing import points
 from strandline.work.declaration import WorkDeclaration
 from tests.group.worlds import ACCOUNTS, Running, SqliteShop, World, update
@@ -359,16 +359,16 @@ def test_a_cancel_that_is_recorded_counts(world: World, monkeypatch: pytest.Monk
     groups = world.plain
     g = Group("g")
     update(g, "x", 1, 1, recipes=[Recipe("r", handler="slow")])
-    real = Record.flush
+    real = GroupRecord.flush
 
-    def flush(record: Record) -> None:
+    def flush(record: GroupRecord) -> None:
         cancelled = record.history.cancelled and not go.is_set()
         real(record)
         if cancelled:
             go.set()
             time.sleep(0.3)
 
-    monkeypatch.setattr(Record, "flush", flush)
+    monkeypatch.setattr(GroupRecord, "flush", flush)
     with Running(groups):
         groups.submit(g)
         assert inside.wait(20)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import strandline
-from strandline.group.core.binding import Offer, Source, Unbound, bound, resolve
+from strandline.group.core.binding import Offer, Source, UnboundParameter, bound, resolve
 from strandline.group.core.parts import SUCCESS, Data, Recipe
 from strandline.group.core.schedule import Schedule, Want
 from strandline.group.core.step import StepFailed, StepState, context, evaluated, given, scope_of
@@ -219,7 +219,7 @@ def test_parameters_and_where_they_come_from() -> None:
     results = {"a": {"calculatedValue": {"value": 1234}}, "b": {"sum": {"value": 5}}}
     made = bound(sources, {"id": 7}, results, {"k": 9})
     assert list(made.values()) == [7, 1234, 1234, 1234, 5, 9]
-    with pytest.raises(Unbound, match=r":b\.sum\.value"):
+    with pytest.raises(UnboundParameter, match=r":b\.sum\.value"):
         bound(sources, {"id": 7}, {"a": results["a"]}, {"k": 9})
 
 

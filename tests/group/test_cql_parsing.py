@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from strandline.group.statements import held, parse, plan
-from strandline.group.statements.api import Column, Held, Plan, Table
+from strandline.group.statements.api import Held, Plan, TargetColumn, TargetTable
 
-SEAT = Table(
+SEAT = TargetTable(
     "ks.seat",
     (
-        Column("hall", "text", role="partition"), Column("row", "int", role="clustering"),
-        Column("price", "int", role="static"), Column("guest", "text"), Column("tags", "set<text>"),
+        TargetColumn("hall", "text", role="partition"), TargetColumn("row", "int", role="clustering"),
+        TargetColumn("price", "int", role="static"), TargetColumn("guest", "text"), TargetColumn("tags", "set<text>"),
     ),
     ("hall", "row"),
     gc_grace_s=864_000,
 )  # fmt: skip
 
 
-def planned(text: str, table: Table = SEAT) -> Plan:
+def planned(text: str, table: TargetTable = SEAT) -> Plan:
     statement = parse(text, "cassandra")
     return plan(statement, dict.fromkeys(statement.tables, table))
 
@@ -142,7 +142,7 @@ def test_tables_that_are_not_safe_are_refused() -> None:
     for change in ({"what": "counter"}, {"gc_grace_s": 3600}):
         made = plan(parse(text, "cassandra"), {"seat": SEAT._replace(**change)}, barrier_keep_s=7200)
         assert [problem.code for problem in made.problems] == ["table_unsafe"]
-    listed = SEAT._replace(columns=(*SEAT.columns, Column("orders", "list<int>")))
+    listed = SEAT._replace(columns=(*SEAT.columns, TargetColumn("orders", "list<int>")))
     assert planned(text, listed).invertible
     assert not planned("UPDATE seat SET orders = [1] WHERE hall = 'a' AND row = 1", listed).invertible
 

@@ -27,18 +27,18 @@ from strandline.group.decide import (
     Run,
     RunAll,
     Send,
-    Undo,
+    UndoStep,
     Void,
     decide,
     message_id,
 )
 from strandline.group.definition import Group
-from strandline.group.history import ENDS, Entry, History
+from strandline.group.history import ENDS, History, HistoryEvent
 from strandline.group.plan import GroupPlan, planned
-from strandline.group.statements.api import Column, Table
+from strandline.group.statements.api import TargetColumn, TargetTable
 from tests.repeats import repeats
 
-ACCOUNT = Table("account", (Column("id", "integer"), Column("amount", "integer")), ("id",))
+ACCOUNT = TargetTable("account", (TargetColumn("id", "integer"), TargetColumn("amount", "integer")), ("id",))
 SECOND = 1_000_000
 STEP_BY_STEP = Rules(segments=False)
 
@@ -65,7 +65,7 @@ class World:
     undone: set[str] = field(default_factory=set)
     told: list[str] = field(default_factory=list)
 
-    def at(self, entries: Iterable[Entry]) -> World:
+    def at(self, entries: Iterable[HistoryEvent]) -> World:
         """As it was when these events were all that is known."""
         there = World(self.refuses, self.answers, set(self.fails_to_undo))
         for entry in entries:
@@ -94,7 +94,7 @@ class World:
             yield "HookDone", {"message_id": action.message_id}
         elif isinstance(action, Void):
             yield "Voided", {"step": action.step, "ran": action.step in self.done}
-        elif isinstance(action, Undo):
+        elif isinstance(action, UndoStep):
             failed = action.step in self.fails_to_undo
             self.undone |= set() if failed else {action.step}
             yield "UndoResult", {"step": action.step, "state": "undo_failed" if failed else "undone"}
@@ -105,21 +105,21 @@ class World:
             yield "Ended", {"end": action.end}
 
 
-def begun(plan: GroupPlan) -> tuple[History, list[Entry]]:
+def begun(plan: GroupPlan) -> tuple[History, list[HistoryEvent]]:
     definition = plan.group.made()
     defined = {"hash": "h", "stream": "s", "tables": {}, "dialects": {}, "definition": definition}
-    return folded([Entry(1, "Defined", defined), Entry(2, "Started", {"fence": 1, "place": 1, "at": 1})])
+    return folded([HistoryEvent(1, "Defined", defined), HistoryEvent(2, "Started", {"fence": 1, "place": 1, "at": 1})])
 
 
-def folded(entries: list[Entry]) -> tuple[History, list[Entry]]:
+def folded(entries: list[HistoryEvent]) -> tuple[History, list[HistoryEvent]]:
     history = History("g")
     for entry in entries:
-        history.apply(Entry(entry.n, entry.type, {"at": entry.n, **entry.payload}))
+        history.apply(HistoryEvent(entry.n, entry.type, {"at": entry.n, **entry.payload}))
     return history, list(entries)
 
 
 def run(
-    plan: GroupPlan, world: World, history: History, entries: list[Entry], rng: random.Random, *,
+    plan: GroupPlan, world: World, history: History, entries: list[HistoryEvent], rng: random.Random, *,
     resumed: bool = False, rules: Rules = STEP_BY_STEP,
 ) -> History:  # fmt: skip
     """Go on to the end, or until only somebody else can help; actions come back in any order."""
@@ -150,8 +150,8 @@ def run(
     raise AssertionError("it goes on and on")
 
 
-def apply(course: Course, history: History, entries: list[Entry], type_: str, payload: Any) -> None:
-    entry = Entry(history.last + 1, type_, {"at": history.last + 1, **payload})
+def apply(course: Course, history: History, entries: list[HistoryEvent], type_: str, payload: Any) -> None:
+    entry = HistoryEvent(history.last + 1, type_, {"at": history.last + 1, **payload})
     history.apply(entry)
     entries.append(entry)
     course.heard(type_, payload)
@@ -341,8 +341,8 @@ def test_an_undo_that_fails_holds_back_those_before_it_until_somebody_resolves_i
         if again.state != "rollback_failed":
             break
         there = world.at(entries[:cut])
-        resolved = Entry(again.last + 1, "Resolved", {"step": "a1", "how": "retry"})
-        again.apply(Entry(resolved.n, resolved.type, {"at": 1, **resolved.payload}))
+        resolved = HistoryEvent(again.last + 1, "Resolved", {"step": "a1", "how": "retry"})
+        again.apply(HistoryEvent(resolved.n, resolved.type, {"at": 1, **resolved.payload}))
         run(plan, there, again, [*more, resolved], rng, resumed=True)
         assert again.state == "rolled_back"
         assert there.undone == {"a0", "a1", "a2", "b0", "b1", "b2"}

@@ -37,14 +37,14 @@ def test_a_change_of_other_rows_than_were_saved_is_kept_from_being_done(
 
     other = psycopg.connect(stage.room.place)
     other.execute("SELECT * FROM account WHERE id = 1 FOR UPDATE")
-    real = module._Changes.image
+    real = module._PostgresChanges.image
 
     def image(self: Any, statement: Any) -> Any:
         found = real(self, statement)
         other.rollback()
         return found
 
-    monkeypatch.setattr(module._Changes, "image", image)
+    monkeypatch.setattr(module._PostgresChanges, "image", image)
     found = stage.run(TAKE.format(change))
     other.close()
     assert isinstance(found, Failed), found

@@ -44,7 +44,7 @@ from strandline.group.core.parts import (
     Undo,
 )
 from strandline.group.definition import Group
-from strandline.group.history import Entry, folded, paged
+from strandline.group.history import HistoryEvent, folded, paged
 from strandline.group.open_targets import Target
 from strandline.values.payloads import encode_json
 from tests.group.worlds import ACCOUNTS, PostgresShop, Running, SqliteShop, World, transfer, update
@@ -1213,7 +1213,7 @@ def test_pages_that_a_process_left_are_not_taken_twice(size: int) -> None:
     head = ("Defined", {"hash": "h", "stream": "s", "tables": {}, "dialects": {}, "definition": {}})
     for left in range(len(pages)):
         events = [head, *pages[:left], *pages, ("Result", payload)]
-        folded_ = folded("g", ((Entry(n, *event), 1, n) for n, event in enumerate(events, 1)))
+        folded_ = folded("g", ((HistoryEvent(n, *event), 1, n) for n, event in enumerate(events, 1)))
         assert folded_ is not None
         data = folded_.step("a").data
         assert data is not None

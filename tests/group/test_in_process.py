@@ -14,7 +14,7 @@ from strandline.errors import InvalidGroup
 from strandline.group.checks import affected_rows_equal, query_check
 from strandline.group.core.parts import Dep, Hook, Need, Recipe
 from strandline.group.definition import Group
-from strandline.group.history import Entry
+from strandline.group.history import HistoryEvent
 from strandline.group.in_process import BYTES_MAX, InProcess
 from strandline.group.names import inbox_key
 from strandline.group.outcome import outcome_of
@@ -22,7 +22,7 @@ from strandline.group.record import load
 from strandline.testing import points
 from tests.group.worlds import ACCOUNTS, Running, SqliteShop, World, update
 
-DEFINED = Entry(1, "Defined", {"hash": "h", "stream": "default", "tables": {}, "dialects": {}, "definition": {}})
+DEFINED = HistoryEvent(1, "Defined", {"hash": "h", "stream": "default", "tables": {}, "dialects": {}, "definition": {}})
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_nothing_is_handed_over_that_somebody_else_may_have_changed() -> None:
     assert near.take("g") is None
     near.define(near.expect("unnumbered"), None, [DEFINED])
     assert near.take("unnumbered") is None
-    large = Entry(1, "Defined", {**DEFINED.payload, "definition": {"x": "x" * (BYTES_MAX // 2)}})
+    large = HistoryEvent(1, "Defined", {**DEFINED.payload, "definition": {"x": "x" * (BYTES_MAX // 2)}})
     for n in range(3):
         near.define(near.expect(f"large{n}"), 1, [large])
     assert [near.take(f"large{n}") is None for n in range(3)] == [False, True, True]

@@ -361,7 +361,7 @@ def test_a_lost_answer_to_the_commit_is_found_by_running_the_step_again(
 ) -> None:
     from strandline.group.targets import postgres as module
 
-    commit = module._Changes.commit
+    commit = module._PostgresChanges.commit
 
     def lost(self: Any) -> None:
         if committed:
@@ -372,7 +372,7 @@ def test_a_lost_answer_to_the_commit_is_found_by_running_the_step_again(
 
     work = stage.work("UPDATE account SET amount = amount + 1 WHERE id = 1")
     with monkeypatch.context() as patch:
-        patch.setattr(module._Changes, "commit", lost)
+        patch.setattr(module._PostgresChanges, "commit", lost)
         with pytest.raises(Unavailable) as caught:
             stage.target.run(stage.owner, work)
     assert caught.value.applied == "unknown"

@@ -7,13 +7,13 @@ import random
 import pytest
 
 from strandline.group.statements import held, parse, plan
-from strandline.group.statements.api import Column, Dialect, ForeignKey, Held, Parameter, Table
+from strandline.group.statements.api import Dialect, ForeignKey, Held, Parameter, TargetColumn, TargetTable
 
 SQL: list[Dialect] = ["sqlite", "postgres"]
 DIALECTS: list[Dialect] = [*SQL, "cassandra"]
-ACCOUNT = Table(
+ACCOUNT = TargetTable(
     "account",
-    (Column("id", "integer"), Column("name", "text"), Column("amount", "integer")),
+    (TargetColumn("id", "integer"), TargetColumn("name", "text"), TargetColumn("amount", "integer")),
     ("id",),
 )
 TABLES = {"account": ACCOUNT}
@@ -292,7 +292,7 @@ def test_rows_that_are_coupled_are_the_same_rows() -> None:
     child = ACCOUNT._replace(name="entry", foreign=(ForeignKey("entry", ("amount",), "account", ("id",)),))
     made = plan(parse("INSERT INTO entry (id, amount) VALUES (1, 2)", "postgres"), {"entry": child})
     assert held(made, {}) == (Held(("entry", 1), True), Held(("account",), False))
-    folded = ACCOUNT._replace(columns=(Column("id", "text", collation="NOCASE"), *ACCOUNT.columns[1:]))
+    folded = ACCOUNT._replace(columns=(TargetColumn("id", "text", collation="NOCASE"), *ACCOUNT.columns[1:]))
     assert held(plan(parse("DELETE FROM account WHERE id = 'a'", "sqlite"), {"account": folded}), {}) == (
         Held(("account",), True),
     )
@@ -311,7 +311,7 @@ def test_a_table_is_told_as_json_and_back() -> None:
     table = ACCOUNT._replace(
         unique=(("name",), ()), children=(ForeignKey("e", ("a",), "account", ("id",), ("delete",)),)
     )
-    assert Table.from_json(table.to_json()) == table
+    assert TargetTable.from_json(table.to_json()) == table
 
 
 def test_a_parameter_knows_its_path() -> None:

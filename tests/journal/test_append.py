@@ -41,7 +41,7 @@ from strandline.backends.sqlite.log import SqliteLog
 from strandline.connect import Strandline
 from strandline.journal import checks, verdict
 from strandline.journal.checks import append_draft
-from strandline.log.api import Draft, Log, Recorded
+from strandline.log.api import ActionDraft, Log, Recorded
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
 from strandline.store.scans import look_at
@@ -327,7 +327,7 @@ class Slow:
         self.gate = threading.Event()
         self.sizes: list[int] = []
 
-    def append(self, drafts: list[Draft]) -> list[Recorded]:
+    def append(self, drafts: list[ActionDraft]) -> list[Recorded]:
         self.sizes.append(len(drafts))
         self.gate.wait(30)
         return self.inner.append(drafts)

@@ -17,7 +17,7 @@ from strandline.backends.memory.log import MemoryLog
 from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline
 from strandline.settings import Settings
-from strandline.store.api import Look, StoreSettings
+from strandline.store.api import KeyStates, StoreSettings
 from strandline.testing import carry
 from strandline.testing.faults import Faults, fail
 from strandline.testing.log_contract.committing import Gate
@@ -246,7 +246,7 @@ def test_where_the_log_does_not_fold_all_new_keys_are_looked_up_at_once(
         asked: list[int] = []
         look = s.store.look
 
-        def noted_look(partition: int, many: Collection[str], *more: Any) -> Look:
+        def noted_look(partition: int, many: Collection[str], *more: Any) -> KeyStates:
             asked.append(len(many))
             return look(partition, many, *more)
 
@@ -265,7 +265,7 @@ def test_a_store_that_is_away_is_asked_once_and_fails_those_that_need_it(monkeyp
     with inexact(partitions=4) as s:
         asked: list[int] = []
 
-        def away(partition: int, many: Collection[str], *_: Any) -> Look:
+        def away(partition: int, many: Collection[str], *_: Any) -> KeyStates:
             asked.append(partition)
             raise Unavailable("gone", code="away", hint="wait")
 
@@ -282,7 +282,7 @@ def test_a_head_that_cannot_be_looked_up_fails_its_own_append_alone(monkeypatch:
     with inexact(partitions=4) as s:
         look = s.store.look
 
-        def damaged(partition: int, many: Collection[str], *more: Any) -> Look:
+        def damaged(partition: int, many: Collection[str], *more: Any) -> KeyStates:
             if "order|3" in many:
                 raise Corrupt("a row of metajournal", code="digest", hint="see")
             return look(partition, many, *more)

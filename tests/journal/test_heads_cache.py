@@ -15,7 +15,7 @@ from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline
 from strandline.errors import SchemaMismatch, Unavailable
 from strandline.journal.heads_cache import FoldedKey, HeadsCache
-from strandline.log.api import Page
+from strandline.log.api import RecordPage
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
 from strandline.store.scans import look_at
@@ -68,7 +68,7 @@ class Counted(InexactMemoryLog):
     reads = 0
     broken = False
 
-    def read(self, partition: int, **given: Any) -> Page:
+    def read(self, partition: int, **given: Any) -> RecordPage:
         if threading.current_thread().name != "strandline-heads-cache":
             self.reads += 1
         elif self.broken:
@@ -156,7 +156,7 @@ def test_what_others_recorded_in_between_is_waited_for(monkeypatch: pytest.Monke
     """Own records above it are taken when it has come, each once."""
     poll, following = MemoryFollower.poll, threading.Lock()
 
-    def held_up(follower: MemoryFollower, timeout_s: float) -> list[tuple[int, Page]]:
+    def held_up(follower: MemoryFollower, timeout_s: float) -> list[tuple[int, RecordPage]]:
         with following:
             return poll(follower, 0.0)
 
@@ -276,7 +276,7 @@ def test_failing_it_leaves_everything_to_the_log() -> None:
     s.close()
 
 
-def nothing(follower: MemoryFollower, timeout_s: float) -> list[tuple[int, Page]]:
+def nothing(follower: MemoryFollower, timeout_s: float) -> list[tuple[int, RecordPage]]:
     """What a follower gives that is late."""
     time.sleep(min(timeout_s, 0.01))
     return []

@@ -17,7 +17,7 @@ from strandline import InvalidInput, MissingEvent, SeqNrConflict, StrandlineErro
 from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline
 from strandline.journal.judge import Judge
-from strandline.log.api import Answered, Draft, Recorded
+from strandline.log.api import ActionDraft, Answered, Recorded
 from strandline.record import encode_header
 from strandline.settings import Settings
 from strandline.store.api import StoreSettings
@@ -87,7 +87,7 @@ class Meanwhile(InexactMemoryLog):
     meanwhile: Callable[[], object] | None = None
     lost = False
 
-    def send(self, draft: Draft, answered: Answered) -> None:
+    def send(self, draft: ActionDraft, answered: Answered) -> None:
         meanwhile, self.meanwhile = self.meanwhile, None
 
         def told(recorded: Recorded | None, error: StrandlineError | None) -> None:
@@ -215,7 +215,7 @@ def test_timestamps_are_counted_alike_by_writer_reader_and_pipeline() -> None:
             clock.advance((-5, 0, 0.0004, 3)[number % 4])
             if number % 7 == 3:
                 ahead = Mark(None, "ahead", clock.now + 20_000_000)
-                s.log.append([Draft(0, ahead, encode_header(ahead))])
+                s.log.append([ActionDraft(0, ahead, encode_header(ahead))])
             told.append(s.journal.append(KEY, events(number)).timestamp)
         assert [event.timestamp for event in s.journal.read(KEY)] == told
         assert all(later > earlier for earlier, later in pairwise(cast(list[int], told)))
@@ -234,7 +234,7 @@ class Slow(InexactMemoryLog):
         super().__init__(**given)
         self._pool = ThreadPoolExecutor(2)
 
-    def send(self, draft: Draft, answered: Answered) -> None:
+    def send(self, draft: ActionDraft, answered: Answered) -> None:
         def later(recorded: Recorded | None, error: StrandlineError | None) -> None:
             self._pool.submit(answered, recorded, error)
 

@@ -15,7 +15,7 @@ from strandline.backends.postgres.pool import CONNECTIONS_MAX
 from strandline.errors import Unavailable
 from strandline.journal.retention import trim
 from strandline.servers.postgres import PostgresServer
-from strandline.store.api import Look
+from strandline.store.api import KeyStates
 from strandline.testing import carry
 from tests.journal.worlds import events, seq_nrs
 from tests.log.postgres_logs import new_url, parsed
@@ -41,7 +41,7 @@ def test_the_store_answers_while_the_log_does_not(url: str, s: Strandline, monke
     with psycopg.connect(url.partition("&schema")[0]) as holder:
         holder.execute(f'LOCK TABLE "{parsed(url).parameters["schema"]}".log_partition')
 
-        def look_then_unlock(partition: int, keys: Any) -> Look:
+        def look_then_unlock(partition: int, keys: Any) -> KeyStates:
             found = look(partition, keys)
             holder.rollback()
             return found
@@ -51,7 +51,7 @@ def test_the_store_answers_while_the_log_does_not(url: str, s: Strandline, monke
 
 
 def test_a_store_that_fails_keeps_no_connection_of_the_log(s: Strandline, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(partition: int, keys: Any) -> Look:
+    def fail(partition: int, keys: Any) -> KeyStates:
         raise Unavailable("the store is away", code="away", hint="call again")
 
     with monkeypatch.context() as patched:

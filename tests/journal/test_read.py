@@ -27,7 +27,7 @@ from strandline.backends.memory.store import MemoryStore
 from strandline.carry.resolve import resolve
 from strandline.connect import Strandline
 from strandline.journal.checks import new_id
-from strandline.log.api import Draft, Page
+from strandline.log.api import ActionDraft, RecordPage
 from strandline.record import decode_header, encode_header, encode_value
 from strandline.store.api import StoreSettings
 from strandline.store.scans import quarantined
@@ -417,7 +417,7 @@ def test_paused_readers_keep_no_transaction_open(tmp_path: Path) -> None:
 def damaged(s: Strandline, count: int = 1, *, key: Key = KEY, value: bytes = b"no value") -> None:
     """An append whose value nobody can read, or whose digest is not that of its value."""
     action = Append(str(key), (("Placed", ("t",)),) * count, new_id(), False, "f" * 32)
-    s.log.append([Draft(0, action, encode_header(action), value)])
+    s.log.append([ActionDraft(0, action, encode_header(action), value)])
 
 
 @pytest.mark.req("J54", "J95")
@@ -468,7 +468,7 @@ def newer(key: Key) -> bytes:
 class Unfiltered(MemoryLog):
     """A log that leaves it to its readers to pick out a key, as it may."""
 
-    def read(self, partition: int, *, after: int, key: str | None = None, **more: Any) -> Page:
+    def read(self, partition: int, *, after: int, key: str | None = None, **more: Any) -> RecordPage:
         return super().read(partition, after=after, **more)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import apsw
 
 from strandline.backends.sqlite.log import SqliteLog
-from strandline.fold import EventsAppended, Refused
+from strandline.fold import EventsAppended, RefusedAppend
 from strandline.testing.log_contract.made import draft_of, keys_in, mark_in
 
 KEY = "order|42"
@@ -33,7 +33,7 @@ def expected(path: Path, rounds: str) -> None:
         effect = log.append([draft_of(KEY, os.getpid(), expected=number)])[0].effect
         if isinstance(effect, EventsAppended):
             print(number, "won", effect.first)
-        elif isinstance(effect, Refused):
+        elif isinstance(effect, RefusedAppend):
             print(number, "lost", effect.actual)
     log.close()
 

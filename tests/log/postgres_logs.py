@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from strandline.backends.postgres.log import PostgresLog
 from strandline.backends.postgres.round_trips import name_of
-from strandline.fold import EventsAppended, Refused
+from strandline.fold import EventsAppended, RefusedAppend
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
 from strandline.testing.log_contract.made import KEY, PARTITIONS, draft_of, keys_in
@@ -105,7 +105,7 @@ def deal(url: str, name: int, count: int, start: Any, answers: Any) -> None:
                 if isinstance(answer.effect, EventsAppended):
                     accepted, ends[key] = accepted + 1, answer.effect.last
                 else:
-                    ends[key] = answer.effect.actual if isinstance(answer.effect, Refused) else -1
+                    ends[key] = answer.effect.actual if isinstance(answer.effect, RefusedAppend) else -1
             if number % 20 == name * 5:
                 time.sleep(random.random() / 5)
     answers.put(accepted)

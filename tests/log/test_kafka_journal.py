@@ -19,7 +19,7 @@ from strandline import Event, Key, SeqNrConflict, Unavailable
 from strandline.backends.kafka.log import KafkaLog
 from strandline.backends.memory.store import MemoryStore
 from strandline.connect import Strandline
-from strandline.log.api import Answered, Draft
+from strandline.log.api import ActionDraft, Answered
 from strandline.record import decode_header
 from strandline.servers.kafka import KafkaServer
 from strandline.settings import Settings
@@ -106,7 +106,7 @@ class Late(KafkaLog):
 
     meanwhile: Callable[[], object] | None = None
 
-    def send(self, draft: Draft, answered: Answered) -> None:
+    def send(self, draft: ActionDraft, answered: Answered) -> None:
         meanwhile, self.meanwhile = self.meanwhile, None
 
         def told(recorded: Any, error: Any) -> None:

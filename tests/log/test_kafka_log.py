@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from strandline.backends.kafka.consumers import PartitionReader, text_of
 from strandline.backends.kafka.log import KafkaLog
 from strandline.errors import InvalidInput, Unavailable
-from strandline.log.api import Page
-from strandline.log.cursor import Cursor
+from strandline.log.api import RecordPage
+from strandline.log.cursor import PartitionCursor
 from strandline.record import Record
 from strandline.servers.kafka import KafkaServer
 from strandline.settings import Settings
@@ -128,8 +128,8 @@ def test_holes_that_transactions_leave(kafka: KafkaServer, topic: str, log: Kafk
     assert [record.offset for record in everything(log, P)] == [0, 2, 4]
     assert log.read(P, after=-1, to=5) == log.read(P, after=-1)
     assert log.read(P, after=-1).position == 6
-    assert log.read(P, after=4, to=5) == Page([], 6)
-    assert log.read(P, after=4) == Page([], 6)
+    assert log.read(P, after=4, to=5) == RecordPage([], 6)
+    assert log.read(P, after=4) == RecordPage([], 6)
     assert log.read(P, after=0, to=1).position == 2
     (answer,) = log.append([draft_of(KEY)])
     assert answer.place is not None
@@ -162,7 +162,7 @@ def test_timestamps_are_the_same_from_every_start(log: KafkaLog) -> None:
     assert len(set(raw)) < len(raw)
     assert len({record.timestamp for record in records}) == len(records)
     for start in (0, 1, 57, 100, 101, 250, 301):
-        cursor = Cursor(log, P, records[start].offset, records[start].timestamp)
+        cursor = PartitionCursor(log, P, records[start].offset, records[start].timestamp)
         found: list[Record] = []
         while got := cursor.read(to=records[-1].offset, limit=31):
             found += got

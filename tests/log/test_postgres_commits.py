@@ -19,7 +19,7 @@ from strandline.backends.postgres.database import Begun
 from strandline.backends.postgres.log import PostgresLog
 from strandline.backends.postgres.notifications import Bell
 from strandline.backends.postgres.pool import CONNECTIONS_MAX, Pool
-from strandline.backends.postgres.round_trips import Connection, Sent, name_of
+from strandline.backends.postgres.round_trips import BinaryStatement, Connection, name_of
 from strandline.errors import Unavailable
 from strandline.fold import Duplicate, EventsAppended, fold
 from strandline.log.api import Log
@@ -437,7 +437,7 @@ def test_statements_are_prepared_only_where_no_pooler_is_seen_and_nothing_else_i
 def test_plans_do_not_rest_on_what_tables_were(
     postgres: PostgresServer, log: PostgresLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = Sent(b"SELECT count(*) FROM grown WHERE id = ANY($1)", (bigints([1]),))
+    ask = BinaryStatement(b"SELECT count(*) FROM grown WHERE id = ANY($1)", (bigints([1]),))
     with log._database.connection() as connection:
 
         def plan() -> str:

@@ -19,7 +19,7 @@ from strandline.backends.postgres.log import PostgresLog
 from strandline.backends.postgres.notifications import Bell
 from strandline.backends.postgres.round_trips import Connection
 from strandline.errors import Unavailable
-from strandline.fold import Duplicate, EventsAppended, Refused
+from strandline.fold import Duplicate, EventsAppended, RefusedAppend
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import temporary_place
 from strandline.testing.log_contract.made import (
@@ -86,7 +86,7 @@ def test_what_others_wrote_is_seen(url: str, log: PostgresLog, trips: list[int])
         for number in range(3):
             first(log, draft_of(KEY, expected=number))
         assert first(other, draft_of(KEY, expected=3)) == EventsAppended(4, 4, 3, 1)
-        assert first(log, draft_of(KEY, expected=3)) == Refused("expected", 4)
+        assert first(log, draft_of(KEY, expected=3)) == RefusedAppend("expected", 4)
         assert first(log, draft_of(KEY, expected=4)) == EventsAppended(5, 5, 4, 1)
         assert first(other, purge_of(KEY)) is not None
         assert first(log, draft_of(KEY)) == EventsAppended(1, 1, 0, 2)
@@ -132,7 +132,7 @@ def test_of_a_group_nothing_is_recorded_where_one_partition_moved(
         drafts.append(draft_of(keys_in(2, 2)[1]))
     answers = log.append(drafts)
     assert [answer.effect for answer in answers[:3]] == [
-        EventsAppended(3, 3, 2, 1), Refused("expected", 3), EventsAppended(3, 3, 2, 1)
+        EventsAppended(3, 3, 2, 1), RefusedAppend("expected", 3), EventsAppended(3, 3, 2, 1)
     ]  # fmt: skip
     assert trips == ([1, 3, 2] if known else [1, 3, 3, 2])
     assert [len(everything(log, partition)) for partition in range(3)] == [3, 3, 3 if known else 4]
@@ -155,8 +155,8 @@ def test_refusals_and_duplicates_rest_on_what_is_there(url: str, log: PostgresLo
     assert first(log, draft) == EventsAppended(1, 1, 0, 1)
     assert isinstance(first(log, draft), Duplicate)
     answers = log.append([draft, draft_of(KEY, expected=9), draft_of(KEY, expected=1)])
-    assert [type(answer.effect) for answer in answers] == [Duplicate, Refused, EventsAppended]
-    assert first(log, draft_of(KEY, expected=0)) == Refused("expected", 2)
+    assert [type(answer.effect) for answer in answers] == [Duplicate, RefusedAppend, EventsAppended]
+    assert first(log, draft_of(KEY, expected=0)) == RefusedAppend("expected", 2)
     with closing(opened(url)) as other:
         first(other, purge_of(KEY))
     assert first(log, draft) == EventsAppended(1, 1, 0, 2)
@@ -193,12 +193,12 @@ def test_refusals_of_keys_that_seem_new_rest_on_what_is_there(url: str, log: Pos
     with closing(opened(url)) as later:
         later.append([draft_of(old)])
         answers = later.append([draft_of(old), once, draft_of(used, expected=1), draft_of(new, expected=1)])
-        assert [type(answer.effect) for answer in answers] == [EventsAppended, Duplicate, EventsAppended, Refused]
+        assert [type(answer.effect) for answer in answers] == [EventsAppended, Duplicate, EventsAppended, RefusedAppend]
     with closing(opened(url)) as later:
         later.append([draft_of(old)])
         trips.clear()
         answers = later.append([draft_of(old), draft_of(new, expected=1)])
-        assert [answer.effect for answer in answers] == [EventsAppended(5, 5, 4, 1), Refused("expected", 0)]
+        assert [answer.effect for answer in answers] == [EventsAppended(5, 5, 4, 1), RefusedAppend("expected", 0)]
         assert trips == [1], "it is new"
         assert first(later, draft_of(new, expected=0)) == EventsAppended(1, 1, 0, 1)
 
@@ -236,7 +236,7 @@ def test_a_key_that_somebody_else_starts_at_the_same_time(
             with pytest.raises(RuntimeError):
                 other.append([draft_of(key, "theirs", expected=0)])
     ours.join(30)
-    assert answers[0].effect == (Refused("expected", 1) if commits else EventsAppended(1, 1, 0, 1))
+    assert answers[0].effect == (RefusedAppend("expected", 1) if commits else EventsAppended(1, 1, 0, 1))
     assert [record.key for record in everything(log, 1)] == [None, key]
     assert first(log, draft_of(key, expected=1)) == EventsAppended(2, 2, 1, 1)
 

@@ -16,7 +16,7 @@ import pytest
 import strandline
 from strandline import Event, InvalidInput, Key, SchemaMismatch, Unavailable, Unsupported
 from strandline.backends.postgres import schema as schemas
-from strandline.backends.postgres.checks import SETTINGS, Server, check_server
+from strandline.backends.postgres.checks import SETTINGS, ServerFacts, check_server
 from strandline.backends.postgres.driver_errors import outcome_of
 from strandline.backends.postgres.pool import Pool
 from strandline.extras import install
@@ -118,7 +118,7 @@ def test_a_standby_is_refused() -> None:
     [(120_017, False, SAFE, "version"), (130_000, False, SAFE, None), (180_004, True, SAFE, "role")],
 )
 def test_what_is_safe(number: int, standby: bool, settings: dict[str, str], refused: str | None) -> None:
-    server = Server(f"PostgreSQL {number}", number, standby, settings)
+    server = ServerFacts(f"PostgreSQL {number}", number, standby, settings)
     if refused is None:
         check_server(server, "here", accept_power_loss=False)
         return
@@ -132,13 +132,15 @@ def test_what_is_safe(number: int, standby: bool, settings: dict[str, str], refu
 def test_a_setting_that_the_server_does_not_have_is_a_warning(name: str) -> None:
     settings = {known: value for known, value in SAFE.items() if known != name}
     with pytest.warns(RuntimeWarning, match=f"no setting {name}"):
-        check_server(Server("another server", 150_000, False, settings), "here", accept_power_loss=False)
+        check_server(ServerFacts("another server", 150_000, False, settings), "here", accept_power_loss=False)
 
 
 @pytest.mark.req("U7")
 def test_no_page_checksums_is_a_warning() -> None:
     with pytest.warns(RuntimeWarning, match="checksums"):
-        check_server(Server("", 150_000, False, {**SAFE, "data_checksums": "off"}), "here", accept_power_loss=False)
+        check_server(
+            ServerFacts("", 150_000, False, {**SAFE, "data_checksums": "off"}), "here", accept_power_loss=False
+        )
 
 
 # ---------------------------------------------------------------- servers that are not there
@@ -335,7 +337,7 @@ def test_of_many_creators_one_creates_and_the_others_wait(url: str, advisory: bo
 def test_a_dead_creators_row_is_taken_over(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = parsed(url).parameters["schema"]
     run(url, f'CREATE SCHEMA "{name}"')
-    foundation = schemas.Schema(name, Part("log", "strandline.log")).filled(
+    foundation = schemas.PostgresSchema(name, Part("log", "strandline.log")).filled(
         script("strandline.sql", "foundation", "postgres")
     )
     run(url, foundation, f"""INSERT INTO "{name}".log_lock VALUES ('schema', 'dead', 5)""")
@@ -358,10 +360,10 @@ def test_a_dead_creators_row_is_taken_over(url: str, monkeypatch: pytest.MonkeyP
 def test_a_creation_that_was_killed_half_way_is_ended_by_the_next(
     url: str, advisory: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = schemas.Schema.own
+    record = schemas.PostgresSchema.own
     left = 0
 
-    def dying(self: schemas.Schema, name: str) -> str:
+    def dying(self: schemas.PostgresSchema, name: str) -> str:
         nonlocal left
         left -= 1
         if not left:
@@ -370,14 +372,14 @@ def test_a_creation_that_was_killed_half_way_is_ended_by_the_next(
 
     for calls in range(1, 40):
         left = calls
-        monkeypatch.setattr(schemas.Schema, "own", dying)
+        monkeypatch.setattr(schemas.PostgresSchema, "own", dying)
         try:
             opened(url, advisory=advisory).close()
             break
         except KeyboardInterrupt:
             continue
         finally:
-            monkeypatch.setattr(schemas.Schema, "own", record)
+            monkeypatch.setattr(schemas.PostgresSchema, "own", record)
             if not advisory:
                 run(url, *free_lock(url))
     with closing(opened(url, schema="check")) as log:

@@ -23,10 +23,10 @@ from strandline.backends.postgres.binary import (
     text,
     texts,
 )
-from strandline.backends.postgres.round_trips import Connection, Sent
+from strandline.backends.postgres.round_trips import BinaryStatement, Connection
 from strandline.log.state_json import state_in, state_text
 from strandline.servers.postgres import PostgresServer
-from strandline.values.heads import Ended, Head, Remembered
+from strandline.values.heads import EndedLife, Head, Remembered
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
@@ -70,7 +70,7 @@ def test_parameters_and_rows(
 ) -> None:
     connection._direct = direct
     given_ = (bigint(number), integer(small), text(said), blob(data), boolean(flag))
-    ask = Sent(b"SELECT $1, $2, $3, $4, $5, NULL" + b" " * (not direct), given_)
+    ask = BinaryStatement(b"SELECT $1, $2, $3, $4, $5, NULL" + b" " * (not direct), given_)
     assert connection.ask(ask) == [(number, small, said, data, flag, None)]
 
 
@@ -83,7 +83,7 @@ HEADS = st.builds(
 
 
 @pytest.mark.req("J27")
-@given(state=st.one_of(HEADS, st.builds(Ended, NUMBERS, NUMBERS, NUMBERS)))
-def test_states_come_back_as_they_went_in(state: Head | Ended) -> None:
+@given(state=st.one_of(HEADS, st.builds(EndedLife, NUMBERS, NUMBERS, NUMBERS)))
+def test_states_come_back_as_they_went_in(state: Head | EndedLife) -> None:
     found = state_in(state_text(state))
     assert (type(found), found) == (type(state), state)

@@ -14,7 +14,7 @@ from strandline.backends.sqlite import log as sqlite
 from strandline.backends.sqlite import log_heads as sqlite_heads
 from strandline.backends.sqlite.log import SqliteLog
 from strandline.backends.sqlite.log_heads import NEW_TO_GUESS
-from strandline.fold import Duplicate, EventsAppended, Refused
+from strandline.fold import Duplicate, EventsAppended, RefusedAppend
 from strandline.settings import Settings
 from strandline.testing.clock import FakeClock
 from strandline.testing.log_contract.made import PARTITIONS, delete_of, draft_of, everything, purge_of
@@ -74,7 +74,7 @@ def test_a_wrong_guess_changes_no_answer(log: SqliteLog, case: str) -> None:
     if case == "append":
         assert effects == [EventsAppended(3, 3, 2, 1)]
     elif case in ("expected", "first"):
-        assert effects == [Refused(case, 2)]
+        assert effects == [RefusedAppend(case, 2)]
     elif case == "duplicate":
         assert isinstance(effects[0], Duplicate)
         assert first.place is not None
@@ -89,7 +89,7 @@ def test_a_wrong_guess_changes_no_answer(log: SqliteLog, case: str) -> None:
 
 def test_a_refusal_of_a_key_that_is_new_is_looked_up_all_the_same(log: SqliteLog) -> None:
     new_keys(log, "order")
-    assert log.append([draft_of("order|new", expected=5)])[0].effect == Refused("expected", 0)
+    assert log.append([draft_of("order|new", expected=5)])[0].effect == RefusedAppend("expected", 0)
     assert log.append([delete_of("order|newer", 5, life=1)])[0].effect is None
     assert log.append([draft_of("order|newer")])[0].effect == EventsAppended(1, 1, 0, 1)
 

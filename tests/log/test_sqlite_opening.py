@@ -22,7 +22,7 @@ from strandline.backends.sqlite.log import SqliteLog, upgrade
 from strandline.errors import InvalidInput, SchemaMismatch, StrandlineError
 from strandline.settings import Settings
 from strandline.sql.api import Part
-from strandline.sql.steps import Step
+from strandline.sql.steps import SchemaStep
 from strandline.testing.log_contract import draft_of, everything
 
 KEY = "order|42"
@@ -414,10 +414,10 @@ def test_another_fold_is_refused(path: Path) -> None:
     assert (error.name, error.stored) == ("SchemaMismatch.fold_version", 9)
 
 
-def later_schema(*scripts: str) -> schema.Schema:
+def later_schema(*scripts: str) -> schema.SqliteSchema:
     first = schema.schema_of("log", "strandline.log").steps
     names = ("800_second", "801_third")
-    return schema.schema_with(Part("log", "strandline.log"), (*first, *map(Step, names, scripts)))
+    return schema.schema_with(Part("log", "strandline.log"), (*first, *map(SchemaStep, names, scripts)))
 
 
 @pytest.mark.req("J110", "U4", "RS5")

@@ -16,7 +16,7 @@ from tests.acceptance.cli_call import COMMAND
 import strandline
 from strandline import Event
 from strandline.connect import Strandline
-from strandline.pipeline.target import Target
+from strandline.pipeline.target import JournalRef
 from strandline.servers.java import SHORT
 from strandline.servers.postgres import PostgresServer
 from strandline.servers.server import free_port
@@ -56,7 +56,7 @@ def carried(s: Strandline) -> bool:
     return all(pointer.offset >= end for pointer, end in zip(s.store.pointers(), s.log.newest(), strict=True))
 
 
-def carrying(cluster: SparkCluster, target: Target, said: Path, *once: str) -> subprocess.Popen[bytes]:
+def carrying(cluster: SparkCluster, target: JournalRef, said: Path, *once: str) -> subprocess.Popen[bytes]:
     quick = dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), " ".join(SHORT))
     told = orjson.dumps([target.url, target.settings, cluster.url, {**cluster.conf, **quick}]).decode()
     with said.open("wb") as file:
@@ -71,7 +71,7 @@ def test_the_pipeline_goes_on_with_whatever_workers_there_are(
     kill: bool, postgres: PostgresServer, spark_cluster: SparkCluster, tmp_path: Path
 ) -> None:
     """The master notices a worker that was killed only when it has not heard of it for a while: half a minute."""
-    target = Target(url=postgres.database(), settings={"lease_s": 3.0})
+    target = JournalRef(url=postgres.database(), settings={"lease_s": 3.0})
     said = tmp_path / "pipeline.out"
     with strandline.connect(target.url, **target.settings) as s:
         appended(s, 5)

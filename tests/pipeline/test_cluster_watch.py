@@ -16,7 +16,7 @@ import strandline
 from strandline import Event, Unavailable
 from strandline.pipeline import cluster, project, run
 from strandline.pipeline.cluster import ClusterWatch, addresses, answer
-from strandline.pipeline.jvm import Stopped
+from strandline.pipeline.jvm import JvmUnwanted
 from strandline.projection.definition import BySlices, Projection
 from strandline.servers.server import free_port
 
@@ -117,7 +117,7 @@ def test_work_without_an_executor_is_said_now_and_then(master: Master, caplog: p
 def test_who_waits_for_an_executor_can_be_stopped_and_hears_of_a_cluster_that_is_gone(master: Master) -> None:
     never, stop = threading.Event(), threading.Event()
     threading.Timer(0.2, stop.set).start()
-    with pytest.raises(Stopped):
+    with pytest.raises(JvmUnwanted):
         answer(never.wait, ClusterWatch(master.url), stop)
     assert answer(lambda: 3, ClusterWatch(master.url), None) == 3
     with pytest.raises(ZeroDivisionError):

@@ -17,7 +17,7 @@ from strandline.pipeline.failures import from_text
 from strandline.pipeline.log_ranges import LogPlanner, LogRange, span_of, tasks_of
 from strandline.pipeline.marks import Marker
 from strandline.pipeline.replicate import Replication
-from strandline.pipeline.target import Target
+from strandline.pipeline.target import JournalRef
 from strandline.pipeline.task import do_ranges
 from strandline.rows import Pointer
 from strandline.testing import carry
@@ -32,8 +32,8 @@ def s(tmp_path: Path) -> Iterator[Strandline]:
 
 
 @pytest.fixture
-def target(tmp_path: Path, s: Strandline) -> Iterator[Target]:
-    target = Target(f"sqlite:{tmp_path}/shop", settings={"batch_actions_max": 5})
+def target(tmp_path: Path, s: Strandline) -> Iterator[JournalRef]:
+    target = JournalRef(f"sqlite:{tmp_path}/shop", settings={"batch_actions_max": 5})
     yield target
     target.drop()
 
@@ -50,7 +50,7 @@ def fill(s: Strandline, counts: dict[int, int]) -> None:
             s.journal.append(KEYS[partition], [Event("Placed", number)])
 
 
-def carried(target: Target, fence: int, *ranges: LogRange) -> list[Any]:
+def carried(target: JournalRef, fence: int, *ranges: LogRange) -> list[Any]:
     """What a task says of these ranges."""
     return list(do_ranges(Replication.task, Replication.result, target, fence, iter([ranges])))
 
@@ -142,7 +142,7 @@ def test_nobody_waits_longer_than_a_partition_is_held(
 
 @pytest.mark.req("RR7", "U6", "J32", "J84")
 def test_a_log_trimmed_past_a_pointer_is_its_partitions_failure(
-    s: Strandline, target: Target, source: Callable[[], LogPlanner]
+    s: Strandline, target: JournalRef, source: Callable[[], LogPlanner]
 ) -> None:
     fill(s, {4: 5, 5: 1})
     s.log.trim(4, to=2, pointer=2, keep_after=2**62)
@@ -159,7 +159,7 @@ def test_a_log_trimmed_past_a_pointer_is_its_partitions_failure(
 
 
 @pytest.mark.req("J80", "J84")
-def test_a_range_above_the_pointer_writes_nothing(s: Strandline, target: Target) -> None:
+def test_a_range_above_the_pointer_writes_nothing(s: Strandline, target: JournalRef) -> None:
     fill(s, {4: 5})
     lease = s.store.lease().take("test")
     (result,) = carried(target, lease.fence, LogRange(4, 2, 5))
@@ -171,7 +171,7 @@ def test_a_range_above_the_pointer_writes_nothing(s: Strandline, target: Target)
 def test_a_task_commits_whenever_it_holds_enough_bytes(s: Strandline, tmp_path: Path) -> None:
     for number in range(5):
         s.journal.append(KEYS[4], [Event("Placed", bytes([number]) * 600_000)])
-    target = Target(f"sqlite:{tmp_path}/shop", settings={"batch_bytes_max": 2**20})
+    target = JournalRef(f"sqlite:{tmp_path}/shop", settings={"batch_bytes_max": 2**20})
     lease = s.store.lease().take("test")
     try:
         (result,) = carried(target, lease.fence, LogRange(4, 0, 5))
@@ -202,7 +202,7 @@ def test_no_more_tasks_than_run_at_once_and_each_with_as_much() -> None:
 
 
 @pytest.mark.req("J84")
-def test_a_range_that_fails_stops_no_other_of_its_task(s: Strandline, target: Target) -> None:
+def test_a_range_that_fails_stops_no_other_of_its_task(s: Strandline, target: JournalRef) -> None:
     fill(s, {4: 5, 5: 3, 7: 2})
     s.log.trim(4, to=2, pointer=2, keep_after=2**62)
     lease = s.store.lease().take("test")

@@ -15,7 +15,7 @@ from strandline.backends.memory.store import MemoryStore
 from strandline.carry.range import carry_range
 from strandline.connect import Strandline
 from strandline.errors import Unavailable
-from strandline.log.api import Answered, Draft, Recorded
+from strandline.log.api import ActionDraft, Answered, Recorded
 from strandline.pipeline import log_ranges, marks
 from strandline.pipeline.log_ranges import LogPlanner, LogRange
 from strandline.pipeline.marks import LogSeen, Marker, behind, look, write
@@ -224,13 +224,13 @@ def test_marks_that_cannot_be_written_stop_no_batch(world: World, monkeypatch: p
     append, send = world.log.append, getattr(world.log, "send", None)
     tried: list[int] = []
 
-    def refuse(drafts: Sequence[Draft]) -> list[Recorded]:
+    def refuse(drafts: Sequence[ActionDraft]) -> list[Recorded]:
         if not isinstance(drafts[0].action, Mark):
             return append(drafts)
         tried.append(len(drafts))
         raise full
 
-    def drop(draft: Draft, answered: Answered) -> None:
+    def drop(draft: ActionDraft, answered: Answered) -> None:
         if send is not None and not isinstance(draft.action, Mark):
             send(draft, answered)
         else:
@@ -255,7 +255,7 @@ def test_nobody_waits_for_a_partition_that_takes_no_mark(tmp_path: Path, monkeyp
     world = World("inexact", tmp_path, monkeypatch)
     send, sent = world.log.send, []  # type: ignore[attr-defined]
 
-    def keep(draft: Draft, answered: Answered) -> None:
+    def keep(draft: ActionDraft, answered: Answered) -> None:
         if isinstance(draft.action, Mark):
             sent.append(draft.partition)
         else:

@@ -18,7 +18,7 @@ from tests.pairings import Pairing, paired, pairing
 from strandline import Corrupt, Event, LeaseHeld, SeqNrConflict
 from strandline.connect import Strandline
 from strandline.journal.checks import new_id
-from strandline.log.api import Draft
+from strandline.log.api import ActionDraft
 from strandline.pipeline import events as spark_events
 from strandline.pipeline.events import STREAM_OPTIONS, EventsStreamReader, Selection
 from strandline.pipeline.replicate import run
@@ -226,12 +226,12 @@ def test_reads_are_right_while_the_pipeline_runs_and_when_it_is_gone(
     assert stored(paired, KEYS[0]) == list(range(1, 32))
 
 
-def draft_of(key: str, partition: int, value: bytes) -> Draft:
+def draft_of(key: str, partition: int, value: bytes) -> ActionDraft:
     """An append of two tagged events whose digest is that of another value."""
     events = (("Placed", ("new",)), ("Paid", ()))
     digest = content_digest(events, None, encode_value([Content(JSON, b"1", None)] * 2))
     action = Append(key, events, new_id(), False, digest)
-    return Draft(partition, action, encode_header(action), value)
+    return ActionDraft(partition, action, encode_header(action), value)
 
 
 @pytest.mark.req("J94", "J95", "J97", "RA12")

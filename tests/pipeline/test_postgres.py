@@ -15,7 +15,7 @@ import strandline.pipeline
 from strandline import Event, LeaseHeld
 from strandline.pipeline import supervisor
 from strandline.pipeline.replicate import run
-from strandline.pipeline.target import Target
+from strandline.pipeline.target import JournalRef
 from strandline.servers.postgres import PostgresServer
 from strandline.store.scans import look_at
 
@@ -57,9 +57,9 @@ def test_a_password_reaches_tasks_and_never_spark(
     postgres: PostgresServer, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = new_url(postgres).replace("postgres@", "postgres:hunter22@")  # this server asks nobody for it
-    open_ = Target(url=new_url(postgres))
+    open_ = JournalRef(url=new_url(postgres))
     assert open_.by_reference(tmp_path) == open_
-    closed = Target(url=url, settings={"lease_s": 3.0}).by_reference(tmp_path)
+    closed = JournalRef(url=url, settings={"lease_s": 3.0}).by_reference(tmp_path)
     assert "hunter22" not in closed.to_json()
     (kept,) = tmp_path.iterdir()
     assert kept.stat().st_mode & 0o077 == 0

@@ -15,7 +15,7 @@ from tests.store.stores import change
 
 import strandline
 from strandline import Event
-from strandline.carry.tag_findings import Counts
+from strandline.carry.tag_findings import TagRebuildCounts
 from strandline.errors import InvalidInput, LeaseHeld, MissingEvent, Unavailable
 from strandline.pipeline.rebuild_tag import rebuild_tag
 from strandline.pipeline.replicate import run
@@ -100,8 +100,8 @@ def test_rebuild(tmp_path: Path, spark: Any) -> None:
         assert sorted(row.key for row in listed) == sorted(key for key in KEYS if key < "order|2")
         assert {(row.seq_nr, row.tag, row.tag_seq_nr) for row in listed} == {(1, "blue", 1)}
         told = call("pipeline", "rebuild", "--tag", "blue", "--url", url, "--json")
-        assert (told.code, told.lines) == (0, [{"tag": "blue", **asdict(Counts(keys=40, rows=80))}])
-        assert rebuild_tag(url, "nobody's", spark=spark) == Counts(keys=40)
+        assert (told.code, told.lines) == (0, [{"tag": "blue", **asdict(TagRebuildCounts(keys=40, rows=80))}])
+        assert rebuild_tag(url, "nobody's", spark=spark) == TagRebuildCounts(keys=40)
         said = call("pipeline", "rebuild", "--tag", "nobody's", "--url", url).out
         assert said == "no event has the tag nobody's, and nothing is in its view: 0 rows of 40 keys\n"
         stopped = threading.Event()

@@ -11,12 +11,12 @@ from tests.store.test_postgres import sessions
 import strandline
 from strandline.errors import InvalidInput, SchemaMismatch
 from strandline.pipeline import target as targets
-from strandline.pipeline.target import Target
+from strandline.pipeline.target import JournalRef
 from strandline.servers.postgres import PostgresServer
 
 
 def test_what_can_be_lost_is_said_by_the_driver_and_not_again_by_every_worker(tmp_path: Path) -> None:
-    target = Target(f"sqlite:{tmp_path}/shop", settings={"accept_power_loss": True})
+    target = JournalRef(f"sqlite:{tmp_path}/shop", settings={"accept_power_loss": True})
     with pytest.warns(RuntimeWarning, match="accept_power_loss"):
         target.connect().close()
     target.open()  # a warning is an error here
@@ -27,7 +27,7 @@ def test_what_can_be_lost_is_said_by_the_driver_and_not_again_by_every_worker(tm
 def test_a_mistyped_url_of_a_spark_job_is_asked_for(tmp_path: Path) -> None:
     """Nothing that only `connect` takes is advised: the format has no such option."""
     with pytest.raises(SchemaMismatch) as caught:
-        Target(f"sqlite:{tmp_path}/mistyped").open()
+        JournalRef(f"sqlite:{tmp_path}/mistyped").open()
     assert caught.value.name == "SchemaMismatch.no_schema"
     assert caught.value.hint.startswith("is the URL right?")
     assert 'schema="create"' not in caught.value.hint
@@ -40,14 +40,14 @@ def test_a_url_may_be_in_a_file_or_a_variable(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "url").write_text(f"{url}\n")
     monkeypatch.setenv("SHOP_URL", url)
     for place in (f"file:{tmp_path}/url", "env:SHOP_URL"):
-        with Target(place).connect(schema="check") as s:
+        with JournalRef(place).connect(schema="check") as s:
             assert s.log.partitions == 3
     for place in (f"file:{tmp_path}/none", "env:NONE"):
         with pytest.raises(InvalidInput) as caught:
-            Target(place).open()
+            JournalRef(place).open()
         assert caught.value.name == "InvalidInput.url_incomplete"
         assert place in caught.value.message
-        Target(place).drop()
+        JournalRef(place).drop()
 
 
 def test_connections_are_kept_for_what_a_target_names_and_not_for_its_name(
@@ -57,7 +57,7 @@ def test_connections_are_kept_for_what_a_target_names_and_not_for_its_name(
     url = postgres.database()
     secret = url.replace("postgres@", "postgres:hunter22@")  # this server asks nobody for it
     strandline.connect(url).close()
-    runs = [Target(secret).by_reference(tmp_path) for _ in range(6)]
+    runs = [JournalRef(secret).by_reference(tmp_path) for _ in range(6)]
     assert len({run.to_json() for run in runs}) == 6
     opened = [run.open() for run in runs]
     for s in opened:
@@ -66,7 +66,7 @@ def test_connections_are_kept_for_what_a_target_names_and_not_for_its_name(
     assert sessions(url) <= 2
     monkeypatch.setattr(targets, "UNUSED_S", 0.0)
     strandline.connect(f"sqlite:{tmp_path}/other").close()
-    other = Target(f"sqlite:{tmp_path}/other")
+    other = JournalRef(f"sqlite:{tmp_path}/other")
     other.open()  # what was used before is over
     other.drop()
     deadline = time.monotonic() + 10

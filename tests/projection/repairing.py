@@ -9,7 +9,7 @@ from strandline import Key
 from strandline.carry.resolve import mark_carrier
 from strandline.carry.tag_mending import NUMBER_BITS, TagMender
 from strandline.connect import Strandline
-from strandline.projection.offset_store import DeadLetter
+from strandline.projection.offset_store import DeadEvent
 from strandline.store.scans import events_of
 from strandline.store.tables import REPAIRED, RepairedRow
 from strandline.store.tag_view import TAG_VIEW
@@ -83,7 +83,7 @@ def rebuild(s: Strandline, tag: str = "blue") -> None:
         lease.release()
 
 
-def letters(s: Strandline, name: str = "totals") -> list[DeadLetter]:
+def letters(s: Strandline, name: str = "totals") -> list[DeadEvent]:
     return list(s.projections.dead_letters(name))
 
 

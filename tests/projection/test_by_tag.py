@@ -9,7 +9,7 @@ import pytest
 from strandline import ByTag, Event, InvalidInput, Key
 from strandline.connect import Strandline
 from strandline.projection.definition import Projection
-from strandline.store.api import Page
+from strandline.store.api import RowPage
 from tests.projection.worlds import QUICK, Table, caught_up, error_of, range_of, running, until
 from tests.query.filling import carry_all, key_in
 
@@ -97,10 +97,10 @@ class Hiding:
         self._store, self._seq_nr = store, seq_nr
         self.by_time = self.by_number = True
 
-    def scan(self, scan: Any, *what: Any, **how: Any) -> Page:
+    def scan(self, scan: Any, *what: Any, **how: Any) -> RowPage:
         rows, more = self._store.scan(scan, *what, **how)
         hidden = {"tag_by_time": self.by_time, "tag_by_number": self.by_number}.get(scan.name, False)
-        return Page([row for row in rows if not (hidden and row[9] == self._seq_nr)], more)
+        return RowPage([row for row in rows if not (hidden and row[9] == self._seq_nr)], more)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -166,11 +166,11 @@ def test_what_an_operator_skipped_fills_its_place(s: Strandline, table: Table) -
     whole = s.store
 
     class Filled(Hiding):
-        def scan(self, scan: Any, *what: Any, **how: Any) -> Page:
+        def scan(self, scan: Any, *what: Any, **how: Any) -> RowPage:
             rows, more = whole.scan(scan, *what, **how)
             if scan.name.startswith("tag_by"):
                 rows = [(*row[:11], b"", 0) if row[9] == 2 else row for row in rows]
-            return Page(rows, more)
+            return RowPage(rows, more)
 
     s.store = Filled(whole, 2)
     to_the_end(s, table)
@@ -201,11 +201,11 @@ def test_a_row_that_is_not_what_was_written_stops_it(s: Strandline, table: Table
     whole = s.store
 
     class Broken(Hiding):
-        def scan(self, scan: Any, *what: Any, **how: Any) -> Page:
+        def scan(self, scan: Any, *what: Any, **how: Any) -> RowPage:
             rows, more = whole.scan(scan, *what, **how)
             if scan.name.startswith("tag_by"):
                 rows = [(*row[:5], row[5] + 7, *row[6:]) if row[9] == 2 else row for row in rows]
-            return Page(rows, more)
+            return RowPage(rows, more)
 
     s.store = Broken(whole, 2)
     with running(s, Projection("totals", BLUE, table.add, retries=0, **QUICK)):

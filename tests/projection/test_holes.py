@@ -12,7 +12,7 @@ from strandline import ByTag, Event, Key, Unavailable
 from strandline.connect import Strandline
 from strandline.projection.definition import Projection
 from strandline.projection.offset_store import OffsetStore
-from strandline.store.api import Page
+from strandline.store.api import RowPage
 from tests.projection.repairing import Lost, LostTag
 from tests.projection.worlds import (
     ORDERS,
@@ -35,13 +35,13 @@ class Hiding:
         self._store, self._event = store, (str(key), seq_nr)
         self.from_slices = self.from_all = True
 
-    def scan(self, *what: Any, **how: Any) -> Page:
+    def scan(self, *what: Any, **how: Any) -> RowPage:
         rows, more = self._store.scan(*what, **how)
-        return Page([row for row in rows if not self.from_slices or (row[2], row[1]) != self._event], more)
+        return RowPage([row for row in rows if not self.from_slices or (row[2], row[1]) != self._event], more)
 
-    def page(self, key: str, life: int, segment_size: int, **how: Any) -> Page:
+    def page(self, key: str, life: int, segment_size: int, **how: Any) -> RowPage:
         cells, more = self._store.page(key, life, segment_size, **how)
-        return Page([cell for cell in cells if not self.from_all or (key, cell[0]) != self._event], more)
+        return RowPage([cell for cell in cells if not self.from_all or (key, cell[0]) != self._event], more)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

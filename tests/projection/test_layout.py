@@ -9,9 +9,9 @@ import pytest
 
 from strandline.projection.layout import RangeRow, cut_anew, line_of, numbers_in, numbers_text, share
 from strandline.projection.offsets import KeyRow, KeyRows, RangeOffsets
-from strandline.projection.recovery import Step, decide, restart_delay_s, retry_delay_s
+from strandline.projection.recovery import RecoveryStep, decide, restart_delay_s, retry_delay_s
 from strandline.projection.settings import ProjectionSettings
-from strandline.query.acceptance import Candidate, Verdict
+from strandline.query.acceptance import Acceptance, Candidate
 from strandline.query.look_back import candidate
 from strandline.query.query_row import QueryRow
 from strandline.values.keys import SLICES, partition_of, slice_of
@@ -127,9 +127,9 @@ def key_row(key: str, seq_nr: int, timestamp: int = 50) -> KeyRow:
 def test_a_slice_may_be_further_than_its_range() -> None:
     key = "order|1"
     found = offsets(50, {slice_of(key): 100})
-    assert found.judge(event(key, 1, 100), key) is Verdict.DUPLICATE
-    assert found.judge(event(key, 1, 101), key) is Verdict.ACCEPTED
-    assert found.judge(event("order|2", 1, 60), "order|2") is Verdict.ACCEPTED
+    assert found.judge(event(key, 1, 100), key) is Acceptance.DUPLICATE
+    assert found.judge(event(key, 1, 101), key) is Acceptance.ACCEPTED
+    assert found.judge(event("order|2", 1, 60), "order|2") is Acceptance.ACCEPTED
 
 
 @pytest.mark.req("P32", "P34")
@@ -142,9 +142,9 @@ def test_last_in_memory_or_in_the_table(where: str) -> None:
     else:
         assert found.hold([key, key]) == [key]
         found.learn([key], KeyRows({key: key_row(key, 5)}, line=0))
-    assert found.judge(event(key, 5), key) is Verdict.DUPLICATE
-    assert found.judge(event(key, 6), key) is Verdict.ACCEPTED
-    assert found.judge(event(key, 8), key) is Verdict.LOOK
+    assert found.judge(event(key, 5), key) is Acceptance.DUPLICATE
+    assert found.judge(event(key, 6), key) is Acceptance.ACCEPTED
+    assert found.judge(event(key, 8), key) is Acceptance.LOOK
 
 
 @pytest.mark.req("P34", "P30", "P32")
@@ -162,7 +162,7 @@ def test_what_is_next_for_sure_is_accepted_whatever_else_is_asked() -> None:
             read = QueryRow(timestamp, seq_nr, key, life, prev, b"x", 0)
             if prev < seq_nr and found.is_next(read):
                 short += 1
-                assert found.judge(candidate(read), key, strandline=strandline) is Verdict.ACCEPTED
+                assert found.judge(candidate(read), key, strandline=strandline) is Acceptance.ACCEPTED
     assert short > 100
     assert offsets(2).is_next(QueryRow(3, 1, key, 1, 0, b"x", 0))
 
@@ -186,19 +186,19 @@ def test_unsaved_rows_stay_in_memory_and_others_are_forgotten() -> None:
 def test_a_line_is_not_remembered_from_page_to_page() -> None:
     found = offsets()
     found.learn(found.hold(["order|1"]), KeyRows({}, line=100))
-    assert found.judge(event("order|1", 5, 100), "order|1") is Verdict.DUPLICATE
+    assert found.judge(event("order|1", 5, 100), "order|1") is Acceptance.DUPLICATE
     found.hold(["order|2"])
-    assert found.judge(event("order|1", 5, 100), "order|1") is Verdict.LOOK
+    assert found.judge(event("order|1", 5, 100), "order|1") is Acceptance.LOOK
 
 
 @pytest.mark.req("P58", "P59", "P60", "P61", "P63")
 def test_the_table_of_recovery() -> None:
     for on_failure in ("fail", "skip", "park"):
         settings = ProjectionSettings.of({"on_failure": on_failure, "retries": 2, "parked_keys_max": 10})
-        assert [decide(settings, n, 0).step for n in (1, 2)] == [Step.RETRY, Step.RETRY]
-        assert decide(settings, 3, 0).step is Step(on_failure)
-    assert decide(ProjectionSettings.of({"on_failure": "park", "retries": 0}), 1, 999).step is Step.PARK
-    assert decide(ProjectionSettings.of({"on_failure": "park", "retries": 0}), 1, 1000).step is Step.FAIL
+        assert [decide(settings, n, 0).step for n in (1, 2)] == [RecoveryStep.RETRY, RecoveryStep.RETRY]
+        assert decide(settings, 3, 0).step is RecoveryStep(on_failure)
+    assert decide(ProjectionSettings.of({"on_failure": "park", "retries": 0}), 1, 999).step is RecoveryStep.PARK
+    assert decide(ProjectionSettings.of({"on_failure": "park", "retries": 0}), 1, 1000).step is RecoveryStep.FAIL
 
 
 @pytest.mark.req("P58", "P59")

@@ -21,7 +21,7 @@ from strandline.connect import Strandline
 from strandline.projection.definition import Projection
 from strandline.projection.host import Host
 from strandline.projection.layout import cut_anew
-from strandline.projection.offset_store import Claim, OffsetStore
+from strandline.projection.offset_store import OffsetStore, RangeClaim
 from strandline.values.ranges import ranges
 from tests.journal.worlds import url_of, world
 from tests.projection.sleeper import SETTINGS
@@ -69,15 +69,15 @@ def test_hosts_share_evenly(s: Strandline, table: Table) -> None:
     check_exactly_once(s, table)
 
 
-def claim(store: OffsetStore, name: str, lo: int, owner: str) -> Claim | None:
+def claim(store: OffsetStore, name: str, lo: int, owner: str) -> RangeClaim | None:
     with store.database.write() as tx:
         row = store.locked(tx, store.find(name).id)
         found = next(one for one in store.ranges(tx, row) if one.lo == lo)
         taken = store.claim(tx, row, found, owner)
-    return None if taken is None else Claim(row, taken)
+    return None if taken is None else RangeClaim(row, taken)
 
 
-def claimed(store: OffsetStore, name: str, lo: int, owner: str) -> Claim:
+def claimed(store: OffsetStore, name: str, lo: int, owner: str) -> RangeClaim:
     taken = claim(store, name, lo, owner)
     assert taken is not None
     return taken

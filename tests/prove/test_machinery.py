@@ -14,7 +14,7 @@ import strandline
 from strandline import points
 from strandline.backends.memory.log import MemoryLog
 from strandline.errors import InvalidInput
-from strandline.log.api import Draft, Recorded
+from strandline.log.api import ActionDraft, Recorded
 from strandline.query.settings import SliceSettings
 from strandline.query.tag_settings import TagSettings
 from strandline.testing import limits
@@ -42,7 +42,7 @@ def test_a_wrong_product_is_found_and_the_program_made_small(monkeypatch: pytest
     """A log that forgets every delete: three calls show it, and the printed command shows it again."""
     told = MemoryLog.append
 
-    def forgetful(self: MemoryLog, drafts: Sequence[Draft]) -> list[Recorded]:
+    def forgetful(self: MemoryLog, drafts: Sequence[ActionDraft]) -> list[Recorded]:
         changed = [
             draft._replace(action=draft.action._replace(to=1)) if isinstance(draft.action, Delete) else draft
             for draft in drafts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strandline import Key
 from strandline.connect import Strandline
-from strandline.rows import Batch, Cut
+from strandline.rows import KeyRun, PartitionBatch
 from strandline.store.scans import look_at
 from strandline.store.views import add_rows
 from strandline.values.events import EventRow, Life, bodies
@@ -35,7 +35,7 @@ def write(s: Strandline, key: Key | str, seq_nr: int, timestamp: int, *, payload
     """Write an event and its head. The pointer's time does not move: it is not the pipeline's."""
     row = written(s, key, seq_nr, timestamp, payload=payload)
     head, seen = head_after(s, row), s.store.pointers()[row.partition]
-    cut = Cut(row.key, head, timestamp, events=[row])
-    batch = Batch(seen._replace(offset=seen.offset + 1), cuts=[cut], states={row.key: head})
+    cut = KeyRun(row.key, head, timestamp, events=[row])
+    batch = PartitionBatch(seen._replace(offset=seen.offset + 1), cuts=[cut], states={row.key: head})
     add_rows(batch, s.store.views, {})
     s.store.write(batch, seen)

@@ -9,7 +9,7 @@ import pytest
 
 from strandline.errors import StrandlineError, Unavailable
 from strandline.query.by_tag import StrandlineTagFeed, TagFeed
-from strandline.query.feed import Ended, FeedPage, Pace
+from strandline.query.feed import FeedPage, Pace, QueryClosed
 from strandline.query.tag_offset import TagOffset, TagView, place_of
 from strandline.query.tag_search import SearchingTagFeed
 from strandline.query.tag_settings import TagSettings
@@ -75,7 +75,7 @@ class Play(Pace):
         while self._acts and self._acts[0][0] <= self.time_s:
             self._acts.pop(0)[2]()
         if self.ended or self.time_s > self._end_s:
-            raise Ended
+            raise QueryClosed
 
 
 class PlayedView:

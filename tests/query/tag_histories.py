@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from strandline.query.by_tag import NO_END, TagFeed
-from strandline.query.feed import Ended, Pace
+from strandline.query.feed import Pace, QueryClosed
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.stored_tags import StoredTags
 from strandline.query.tag_search import SearchingTagFeed
@@ -98,7 +98,7 @@ class Stages(Pace):
         self._time_s += seconds
         stage = next(self._stages, None)
         if stage is None:
-            raise Ended
+            raise QueryClosed
         stage()
 
 

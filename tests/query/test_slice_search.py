@@ -13,7 +13,7 @@ import pytest
 
 from strandline import InvalidInput, Key, MissingEvent, RichOffset
 from strandline.connect import Strandline
-from strandline.store.api import Page
+from strandline.store.api import RowPage
 from strandline.store.heads import head_row
 from strandline.store.tables import METAJOURNAL
 from strandline.testing import FakeClock
@@ -51,9 +51,9 @@ class Scans:
         self._store = store
         self.names: list[str] = []
 
-    def scan(self, scan: Any, *what: Any, **how: Any) -> Page:
+    def scan(self, scan: Any, *what: Any, **how: Any) -> RowPage:
         self.names.append(scan.name)
-        found: Page = self._store.scan(scan, *what, **how)
+        found: RowPage = self._store.scan(scan, *what, **how)
         return found
 
     def __getattr__(self, name: str) -> Any:

@@ -14,7 +14,7 @@ import strandline
 from strandline import Event, InvalidInput, Key, MissingEvent, RichOffset
 from strandline.connect import Strandline
 from strandline.rows import Pointer
-from strandline.store.api import Page
+from strandline.store.api import RowPage
 from strandline.testing import FakeClock, carry
 from strandline.values.events import RecordedEvent
 from tests.journal.worlds import BACKENDS, world
@@ -308,14 +308,14 @@ class _Missing:
         """Nowhere to be found; found by key, but not where a query by slices would meet it."""
         self.looks = 0
 
-    def scan(self, *what: Any, **how: Any) -> Page:
+    def scan(self, *what: Any, **how: Any) -> RowPage:
         rows, more = self._store.scan(*what, **how)
-        return Page([row for row in rows if not self.late or (row[2], row[1]) != (self._key, self._seq_nr)], more)
+        return RowPage([row for row in rows if not self.late or (row[2], row[1]) != (self._key, self._seq_nr)], more)
 
-    def page(self, key: str, life: int, segment_size: int, **how: Any) -> Page:
+    def page(self, key: str, life: int, segment_size: int, **how: Any) -> RowPage:
         self.looks += 1
         cells, more = self._store.page(key, life, segment_size, **how)
-        return Page([cell for cell in cells if not self.lost or (key, cell[0]) != (self._key, self._seq_nr)], more)
+        return RowPage([cell for cell in cells if not self.lost or (key, cell[0]) != (self._key, self._seq_nr)], more)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -403,7 +403,7 @@ def test_no_more_than_two_pages_are_held(here: Strandline) -> None:
     asked: list[int] = []
     scan = here.store.scan
 
-    def counted(*what: Any, **how: Any) -> Page:
+    def counted(*what: Any, **how: Any) -> RowPage:
         asked.append(how["limit"])
         return scan(*what, **how)
 
@@ -422,7 +422,7 @@ class _Together:
         self._store = store
         self.asked: list[list[int]] = []
 
-    def scan_each(self, scan: Any, asked: Any, to: int) -> list[Page]:
+    def scan_each(self, scan: Any, asked: Any, to: int) -> list[RowPage]:
         self.asked.append([each.limit for each in asked])
         return [
             self._store.scan(scan, each.equal, after=each.after, to=to, limit=each.limit, slices=each.slices)
@@ -459,7 +459,7 @@ def test_a_page_of_large_events_is_bounded_by_bytes(backend: str, tmp_path: Path
         pages: list[int] = []
         scan = s.store.scan
 
-        def counted(*what: Any, **how: Any) -> Page:
+        def counted(*what: Any, **how: Any) -> RowPage:
             page = scan(*what, **how)
             pages.append(sum(len(row[5] or b"") for row in page.rows))
             return page

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from strandline.errors import Corrupt, Unavailable
-from strandline.servers.jars import CACHE, IVY_SETTINGS, LIBRARIES, Library, jars
+from strandline.servers.jars import CACHE, IVY_SETTINGS, LIBRARIES, JarSet, jars
 
 NAMES = ("shell-1.0.jar", "pearl-2.0.jar")
 FETCH = """
@@ -43,15 +43,15 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def beach(repository: Path, tmp_path: Path) -> Library:
+def beach(repository: Path, tmp_path: Path) -> JarSet:
     """What to fetch from it."""
     lines = [f"{hashlib.sha256((repository / name).read_bytes()).hexdigest()}  {name}\n" for name in NAMES]
     (tmp_path / "beach.sha256").write_text("".join(lines))
     parts = (("org.beach", "shell", "1.0"), ("org.beach", "pearl", "2.0"))
-    return Library("beach", "1.0", parts, takes="little", lock_folder=tmp_path)
+    return JarSet("beach", "1.0", parts, takes="little", lock_folder=tmp_path)
 
 
-def test_jars_are_fetched_once(beach: Library, repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jars_are_fetched_once(beach: JarSet, repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = jars(beach)
     assert {path.name for path in folder.glob("*.jar")} == set(NAMES)
     for name in NAMES:
@@ -60,7 +60,7 @@ def test_jars_are_fetched_once(beach: Library, repository: Path, capsys: pytest.
     assert capsys.readouterr().err.count("Fetching beach 1.0") == 1
 
 
-def test_what_was_damaged_since_is_fetched_again(beach: Library) -> None:
+def test_what_was_damaged_since_is_fetched_again(beach: JarSet) -> None:
     folder = jars(beach)
     (folder / NAMES[0]).write_bytes(b"half")
     (folder / "stranger.jar").write_bytes(b"")
@@ -71,7 +71,7 @@ def test_what_was_damaged_since_is_fetched_again(beach: Library) -> None:
     assert (jars(beach) / NAMES[1]).exists()
 
 
-def test_other_contents_are_refused(beach: Library, repository: Path, tmp_path: Path) -> None:
+def test_other_contents_are_refused(beach: JarSet, repository: Path, tmp_path: Path) -> None:
     (repository / NAMES[1]).write_bytes(b"not what was pinned")
     with pytest.raises(Corrupt, match=NAMES[1]) as caught:
         jars(beach)
@@ -79,14 +79,14 @@ def test_other_contents_are_refused(beach: Library, repository: Path, tmp_path: 
     assert not list(tmp_path.glob("cache/jars/**/*.jar"))
 
 
-def test_a_lock_file_that_changed_asks_for_a_new_fetch(beach: Library) -> None:
+def test_a_lock_file_that_changed_asks_for_a_new_fetch(beach: JarSet) -> None:
     jars(beach)
     beach.lock_path.write_text(beach.lock_path.read_text().replace("pearl-2.0", "pearl-3.0"))
     with pytest.raises(Corrupt, match=r"pearl-2\.0\.jar, pearl-3\.0\.jar"):
         jars(beach)
 
 
-def test_without_a_repository_the_error_says_what_to_do(beach: Library, repository: Path) -> None:
+def test_without_a_repository_the_error_says_what_to_do(beach: JarSet, repository: Path) -> None:
     (repository / NAMES[0]).unlink()
     with pytest.raises(Unavailable, match=r"beach 1\.0 cannot be fetched: .*shell") as caught:
         jars(beach)
@@ -94,7 +94,7 @@ def test_without_a_repository_the_error_says_what_to_do(beach: Library, reposito
     assert CACHE in caught.value.hint
 
 
-def test_many_processes_fetch_once(beach: Library, repository: Path) -> None:
+def test_many_processes_fetch_once(beach: JarSet, repository: Path) -> None:
     started = [
         subprocess.Popen(
             [sys.executable, "-c", FETCH, beach.lock_folder],
@@ -111,7 +111,7 @@ def test_many_processes_fetch_once(beach: Library, repository: Path) -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=lambda library: library.name)
-def test_lock_files_are_those_of_the_versions(library: Library) -> None:
+def test_lock_files_are_those_of_the_versions(library: JarSet) -> None:
     for _, module, version in library.parts:
         assert f"{module}-{version}.jar" in library.lock
     assert all(len(digest) == 64 for digest in library.lock.values())

@@ -6,7 +6,7 @@ Written from the text, on `look` and `page` alone, so that a store can be judged
 from __future__ import annotations
 
 from strandline.carry.range import decode
-from strandline.fold import EventsAppended, Rules, fold
+from strandline.fold import EventsAppended, FoldRules, fold
 from strandline.store.api import Store
 from strandline.store.scans import look_at
 from strandline.testing.tape import Tape
@@ -53,7 +53,7 @@ def _fold(
         if action is None:
             continue
         place = Place(record.partition, record.offset, record.timestamp)
-        state, effect = fold(state, action, place, Rules(segment_size, 32))
+        state, effect = fold(state, action, place, FoldRules(segment_size, 32))
         if isinstance(effect, EventsAppended):
             prev = effect.prev
             for seq_nr in range(effect.first, effect.last + 1):

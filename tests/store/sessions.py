@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
-from strandline.backends.cassandra import Request, Session
+from strandline.backends.cassandra import CqlRequest, Session
 from strandline.backends.cassandra.store import CassandraStore
 from strandline.testing.faults import crash
 
@@ -16,12 +16,12 @@ class RowByRow:
     def __init__(self, session: Session, before: Callable[[int], None]) -> None:
         self._session, self._before = session, before
         self.written: list[tuple[str, Sequence[Any]]] = []
-        self.requests: list[Request] = []
+        self.requests: list[CqlRequest] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
-    def write(self, requests: Iterable[Request]) -> None:
+    def write(self, requests: Iterable[CqlRequest]) -> None:
         for request in requests:
             self.requests.append(request)
             for row in request.rows:

@@ -18,7 +18,7 @@ import pytest
 from strandline.backends.cassandra.store import CassandraStore, halved
 from strandline.backends.memory.store import MemoryStore
 from strandline.errors import LeaseHeld, LeaseLost, Unavailable
-from strandline.rows import Batch
+from strandline.rows import PartitionBatch
 from strandline.servers.cassandra import CassandraServer
 from strandline.store.phases import run, written
 from strandline.store.scans import look_at
@@ -171,7 +171,7 @@ class Writing:
     def __init__(self, store: CassandraStore) -> None:
         self._store = store
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: PartitionBatch) -> None:
         writing, views = self._store._writing, self._store.views
         run(written(batch, views), writing.write, writing.find)
 

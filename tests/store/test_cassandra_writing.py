@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from cassandra.cluster import Cluster
 
-from strandline.backends.cassandra import Request, Session
+from strandline.backends.cassandra import CqlRequest, Session
 from strandline.backends.cassandra.store import CassandraStore
 from strandline.errors import LeaseLost, Unavailable
 from strandline.sql.sections import sections
@@ -253,11 +253,11 @@ def test_what_is_older_never_beats_what_is_newer(empty_stores: EmptyStores) -> N
     late = [(name, row) for name, row in session.written if name != "set_pointer"]
     before = tables(empty_stores)
     for name, row in [*reversed(late), *past]:
-        session.write([Request(name, [row])])
+        session.write([CqlRequest(name, [row])])
     assert tables(empty_stores) == before
     for name, row in past:
         if name in ("put_journal", "put_slice_view") and KEY in row:
-            session.write([Request(name, [(*row[:-1], ALWAYS - 1)])])  # from a clock that is far ahead
+            session.write([CqlRequest(name, [(*row[:-1], ALWAYS - 1)])])  # from a clock that is far ahead
     assert tables(empty_stores) == before
 
 

@@ -18,7 +18,7 @@ from strandline.backends.sqlite import schema as of_files
 from strandline.connect import parts
 from strandline.settings import Settings
 from strandline.sql.api import Dialect
-from strandline.sql.steps import Step, steps_in
+from strandline.sql.steps import SchemaStep, steps_in
 from strandline.testing import carry
 from strandline.testing.faults import Crash
 from strandline.urls import urls_of
@@ -72,21 +72,21 @@ HEADS = {
 }
 
 
-def grown_steps(package: str, folder: str, dialect: Dialect | None, *, additive: bool) -> tuple[Step, ...]:
+def grown_steps(package: str, folder: str, dialect: Dialect | None, *, additive: bool) -> tuple[SchemaStep, ...]:
     """The steps of a later program: it adds to everything that is there, and changes data."""
     form = dialect or "cql"
     columns = "\n".join(ADD[form].format(table=table) for table in TABLES[package, form].split())
     heads = "" if package == "strandline.log" else HEADS[form]
     known = steps_in(package, folder, dialect)
     more = MORE[form].replace("{prefix}", "log_" if package == "strandline.log" else "")
-    return (*known, Step("800_columns", columns + heads, additive), Step("801_table", more, additive))
+    return (*known, SchemaStep("800_columns", columns + heads, additive), SchemaStep("801_table", more, additive))
 
 
 @contextmanager
 def later_program(*, additive: bool = True) -> Iterator[None]:
     """What is opened inside is opened by a program that knows two more steps."""
 
-    def steps(package: str, folder: str, dialect: Dialect | None = None) -> tuple[Step, ...]:
+    def steps(package: str, folder: str, dialect: Dialect | None = None) -> tuple[SchemaStep, ...]:
         return grown_steps(package, folder, dialect, additive=additive)
 
     with pytest.MonkeyPatch.context() as patch:

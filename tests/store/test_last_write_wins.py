@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strandline.backends.memory.cells import ALWAYS, Table
+from strandline.backends.memory.cells import ALWAYS, CellTable
 from strandline.errors import LeaseLost
 from strandline.store.api import StoreSettings
 from strandline.store.heads import key_place
@@ -255,7 +255,7 @@ def test_a_correction_killed_anywhere_is_repeated(how: str, followed: bool) -> N
 
 
 def test_the_newest_write_of_a_cell_stays() -> None:
-    table = Table()
+    table = CellTable()
     table.put("p", 1, {"a": "new", "b": "b"}, 20)
     table.put("p", 1, {"a": "old", "c": "c"}, 10)
     assert table.row("p", 1) == {"a": "new", "b": "b", "c": "c"}
@@ -267,7 +267,7 @@ def test_the_newest_write_of_a_cell_stays() -> None:
 
 
 def test_a_removal_covers_what_was_written_up_to_its_time() -> None:
-    table = Table()
+    table = CellTable()
     for place in range(5):
         table.put("p", place, {"a": place}, 10)
     table.remove("p", 10, first=1, last=2)

@@ -14,7 +14,7 @@ from strandline.store.scans import look_at
 from strandline.testing.last_write_wins import LastWriteWinsStore
 from strandline.testing.store_contract import random_tape, settings_of
 from strandline.values.actions import Place
-from strandline.values.heads import SEQ_NR_MAX, Ended, Head
+from strandline.values.heads import SEQ_NR_MAX, EndedLife, Head
 from strandline.values.keys import key_partition
 from tests.core.naive import NaiveKey
 from tests.store.stores import open_store
@@ -44,7 +44,7 @@ def test_a_store_is_the_fold_of_its_log(name: str, seed: int, tmp_path: Path) ->
         _, state = look_at(store, key, key_partition(key, 3))
         expected = model.head()
         if expected is None:
-            assert (state.life if isinstance(state, Ended) else 0) == model.lives_ended()
+            assert (state.life if isinstance(state, EndedLife) else 0) == model.lives_ended()
         else:
             assert isinstance(state, Head)
             ids = {(one.append_id, one.first, one.last) for one in (*state.given, *filter(None, [state.generated]))}

@@ -31,7 +31,7 @@ from strandline.testing.store_contract import settings_of
 from strandline.testing.store_contract.made import snapshot, states_of
 from strandline.testing.tape import Tape
 from strandline.values.events import Life, RecordedEvent
-from strandline.values.heads import SEQ_NR_MAX, Ended, Head
+from strandline.values.heads import SEQ_NR_MAX, EndedLife, Head
 from strandline.values.keys import key_digest, slice_of
 from tests.store.stores import TABLES, change, file_of, open_store, tables
 
@@ -222,7 +222,7 @@ def test_a_head_that_an_ended_life_covers_is_none(store: SqlStore, path: Path) -
     purge = tape.purge(KEY)
     tape.carry(store)
     assert change(path, "INSERT INTO metajournal SELECT * FROM kept") == 1
-    ended = Ended(1, 0, purge.offset)
+    ended = EndedLife(1, 0, purge.offset)
     assert look_at(store, KEY, 0)[1] == ended
     assert states_of(store, 0, [KEY])[1] == {KEY: ended}
     tape.append(KEY, ["new"])

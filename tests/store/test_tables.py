@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.errors import Corrupt, SchemaMismatch
-from strandline.rows import Cut, QuarantineRow
+from strandline.rows import KeyRun, QuarantineRow
 from strandline.store.tables import METAJOURNAL, POINTER, QUARANTINE, SNAPSHOT, HeadRow, Table, columns_of
 from strandline.store.views import SLICES, kept
 from strandline.values.events import EventRow
@@ -86,7 +86,7 @@ def test_the_slice_view_is_in_minutes() -> None:
     at = 1_700_000_000_000_000
     event = EventRow("order|42", 1, 0, 1, 0, "order", 601, 3, at, b"body", 7)
     head = Head(1, 0, 1, 3, 9, at, at, None, None, 10, 0, 1, 0, (), None)
-    made = {table.name: rows for table, rows in SLICES.rows(Cut("order|42", head, at, [event])).items()}
+    made = {table.name: rows for table, rows in SLICES.rows(KeyRun("order|42", head, at, [event])).items()}
     assert made["slice_bucket"] == [("order", 3, at // 60_000_000)]
     assert made["entity_type"] == [(3, "order")]
     assert made["slice_view"][0][2:6] == (at // 60_000_000, at, 1, "order|42")

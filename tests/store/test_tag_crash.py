@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from strandline.backends.cassandra.session import Request
+from strandline.backends.cassandra.session import CqlRequest
 from strandline.errors import Corrupt, NotFound, Unavailable
 from strandline.store.scans import put_back
 from strandline.store.tag_view import TAG_PLACE, TAG_PROGRESS, TAG_VIEW
@@ -283,7 +283,7 @@ def test_more_purged_rows_than_a_read_may_meet(empty_stores: EmptyStores) -> Non
     start, bucket = rows[19].timestamp, rows[0].bucket
     removals = [(1, "red", bucket, start + 10 * n, "order|gone", 1) for n in range(TOMBSTONES)]
     names = [removals[at : at + 100] for at in range(0, TOMBSTONES, 100)]
-    store._session.write([Request("remove_tag_view_row", some) for some in names])
+    store._session.write([CqlRequest("remove_tag_view_row", some) for some in names])
     with pytest.raises(Unavailable) as refused:
         store._session.rows("tag_in_bucket", ("red", bucket, start, "zzz", 0, start + HOUR, 500))
     assert refused.value.tombstones

@@ -11,12 +11,12 @@ import pytest
 
 from strandline.errors import InvalidInput
 from strandline.fold import LifePurged
-from strandline.rows import Cut, event_rows
+from strandline.rows import KeyRun, event_rows
 from strandline.store.tag_view import TAG_BUCKET, TAG_PLACE, TAG_PROGRESS, TAG_VIEW, numbered, tag_rows, tags_view
 from strandline.values.actions import Append, Place
 from strandline.values.buckets import LENGTHS_US, bucket_start, bucket_text
 from strandline.values.events import EventRow, Life, RecordedEvent
-from strandline.values.heads import Ended
+from strandline.values.heads import EndedLife
 from strandline.values.tag_rows import TagRow, first_broken
 
 HOUR = LENGTHS_US["hour"]
@@ -150,14 +150,14 @@ def test_a_new_life_starts_again_at_one() -> None:
 def test_what_a_cut_that_ends_in_a_purge_leaves() -> None:
     """The rows of events that a purge of the same batch takes are not written; their places and progress are."""
     tags = [("x",)] * 2
-    cut = Cut("k|A", Ended(1, 0, 5), events=events_of(tags), tags=tags, ended_by=LifePurged(1, 2))
+    cut = KeyRun("k|A", EndedLife(1, 0, 5), events=events_of(tags), tags=tags, ended_by=LifePurged(1, 2))
     made = tag_rows(cut, HOUR)
     assert set(made) == {TAG_PLACE, TAG_PROGRESS}
     cut.ended_by = None
     made = tag_rows(cut, HOUR)
     assert [row[5] for row in made[TAG_VIEW]] == [1, 2]
     assert made[TAG_BUCKET] == [("x", T0 // HOUR)]
-    assert tags_view("hour").rows(Cut("k|A", None, events=events_of([(), ()]))) == {}
+    assert tags_view("hour").rows(KeyRun("k|A", None, events=events_of([(), ()]))) == {}
 
 
 @pytest.mark.req("T11")

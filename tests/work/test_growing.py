@@ -17,7 +17,7 @@ from strandline.backends.sqlite import schema as of_files
 from strandline.errors import InvalidInput, SchemaMismatch
 from strandline.settings import Settings
 from strandline.sql.api import Dialect
-from strandline.sql.steps import Step, in_sets, steps_in
+from strandline.sql.steps import SchemaStep, in_sets, steps_in
 from strandline.testing.faults import Crash
 from strandline.urls import sql_url
 from strandline.work import catalog
@@ -36,12 +36,12 @@ ADD = {
 def later_program(*, additive: bool = True) -> Iterator[None]:
     """What is opened inside is opened by a program that knows one more step, on the tables of all sets."""
 
-    def steps(package: str, folder: str, dialect: Dialect | None = None) -> tuple[Step, ...]:
+    def steps(package: str, folder: str, dialect: Dialect | None = None) -> tuple[SchemaStep, ...]:
         known = steps_in(package, folder, dialect)
         if package != "strandline.work":
             return known
         script = "\n".join(ADD[str(dialect)].format(kind=kind) for kind in KINDS)
-        return (*known, Step("800_grown", script, additive))
+        return (*known, SchemaStep("800_grown", script, additive))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("strandline.sql.steps.steps_in", steps)

@@ -10,7 +10,7 @@ import pytest
 from strandline.work import rules
 from strandline.work.dates import period_end
 from strandline.work.declaration import WorkSettings
-from strandline.work.entries import BEHIND, LAPSED, PROCESSING, READY, SOON, Draft, Row
+from strandline.work.entries import BEHIND, LAPSED, PROCESSING, READY, SOON, EntryDraft, EntryRow
 from strandline.work.rotation import RING_MAX, TableState, is_over, most_to_move, next_slot
 from strandline.work.rules import Moment
 
@@ -20,16 +20,16 @@ NUMBER = 99
 SETTINGS = WorkSettings()
 
 
-def row(**more: Any) -> Row:
-    base = Row(1, 7, 7, b"h" * 16, b"{}", 1, 20, NOW - 5 * S, NOW - 9 * S, NOW - 9 * S, 0, 0, 2, data=b"{}")
+def row(**more: Any) -> EntryRow:
+    base = EntryRow(1, 7, 7, b"h" * 16, b"{}", 1, 20, NOW - 5 * S, NOW - 9 * S, NOW - 9 * S, 0, 0, 2, data=b"{}")
     return base._replace(**more)
 
 
-def draft(**more: Any) -> Draft:
-    return Draft(b"{}", b"h" * 16, b"[]", 2, 20, None, None, 0)._replace(**more)
+def draft(**more: Any) -> EntryDraft:
+    return EntryDraft(b"{}", b"h" * 16, b"[]", 2, 20, None, None, 0)._replace(**more)
 
 
-def merged(old: Row, new: Draft, **settings: Any) -> Row:
+def merged(old: EntryRow, new: EntryDraft, **settings: Any) -> EntryRow:
     return rules.added(new, old, WorkSettings(**settings), NOW, NUMBER, behind=False).row
 
 
@@ -109,26 +109,26 @@ def test_an_add_to_a_running_key_goes_behind() -> None:
 def test_the_end_of_a_claim() -> None:
     held = row(status=PROCESSING, fence=9, counter=0)
     again = rules.lapsed(held, SETTINGS, NOW)
-    assert isinstance(again, Row)
+    assert isinstance(again, EntryRow)
     assert (again.status, again.counter, again.place) == (LAPSED, 1, READY)
     assert rules.lapsed(held._replace(counter=2), SETTINGS, NOW) == rules.DEAD
     never = WorkSettings(max_timeouts=0)
     stays = rules.lapsed(held._replace(counter=255), never, NOW)
-    assert isinstance(stays, Row)
+    assert isinstance(stays, EntryRow)
     assert stays.counter == 255
     assert rules.lapsed(held._replace(expiration_date=NOW - 1, counter=2), SETTINGS, NOW) == rules.GONE
     released = rules.released(held._replace(counter=2), NOW)
-    assert isinstance(released, Row)
+    assert isinstance(released, EntryRow)
     assert (released.status, released.counter, released.fence) == ("W", 2, 9)
     for counter, delay_s in enumerate([1, 2, 4, 8]):
         failed = rules.failed(held._replace(counter=counter), never, NOW, None)
-        assert isinstance(failed, Row)
+        assert isinstance(failed, EntryRow)
         assert (failed.retry_date, failed.place) == (NOW + delay_s * S, SOON)
     most = rules.failed(held._replace(counter=200), never, NOW, None)
-    assert isinstance(most, Row)
+    assert isinstance(most, EntryRow)
     assert most.retry_date == NOW + 3600 * S
     given = rules.failed(held, SETTINGS, NOW, 0)
-    assert isinstance(given, Row)
+    assert isinstance(given, EntryRow)
     assert given.place == READY
 
 

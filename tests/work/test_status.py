@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import strandline
-from strandline.journal.status import Section, Status
+from strandline.journal.status import Status, StatusSection
 from strandline.servers.postgres import PostgresServer
 from tests.acceptance.cli_call import call
 from tests.work.worlds import S, World, declaration, one, postgres_place
 
 
-def of_work(status: Status) -> list[Section]:
+def of_work(status: Status) -> list[StatusSection]:
     return [section for section in status.sections if section.name == "work"]
 
 

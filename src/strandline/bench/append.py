@@ -29,7 +29,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from strandline.bench import fresh
-from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Sample
+from strandline.bench.cases import PAYLOAD_BYTES, Case, CaseSettings, RoundFigure
 from strandline.bench.child import in_child
 
 WARM_UP_S, COUNT_S = 0.5, 3.0
@@ -242,10 +242,10 @@ def expected_in_child(where: dict[str, Any], quick: bool) -> dict[str, Any]:
     return {"p50_ms": hundredths[49], "p90_ms": hundredths[89], "p99_ms": hundredths[98], "most_ms": times[-1]}
 
 
-def _side(function: str, on: str, work: dict[str, Any], plan: Plan) -> Sample:
+def _side(function: str, on: str, work: dict[str, Any], plan: CaseSettings) -> RoundFigure:
     with fresh.journal(on, plan) as where:
         answer = in_child(function, where=where, quick=plan.quick, **work)
-    return Sample(answer["calls_per_s"] * work["events"], answer)
+    return RoundFigure(answer["calls_per_s"] * work["events"], answer)
 
 
 def _case(
@@ -278,7 +278,7 @@ def _futures_case(name: str, *, on: str = "sqlite", numbers: bool = True) -> Cas
     )  # fmt: skip
 
 
-def _warm_up(plan: Plan) -> None:
+def _warm_up(plan: CaseSettings) -> None:
     """A JVM is slow at first; nobody shall pay for it."""
     if not plan.quick:
         _side("bare_producer:produce_in_child", "kafka", KAFKA_WORK, plan)
@@ -294,10 +294,10 @@ def _kafka_case(name: str, *, numbers: bool, target: float) -> Case:
     )  # fmt: skip
 
 
-def _expected(plan: Plan) -> Sample:
+def _expected(plan: CaseSettings) -> RoundFigure:
     with fresh.journal("kafka", plan) as where:
         answer = in_child("append:expected_in_child", where=where, quick=plan.quick)
-    return Sample(answer["p99_ms"], answer)
+    return RoundFigure(answer["p99_ms"], answer)
 
 
 CASES = [

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 PAYLOAD_BYTES = 150
 
 
-class Sample(NamedTuple):
+class RoundFigure(NamedTuple):
     """The figure of one round of one side, in the case's unit, and what else is worth keeping."""
 
     value: float
@@ -19,7 +19,7 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CaseSettings:
     """How a case is run: in which folder, with what effort."""
 
     folder: Path
@@ -32,7 +32,7 @@ class Plan:
     """The servers that the case needs, by name, and their addresses."""
 
 
-Side = Callable[[Plan], Sample]
+Side = Callable[[CaseSettings], RoundFigure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Case:
     theirs: Side | float
     on: str = "sqlite"
     """The back-end, or log and store: "kafka-postgres"."""
-    prepare: Callable[[Plan], None] | None = None
+    prepare: Callable[[CaseSettings], None] | None = None
     """Fills the shared folder, once, before the rounds."""
     rounds: int = 3
     rate: bool = True
@@ -65,12 +65,12 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CaseResult:
     """All rounds of a case."""
 
     case: Case
-    ours: list[Sample]
-    theirs: list[Sample]
+    ours: list[RoundFigure]
+    theirs: list[RoundFigure]
 
     @property
     def ours_median(self) -> float:
@@ -109,7 +109,7 @@ class Result:
         }
 
 
-def _kept(middle: float, samples: list[Sample]) -> dict[str, Any]:
+def _kept(middle: float, samples: list[RoundFigure]) -> dict[str, Any]:
     return {"median": middle, "rounds": [{"value": value, **details} for value, details in samples]}
 
 

@@ -20,22 +20,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strandline.bench.child import Child
-from strandline.carry.range import Range, carry
-from strandline.rows import Batch, Pointer
-from strandline.store.api import Look
-from strandline.store.views import Looked
+from strandline.carry.range import CarriedRange, carry
+from strandline.rows import PartitionBatch, Pointer
+from strandline.store.api import KeyStates
+from strandline.store.views import ViewRows
 from strandline.urls import Url, urls_of
 from strandline.values.heads import State
 
 if TYPE_CHECKING:
-    from strandline.backends.cassandra import Request
+    from strandline.backends.cassandra import CqlRequest
     from strandline.connect import Strandline
 
 PROCESSES = 2
 READY_WAIT_S, LOOK_S = 600.0, 0.05
 PATIENCE_S = 60.0
 """For one request: a bare process has nobody to try again for it."""
-Prepared = Callable[[Batch, Pointer], Callable[[], None]]
+Prepared = Callable[[PartitionBatch, Pointer], Callable[[], None]]
 """A batch, and the pointer before it, made ready to be written."""
 
 
@@ -46,22 +46,22 @@ class Batches:
         self._s = s
         self.views = s.store.views
         self._states: dict[str, State] = {}
-        self._looked: dict[str, Looked] = {}
+        self._looked: dict[str, ViewRows] = {}
         self._pointers = s.store.pointers()
-        self._kept: list[tuple[Batch, Pointer]] = []
+        self._kept: list[tuple[PartitionBatch, Pointer]] = []
 
-    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> Look:
+    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> KeyStates:
         states = {key: self._states[key] for key in keys if key in self._states}
-        return Look(self._pointers[partition], states, {}, {key: self._looked.get(key, {}) for key in followed})
+        return KeyStates(self._pointers[partition], states, {}, {key: self._looked.get(key, {}) for key in followed})
 
-    def write(self, batch: Batch, seen: Pointer) -> None:
+    def write(self, batch: PartitionBatch, seen: Pointer) -> None:
         self._states |= batch.states
         for cut in batch.cuts:
             self._looked[cut.key] = {table: rows for table, rows in cut.rows.items() if table.looked_up}
         self._pointers[seen.partition] = batch.pointer
         self._kept.append((batch, seen))
 
-    def all(self, partitions: Sequence[int]) -> Iterator[tuple[int, Batch, Pointer]]:
+    def all(self, partitions: Sequence[int]) -> Iterator[tuple[int, PartitionBatch, Pointer]]:
         """The batches that the pipeline would write, with their micro-batches and the pointers before them."""
         newest = self._s.log.newest()
         micro_batch = 0
@@ -85,7 +85,7 @@ class Batches:
             page = log.read(partition, after=position - 1, to=to, limit=span)
             records += page.records
             position = page.position
-        range_ = Range(partition, seen.offset + 1, to + 1, records, log.exact)
+        range_ = CarriedRange(partition, seen.offset + 1, to + 1, records, log.exact)
         carry(self, store.settings, range_, seen.fence)
 
 
@@ -128,7 +128,7 @@ def _sql(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
     database = backend_of(url).open_database(url, PART, s.settings, fixed={})
     stack.callback(database.close)
 
-    def prepared(batch: Batch, seen: Pointer) -> Callable[[], None]:
+    def prepared(batch: PartitionBatch, seen: Pointer) -> Callable[[], None]:
         change = change_of(batch)
         events, heads = list(change.events), [METAJOURNAL.stored(head_row(key, head)) for key, head in change.heads]
         pointer = stored_pointer(batch.pointer)
@@ -212,8 +212,8 @@ def _cassandra(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
     session = stack.enter_context(closing(Session(url, PATIENCE_S)))
     session.rows("pointer", (0,))  # connects
 
-    def prepared(batch: Batch, seen: Pointer) -> Callable[[], None]:
-        recorded, pointer = _Kept(), _pointer_values(batch.pointer, seen)
+    def prepared(batch: PartitionBatch, seen: Pointer) -> Callable[[], None]:
+        recorded, pointer = _RecordingSession(), _pointer_values(batch.pointer, seen)
         writing = Writing(recorded)  # type: ignore[arg-type]
         run(written(batch, s.store.views), writing.write, writing.find)
 
@@ -227,13 +227,13 @@ def _cassandra(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
     return prepared
 
 
-class _Kept:
+class _RecordingSession:
     """Stands where a session would, and keeps what is written to it."""
 
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[CqlRequest] = []
 
-    def write(self, requests: Iterable[Request]) -> None:
+    def write(self, requests: Iterable[CqlRequest]) -> None:
         self.requests += requests
 
 

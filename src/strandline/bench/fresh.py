@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from strandline.bench.cases import Plan
+from strandline.bench.cases import CaseSettings
 from strandline.urls import urls_of
 
 ONE_NODE = {"accept_power_loss": True}
@@ -19,7 +19,7 @@ ONE_NODE = {"accept_power_loss": True}
 
 
 @contextmanager
-def journal(on: str, plan: Plan) -> Iterator[dict[str, Any]]:
+def journal(on: str, plan: CaseSettings) -> Iterator[dict[str, Any]]:
     """Yield the arguments of `connect` for a back-end. A Kafka topic gets a store in a SQLite file."""
     if on == "sqlite":
         yield {"url": f"sqlite:{plan.folder}/journal"}
@@ -30,7 +30,7 @@ def journal(on: str, plan: Plan) -> Iterator[dict[str, Any]]:
             yield {"url": url}
 
 
-def log(kind: str, plan: Plan) -> str:
+def log(kind: str, plan: CaseSettings) -> str:
     """The URL of a new log, which stays until its server goes."""
     if kind == "kafka":
         return f"{plan.servers[kind]}/bench-{uuid4().hex[:12]}"
@@ -38,7 +38,7 @@ def log(kind: str, plan: Plan) -> str:
 
 
 @contextmanager
-def store(kind: str, plan: Plan) -> Iterator[str]:
+def store(kind: str, plan: CaseSettings) -> Iterator[str]:
     """The URL of a new store."""
     server = plan.servers[kind]
     if kind == "cassandra":

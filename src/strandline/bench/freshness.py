@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Sample
+from strandline.bench.cases import PAYLOAD_BYTES, Case, CaseSettings, RoundFigure
 from strandline.bench.child import Child, in_child
 
 MASTER = "local[2]"
@@ -121,22 +121,22 @@ def _spread(times_ms: list[float]) -> dict[str, Any]:
     return {"p50_ms": median(times_ms), "p90_ms": tenths[8], "least_ms": min(times_ms), "samples_ms": times_ms}
 
 
-def _effort(plan: Plan) -> dict[str, int]:
+def _effort(plan: CaseSettings) -> dict[str, int]:
     if plan.quick:
         return {"samples": QUICK_SAMPLES, "warm_up": QUICK_WARM_UP}
     return {"samples": SAMPLES, "warm_up": WARM_UP}
 
 
-def _ours(plan: Plan) -> Sample:
+def _ours(plan: CaseSettings) -> RoundFigure:
     pause_most_s = QUICK_PAUSE_MOST_S if plan.quick else PAUSE_MOST_S
     url = f"sqlite:{Path(plan.folder) / 'ours'}"
     answer = in_child("freshness:append_in_child", url=url, pause_most_s=pause_most_s, **_effort(plan))
-    return Sample(answer["p50_ms"], answer)
+    return RoundFigure(answer["p50_ms"], answer)
 
 
-def _theirs(checkpoint: bool, plan: Plan) -> Sample:
+def _theirs(checkpoint: bool, plan: CaseSettings) -> RoundFigure:
     answer = in_child("freshness:empty_batches_in_child", checkpoint=checkpoint, **_effort(plan))
-    return Sample(answer["p50_ms"], answer)
+    return RoundFigure(answer["p50_ms"], answer)
 
 
 def _case(name: str, *, checkpoint: bool) -> Case:

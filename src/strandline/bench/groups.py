@@ -26,7 +26,7 @@ from typing import Any
 
 from strandline import extras
 from strandline.bench import fresh
-from strandline.bench.cases import Case, Plan, Sample
+from strandline.bench.cases import Case, CaseSettings, RoundFigure
 from strandline.bench.child import in_child
 
 THREADS = 8
@@ -206,65 +206,65 @@ def expressions_in_child(times: int) -> dict[str, Any]:
     return {"us": median(found)}
 
 
-def _ours(plan: Plan) -> Sample:
+def _ours(plan: CaseSettings) -> RoundFigure:
     count = QUICK_GROUPS if plan.quick else GROUPS
     target = fresh.create_database(plan.servers["postgres"])
     with fresh.journal("postgres", plan) as where:
         details = in_child("groups:groups_in_child", journal=where, target=target, groups=count, parallel=THREADS)
-    return Sample(details.pop("groups_per_s"), details)
+    return RoundFigure(details.pop("groups_per_s"), details)
 
 
-def _bare(plan: Plan) -> Sample:
+def _bare(plan: CaseSettings) -> RoundFigure:
     count = QUICK_GROUPS if plan.quick else GROUPS
     target = fresh.create_database(plan.servers["postgres"])
     details = in_child("groups:bare_in_child", target=target, groups=count)
-    return Sample(details.pop("groups_per_s"), details)
+    return RoundFigure(details.pop("groups_per_s"), details)
 
 
-def _ours_between(plan: Plan) -> Sample:
+def _ours_between(plan: CaseSettings) -> RoundFigure:
     count = QUICK_GROUPS if plan.quick else GROUPS
     target, other = (fresh.create_database(plan.servers["postgres"]) for _ in range(2))
     with fresh.journal("postgres", plan) as where:
         details = in_child(
             "groups:groups_in_child", journal=where, target=target, groups=count, parallel=THREADS, other=other
         )
-    return Sample(details.pop("groups_per_s"), details)
+    return RoundFigure(details.pop("groups_per_s"), details)
 
 
-def _bare_between(plan: Plan) -> Sample:
+def _bare_between(plan: CaseSettings) -> RoundFigure:
     count = QUICK_GROUPS if plan.quick else GROUPS
     target, other = (fresh.create_database(plan.servers["postgres"]) for _ in range(2))
     details = in_child("groups:bare_between_in_child", target=target, other=other, groups=count)
-    return Sample(details.pop("groups_per_s"), details)
+    return RoundFigure(details.pop("groups_per_s"), details)
 
 
-def _dbos(plan: Plan) -> Sample:
+def _dbos(plan: CaseSettings) -> RoundFigure:
     extras.check("dev", "dbos")
     count = QUICK_GROUPS if plan.quick else GROUPS
     target, system = (fresh.create_database(plan.servers["postgres"]) for _ in range(2))
     details = in_child("groups:dbos_in_child", target=target, system=system, groups=count)
-    return Sample(details.pop("groups_per_s"), details)
+    return RoundFigure(details.pop("groups_per_s"), details)
 
 
-def _disjoint(plan: Plan, parallel: int) -> Sample:
+def _disjoint(plan: CaseSettings, parallel: int) -> RoundFigure:
     count = QUICK_DISJOINT if plan.quick else DISJOINT
     target = fresh.create_database(plan.servers["postgres"])
     with fresh.journal("postgres", plan) as where:
         details = in_child("groups:groups_in_child", journal=where, target=target, groups=count, parallel=parallel)
-    return Sample(details.pop("seconds"), details)
+    return RoundFigure(details.pop("seconds"), details)
 
 
-def _at_once(plan: Plan) -> Sample:
+def _at_once(plan: CaseSettings) -> RoundFigure:
     return _disjoint(plan, THREADS)
 
 
-def _in_turn(plan: Plan) -> Sample:
+def _in_turn(plan: CaseSettings) -> RoundFigure:
     return _disjoint(plan, 1)
 
 
-def _expressions(plan: Plan) -> Sample:
+def _expressions(plan: CaseSettings) -> RoundFigure:
     details = in_child("groups:expressions_in_child", times=QUICK_EVALUATIONS if plan.quick else EVALUATIONS)
-    return Sample(details.pop("us"), details)
+    return RoundFigure(details.pop("us"), details)
 
 
 CASES = [

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Sample
+from strandline.bench.cases import PAYLOAD_BYTES, Case, CaseSettings, RoundFigure
 from strandline.bench.child import in_child, peak_rss_mb
 
 LIMIT_MB = 300.0
@@ -49,13 +49,13 @@ def carry_in_child(url: str) -> dict[str, Any]:
     """Run the pipeline up to now; the peak of each Python process of it."""
     from strandline.pipeline.replicate import run
 
-    watch = Watch()
+    watch = MemoryWatch()
     with watch:
         summary = run(url, once=True, master=MASTER)
     return {"events": summary.events, "peaks_mb": watch.peaks_mb}
 
 
-class Watch:
+class MemoryWatch:
     """Looks at this process and all Python processes that it or its JVM started, again and again."""
 
     def __init__(self) -> None:
@@ -85,32 +85,32 @@ class Watch:
                 return
 
 
-def _prepare_read(plan: Plan) -> None:
+def _prepare_read(plan: CaseSettings) -> None:
     url, events = f"sqlite:{plan.shared}/journal", READ_EVENTS_QUICK if plan.quick else READ_EVENTS
     appends = events // READ_EVENTS_A_CALL
     in_child("fill:fill_in_child", where={"url": url}, keys=1, appends=appends, events=READ_EVENTS_A_CALL)
     in_child("memory:carry_half_in_child", url=url)
 
 
-def _read(plan: Plan) -> Sample:
+def _read(plan: CaseSettings) -> RoundFigure:
     events = READ_EVENTS_QUICK if plan.quick else READ_EVENTS
     answer = in_child("memory:read_in_child", url=f"sqlite:{plan.shared}/journal", events=events)
-    return Sample(answer["peak_rss_mb"], answer)
+    return RoundFigure(answer["peak_rss_mb"], answer)
 
 
-def _prepare_carry(plan: Plan) -> None:
+def _prepare_carry(plan: CaseSettings) -> None:
     appends = (CARRY_EVENTS_QUICK if plan.quick else CARRY_EVENTS) // CARRY_EVENTS_A_CALL
     url = f"sqlite:{plan.shared}/journal"
     in_child("fill:fill_in_child", where={"url": url}, keys=CARRY_KEYS, appends=appends, events=CARRY_EVENTS_A_CALL)
 
 
-def _carry(plan: Plan) -> Sample:
+def _carry(plan: CaseSettings) -> RoundFigure:
     folder = shutil.copytree(plan.shared / "journal", Path(plan.folder) / "journal")
     answer = in_child("memory:carry_in_child", url=f"sqlite:{folder}")
     wanted = CARRY_EVENTS_QUICK if plan.quick else CARRY_EVENTS
     if answer["events"] != wanted:
         raise RuntimeError(f"{answer['events']} events were carried, not {wanted}")
-    return Sample(max(answer["peaks_mb"].values()), answer)
+    return RoundFigure(max(answer["peaks_mb"].values()), answer)
 
 
 CASES = [

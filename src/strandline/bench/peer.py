@@ -91,7 +91,7 @@ def _on_postgres(url: str, writers: int) -> tuple[Any, dict[str, Any]]:
     }
 
 
-class View:
+class PeerView:
     """A view of the peer's: its row and its tracking record go into one transaction, as its projections write them."""
 
     def __init__(self, recorder: Any) -> None:
@@ -112,12 +112,12 @@ class View:
         """Its data store is the recorder's, which closes it."""
 
 
-def tracking(recorder: Any) -> View:
+def tracking(recorder: Any) -> PeerView:
     """A view in the recorder's own database."""
     if isinstance(recorder, SQLiteApplicationRecorder):
         from eventsourcing.sqlite import SQLiteTrackingRecorder
 
-        return View(SQLiteTrackingRecorder(recorder.datastore))
+        return PeerView(SQLiteTrackingRecorder(recorder.datastore))
     from eventsourcing.postgres import PostgresTrackingRecorder
 
-    return View(PostgresTrackingRecorder(recorder.datastore))
+    return PeerView(PostgresTrackingRecorder(recorder.datastore))

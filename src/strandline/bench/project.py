@@ -22,7 +22,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from strandline.bench import fresh, tags
-from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Sample
+from strandline.bench.cases import PAYLOAD_BYTES, Case, CaseSettings, RoundFigure
 from strandline.bench.child import Child, in_child
 from strandline.sql.statements import statement
 
@@ -168,11 +168,11 @@ def latency_in_child(url: str, feed: bool, samples: int, warm_up: int) -> dict[s
     return {"p50_ms": median(times), "most_ms": max(times), "samples_ms": times}
 
 
-def _latency(feed: bool, plan: Plan) -> Sample:
+def _latency(feed: bool, plan: CaseSettings) -> RoundFigure:
     effort = (QUICK_SAMPLES, QUICK_WARM_UP) if plan.quick else (SAMPLES, WARM_UP)
     url = f"sqlite:{plan.folder}/ours"
     answer = in_child("project:latency_in_child", url=url, feed=feed, samples=effort[0], warm_up=effort[1])
-    return Sample(answer["p50_ms"], answer)
+    return RoundFigure(answer["p50_ms"], answer)
 
 
 def fill_many_in_child(where: dict[str, Any], events: int, keys: int) -> dict[str, Any]:
@@ -187,43 +187,43 @@ def fill_many_in_child(where: dict[str, Any], events: int, keys: int) -> dict[st
     return {}
 
 
-def prepare_many(on: str, plan: Plan) -> None:
+def prepare_many(on: str, plan: CaseSettings) -> None:
     """Many events, for all rounds."""
     where = tags.where_of(on, plan)
     (plan.shared / "where.json").write_text(json.dumps(where), encoding="utf-8")
     in_child("project:fill_many_in_child", where=where, events=many(plan), keys=min(MANY_KEYS, many(plan) // 10))
 
 
-def many(plan: Plan) -> int:
+def many(plan: CaseSettings) -> int:
     return QUICK_MANY if plan.quick else MANY_EVENTS
 
 
-def _memory(plan: Plan) -> Sample:
+def _memory(plan: CaseSettings) -> RoundFigure:
     where = json.loads((plan.shared / "where.json").read_bytes())
     answer = in_child("project:project_in_child", where=where, events=many(plan), delivery="exactly_once")
-    return Sample(answer["peak_rss_mb"], answer)
+    return RoundFigure(answer["peak_rss_mb"], answer)
 
 
-def _events(plan: Plan) -> int:
+def _events(plan: CaseSettings) -> int:
     return QUICK_EVENTS if plan.quick else EVENTS
 
 
-def _prepare(on: str, plan: Plan) -> None:
+def _prepare(on: str, plan: CaseSettings) -> None:
     where = tags.where_of(on, plan)
     (plan.shared / "where.json").write_text(json.dumps(where), encoding="utf-8")
     in_child("tags:fill_and_carry_in_child", where=where, events=_events(plan), tags=0)
 
 
-def _ours(delivery: str, plan: Plan) -> Sample:
+def _ours(delivery: str, plan: CaseSettings) -> RoundFigure:
     where = json.loads((plan.shared / "where.json").read_bytes())
     answer = in_child("project:project_in_child", where=where, events=_events(plan), delivery=delivery)
-    return Sample(answer["events_per_s"], answer)
+    return RoundFigure(answer["events_per_s"], answer)
 
 
-def _peer(on: str, plan: Plan) -> Sample:
+def _peer(on: str, plan: CaseSettings) -> RoundFigure:
     with fresh.journal(on, plan) as where:
         answer = in_child("project:runner_in_child", where=where, events=_events(plan))
-    return Sample(answer["events_per_s"], answer)
+    return RoundFigure(answer["events_per_s"], answer)
 
 
 def _case(name: str, on: str, peer: str, target: float, delivery: str, theirs: Any) -> Case:

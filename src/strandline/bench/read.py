@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from strandline.bench import fresh
-from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Sample
+from strandline.bench.cases import PAYLOAD_BYTES, Case, CaseSettings, RoundFigure
 from strandline.bench.child import in_child
 
 EVENTS = 2000
@@ -81,10 +81,10 @@ def theirs_in_child(where: dict[str, Any], quick: bool) -> dict[str, Any]:
         return {**count_reads(read, quick), **settings}
 
 
-def _side(function: str, on: str, work: dict[str, int], plan: Plan) -> Sample:
+def _side(function: str, on: str, work: dict[str, int], plan: CaseSettings) -> RoundFigure:
     with fresh.journal(on, plan) as where:
         answer = in_child(function, where=where, quick=plan.quick, **work)
-    return Sample(answer["events_per_s"], answer)
+    return RoundFigure(answer["events_per_s"], answer)
 
 
 def _case(name: str, *, carried: int, target: float, on: str = "sqlite") -> Case:

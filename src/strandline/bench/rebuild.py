@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from strandline.bench.cases import Case, Plan, Sample
+from strandline.bench.cases import Case, CaseSettings, RoundFigure
 from strandline.bench.child import in_child
 from strandline.bench.project import MANY_EVENTS, MANY_KEYS, many, prepare_many, seconds_until_saved
 from strandline.sql.statements import statement
@@ -27,7 +27,7 @@ ONE_BY_ONE, QUICK_ONE_BY_ONE = 30_000, 1000
 WAIT_S = 900.0
 
 
-class Counts:
+class CountPerKey:
     """Counts the events of each key, in a table of its own. It travels to tasks."""
 
     def __init__(self, url: str) -> None:
@@ -46,7 +46,7 @@ class Counts:
             tx.execute(self._one, (str(what.key),))
 
 
-def _total(s: Any, counts: Counts) -> int:
+def _total(s: Any, counts: CountPerKey) -> int:
     with s.open_offsets().store.closed_after() as store, store.database.write() as tx:
         tx.raw.execute(counts.create)
         ((total,),) = list(tx.raw.execute(counts.sum))
@@ -58,7 +58,7 @@ def rebuild_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
     import strandline
     from strandline.pipeline import rebuild, session
 
-    counts, name, source = Counts(where["url"]), f"counts-{uuid4().hex[:8]}", strandline.BySlices("order")
+    counts, name, source = CountPerKey(where["url"]), f"counts-{uuid4().hex[:8]}", strandline.BySlices("order")
     with strandline.connect(**where) as s:
         before = _total(s, counts)
         host = strandline.Host(s, [strandline.Projection(name, source, counts, start="now")])
@@ -86,7 +86,7 @@ def one_by_one_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
     """A plain host, from the beginning, until so many are done."""
     import strandline
 
-    counts = Counts(where["url"])
+    counts = CountPerKey(where["url"])
     with strandline.connect(**where) as s:
         _total(s, counts)
         name = f"counts-{uuid4().hex[:8]}"
@@ -95,17 +95,17 @@ def one_by_one_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
     return {"events_per_s": events / seconds}
 
 
-def _ours(plan: Plan) -> Sample:
+def _ours(plan: CaseSettings) -> RoundFigure:
     where = json.loads((plan.shared / "where.json").read_bytes())
     answer = in_child("rebuild:rebuild_in_child", where=where, events=many(plan))
-    return Sample(answer["events_per_s"], answer)
+    return RoundFigure(answer["events_per_s"], answer)
 
 
-def _theirs(plan: Plan) -> Sample:
+def _theirs(plan: CaseSettings) -> RoundFigure:
     where = json.loads((plan.shared / "where.json").read_bytes())
     events = QUICK_ONE_BY_ONE if plan.quick else ONE_BY_ONE
     answer = in_child("rebuild:one_by_one_in_child", where=where, events=events)
-    return Sample(answer["events_per_s"], answer)
+    return RoundFigure(answer["events_per_s"], answer)
 
 
 def _case(on: str, target: float) -> Case:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from strandline.bench import fresh
-from strandline.bench.cases import Case, Plan, Sample
+from strandline.bench.cases import Case, CaseSettings, RoundFigure
 from strandline.bench.child import in_child
 from strandline.bench.replicate import MASTER
 
@@ -60,11 +60,11 @@ def bare_in_child(url: str) -> dict[str, Any]:
     return {"events": events, "seconds": seconds}
 
 
-def _events(plan: Plan) -> int:
+def _events(plan: CaseSettings) -> int:
     return QUICK_EVENTS if plan.quick else EVENTS
 
 
-def _prepare(events_a_key: int, plan: Plan) -> None:
+def _prepare(events_a_key: int, plan: CaseSettings) -> None:
     """A store that has everything."""
     url, events = fresh.create_database(plan.servers["postgres"]), _events(plan)
     (plan.shared / "url.json").write_text(json.dumps(url), encoding="utf-8")
@@ -75,11 +75,11 @@ def _prepare(events_a_key: int, plan: Plan) -> None:
     fresh.settle(url)
 
 
-def _side(function: str, plan: Plan) -> Sample:
+def _side(function: str, plan: CaseSettings) -> RoundFigure:
     answer = in_child(f"replay:{function}", url=json.loads((plan.shared / "url.json").read_bytes()))
     if answer["events"] != _events(plan):
         raise RuntimeError(f"{answer['events']} events were read, not {_events(plan)}")
-    return Sample(answer["events"] / answer["seconds"], answer)
+    return RoundFigure(answer["events"] / answer["seconds"], answer)
 
 
 def _case(name: str, events_a_key: int, target: float) -> Case:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from strandline.bench import fresh
-from strandline.bench.cases import Case, Plan, Sample
+from strandline.bench.cases import Case, CaseSettings, RoundFigure
 from strandline.bench.child import in_child
 
 MASTER = "local[2]"
@@ -64,13 +64,13 @@ def pipeline_in_child(where: dict[str, Any], master: str = MASTER) -> dict[str, 
     }
 
 
-def _actions(on: str, plan: Plan) -> int:
+def _actions(on: str, plan: CaseSettings) -> int:
     if plan.quick:
         return QUICK_ACTIONS
     return CASSANDRA_ACTIONS if on == "kafka-cassandra" else ACTIONS
 
 
-def _settings(plan: Plan) -> dict[str, Any]:
+def _settings(plan: CaseSettings) -> dict[str, Any]:
     """Batches so small that there are several of them."""
     return {"batch_actions_max": QUICK_BATCH} if plan.quick else {}
 
@@ -83,7 +83,7 @@ def _check(answer: dict[str, Any], wanted: int) -> None:
 # ---------------------------------------------------------------- a log, and each round a new store
 
 
-def _prepare(on: str, plan: Plan) -> None:
+def _prepare(on: str, plan: CaseSettings) -> None:
     """Fill a log. What its first store is, is of no matter: a SQLite file for those on servers."""
     actions, keys = _actions(on, plan), QUICK_KEYS if plan.quick else KEYS
     where: dict[str, Any] = {"url": f"sqlite:{plan.shared}/journal"}
@@ -97,7 +97,7 @@ def _prepare(on: str, plan: Plan) -> None:
 
 
 @contextmanager
-def filled(on: str, plan: Plan) -> Iterator[dict[str, Any]]:
+def filled(on: str, plan: CaseSettings) -> Iterator[dict[str, Any]]:
     """The log, as it was filled, with an empty store."""
     if on == "sqlite":
         folder = shutil.copytree(plan.shared / "journal", Path(plan.folder) / "journal")
@@ -108,16 +108,16 @@ def filled(on: str, plan: Plan) -> Iterator[dict[str, Any]]:
             yield {"log": log, "store": store, **(fresh.ONE_NODE if "kafka" in on else {})}
 
 
-def _side(function: str, on: str, work: dict[str, Any], plan: Plan) -> Sample:
+def _side(function: str, on: str, work: dict[str, Any], plan: CaseSettings) -> RoundFigure:
     with filled(on, plan) as where:
         answer = in_child(function, where={**where, **_settings(plan)}, **work)
     _check(answer, _actions(on, plan))
-    return Sample(answer["events_per_s"], answer)
+    return RoundFigure(answer["events_per_s"], answer)
 
 
-def _cost(master: str, plan: Plan) -> Sample:
+def _cost(master: str, plan: CaseSettings) -> RoundFigure:
     sample = _side("replicate:pipeline_in_child", "postgres", {"master": master}, plan)
-    return Sample(sample.details["cpu_us_per_event"], sample.details)
+    return RoundFigure(sample.details["cpu_us_per_event"], sample.details)
 
 
 def _case(name: str, on: str, peer: str, target: float, *, floor: str = "two_in_child", actions: int = ACTIONS) -> Case:
@@ -141,37 +141,37 @@ def carry_in_child(where: dict[str, Any]) -> dict[str, Any]:
         return {"events": carry(s).events}
 
 
-def _store_of(events: int, url: str, plan: Plan) -> None:
+def _store_of(events: int, url: str, plan: CaseSettings) -> None:
     """A log and a store with so many events, dealt out to the same keys."""
     where, keys = {"url": url}, QUICK_KEYS if plan.quick else KEYS
     in_child("fill:fill_in_child", where=where, keys=keys, appends=events // ROWS_A_CALL, events=ROWS_A_CALL)
     _check(in_child("replicate:carry_in_child", where=where), events)
 
 
-def _prepare_many(plan: Plan) -> None:
+def _prepare_many(plan: CaseSettings) -> None:
     url = fresh.create_database(plan.servers["postgres"])
     (plan.shared / "url.json").write_text(json.dumps(url), encoding="utf-8")
     _store_of(QUICK_ROWS_MANY if plan.quick else ROWS_MANY, url, plan)
 
 
-def _into_many(plan: Plan) -> Sample:
+def _into_many(plan: CaseSettings) -> RoundFigure:
     return _add(json.loads((plan.shared / "url.json").read_bytes()), plan)
 
 
-def _into_few(plan: Plan) -> Sample:
+def _into_few(plan: CaseSettings) -> RoundFigure:
     with fresh.store("postgres", plan) as url:
         _store_of(QUICK_ROWS_FEW if plan.quick else ROWS_FEW, url, plan)
         return _add(url, plan)
 
 
-def _add(url: str, plan: Plan) -> Sample:
+def _add(url: str, plan: CaseSettings) -> RoundFigure:
     """Append more, and see how long it takes to carry that."""
     appends, keys = (QUICK_ROWS_MORE, QUICK_KEYS) if plan.quick else (ROWS_MORE, KEYS)
     in_child("fill:fill_in_child", where={"url": url}, keys=keys, appends=appends, events=1)
     fresh.settle(url)
     answer = in_child("replicate:pipeline_in_child", where={"url": url, **_settings(plan)})
     _check(answer, appends)
-    return Sample(answer["us_per_event"], answer)
+    return RoundFigure(answer["us_per_event"], answer)
 
 
 CASES = [

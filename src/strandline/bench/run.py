@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from strandline import extras
-from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Result, Sample, Side
+from strandline.bench.cases import PAYLOAD_BYTES, Case, CaseResult, CaseSettings, RoundFigure, Side
 from strandline.bench.machine import machine, versions
 from strandline.bench.servers import Running, running
 from strandline.errors import InvalidInput, Unavailable
@@ -40,7 +40,7 @@ def run(
     on: Sequence[str] | None = None,
     cases: Sequence[str] | None = None,
     servers: Mapping[str, str] | None = None,
-) -> list[Result]:
+) -> list[CaseResult]:
     """Run benchmark `name`, print one line per case, and keep everything in `json_file`.
 
     `cases` picks some ("16-writers", or "append/16-writers"); those that run only on demand must be picked. `on` picks
@@ -67,7 +67,7 @@ def run(
         counts = [1 if quick else rounds or case.rounds for case in chosen]
         with _progress(sum(counts)) as show:
             results = [
-                _measure(case, count, Plan(Path(folder), Path(folder), quick, found.addresses), show)
+                _measure(case, count, CaseSettings(Path(folder), Path(folder), quick, found.addresses), show)
                 for case, count in zip(chosen, counts, strict=True)
             ]
     for result in results:
@@ -139,10 +139,10 @@ class Show(Protocol):
     def __call__(self, what: str, *, done: int = 0) -> None: ...
 
 
-def _measure(case: Case, rounds: int, plan: Plan, show: Show) -> Result:
+def _measure(case: Case, rounds: int, plan: CaseSettings, show: Show) -> CaseResult:
     """Measure a case. The sides take turns in going first: each leaves the machine in its own state."""
-    result = Result(case, [], [])
-    sides: list[tuple[str, Side | float, list[Sample]]] = [
+    result = CaseResult(case, [], [])
+    sides: list[tuple[str, Side | float, list[RoundFigure]]] = [
         ("ours", case.ours, result.ours),
         (case.peer, case.theirs, result.theirs),
     ]
@@ -153,7 +153,7 @@ def _measure(case: Case, rounds: int, plan: Plan, show: Show) -> Result:
         for number in range(rounds):
             for side, measure, samples in sides if number % 2 == 0 else reversed(sides):
                 if isinstance(measure, (int, float)):
-                    samples.append(Sample(float(measure), {}))
+                    samples.append(RoundFigure(float(measure), {}))
                     continue
                 step = f"{case.name}, round {number + 1} of {rounds}: {side}"
                 show(step)

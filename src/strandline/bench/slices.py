@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from strandline.bench import tags
-from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Sample
+from strandline.bench.cases import PAYLOAD_BYTES, Case, CaseSettings, RoundFigure
 from strandline.bench.child import in_child
 
 BACKLOG, SMALL, QUICK_BACKLOG = 10_000_000, 10_000, 20_000
@@ -39,16 +39,16 @@ def current_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
     return {"events_per_s": count / seconds, "us_per_event": seconds * 1e6 / count}
 
 
-def _prepare(on: str, plan: Plan) -> None:
+def _prepare(on: str, plan: CaseSettings) -> None:
     where = tags.where_of(on, plan)
     (plan.shared / "where.json").write_text(json.dumps(where), encoding="utf-8")
     in_child("tags:fill_and_carry_in_child", where=where, events=tags.events_of(plan), tags=0)
 
 
-def _ours(plan: Plan) -> Sample:
+def _ours(plan: CaseSettings) -> RoundFigure:
     where = json.loads((plan.shared / "where.json").read_bytes())
     answer = in_child("slices:current_in_child", where=where, events=tags.events_of(plan))
-    return Sample(answer["events_per_s"], answer)
+    return RoundFigure(answer["events_per_s"], answer)
 
 
 # ---------------------------------------------------------------- flat
@@ -60,9 +60,9 @@ def backlog_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
     Keys grow with time: else each would be written to another place of an index of gigabytes.
     """
     import strandline
-    from strandline.log.api import Draft
+    from strandline.log.api import ActionDraft
     from strandline.record import encode_header
-    from strandline.rows import Batch, Cut
+    from strandline.rows import KeyRun, PartitionBatch
     from strandline.values.actions import Mark
     from strandline.values.events import EventRow, Life, plain_body
     from strandline.values.keys import partition_of
@@ -75,10 +75,10 @@ def backlog_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
 
         def write(partition: int, timestamp: int) -> None:
             mark = Mark(None, uuid4().hex)
-            s.log.append([Draft(partition, mark, encode_header(mark))])
+            s.log.append([ActionDraft(partition, mark, encode_header(mark))])
             seen, rows = s.store.pointers()[partition], waiting[partition]
             new = seen._replace(offset=s.log.newest()[partition], timestamp=timestamp, moved=timestamp)
-            s.store.write(Batch(new, cuts=[Cut("order|0", None, timestamp, events=rows)]), seen)
+            s.store.write(PartitionBatch(new, cuts=[KeyRun("order|0", None, timestamp, events=rows)]), seen)
             waiting[partition] = []
 
         for number in range(events):
@@ -113,15 +113,15 @@ def pages_in_child(where: dict[str, Any], pages: int) -> dict[str, Any]:
     return {"pages_per_s": pages / seconds, "ms_per_page": seconds * 1000 / pages}
 
 
-def _prepare_flat(plan: Plan) -> None:
+def _prepare_flat(plan: CaseSettings) -> None:
     for name, events in (("large", QUICK_BACKLOG if plan.quick else BACKLOG), ("small", SMALL)):
         in_child("slices:backlog_in_child", where={"url": f"sqlite:{plan.shared}/{name}"}, events=events)
 
 
-def _pages(name: str, plan: Plan) -> Sample:
+def _pages(name: str, plan: CaseSettings) -> RoundFigure:
     where = {"url": f"sqlite:{plan.shared}/{name}"}
     answer = in_child("slices:pages_in_child", where=where, pages=SMALL // PAGE - 1)
-    return Sample(answer["pages_per_s"], answer)
+    return RoundFigure(answer["pages_per_s"], answer)
 
 
 def _case(on: str) -> Case:

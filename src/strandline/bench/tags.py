@@ -27,7 +27,7 @@ from typing import Any
 from uuid import uuid4
 
 from strandline.bench import fresh
-from strandline.bench.cases import PAYLOAD_BYTES, Case, Plan, Sample
+from strandline.bench.cases import PAYLOAD_BYTES, Case, CaseSettings, RoundFigure
 from strandline.bench.child import Child, in_child
 from strandline.bench.replicate import filled
 
@@ -56,12 +56,12 @@ def fill_and_carry_in_child(where: dict[str, Any], events: int, tags: int = 1) -
 
 
 def _mark(partition: int) -> Any:
-    from strandline.log.api import Draft
+    from strandline.log.api import ActionDraft
     from strandline.record import encode_header
     from strandline.values.actions import Mark
 
     mark = Mark(None, uuid4().hex)
-    return Draft(partition, mark, encode_header(mark))
+    return ActionDraft(partition, mark, encode_header(mark))
 
 
 def current_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
@@ -133,17 +133,17 @@ def bare_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
     return {"events_per_s": count / seconds}
 
 
-def events_of(plan: Plan) -> int:
+def events_of(plan: CaseSettings) -> int:
     return QUICK_EVENTS if plan.quick else EVENTS
 
 
-def _prepare_current(on: str, plan: Plan) -> None:
+def _prepare_current(on: str, plan: CaseSettings) -> None:
     where = where_of(on, plan)
     (plan.shared / "where.json").write_text(json.dumps(where), encoding="utf-8")
     in_child("tags:fill_and_carry_in_child", where=where, events=events_of(plan))
 
 
-def where_of(on: str, plan: Plan) -> dict[str, Any]:
+def where_of(on: str, plan: CaseSettings) -> dict[str, Any]:
     """A log and a store for all rounds; what is on servers goes with them."""
     if on == "sqlite":
         return {"url": f"sqlite:{plan.shared}/journal"}
@@ -153,16 +153,16 @@ def where_of(on: str, plan: Plan) -> dict[str, Any]:
     return {"log": f"sqlite:{plan.shared}/log.db", "store": store, **fresh.ONE_NODE}
 
 
-def _current(function: str, plan: Plan) -> Sample:
+def _current(function: str, plan: CaseSettings) -> RoundFigure:
     where = json.loads((plan.shared / "where.json").read_bytes())
     answer = in_child(function, where=where, events=events_of(plan))
-    return Sample(answer["events_per_s"], answer)
+    return RoundFigure(answer["events_per_s"], answer)
 
 
-def peer_of(on: str, plan: Plan) -> Sample:
+def peer_of(on: str, plan: CaseSettings) -> RoundFigure:
     with fresh.journal(on, plan) as where:
         answer = in_child("tags:notifications_in_child", where=where, events=events_of(plan))
-    return Sample(answer["events_per_s"], answer)
+    return RoundFigure(answer["events_per_s"], answer)
 
 
 # ---------------------------------------------------------------- flat
@@ -225,12 +225,12 @@ def stretch_in_child(where: dict[str, Any], from_: int, events: int) -> dict[str
     return {"us_per_event": seconds * 1e6 / count}
 
 
-def _flat_rows(plan: Plan) -> tuple[int, int]:
+def _flat_rows(plan: CaseSettings) -> tuple[int, int]:
     """How many rows the small view has, and the large one."""
     return (QUICK_EVENTS, 3 * QUICK_EVENTS) if plan.quick else (FLAT_SMALL, FLAT_LARGE)
 
 
-def _prepare_flat(plan: Plan) -> None:
+def _prepare_flat(plan: CaseSettings) -> None:
     starts = []
     for rows in _flat_rows(plan):
         where = {"url": f"sqlite:{plan.shared}/{rows}"}
@@ -238,14 +238,14 @@ def _prepare_flat(plan: Plan) -> None:
     (plan.shared / "starts.json").write_text(json.dumps(starts), encoding="utf-8")
 
 
-def _flat(large: bool, plan: Plan) -> Sample:
+def _flat(large: bool, plan: CaseSettings) -> RoundFigure:
     rows = _flat_rows(plan)
     start = json.loads((plan.shared / "starts.json").read_bytes())[large]
     events = rows[0] // 2
     from_ = start + rows[large] // 2
     where = {"url": f"sqlite:{plan.shared}/{rows[large]}"}
     answer = in_child("tags:stretch_in_child", where=where, from_=from_, events=events)
-    return Sample(answer["us_per_event"], answer)
+    return RoundFigure(answer["us_per_event"], answer)
 
 
 # ---------------------------------------------------------------- live
@@ -312,12 +312,12 @@ def follow_in_child(url: str) -> dict[str, Any]:
     return {"came": came}
 
 
-def _live(figure: str, plan: Plan) -> Sample:
+def _live(figure: str, plan: CaseSettings) -> RoundFigure:
     seconds, warm_up = (QUICK_LIVE_S, QUICK_LIVE_S) if plan.quick else (LIVE_S, WARM_UP_S)
     answer = in_child(
         "tags:live_in_child", url=f"sqlite:{Path(plan.folder) / 'ours'}", seconds=seconds, warm_up_s=warm_up
     )
-    return Sample(answer[figure], answer)
+    return RoundFigure(answer[figure], answer)
 
 
 # ---------------------------------------------------------------- empty buckets
@@ -349,22 +349,22 @@ def empty_buckets_in_child(where: dict[str, Any], fill: bool) -> dict[str, Any]:
     return {"ms": sorted(times)[2], "all_ms": times}
 
 
-def _prepare_buckets(plan: Plan) -> None:
+def _prepare_buckets(plan: CaseSettings) -> None:
     where = where_of("cassandra", plan)
     (plan.shared / "where.json").write_text(json.dumps(where), encoding="utf-8")
     in_child("tags:empty_buckets_in_child", where=where, fill=True)
 
 
-def _empty_buckets(plan: Plan) -> Sample:
+def _empty_buckets(plan: CaseSettings) -> RoundFigure:
     where = json.loads((plan.shared / "where.json").read_bytes())
     answer = in_child("tags:empty_buckets_in_child", where=where, fill=False)
-    return Sample(answer["ms"], answer)
+    return RoundFigure(answer["ms"], answer)
 
 
 # ---------------------------------------------------------------- what tags cost the pipeline
 
 
-def _prepare_replicate(on: str, tags: int, plan: Plan) -> None:
+def _prepare_replicate(on: str, tags: int, plan: CaseSettings) -> None:
     """A log of events with so many tags each."""
     where: dict[str, Any] = {"url": f"sqlite:{plan.shared}/journal"}
     if on != "sqlite":
@@ -375,17 +375,17 @@ def _prepare_replicate(on: str, tags: int, plan: Plan) -> None:
     in_child("fill:fill_in_child", where=where, keys=KEYS, appends=_appends(plan), events=1, tags=names)
 
 
-def _appends(plan: Plan) -> int:
+def _appends(plan: CaseSettings) -> int:
     return QUICK_APPENDS if plan.quick else APPENDS
 
 
-def _replicate(function: str, on: str, plan: Plan) -> Sample:
+def _replicate(function: str, on: str, plan: CaseSettings) -> RoundFigure:
     settings = {"batch_actions_max": QUICK_BATCH} if plan.quick else {}
     with filled(on, plan) as where:
         answer = in_child(function, where={**where, **settings})
     if answer["events"] != _appends(plan):
         raise RuntimeError(f"{answer['events']} events were carried, not {_appends(plan)}")
-    return Sample(answer["events_per_s"], answer)
+    return RoundFigure(answer["events_per_s"], answer)
 
 
 def _replicate_case(name: str, on: str, tags: int) -> Case:

@@ -15,7 +15,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from strandline.bench import fresh
-from strandline.bench.cases import Case, Plan, Sample
+from strandline.bench.cases import Case, CaseSettings, RoundFigure
 from strandline.bench.child import in_child
 
 ENTRIES, QUICK_ENTRIES = 20_000, 300
@@ -302,61 +302,63 @@ def bare_sqlite_in_child(folder: str, entries: int, limit: int) -> dict[str, Any
 # ---------------------------------------------------------------- cases
 
 
-def _entries(plan: Plan, most: int = ENTRIES) -> int:
+def _entries(plan: CaseSettings, most: int = ENTRIES) -> int:
     return QUICK_ENTRIES if plan.quick else most
 
 
-def _ours(plan: Plan, *, on: str, value: str = "drained_per_s", limit: int = LIMIT, most: int = ENTRIES) -> Sample:
+def _ours(
+    plan: CaseSettings, *, on: str, value: str = "drained_per_s", limit: int = LIMIT, most: int = ENTRIES
+) -> RoundFigure:
     with fresh.journal(on, plan) as where:
         answer = in_child("work:ours_in_child", where=where, entries=_entries(plan, most), limit=limit)
-    return Sample(answer[value], answer)
+    return RoundFigure(answer[value], answer)
 
 
-def _worker(plan: Plan) -> Sample:
+def _worker(plan: CaseSettings) -> RoundFigure:
     with fresh.journal("postgres", plan) as where:
         answer = in_child("work:worker_in_child", where=where, entries=_entries(plan))
-    return Sample(answer["drained_per_s"], answer)
+    return RoundFigure(answer["drained_per_s"], answer)
 
 
-def _pgqueuer_side(plan: Plan, *, value: str = "drained_per_s") -> Sample:
+def _pgqueuer_side(plan: CaseSettings, *, value: str = "drained_per_s") -> RoundFigure:
     with fresh.journal("postgres", plan) as where:
         arguments = {"entries": _entries(plan), "only_add": value == "added_per_s"}
         answer = in_child("work:pgqueuer_in_child", url=where["url"], **arguments)
-    return Sample(answer[value], answer)
+    return RoundFigure(answer[value], answer)
 
 
-def _procrastinate_side(plan: Plan) -> Sample:
+def _procrastinate_side(plan: CaseSettings) -> RoundFigure:
     with fresh.journal("postgres", plan) as where:
         answer = in_child("work:procrastinate_in_child", url=where["url"], entries=_entries(plan, SLOW_ENTRIES))
-    return Sample(answer["drained_per_s"], answer)
+    return RoundFigure(answer["drained_per_s"], answer)
 
 
-def _bare_sqlite(plan: Plan, *, limit: int, most: int) -> Sample:
+def _bare_sqlite(plan: CaseSettings, *, limit: int, most: int) -> RoundFigure:
     answer = in_child("work:bare_sqlite_in_child", folder=str(plan.folder), entries=_entries(plan, most), limit=limit)
-    return Sample(answer["drained_per_s"], answer)
+    return RoundFigure(answer["drained_per_s"], answer)
 
 
-def _wakes(plan: Plan, *, ahead_us: int, value: str) -> Sample:
+def _wakes(plan: CaseSettings, *, ahead_us: int, value: str) -> RoundFigure:
     samples = QUICK_WAKES if plan.quick else WAKES
     with fresh.journal("postgres", plan) as where:
         answer = in_child("work:wakes_in_child", where=where, samples=samples, ahead_us=ahead_us)
-    return Sample(answer[value], answer)
+    return RoundFigure(answer[value], answer)
 
 
-def _later(plan: Plan, *, later: bool) -> Sample:
+def _later(plan: CaseSettings, *, later: bool) -> RoundFigure:
     count = (QUICK_LATER if plan.quick else LATER) if later else 0
     with fresh.journal("postgres", plan) as where:
         answer = in_child("work:later_in_child", where=where, entries=_entries(plan), later=count)
-    return Sample(answer["drained_per_s"], answer)
+    return RoundFigure(answer["drained_per_s"], answer)
 
 
-def _held(plan: Plan, *, value: str) -> Sample:
+def _held(plan: CaseSettings, *, value: str) -> RoundFigure:
     seconds = QUICK_HELD_S if plan.quick else HELD_S
     if value == "clean_per_s":
         seconds = 0.1  # what comes before the snapshot is what counts
     with fresh.journal("postgres", plan) as where:
         answer = in_child("work:held_in_child", where=where, seconds=seconds)
-    return Sample(answer[value], answer)
+    return RoundFigure(answer[value], answer)
 
 
 _ON_PG: dict[str, Any] = {"on": "postgres"}

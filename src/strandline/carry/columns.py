@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from strandline.errors import SchemaMismatch
-from strandline.fold import EventsAppended, Rules, extended, fold, segment_of
+from strandline.fold import EventsAppended, FoldRules, extended, fold, segment_of
 from strandline.record import (
     HEADER_OPENED,
     HEADER_SIGNED_AT,
@@ -36,7 +36,7 @@ from strandline.record import (
     said_of,
     sealed,
 )
-from strandline.rows import Batch, Cut, life_of
+from strandline.rows import KeyRun, PartitionBatch, life_of
 from strandline.values.actions import KEEP_EXPIRY, Append, EventHeader, Place
 from strandline.values.events import EventRow, plain_bodies
 from strandline.values.heads import Head, State
@@ -220,7 +220,7 @@ _plain_headers = lru_cache(maxsize=8)(_PlainHeaders)
 
 
 def add_plain(
-    batch: Batch, plain: Plain, times: Sequence[int], states: dict[str, State], rules: Rules
+    batch: PartitionBatch, plain: Plain, times: Sequence[int], states: dict[str, State], rules: FoldRules
 ) -> Sequence[Record]:
     """Add the cuts of plain appends to a batch, and bring states up to date; the records that must go one by one.
 
@@ -230,7 +230,7 @@ def add_plain(
     numbered = _Numbered()
     left: list[Record] = []
     rows: list[int] = []
-    cuts: list[tuple[Cut, int]] = []
+    cuts: list[tuple[KeyRun, int]] = []
     for key, start, end in plain.runs:
         folded = _folded(plain, key, start, end, clock, states.get(key), rules)
         if folded is None:
@@ -241,7 +241,7 @@ def add_plain(
         rows += range(start, end)
         numbered.add(key, effect, end - start, head.segment_size)
         tags = [event[1] for event in plain.events[start:end]]
-        cuts.append((Cut(key, head, clock[end - 1], tags=tags if any(tags) else ()), end - start))
+        cuts.append((KeyRun(key, head, clock[end - 1], tags=tags if any(tags) else ()), end - start))
     if not rows:
         return left
     columns: tuple[Sequence[Any], ...] = (plain.records, plain.events, plain.ids, plain.forms, clock)
@@ -319,7 +319,7 @@ def _segments(first: int, count: int, size: int) -> list[int]:
 
 
 def _folded(
-    plain: Plain, key: str, start: int, end: int, clock: Sequence[int], state: State, rules: Rules
+    plain: Plain, key: str, start: int, end: int, clock: Sequence[int], state: State, rules: FoldRules
 ) -> tuple[Head, EventsAppended] | None:
     """The head after a run, and what came of its first append; None if it must go one by one."""
     partition, offset, _, _, header, _, _, _, _ = plain.records[start]

@@ -32,9 +32,9 @@ from strandline.record import (
     tag_count,
     time_of,
 )
-from strandline.rows import DAMAGED_FORMS, Batch, Cut, Pointer, QuarantineRow, damaged_contents, event_rows
+from strandline.rows import DAMAGED_FORMS, KeyRun, PartitionBatch, Pointer, QuarantineRow, damaged_contents, event_rows
 from strandline.settings import Settings
-from strandline.store.api import Look, Store, StoreSettings
+from strandline.store.api import KeyStates, Store, StoreSettings
 from strandline.store.views import View, add_rows
 from strandline.values.actions import Action, Append, Mark, Place, Purge
 from strandline.values.heads import Head, State
@@ -47,18 +47,18 @@ EVENT_OVERHEAD_BYTES: Final = 1024
 _offset_of, _header_of, _value_of = itemgetter(1), itemgetter(4), itemgetter(5)
 
 
-class Carried(Protocol):
+class CarryStore(Protocol):
     """What of a store is needed to carry a range into it."""
 
     @property
     def views(self) -> Sequence[View]: ...
 
-    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> Look: ...
+    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> KeyStates: ...
 
-    def write(self, batch: Batch, seen: Pointer) -> None: ...
+    def write(self, batch: PartitionBatch, seen: Pointer) -> None: ...
 
 
-class Range(NamedTuple):
+class CarriedRange(NamedTuple):
     """Records of a partition from offset `start` up to `position` - 1, all of them."""
 
     partition: int
@@ -69,7 +69,7 @@ class Range(NamedTuple):
     """Whether they come from an exact log. Else their timestamps are counted from the pointer's."""
 
 
-class Carriage(NamedTuple):
+class CarryResult(NamedTuple):
     """What was carried: actions and events that are in the store now and were not before."""
 
     actions: int
@@ -85,7 +85,7 @@ class Decoded(NamedTuple):
     reason: str = ""
 
 
-def carry(store: Carried, settings: StoreSettings, range_: Range, fence: int) -> Carriage:
+def carry(store: CarryStore, settings: StoreSettings, range_: CarriedRange, fence: int) -> CarryResult:
     """Write a range into the store, its pointer last; what is at or below the pointer is dropped.
 
     A record of a newer version stops the partition there: what comes before it is written, then
@@ -104,7 +104,7 @@ def carry(store: Carried, settings: StoreSettings, range_: Range, fence: int) ->
 
 def carry_range(
     log: Log, store: Store, partition: int, start: int, position: int, fence: int, settings: Settings
-) -> Iterator[Carriage]:
+) -> Iterator[CarryResult]:
     """Carry offsets `start` to `position` - 1, read page by page; each commit has up to about `batch_bytes_max`."""
     records: list[Record] = []
     size, at = 0, start
@@ -119,10 +119,10 @@ def carry_range(
             records += piece
             size += _size_of(piece)
             if size >= settings.batch_bytes_max:
-                yield carry(store, store.settings, Range(partition, start, at, records, log.exact), fence)
+                yield carry(store, store.settings, CarriedRange(partition, start, at, records, log.exact), fence)
                 start, records, size = at, [], 0
     if at > start:
-        yield carry(store, store.settings, Range(partition, start, at, records, log.exact), fence)
+        yield carry(store, store.settings, CarriedRange(partition, start, at, records, log.exact), fence)
 
 
 def _pieces(records: list[Record], position: int, bytes_max: int) -> Iterator[tuple[list[Record], int]]:
@@ -146,21 +146,26 @@ def _size_of(records: Sequence[Record]) -> int:
 
 def carry_up_to(
     log: Log, store: Store, partition: int, to: int, fence: int, settings: Settings, *, limit: int | None = None
-) -> Carriage:
+) -> CarryResult:
     """Carry a partition from its pointer up to an offset, range by range; at most `limit` offsets."""
-    done = Carriage(0, 0, store.pointers()[partition])
+    done = CarryResult(0, 0, store.pointers()[partition])
     start = done.pointer.offset + 1
     position = to + 1 if limit is None else min(to + 1, start + limit)
     for at in range(start, position, settings.batch_actions_max):
         end = min(at + settings.batch_actions_max, position)
         for step in carry_range(log, store, partition, at, end, fence, settings):
-            done = Carriage(done.actions + step.actions, done.events + step.events, step.pointer)
+            done = CarryResult(done.actions + step.actions, done.events + step.events, step.pointer)
     return done
 
 
 def _carry(
-    store: Carried, settings: StoreSettings, range_: Range, plain: Plain, decoded: Sequence[Decoded], fence: int
-) -> Carriage:
+    store: CarryStore,
+    settings: StoreSettings,
+    range_: CarriedRange,
+    plain: Plain,
+    decoded: Sequence[Decoded],
+    fence: int,
+) -> CarryResult:
     keys = {item.action.key for item in decoded if item.action is not None and item.action.key is not None}
     keys.update(key for key, _, _ in plain.runs)
     followed = _followed(plain, decoded, store.views)
@@ -175,7 +180,7 @@ def _carry(
                 partition=range_.partition,
             )
         if range_.position - 1 <= seen.offset:
-            return Carriage(0, 0, seen)
+            return CarryResult(0, 0, seen)
         batch = prepare(range_, decoded, look, settings, fence, plain, store.views)
         try:
             store.write(batch, seen)
@@ -184,7 +189,7 @@ def _carry(
                 raise
             reached("carry.moved_meanwhile")
         else:
-            return Carriage(batch.actions, batch.events, batch.pointer)
+            return CarryResult(batch.actions, batch.events, batch.pointer)
     raise Unavailable(
         f"partition {range_.partition} moved {PREPARE_ATTEMPTS_MAX} times under the pipeline",
         code="serialization",
@@ -223,17 +228,17 @@ def _unreadable(record: Record, reason: str, partitions: int) -> Decoded:
 
 
 def prepare(
-    range_: Range,
+    range_: CarriedRange,
     decoded: Sequence[Decoded],
-    look: Look,
+    look: KeyStates,
     settings: StoreSettings,
     fence: int,
     plain: Plain = NOTHING,
     views: Sequence[View] = (),
-) -> Batch:
+) -> PartitionBatch:
     """The batch of a range, folded on what the store had of its keys. Pure."""
     seen = look.pointer
-    batch = Batch(pointer=seen)
+    batch = PartitionBatch(pointer=seen)
     states: dict[str, State] = {**look.states, **look.unfinished}
     times, done, rules = _times(range_, seen), seen.offset, settings.rules
     moved = seen.moved
@@ -246,7 +251,7 @@ def prepare(
         if left:
             decoded = sorted([*decoded, *decode(left, settings.partitions)[0]], key=lambda item: item.record.offset)
     clock = {} if range_.exact else dict(zip(map(_offset_of, range_.records), times, strict=True))
-    open_cuts: dict[str, Cut] = {}
+    open_cuts: dict[str, KeyRun] = {}
     for record, action, reason in decoded:
         partition, offset, timestamp, _, _, _, life, _, _ = record
         if offset <= done:
@@ -271,7 +276,7 @@ def prepare(
         states[key] = batch.states[key] = state
         cut = open_cuts.get(key)
         if cut is None:
-            cut = open_cuts[key] = Cut(key, state)
+            cut = open_cuts[key] = KeyRun(key, state)
             batch.cuts.append(cut)
         cut.state, cut.timestamp = state, timestamp
         if isinstance(effect, EventsAppended) and isinstance(action, Append) and isinstance(state, Head):
@@ -303,7 +308,7 @@ def _followed(plain: Plain, decoded: Sequence[Decoded], views: Sequence[View]) -
     return keys
 
 
-def _times(range_: Range, seen: Pointer) -> list[int]:
+def _times(range_: CarriedRange, seen: Pointer) -> list[int]:
     """The timestamps that all readers see, record by record; those that are carried already have none to speak of."""
     if range_.exact:
         return [record[2] for record in range_.records]
@@ -317,8 +322,8 @@ def _times(range_: Range, seen: Pointer) -> list[int]:
 
 
 def _add_events(
-    batch: Batch,
-    cut: Cut,
+    batch: PartitionBatch,
+    cut: KeyRun,
     record: Record,
     action: Append,
     place: Place,

@@ -15,7 +15,7 @@ from uuid import uuid4
 from strandline.carry.range import carry_up_to
 from strandline.errors import Corrupt, InvalidInput, NotFound, SchemaMismatch, Unavailable, invalid
 from strandline.fold import EventsAppended
-from strandline.log.api import Draft, Log
+from strandline.log.api import ActionDraft, Log
 from strandline.record import BadHeader, BadValue, decode_header, encode_header, read_contents
 from strandline.rows import Pointer, QuarantineRow, event_cells
 from strandline.settings import Settings
@@ -46,7 +46,7 @@ def mark_carrier(log: Log, store: Store, partition: int, settings: Settings) -> 
 
     def carry_mark(fence: int) -> None:
         mark = Mark(None, uuid4().hex)
-        (recorded,) = log.append([Draft(partition, mark, encode_header(mark))])
+        (recorded,) = log.append([ActionDraft(partition, mark, encode_header(mark))])
         if recorded.place is None:
             raise TypeError(recorded)
         carry_up_to(log, store, partition, recorded.place.offset, fence, settings)

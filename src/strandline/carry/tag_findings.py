@@ -13,7 +13,7 @@ from strandline.values.tag_rows import TagRow
 
 
 @dataclass(slots=True)
-class Counts:
+class TagRebuildCounts:
     """What was looked at, and what was mended."""
 
     keys: int = 0
@@ -35,7 +35,7 @@ class Counts:
     """Rows that stay as they are, or stay away, because the journal does not prove what they should be: its own rows
     are lost or damaged."""
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: TagRebuildCounts) -> None:
         """Count these, too."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
@@ -63,7 +63,7 @@ class ExaminedRow(NamedTuple):
         return (self.row.timestamp, self.row.seq_nr) == (self.timestamp, self.seq_nr)
 
 
-class Told(NamedTuple):
+class EventFacts(NamedTuple):
     """What the journal says of an event with the tag."""
 
     timestamp: int
@@ -71,10 +71,10 @@ class Told(NamedTuple):
     digest: int
 
 
-class Journal(NamedTuple):
+class KeyFacts(NamedTuple):
     """What the journal says of a key and life."""
 
-    tagged: dict[int, Told]
+    tagged: dict[int, EventFacts]
     gaps: list[tuple[int, int]]
     """First and last of the numbers that are missing between its events."""
     doubtful: list[tuple[int, int]]
@@ -114,11 +114,11 @@ class Mending:
     anew: dict[Table, list[Any]]
     gone: dict[Table, list[Any]]
     listed: list[TagRow]
-    counts: Counts
+    counts: TagRebuildCounts
 
     @classmethod
     def none(cls) -> Mending:
-        return cls({}, {}, [], Counts())
+        return cls({}, {}, [], TagRebuildCounts())
 
     def put(self, table: Table, row: Any) -> None:
         self.anew.setdefault(table, []).append(row)
@@ -140,7 +140,7 @@ class Mending:
 
 
 def kept_of(
-    found: Sequence[ExaminedRow], journal: Journal, delete_to: int, named: Collection[tuple[int, int]]
+    found: Sequence[ExaminedRow], journal: KeyFacts, delete_to: int, named: Collection[tuple[int, int]]
 ) -> tuple[dict[int, ExaminedRow], list[ExaminedRow]]:
     """Of the rows of a key and life those that stand for an event, by seq_nr, and the others.
 
@@ -164,7 +164,7 @@ def kept_of(
     return kept, extra
 
 
-def _belongs(found: ExaminedRow, journal: Journal, delete_to: int) -> bool:
+def _belongs(found: ExaminedRow, journal: KeyFacts, delete_to: int) -> bool:
     seq_nr = found.seq_nr
     told = journal.tagged.get(seq_nr)
     if told is not None:
@@ -176,7 +176,7 @@ def _belongs(found: ExaminedRow, journal: Journal, delete_to: int) -> bool:
     return found.blank and not journal.has(seq_nr)  # of an event that was skipped
 
 
-def says(standing: ExaminedRow, place: tuple[Any, ...], told: Told) -> bool:
+def says(standing: ExaminedRow, place: tuple[Any, ...], told: EventFacts) -> bool:
     """Whether a row says what the journal does."""
     row = standing.row
     return standing.sound and (*row[:10], row[10], row[12]) == (*place, told.prev_seq_nr, told.digest)

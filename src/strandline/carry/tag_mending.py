@@ -25,7 +25,7 @@ from zlib import crc32
 
 import orjson
 
-from strandline.carry.tag_findings import Counts, ExaminedRow, Journal, Mending, Told, kept_of, says
+from strandline.carry.tag_findings import EventFacts, ExaminedRow, KeyFacts, Mending, TagRebuildCounts, kept_of, says
 from strandline.carry.tag_numbers import Member, numbers_of
 from strandline.errors import Corrupt, Unavailable
 from strandline.fold import segment_of
@@ -37,7 +37,7 @@ from strandline.store.tag_scans import BUCKETS, BY_NUMBER, BY_TIME, IN_BUCKET, P
 from strandline.store.tag_view import TAG_BUCKET, TAG_PLACE, TAG_PROGRESS, TAG_VIEW
 from strandline.values.buckets import LENGTHS_US
 from strandline.values.events import Life, parsed_tags, parts_of
-from strandline.values.heads import Ended, Head
+from strandline.values.heads import EndedLife, Head
 from strandline.values.keys import SLICES, key_partition
 from strandline.values.tag_rows import TagBucket, TagPlace, TagProgress, TagRow, resealed, row_digest
 
@@ -66,7 +66,7 @@ class TagMender:
 
     # ------------------------------------------------------------ key by key
 
-    def mend_keys(self, partition: int) -> Iterator[Counts]:
+    def mend_keys(self, partition: int) -> Iterator[TagRebuildCounts]:
         """Mend the rows of all keys of a partition; what was done, step by step."""
         with self._store.correct(partition, "", self._carry_mark(partition), fence=self._fence) as amend:
             if self._partitioned:
@@ -83,7 +83,7 @@ class TagMender:
                 yield keys
                 after = keys[-1]
 
-    def _again(self, work: Callable[[], Counts]) -> Counts:
+    def _again(self, work: Callable[[], TagRebuildCounts]) -> TagRebuildCounts:
         """Do it; where somebody else corrected in between, once more."""
         for _ in range(ATTEMPTS_MAX - 1):
             try:
@@ -93,9 +93,9 @@ class TagMender:
                     raise
         return work()
 
-    def _mend(self, partition: int, keys: Sequence[str], amend: Amend) -> Counts:
+    def _mend(self, partition: int, keys: Sequence[str], amend: Amend) -> TagRebuildCounts:
         seen, looked = self._look(partition, keys)
-        done, waiting = Counts(), Mending.none()
+        done, waiting = TagRebuildCounts(), Mending.none()
         for key, (head, progress, readable) in looked.items():
             for part in self._of_key(key, head, progress, readable):
                 waiting.add(part)
@@ -210,8 +210,8 @@ class TagMender:
         yield from pieces
         yield self._progress(life, members, numbers, progress, journal, head, readable=readable)
 
-    def _journal(self, life: Life, head: Head) -> Journal:
-        tagged: dict[int, Told] = {}
+    def _journal(self, life: Life, head: Head) -> KeyFacts:
+        tagged: dict[int, EventFacts] = {}
         gaps: list[tuple[int, int]] = []
         doubtful: list[tuple[int, int]] = []
         first = last = 0
@@ -226,11 +226,11 @@ class TagMender:
                 if prev >= low:
                     doubtful.append((low, prev))
                 if self._label in body and (timestamp := self._tagged(body)) is not None:
-                    tagged[seq_nr] = Told(timestamp, prev, digest)
+                    tagged[seq_nr] = EventFacts(timestamp, prev, digest)
             low = seq_nr + 1
         if head.prev >= low:
             doubtful.append((low, head.prev))
-        return Journal(tagged, gaps, doubtful, first, last)
+        return KeyFacts(tagged, gaps, doubtful, first, last)
 
     def _events(self, life: Life, head: Head, from_: int, to: int) -> Iterator[Any]:
         while from_ <= to:
@@ -269,7 +269,7 @@ class TagMender:
                 after = page.rows[-1][:1] if page.rows else None
         return found
 
-    def _rows(self, life: Life, journal: Journal, places: dict[int, tuple[int, int]]) -> list[ExaminedRow]:
+    def _rows(self, life: Life, journal: KeyFacts, places: dict[int, tuple[int, int]]) -> list[ExaminedRow]:
         """The rows of a key and life, as far as the store can tell where they are."""
         if self._partitioned:
             told = {(told.timestamp, seq_nr) for seq_nr, told in journal.tagged.items()}
@@ -310,7 +310,7 @@ class TagMender:
 
     def _members(
         self,
-        journal: Journal,
+        journal: KeyFacts,
         kept: dict[int, ExaminedRow],
         places: dict[int, tuple[int, int]],
         progress: TagProgress | None,
@@ -416,7 +416,7 @@ class TagMender:
         members: Sequence[Member],
         numbers: Sequence[int | None],
         progress: TagProgress | None,
-        journal: Journal,
+        journal: KeyFacts,
         head: Head,
         *,
         readable: bool,
@@ -465,7 +465,7 @@ class TagMender:
         starts = [first + at * step for at in range(count) if not at or first + at * step <= end]
         return [(start, start + step - 1) for start in starts[:-1]] + [(starts[-1], MOST // self._bucket_us - 1)]
 
-    def walk(self, first: int, last: int) -> Iterator[Counts]:
+    def walk(self, first: int, last: int) -> Iterator[TagRebuildCounts]:
         """Take out the rows of these buckets that no key accounts for, after all keys were mended."""
         for rows in self._pages(first, last):
             by_partition: dict[int, list[TagRow]] = {}
@@ -479,9 +479,9 @@ class TagMender:
                     with self._store.correct(partition, "", carry_mark, fence=self._fence) as amend:
                         yield self._again(lambda: self._take_out(partition, some, amend))  # noqa: B023
                 elif lifeless:
-                    yield Counts(unproven=lifeless)
+                    yield TagRebuildCounts(unproven=lifeless)
 
-    def _take_out(self, partition: int, rows: Sequence[TagRow], amend: Amend) -> Counts:
+    def _take_out(self, partition: int, rows: Sequence[TagRow], amend: Amend) -> TagRebuildCounts:
         seen, extra, placeless, lifeless = self._unaccounted(partition, rows)
         mending = Mending.none()
         mending.counts.unproven = lifeless
@@ -512,9 +512,9 @@ class TagMender:
                 setattr(counts, name, getattr(counts, name) - getattr(before, name))
         return counts
 
-    def _counted(self, partition: int, keys: Sequence[str]) -> Counts:
+    def _counted(self, partition: int, keys: Sequence[str]) -> TagRebuildCounts:
         """What would be found of keys, with nothing written."""
-        found = Counts()
+        found = TagRebuildCounts()
         if keys:
             for key, (head, progress, readable) in self._look(partition, keys)[1].items():
                 for part in self._of_key(key, head, progress, readable):
@@ -545,7 +545,7 @@ class TagMender:
         for row in rows:
             state = look.states.get(row.key)
             if not isinstance(state, Head) or state.life != row.life:
-                over = state is not None and row.life < state.life + isinstance(state, Ended)
+                over = state is not None and row.life < state.life + isinstance(state, EndedLife)
                 if not over and self._found(row, life_of(row.key, row.life)).sound:
                     lifeless += 1
                 else:

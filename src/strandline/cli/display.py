@@ -42,7 +42,7 @@ class Display(Protocol):
         """A batch ended, or is under way. Raises `OSError` if nobody reads any more."""
 
 
-class Totals:
+class CarriedTotals:
     """Counts what was carried since the start, and how fast the last batches were."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class LiveDisplay:
     def __init__(self, console: Console, clock: Clock = wall_clock) -> None:
         from rich.live import Live
 
-        self._clock, self._totals = clock, Totals()
+        self._clock, self._totals = clock, CarriedTotals()
         self._live = Live(console=console, refresh_per_second=8, transient=False)
 
     def __enter__(self) -> Self:

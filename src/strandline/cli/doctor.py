@@ -25,7 +25,7 @@ from strandline.cli.options import Options
 from strandline.cli.output import bytes_text, console, emit, say, table
 from strandline.clock import time_text
 from strandline.errors import MissingEvent, StrandlineError, counted
-from strandline.journal.status import Section
+from strandline.journal.status import StatusSection
 from strandline.log.refusals import trimmed_away
 from strandline.settings import Settings, check_clock, cores
 from strandline.urls import Url, urls_of
@@ -196,7 +196,7 @@ def journal(options: Options) -> Iterator[Finding]:
     for scheme in dict.fromkeys(url.scheme for url in urls if url is not None):
         if scheme in LIBRARIES:
             yield _library(LIBRARIES[scheme])
-    parts: list[Section] = []
+    parts: list[StatusSection] = []
     if "url" in options.places:
         yield _checked("journal", lambda: _opened(options, parts, partitions=True), masked(options.places["url"]))
         yield from map(_part, parts)
@@ -212,7 +212,7 @@ def journal(options: Options) -> Iterator[Finding]:
     yield from map(_part, parts)
 
 
-def _part(section: Section) -> Finding:
+def _part(section: StatusSection) -> Finding:
     """Return the finding of a part's section."""
     if section.error is not None:
         message, hint, _ = spoken(section.error)
@@ -238,7 +238,7 @@ def _opened_store(url: Url, settings: Settings) -> str:
         return f"opens; {counted(store.settings.partitions, 'partition')}"
 
 
-def _opened(options: Options, parts: list[Section], *, partitions: bool = False) -> str:
+def _opened(options: Options, parts: list[StatusSection], *, partitions: bool = False) -> str:
     """Both, and that they belong together; and what else is there."""
     with options.connect() as s:
         status = s.status()

@@ -31,7 +31,7 @@ from strandline.pipeline.progress import Progress
 from strandline.rows import QuarantineRow
 
 if TYPE_CHECKING:
-    from strandline.carry.tag_findings import Counts
+    from strandline.carry.tag_findings import TagRebuildCounts
 
 
 def run(
@@ -187,7 +187,7 @@ def rebuild(
     return _exit_code(found)
 
 
-def _exit_code(found: Counts) -> int:
+def _exit_code(found: TagRebuildCounts) -> int:
     return Corrupt.exit_code if found.lost or found.unproven else 0
 
 

@@ -20,7 +20,7 @@ from strandline.cli.importing import object_of
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note, printable, say
 from strandline.cli.stopping import stopped_in_order
-from strandline.cli.verbs import Noun, Parameter, Values, Verb, command, number
+from strandline.cli.verbs import Noun, ShellParameter, Values, Verb, command, number
 from strandline.clock import seconds_text, time_text
 from strandline.errors import counted, invalid
 from strandline.projection.management import Projections
@@ -30,7 +30,7 @@ from strandline.values.ranges import ranges as check_ranges
 if TYPE_CHECKING:
     from strandline.projection.definition import Projection
     from strandline.projection.management import ProjectionStatus
-    from strandline.projection.offset_store import DeadLetter
+    from strandline.projection.offset_store import DeadEvent
 
 INSTANCES_MAX = 1024
 COMMAND = "import sys; from strandline_command import main; sys.exit(main())"
@@ -245,7 +245,7 @@ def _keys(options: Options, found: Sequence[str], given: Values) -> None:
         options.tell({"key": key}, key)
 
 
-def _letters(options: Options, found: Sequence[DeadLetter], given: Values) -> None:
+def _letters(options: Options, found: Sequence[DeadEvent], given: Values) -> None:
     for letter in found:
         when, why = time_text(letter.last_at, digits=0), f"{letter.error_type} {letter.message}".strip()
         said = f"{letter.key} {letter.seq_nr}  life {letter.life}  {letter.reason}  {when}  {why}"
@@ -259,16 +259,16 @@ def _time(text: str, field: str, on: Any) -> int:
 SEQ_NR: Final = number("seq_nr_range", "1..2^63-1")
 GENERATION: Final = number("setting", "1..2^31")
 NOUN: Final = Noun(_opened, {
-    "name": Parameter("NAME", "The projection."),
-    "generation": Parameter("N", "A generation; else the one that serves.", GENERATION),
-    "key": Parameter("KEY", "A key, as TYPE|ID.", lambda text, field, on: key_of(text)),
-    "seq_nr": Parameter("N", "The number of the event.", SEQ_NR),
-    "to": Parameter("N", "The number of the last event that counts as done.", SEQ_NR),
-    "life": Parameter("N", "The key's life, if it is not the first.", SEQ_NR),
-    "n": Parameter("N", "How many, 1..1024.", number("slice_range", "1..1024")),
-    "time": Parameter("TIME", "2026-11-15T07:30:00Z, or microseconds since 1970.", _time),
-    "new": Parameter("NEW", "Its new name."),
-    "force": Parameter("", "Even if it has parked keys or dead letters that the other has not."),
+    "name": ShellParameter("NAME", "The projection."),
+    "generation": ShellParameter("N", "A generation; else the one that serves.", GENERATION),
+    "key": ShellParameter("KEY", "A key, as TYPE|ID.", lambda text, field, on: key_of(text)),
+    "seq_nr": ShellParameter("N", "The number of the event.", SEQ_NR),
+    "to": ShellParameter("N", "The number of the last event that counts as done.", SEQ_NR),
+    "life": ShellParameter("N", "The key's life, if it is not the first.", SEQ_NR),
+    "n": ShellParameter("N", "How many, 1..1024.", number("slice_range", "1..1024")),
+    "time": ShellParameter("TIME", "2026-11-15T07:30:00Z, or microseconds since 1970.", _time),
+    "new": ShellParameter("NEW", "Its new name."),
+    "force": ShellParameter("", "Even if it has parked keys or dead letters that the other has not."),
 })  # fmt: skip
 
 

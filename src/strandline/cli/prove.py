@@ -56,7 +56,7 @@ def prove(
     proofs = []
     for name in chosen:
         with _quiet(), server_for(name) as url:
-            proofs.append(run(part, name, range(start, start + count), url=url, told=_Progress(count)))
+            proofs.append(run(part, name, range(start, start + count), url=url, told=_ProgressLine(count)))
     _show(proofs)
     return Corrupt.exit_code if any(proof.failures for proof in proofs) else 0
 
@@ -81,7 +81,7 @@ def _one_of(field: str, given: str, known: object) -> None:
         )
 
 
-class _Progress:
+class _ProgressLine:
     """A line now and then."""
 
     def __init__(self, count: int) -> None:

@@ -12,7 +12,7 @@ import typer
 from strandline.cli.options import Options
 from strandline.cli.output import console, emit, printable, table
 from strandline.clock import seconds_text, time_text
-from strandline.journal.status import Section, Status
+from strandline.journal.status import Status, StatusSection
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -69,7 +69,7 @@ def picture(look: Status) -> RenderableType:
     return Group(_partitions(look), Text(), *(Text(line) for line in summary(look)), *sections, *warnings)
 
 
-def _section(section: Section) -> Iterator[RenderableType]:
+def _section(section: StatusSection) -> Iterator[RenderableType]:
     from rich.text import Text
 
     yield Text(f"{section.name:<12}{printable(section.summary)}")

@@ -20,7 +20,7 @@ from strandline.cli.options import Options
 Values = Mapping[str, Any]
 
 
-class Parameter(NamedTuple):
+class ShellParameter(NamedTuple):
     """How a shell gives a parameter."""
 
     metavar: str
@@ -36,7 +36,7 @@ class Noun(NamedTuple):
 
     open: Callable[..., AbstractContextManager[Any]]
     """Opens it, from the options and the arguments named in `takes`."""
-    parameters: Mapping[str, Parameter]
+    parameters: Mapping[str, ShellParameter]
     takes: tuple[str, ...] = ()
 
 
@@ -82,7 +82,9 @@ def command(noun: Noun, verb: Verb) -> Callable[..., None]:
     return run
 
 
-def _signature(own: list[inspect.Parameter], known: Mapping[str, Parameter], verb: Verb) -> Iterator[inspect.Parameter]:
+def _signature(
+    own: list[inspect.Parameter], known: Mapping[str, ShellParameter], verb: Verb
+) -> Iterator[inspect.Parameter]:
     yield inspect.Parameter("options", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Options)
     for one in own:
         kind, default = _kind(one, known[one.name])
@@ -92,7 +94,7 @@ def _signature(own: list[inspect.Parameter], known: Mapping[str, Parameter], ver
         yield inspect.Parameter("yes", inspect.Parameter.KEYWORD_ONLY, annotation=yes, default=False)
 
 
-def _kind(one: inspect.Parameter, how: Parameter) -> tuple[Any, Any]:
+def _kind(one: inspect.Parameter, how: ShellParameter) -> tuple[Any, Any]:
     """The type of a parameter as the parser knows it, and its default."""
     name = how.option or f"--{one.name.replace('_', '-')}"
     required = one.default is inspect.Parameter.empty
@@ -107,5 +109,5 @@ def _kind(one: inspect.Parameter, how: Parameter) -> tuple[Any, Any]:
     return Annotated[str | None, option], default
 
 
-def _read(how: Parameter, name: str, value: Any, on: Any) -> Any:
+def _read(how: ShellParameter, name: str, value: Any, on: Any) -> Any:
     return value if isinstance(value, bool) else how.read(value, how.option or how.metavar, on)

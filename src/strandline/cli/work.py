@@ -16,7 +16,7 @@ from strandline.cli.importing import object_of
 from strandline.cli.options import Options
 from strandline.cli.output import emit, plain, printable, say
 from strandline.cli.stopping import stopped_in_order
-from strandline.cli.verbs import Noun, Parameter, Values, Verb, command, number
+from strandline.cli.verbs import Noun, ShellParameter, Values, Verb, command, number
 from strandline.clock import seconds_text, time_text
 from strandline.errors import invalid
 from strandline.values.payloads import parse_json
@@ -24,7 +24,7 @@ from strandline.work.journal import Claim, WorkJournal
 
 if TYPE_CHECKING:
     from strandline.connect import Strandline
-    from strandline.work.entries import Added, Counts, DeadLetter, Entry, Table
+    from strandline.work.entries import Added, DeadLetter, Entry, EntryCounts, EntryTable
     from strandline.work.worker import Worker
 
 JournalArgument = Annotated[str, typer.Argument(metavar="JOURNAL", help="The name of the work journal.")]
@@ -156,7 +156,7 @@ def _entries(options: Options, found: Sequence[Entry], given: Values) -> None:
         _show(options, entry)
 
 
-def _counts(options: Options, found: Counts, given: Values) -> None:
+def _counts(options: Options, found: EntryCounts, given: Values) -> None:
     if options.json:
         emit(found)
         return
@@ -175,7 +175,7 @@ def _letters(options: Options, found: Sequence[DeadLetter], given: Values) -> No
         options.tell(letter, f"{letter.dead_id}{flag}  entry {letter.id}  {what}  {columns}")
 
 
-def _tables(options: Options, found: Sequence[Table], given: Values) -> None:
+def _tables(options: Options, found: Sequence[EntryTable], given: Values) -> None:
     for table in found:
         since = f"since {time_text(table.opened_date, digits=0)}"
         options.tell(table, f"{table.name}  {table.state}  {since}  {table.entries} entries")
@@ -194,25 +194,25 @@ def _date(text: str, field: str, work: WorkJournal) -> Any:
 
 PLACE: Final = number("limit_range", "0..2^63-1")
 PARAMETERS: Final = {
-    "journal": Parameter("JOURNAL", "The name of the work journal."),
-    "key": Parameter("JSON", "The key's columns.", _columns, "--key"),
-    "data": Parameter("JSON", "The data's columns.", _columns, "--data"),
-    "priority": Parameter("N", "0..255; smallest first.", number("priority_range", "a whole number in 0..255")),
-    "process_date": Parameter("DATE", f"Not before: {DATES}.", _date),
-    "expiration_date": Parameter("DATE", f"Gone after: {DATES}; 0 is never.", _date),
-    "insertion_date": Parameter("DATE", "When the data was made.", _date),
-    "id": Parameter("ID", "The entry's id.", PLACE),
-    "fence": Parameter("FENCE", "The claim's fence, as `work claim` gave it.", PLACE),
-    "dead_id": Parameter("DEAD_ID", "The dead letter's id.", PLACE),
-    "status": Parameter("W|P", "Waiting or processing."),
-    "after": Parameter("ID", "Go on after this one.", PLACE),
-    "limit": Parameter("N", "At most so many, 1..1000.", PLACE),
-    "reason": Parameter("TEXT", "Why."),
-    "text": Parameter("TEXT", "Why.", option="--reason"),
-    "delay_s": Parameter("S", "When to try again.", lambda text, field, _: seconds_of(text, field)),
+    "journal": ShellParameter("JOURNAL", "The name of the work journal."),
+    "key": ShellParameter("JSON", "The key's columns.", _columns, "--key"),
+    "data": ShellParameter("JSON", "The data's columns.", _columns, "--data"),
+    "priority": ShellParameter("N", "0..255; smallest first.", number("priority_range", "a whole number in 0..255")),
+    "process_date": ShellParameter("DATE", f"Not before: {DATES}.", _date),
+    "expiration_date": ShellParameter("DATE", f"Gone after: {DATES}; 0 is never.", _date),
+    "insertion_date": ShellParameter("DATE", "When the data was made.", _date),
+    "id": ShellParameter("ID", "The entry's id.", PLACE),
+    "fence": ShellParameter("FENCE", "The claim's fence, as `work claim` gave it.", PLACE),
+    "dead_id": ShellParameter("DEAD_ID", "The dead letter's id.", PLACE),
+    "status": ShellParameter("W|P", "Waiting or processing."),
+    "after": ShellParameter("ID", "Go on after this one.", PLACE),
+    "limit": ShellParameter("N", "At most so many, 1..1000.", PLACE),
+    "reason": ShellParameter("TEXT", "Why."),
+    "text": ShellParameter("TEXT", "Why.", option="--reason"),
+    "delay_s": ShellParameter("S", "When to try again.", lambda text, field, _: seconds_of(text, field)),
 }
 JOURNAL: Final = Noun(_journal, PARAMETERS, ("journal",))
-ADD_ID: Final = Parameter("ID", "An add with this id, a UUID or any text, is stored once.")
+ADD_ID: Final = ShellParameter("ID", "An add with this id, a UUID or any text, is stored once.")
 ADD: Final = Noun(_journal, {**PARAMETERS, "id": ADD_ID}, ("journal",))
 CLAIM: Final = Noun(_claim, PARAMETERS, ("journal", "id", "fence"))
 HELD: Final = "mails 17592186044417 17592186044420"

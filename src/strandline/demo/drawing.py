@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.text import Text
 
-from strandline.demo.sampling import Event, Sample
+from strandline.demo.sampling import DemoSample, StoryMark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +25,7 @@ class Panel(NamedTuple):
     """One quantity over time."""
 
     title: str
-    value: Callable[[Sample], float]
+    value: Callable[[DemoSample], float]
     colour: str
     style: str
 
@@ -37,7 +37,9 @@ PANELS = (
 )
 
 
-def terminal(samples: Sequence[Sample], events: Sequence[Event], width: int, *, unicode: bool = True) -> list[Text]:
+def terminal(
+    samples: Sequence[DemoSample], events: Sequence[StoryMark], width: int, *, unicode: bool = True
+) -> list[Text]:
     """The charts as lines of text: a number under them for each event, and a legend."""
     columns = max(20, min(width - LABEL_WIDTH - 1, WIDTH_MAX))
     end_s = samples[-1].at_s if samples else 1.0
@@ -57,16 +59,16 @@ def terminal(samples: Sequence[Sample], events: Sequence[Event], width: int, *, 
     return lines
 
 
-def _spread(samples: Sequence[Sample], columns: int, end_s: float, panel: Panel) -> list[Sample]:
+def _spread(samples: Sequence[DemoSample], columns: int, end_s: float, panel: Panel) -> list[DemoSample]:
     """One sample for each column: the greatest of those that fall into it, else the one before."""
-    chosen: list[Sample | None] = [None] * columns
+    chosen: list[DemoSample | None] = [None] * columns
     for sample in samples:
         column = min(columns - 1, int(sample.at_s / end_s * columns))
         before = chosen[column]
         if before is None or panel.value(sample) > panel.value(before):
             chosen[column] = sample
     filled = []
-    last = Sample(0.0, 0, 0.0, 0.0, 0, 0.0)
+    last = DemoSample(0.0, 0, 0.0, 0.0, 0, 0.0)
     for sample_or_none in chosen:
         last = sample_or_none or last
         filled.append(last)
@@ -98,7 +100,7 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
 
 
-def png(path: Path, samples: Sequence[Sample], events: Sequence[Event], title: str) -> None:
+def png(path: Path, samples: Sequence[DemoSample], events: Sequence[StoryMark], title: str) -> None:
     """Draw a picture with three panels over one time axis."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -119,7 +121,7 @@ def png(path: Path, samples: Sequence[Sample], events: Sequence[Event], title: s
         figure.savefig(path)
 
 
-def _draw_panel(axes: Axes, panel: Panel, times: list[float], values: list[float], events: Sequence[Event]) -> None:
+def _draw_panel(axes: Axes, panel: Panel, times: list[float], values: list[float], events: Sequence[StoryMark]) -> None:
     axes.fill_between(times, values, color=panel.colour, alpha=0.25, linewidth=0)
     axes.plot(times, values, color=panel.colour, linewidth=1.8)
     ground: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2}
@@ -137,7 +139,7 @@ def _draw_panel(axes: Axes, panel: Panel, times: list[float], values: list[float
             axes.axvline(event.at_s, color=GREY, linewidth=1, linestyle=":")
 
 
-def _draw_labels(axes: Axes, events: Sequence[Event], span_s: float) -> None:
+def _draw_labels(axes: Axes, events: Sequence[StoryMark], span_s: float) -> None:
     """Write the events above the first panel; an earlier one stands higher, so that no line crosses a text."""
     placed: list[tuple[float, int]] = []
     for event in reversed(events):
@@ -165,7 +167,7 @@ def _draw_labels(axes: Axes, events: Sequence[Event], span_s: float) -> None:
         )  # fmt: skip
 
 
-def _draw_absence(axes: Axes, samples: Sequence[Sample], *, named: bool) -> None:
+def _draw_absence(axes: Axes, samples: Sequence[DemoSample], *, named: bool) -> None:
     """A grey ground wherever no pipeline was there."""
     start_s: float | None = None
     for sample in [*samples, None]:

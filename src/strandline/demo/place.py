@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from strandline.demo.stage import Stage
-from strandline.pipeline.target import Target
+from strandline.pipeline.target import JournalRef
 from strandline.servers.all import running
 
 FILES = "sqlite"
@@ -18,12 +18,12 @@ LEASE_S = 5
 lock is free at once.) The default would be most of the demo."""
 
 
-def on_files(folder: Path) -> Target:
+def on_files(folder: Path) -> JournalRef:
     """A journal in files of the demo's folder."""
-    return Target(url=f"sqlite:{folder / 'shop'}")
+    return JournalRef(url=f"sqlite:{folder / 'shop'}")
 
 
-def words_of(target: Target) -> list[str]:
+def words_of(target: JournalRef) -> list[str]:
     """A target as the command line takes it."""
     places = {"--url": target.url, "--log": target.log, "--store": target.store}
     words = [word for option, place in places.items() if place is not None for word in (option, place)]
@@ -31,7 +31,7 @@ def words_of(target: Target) -> list[str]:
 
 
 @contextmanager
-def play_on(on: str, folder: Path, stage: Stage) -> Iterator[Target]:
+def play_on(on: str, folder: Path, stage: Stage) -> Iterator[JournalRef]:
     """A new journal; its servers, if it needs any, run until the end of the context."""
     if SERVERS[on]:
         stage.plain(f"starting {' and '.join(SERVERS[on])} on this machine (fetched if it is the first time)")
@@ -40,8 +40,8 @@ def play_on(on: str, folder: Path, stage: Stage) -> Iterator[Target]:
         if on == FILES:
             yield on_files(folder)
         elif on == "postgres":
-            yield Target(url=urls["postgres"], settings={"lease_s": LEASE_S})
+            yield JournalRef(url=urls["postgres"], settings={"lease_s": LEASE_S})
         else:
             # One broker and one node is all there is here: what they acknowledged is on one disk.
             log, store = f"{urls['kafka']}/shop", f"{urls['cassandra']}/shop?replication=1"
-            yield Target(log=log, store=store, settings={"lease_s": LEASE_S, "accept_power_loss": True})
+            yield JournalRef(log=log, store=store, settings={"lease_s": LEASE_S, "accept_power_loss": True})

@@ -15,7 +15,7 @@ FINDINGS_SHOWN_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class LedgerCounts:
     """Counts of what the ledgers have."""
 
     keys: int
@@ -31,7 +31,7 @@ class Counts:
     """Calls that a kill left without an answer."""
 
     @classmethod
-    def of(cls, ledgers: Sequence[Sequence[Entry]], keys: int) -> Counts:
+    def of(cls, ledgers: Sequence[Sequence[Entry]], keys: int) -> LedgerCounts:
         calls = list(chain.from_iterable(ledgers))
         accepted = {(entry.writer, entry.task): entry for entry in calls if entry.accepted}
         return cls(
@@ -50,7 +50,7 @@ class Counts:
 class Proof:
     """Three looks at everything, and what the ledgers say."""
 
-    counts: Counts
+    counts: LedgerCounts
     stopped: Report
     """`read` of every key while no pipeline ran."""
     stored: Report
@@ -84,7 +84,7 @@ class Proof:
             others.append(Finding("lost", "the store", f"lacks {lag} actions after the last run"))
         if quarantined:
             others.append(Finding("changed", "the store", f"has {quarantined} records in quarantine"))
-        return cls(Counts.of(ledgers, len(entries)), stopped, stored, carried, tuple(others))
+        return cls(LedgerCounts.of(ledgers, len(entries)), stopped, stored, carried, tuple(others))
 
     @property
     def findings(self) -> list[Finding]:

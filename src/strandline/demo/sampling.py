@@ -15,7 +15,7 @@ EVERY_S = 0.25
 RATE_SAMPLES = 4
 
 
-class Sample(NamedTuple):
+class DemoSample(NamedTuple):
     """One moment."""
 
     at_s: float
@@ -34,7 +34,7 @@ class Sample(NamedTuple):
     """Whether a pipeline holds the lease."""
 
 
-class Event(NamedTuple):
+class StoryMark(NamedTuple):
     """Something that the story did, to be marked in the pictures."""
 
     at_s: float
@@ -46,7 +46,7 @@ class Sampler:
     """Samples in the background; a context manager."""
 
     def __init__(
-        self, s: Strandline, ledgers: Sequence[LedgerFollower], tasks: int, show: Callable[[Sample], None]
+        self, s: Strandline, ledgers: Sequence[LedgerFollower], tasks: int, show: Callable[[DemoSample], None]
     ) -> None:
         self._s, self._ledgers, self._tasks, self._show = s, ledgers, tasks, show
         self._start = time.monotonic()
@@ -56,22 +56,22 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
         self._counted = [0] * len(ledgers)
         self.appends = 0
-        self.samples: list[Sample] = []
-        self.events: list[Event] = []
+        self.samples: list[DemoSample] = []
+        self.events: list[StoryMark] = []
 
     @property
     def now_s(self) -> float:
         return time.monotonic() - self._start
 
     @property
-    def last(self) -> Sample:
-        return self.samples[-1] if self.samples else Sample(0.0, 0, 0.0, 0.0, 0, 0.0)
+    def last(self) -> DemoSample:
+        return self.samples[-1] if self.samples else DemoSample(0.0, 0, 0.0, 0.0, 0, 0.0)
 
     def mark(self, what: str, *, bad: bool = False) -> None:
         """Remember that something happened now."""
-        self.events.append(Event(self.now_s, what, bad))
+        self.events.append(StoryMark(self.now_s, what, bad))
 
-    def take(self) -> Sample:
+    def take(self) -> DemoSample:
         """Sample now."""
         with self._lock:
             for n, ledger in enumerate(self._ledgers):
@@ -88,10 +88,10 @@ class Sampler:
             lag = sum(partition.lag_actions for partition in status.partitions)
             behind_s = max(0, self._newest_us - (status.strandline or self._first_us)) / 10**6
             done = sum(ledger.all[-1].task + 1 for ledger in self._ledgers if ledger.all)
-            before = self.samples[-RATE_SAMPLES:][0] if self.samples else Sample(0.0, 0, 0.0, 0.0, 0, 0.0)
+            before = self.samples[-RATE_SAMPLES:][0] if self.samples else DemoSample(0.0, 0, 0.0, 0.0, 0, 0.0)
             rate_per_s = (self.appends - before.appends) / max(now - before.at_s, EVERY_S)
             carrying = status.lease_holder is not None
-            sample = Sample(now, self.appends, rate_per_s, done / self._tasks, lag, behind_s, carrying)
+            sample = DemoSample(now, self.appends, rate_per_s, done / self._tasks, lag, behind_s, carrying)
             self.samples.append(sample)
         self._show(sample)
         return sample

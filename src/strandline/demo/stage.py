@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from strandline.demo.sampling import Sample
+from strandline.demo.sampling import DemoSample
 
 BAR_WIDTH = 14
 QUIET_S_MAX = 5.0
@@ -37,7 +37,7 @@ class Stage:
         """A line without the time."""
         self.console.print(text, soft_wrap=True)
 
-    def show(self, sample: Sample) -> None:
+    def show(self, sample: DemoSample) -> None:
         """A sample: the live line, or without a terminal a line now and then."""
         if self._live is not None:
             self._live.update(self.live_line(sample))
@@ -53,7 +53,7 @@ class Stage:
             self._live.stop()
             self._live = None
 
-    def live_line(self, sample: Sample) -> Text:
+    def live_line(self, sample: DemoSample) -> Text:
         """A sample in one line."""
         full = round(sample.share * BAR_WIDTH)
         bar = ("█" * full + "░" * (BAR_WIDTH - full)) if self.unicode else "#" * full + "." * (BAR_WIDTH - full)

@@ -23,7 +23,7 @@ from strandline.demo.stage import Stage
 from strandline.demo.tag_reader import TagReader
 from strandline.demo.totals import PROCESSES, RANGES, TotalsAct
 from strandline.errors import Unavailable
-from strandline.pipeline.target import Target
+from strandline.pipeline.target import JournalRef
 from strandline.testing.shop.checker import Finding, Report, ShownEvent, check
 from strandline.testing.shop.children import Child, Children
 from strandline.testing.shop.ledger import Entry, LedgerFollower, by_key, load, path_of
@@ -45,7 +45,7 @@ CLOSING, UP_TO_CLOSING = 0.9, 0.96
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TourSettings:
     """The settings of a tour: its size, its place."""
 
     folder: Path
@@ -56,7 +56,7 @@ class Plan:
     down_s: float
     """How long a writer, and the pipeline, stay down after a kill."""
     seed: int
-    target: Target
+    target: JournalRef
     """Log and store."""
 
     @property
@@ -74,7 +74,7 @@ class Story:
     """One performance."""
 
     def __init__(
-        self, plan: Plan, stage: Stage, s: Strandline, children: Children, sampler: Sampler, tasks: int
+        self, plan: TourSettings, stage: Stage, s: Strandline, children: Children, sampler: Sampler, tasks: int
     ) -> None:
         self.plan, self.stage, self.s, self.children, self.sampler = plan, stage, s, children, sampler
         self.rate_per_s = tasks / plan.seconds / plan.writers
@@ -362,7 +362,7 @@ class Story:
         return by_key(self._ledger(writer) for writer in self.writers)
 
 
-def perform(plan: Plan, stage: Stage) -> tuple[Proof, Sampler]:
+def perform(plan: TourSettings, stage: Stage) -> tuple[Proof, Sampler]:
     """Play the story in its folder. Whatever happens, no process of it is left."""
     followers = [LedgerFollower(path_of(plan.folder, writer), writer) for writer in range(1, plan.writers + 1)]
     tasks = sum(len(day(plan.seed, writer, plan.orders_of(writer))) for writer in range(1, plan.writers + 1))
@@ -378,4 +378,4 @@ def perform(plan: Plan, stage: Stage) -> tuple[Proof, Sampler]:
     return proof, sampler
 
 
-__all__ = ["Plan", "perform"]
+__all__ = ["TourSettings", "perform"]

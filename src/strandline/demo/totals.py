@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from strandline.connect import Strandline
 from strandline.demo.place import words_of
 from strandline.errors import StrandlineError
-from strandline.pipeline.target import Target
+from strandline.pipeline.target import JournalRef
 from strandline.projection.definition import BySlices, Projection
 from strandline.sql.statements import statement
 from strandline.testing.shop.checker import Finding
@@ -56,7 +56,7 @@ totals = Projection(
 class TotalsAct:
     """The processes that run it, and what came of them."""
 
-    def __init__(self, s: Strandline, target: Target, children: Children) -> None:
+    def __init__(self, s: Strandline, target: JournalRef, children: Children) -> None:
         self._s, self._target, self._children = s, target, children
         self.processes: list[Child] = []
         with self._table() as (raw, dialect):

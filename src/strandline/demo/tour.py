@@ -16,7 +16,7 @@ from strandline.demo.place import FILES, SERVERS, play_on
 from strandline.demo.proof import FINDINGS_SHOWN_MAX, Proof
 from strandline.demo.sampling import Sampler
 from strandline.demo.stage import Stage
-from strandline.demo.story import Plan, perform
+from strandline.demo.story import TourSettings, perform
 from strandline.errors import InvalidInput, MissingEvent, invalid
 from strandline.pipeline.java import find_java
 from strandline.testing.shop.shelf import stored_events
@@ -54,7 +54,7 @@ def run(
     place = _prepare(folder or FOLDER, keep)
     stage = stage or Stage()
     with play_on(on, place, stage) as target:
-        plan = Plan(place, orders, min(writers, orders), seconds, down_s, seed, target)
+        plan = TourSettings(place, orders, min(writers, orders), seconds, down_s, seed, target)
         proof, sampler = perform(plan, stage)
         _show(stage, plan, proof, sampler, on)
     return 0 if proof.sound else MissingEvent.exit_code
@@ -85,7 +85,7 @@ def _prepare(folder: Path, keep: bool) -> Path:
     return folder
 
 
-def _show(stage: Stage, plan: Plan, proof: Proof, sampler: Sampler, on: str) -> None:
+def _show(stage: Stage, plan: TourSettings, proof: Proof, sampler: Sampler, on: str) -> None:
     stage.plain()
     for line in terminal(sampler.samples, sampler.events, stage.console.width, unicode=stage.unicode):
         stage.plain(line)
@@ -108,7 +108,7 @@ def _show(stage: Stage, plan: Plan, proof: Proof, sampler: Sampler, on: str) -> 
         stage.plain(f"  {command}")
 
 
-def _next(plan: Plan) -> list[str]:
+def _next(plan: TourSettings) -> list[str]:
     """Commands that work as they are printed, from the folder where the demo was started."""
     program, url = _program(), shlex.quote(str(plan.target.url))
     rows = stored_events(plan.target)

@@ -30,7 +30,7 @@ BANKS = ("here", "there")
 """Accounts with an even number are in the first one."""
 
 
-class Told(NamedTuple):
+class TransferResult(NamedTuple):
     """The result of the transfers."""
 
     ends: dict[str, int]
@@ -56,7 +56,7 @@ def transfer(id_: str, from_: int, to: int, amount: int) -> Group:
     return g
 
 
-def play(folder: Path, groups: int, kills: int, *, seed: int = 7, say: Callable[[str], None] = print) -> Told:
+def play(folder: Path, groups: int, kills: int, *, seed: int = 7, say: Callable[[str], None] = print) -> TransferResult:
     """Transfer money between banks in this folder, which must be empty."""
     for name in BANKS:
         _open_bank(folder, name)
@@ -78,7 +78,7 @@ def play(folder: Path, groups: int, kills: int, *, seed: int = 7, say: Callable[
         ends = Counter(made.get(f"t{n}").state for n in range(groups))
     after = _sum(folder)
     say(f"{dict(ends)}; there is {after} in all accounts, as before" if after == before else f"THE SUM IS {after}")
-    return Told(dict(ends), before, after, killed)
+    return TransferResult(dict(ends), before, after, killed)
 
 
 def _ended(s: Strandline, groups: int) -> int:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from strandline.group.lease import Place, StreamLease
+from strandline.group.lease import StreamLease, StreamPlace
 from strandline.group.names import stream_key
 from strandline.group.points import reached
 from strandline.journal.journal import Journal
@@ -46,7 +46,7 @@ class Advance:
         """How many entries more may be read. What is not known to be in the log does not count."""
         return self._lease.written.done_to + LOOK_AHEAD - self.read_to
 
-    def entries(self, limit: int) -> list[Place]:
+    def entries(self, limit: int) -> list[StreamPlace]:
         """The groups of the next entries. Those that load code are in force for all behind them."""
         found, to, code, loads = [], self.read_to, self._code, dict[int, tuple[str, str]]()
         for event in self._stream.read(from_=to + 1, limit=limit):
@@ -55,7 +55,7 @@ class Advance:
                 loads[to] = (event.payload["name"], event.payload["code"])
                 code = {**code, loads[to][0]: loads[to][1]}
             else:
-                found.append(Place(to, event.payload["group"], code))
+                found.append(StreamPlace(to, event.payload["group"], code))
         self.more = to - self.read_to >= limit
         self.read_to, self._code = to, code
         self._loads |= loads
@@ -80,7 +80,7 @@ class Advance:
         """Whether it is time to say how far it is."""
         return time.monotonic() - self._ticked >= TICK_S or len(self._over) >= LOOK_AHEAD // 2
 
-    def tick(self, open_: Iterable[Place], passed: Collection[int]) -> bool:
+    def tick(self, open_: Iterable[StreamPlace], passed: Collection[int]) -> bool:
         """Say how far it is; whether there was something to say.
 
         `open_` are not over; `passed` are those of them that others need not wait for, and so may be listed.

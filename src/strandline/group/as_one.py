@@ -17,7 +17,7 @@ from typing import Any, Final
 from strandline.group.core.step import StepFailed, StepState, context
 from strandline.group.decide import ALL, Course, Note, Rules
 from strandline.group.execution import each_of
-from strandline.group.history import Entry, History, Payload, result
+from strandline.group.history import History, HistoryEvent, Payload, result
 from strandline.group.plan import GroupPlan, Planned
 from strandline.group.target import Done, Limits, Ran, Segment, SegmentStep, StepId
 
@@ -114,7 +114,7 @@ class AsOne:
 
     def _add(self, type_: str, payload: Payload) -> None:
         payload = payload if "at" in payload else {**payload, "at": self._clock()}
-        self._history.apply(Entry(self._history.last + 1, type_, payload))
+        self._history.apply(HistoryEvent(self._history.last + 1, type_, payload))
         self.events.append((type_, payload))
 
     # ------------------------------------------------------------ what came of it

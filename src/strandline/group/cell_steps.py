@@ -15,7 +15,7 @@ from strandline.group.core.encoding import decoded, encoded
 from strandline.group.core.step import StepFailed
 from strandline.group.history import History, Payload, paged
 from strandline.group.points import reached
-from strandline.group.record import Record
+from strandline.group.record import GroupRecord
 from strandline.group.target import Cells, CellTarget, Done, Failed, Image, Rows, Work, Wrote
 from strandline.group.times import Times
 
@@ -29,7 +29,9 @@ class Tried(Protocol):
     def __call__(self, call: Callable[[], T | Failed]) -> T: ...
 
 
-def write(target: CellTarget, work: Work, record: Record, times: Times, tried: Tried, clock_ahead_max_s: float) -> Done:
+def write(
+    target: CellTarget, work: Work, record: GroupRecord, times: Times, tried: Tried, clock_ahead_max_s: float
+) -> Done:
     """Run a step that changes cells."""
     step = work.id.step
     if work.each is not None:
@@ -54,7 +56,7 @@ def write(target: CellTarget, work: Work, record: Record, times: Times, tried: T
 
 
 def _intended(
-    target: CellTarget, work: Work, record: Record, times: Times, tried: Tried, clock_ahead_max_s: float
+    target: CellTarget, work: Work, record: GroupRecord, times: Times, tried: Tried, clock_ahead_max_s: float
 ) -> tuple[Cells, int]:
     cells = tried(lambda: target.image(work))
     there = any(None not in row[: cells.image.keys] for row in cells.image.rows)

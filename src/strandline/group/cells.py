@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from strandline.group.statements.api import Table
+from strandline.group.statements.api import TargetTable
 from strandline.group.target import Wrote
 
 Row = tuple[Any, ...]
@@ -26,11 +26,11 @@ class Cell(NamedTuple):
     read_at: int = 0
 
 
-class Back(NamedTuple):
+class UndoStatement(NamedTuple):
     """One statement of an undo. All of them may be repeated."""
 
     how: Literal["remove_row", "add_row", "set", "unset"]
-    table: Table
+    table: TargetTable
     key: Row
     """Of static columns: the partition's."""
     timestamp: int
@@ -42,7 +42,7 @@ class Back(NamedTuple):
 class RowState:
     """What a group did to a row, or (with the key of a partition) to static columns."""
 
-    def __init__(self, table: Table, key: Row, *, present: bool) -> None:
+    def __init__(self, table: TargetTable, key: Row, *, present: bool) -> None:
         self.table, self.key, self.present = table, key, present
         self.first: dict[str, Cell] = {}
         """What its first image says of each cell that the group wrote."""
@@ -123,28 +123,28 @@ def _cells(wrote: Wrote, number: int | None) -> dict[str, Cell]:
     return {name: Cell(value, ttl, wrote.cells.read_at) for name, value, ttl in read}
 
 
-def undo_of(states: Iterable[RowState], now: int) -> list[Back]:
+def undo_of(states: Iterable[RowState], now: int) -> list[UndoStatement]:
     """The statements that undo what was written, in the order in which they are sent."""
     return [back for state in states for back in _back(state, now)]
 
 
-def _back(state: RowState, now: int) -> Iterable[Back]:
+def _back(state: RowState, now: int) -> Iterable[UndoStatement]:
     table, key = state.table, state.key
     whole = len(key) == len(table.key)
     if whole and not state.present:
-        yield Back("remove_row", table, key, state.newest)
+        yield UndoStatement("remove_row", table, key, state.newest)
         return
     first, last = dict(state.first), dict(state.last)
     if whole and (state.inserted or state.removed):
         there = [cell for cell in (*first.values(), *state.others.values()) if cell.value is not None]
         if there and all(cell.ttl is not None for cell in there):
             # The row ends with its last cell: what the group made must not keep it.
-            yield Back("remove_row", table, key, state.newest)
+            yield UndoStatement("remove_row", table, key, state.newest)
             for name, cell in state.others.items():
                 first.setdefault(name, cell)
             last = dict.fromkeys(first, state.newest)
         elif state.removed:
-            yield Back("add_row", table, key, state.newest + 1)
+            yield UndoStatement("add_row", table, key, state.newest + 1)
     puts: dict[tuple[int, int], list[tuple[str, Any]]] = {}
     gone: dict[int, list[tuple[str, Any]]] = {}
     for name, cell in first.items():
@@ -154,9 +154,9 @@ def _back(state: RowState, now: int) -> Iterable[Back]:
         else:
             puts.setdefault((last[name] + 1, left), []).append((name, cell.value))
     for timestamp, names in gone.items():
-        yield Back("unset", table, key, timestamp, tuple(names))
+        yield UndoStatement("unset", table, key, timestamp, tuple(names))
     for (timestamp, left), values in puts.items():
-        yield Back("set", table, key, timestamp, tuple(values), left)
+        yield UndoStatement("set", table, key, timestamp, tuple(values), left)
 
 
 def _left(cell: Cell, now: int) -> int | None:

@@ -96,7 +96,7 @@ class Void:
 
 
 @dataclass(frozen=True, slots=True)
-class Undo:
+class UndoStep:
     """Put back what a step changed."""
 
     step: str
@@ -118,7 +118,7 @@ class End:
     end: Literal["committed", "rolled_back", "aborted"]
 
 
-Action = Note | Run | RunAll | Ask | Send | Start | Void | Undo | Decide | End
+Action = Note | Run | RunAll | Ask | Send | Start | Void | UndoStep | Decide | End
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,7 +568,7 @@ class Course:
         if name in history.gone:
             return self._result(name)
         if one.undo == "automatic":
-            return [Undo(name)]
+            return [UndoStep(name)]
         if known.how == "accept_current":
             return self._result(name)
         if one.undo == "handler":

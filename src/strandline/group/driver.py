@@ -31,16 +31,16 @@ from strandline.group.decide import (
     RunAll,
     Send,
     Start,
-    Undo,
+    UndoStep,
     Void,
 )
 from strandline.group.execution import Execution, Gone, OpenTarget, undo_result
 from strandline.group.history import ENDS, History, Payload
-from strandline.group.lease import Place
+from strandline.group.lease import StreamPlace
 from strandline.group.messages import Correspondents, Messages
 from strandline.group.plan import GroupPlan
 from strandline.group.points import reached
-from strandline.group.record import Lease, Record
+from strandline.group.record import FencedLease, GroupRecord
 from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S, GroupSettings
 from strandline.group.target import Failed, NotUndone, SqlTarget, Undone
 from strandline.group.times import Times
@@ -51,7 +51,7 @@ _logger: Final = logging.getLogger("strandline.group")
 Work = Callable[[], None]
 
 
-class Host(Protocol):
+class GroupHost(Protocol):
     """Who gives a group threads and timers: its processor."""
 
     def submit(self, drive: Drive, work: Work | None) -> None:
@@ -94,10 +94,10 @@ class Shared:
     rules: Rules
     targets: Mapping[str, OpenTarget]
     whom: Correspondents
-    lease: Lease
+    lease: FencedLease
     clock: Callable[[], int]
     times: Times
-    host: Host
+    host: GroupHost
 
 
 @dataclass(slots=True)
@@ -114,7 +114,8 @@ class Drive(Messages):
     """A group that was admitted and is not over."""
 
     def __init__(
-        self, shared: Shared, history: History, plan: GroupPlan, place: Place, targets: frozenset[str], *, resumed: bool
+        self, shared: Shared, history: History, plan: GroupPlan, place: StreamPlace, targets: frozenset[str], *,
+        resumed: bool,
     ) -> None:  # fmt: skip
         """`resumed`: the processor before may have begun it."""
         super().__init__(shared.whom)
@@ -143,7 +144,7 @@ class Drive(Messages):
     def _use(self, history: History) -> None:
         shared = self.shared
         self.history = history
-        self.record = Record(shared.journal, history, shared.lease, shared.clock, shared.settings.history_keep_s)
+        self.record = GroupRecord(shared.journal, history, shared.lease, shared.clock, shared.settings.history_keep_s)
         self.lock = self.record.lock
         self.execution = Execution(
             self.plan, self.record, shared.targets, shared.settings, shared.lease, shared.times, shared.clock
@@ -396,7 +397,7 @@ class Drive(Messages):
             self._run(action)
         elif isinstance(action, RunAll):
             self._run_all(action)
-        elif isinstance(action, Undo):
+        elif isinstance(action, UndoStep):
             self._undo(action)
         elif isinstance(action, Void):
             self._void(action)
@@ -561,7 +562,7 @@ class Drive(Messages):
             ran = True  # its undo will say that the target is away
         self._over(action, ("Voided", {"step": action.step, "ran": ran}))
 
-    def _undo(self, action: Undo) -> None:
+    def _undo(self, action: UndoStep) -> None:
         one = self.execution.planned(action.step)
         reached("undo.before")
         try:

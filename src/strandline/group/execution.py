@@ -21,17 +21,17 @@ from strandline.group.core.step import StepFailed, context
 from strandline.group.history import History, Payload, Undoing, result
 from strandline.group.plan import GroupPlan, Planned
 from strandline.group.points import reached
-from strandline.group.record import Lease, Record
+from strandline.group.record import FencedLease, GroupRecord
 from strandline.group.settings import GroupSettings
 from strandline.group.target import (
     CellTarget,
-    Conflict,
     Done,
     Failed,
     Limits,
     NotUndone,
     OnConflict,
     Owner,
+    RowConflict,
     Rows,
     SqlTarget,
     StepId,
@@ -68,8 +68,8 @@ class Execution:
     """The statements of one group."""
 
     def __init__(
-        self, plan: GroupPlan, record: Record, targets: Mapping[str, OpenTarget], settings: GroupSettings,
-        lease: Lease, times: Times, clock: Callable[[], int],
+        self, plan: GroupPlan, record: GroupRecord, targets: Mapping[str, OpenTarget], settings: GroupSettings,
+        lease: FencedLease, times: Times, clock: Callable[[], int],
     ) -> None:  # fmt: skip
         self._plan, self._record, self._targets, self._settings = plan, record, targets, settings
         self._lease, self._times, self._clock = lease, times, clock
@@ -230,7 +230,7 @@ def each_of(history: History, one: Planned) -> tuple[Mapping[str, Any], ...] | N
         raise StepFailed("binding", f":row has no {error}") from None
 
 
-def _shown(conflicts: Sequence[Conflict]) -> list[dict[str, Any]]:
+def _shown(conflicts: Sequence[RowConflict]) -> list[dict[str, Any]]:
     """As many as an event takes; of a long value, how it begins."""
     found, left = [], SHOWN_BYTES
     for conflict in conflicts[:100]:

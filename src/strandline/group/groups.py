@@ -49,12 +49,12 @@ from strandline.group.plan import GroupPlan, handler_names, planned_again
 from strandline.group.playback import Played, verified
 from strandline.group.processor import Processor
 from strandline.group.record import load, seen
-from strandline.group.serving import CodeWatch, Server
+from strandline.group.serving import CodeWatch, HandlerServer
 from strandline.group.settings import GroupSettings
 from strandline.group.statements.api import Held
 from strandline.group.submitting import Submitter
 from strandline.group.target import Barrier, SqlTarget
-from strandline.group.targets.sql import Refused as StatementRefused
+from strandline.group.targets.sql import SqlRefused as StatementRefused
 from strandline.journal import checks
 from strandline.journal.journal import Journal
 from strandline.log.api import Log
@@ -411,7 +411,7 @@ class Groups:
 
         Worker(s, {"prices": groups.answering(price)}).run()        serves `work:prices`
         """
-        return Server(self, handlers)
+        return HandlerServer(self, handlers)
 
     def _tell(self, stream: str, type_: str, payload: Mapping[str, Any]) -> None:
         self.journal.append_reserved(inbox_key(stream), [Event(type_, dict(payload))])

@@ -26,7 +26,7 @@ Callee = Callable[[Any], Any]
 _here = threading.local()
 
 
-class Answer(NamedTuple):
+class HandlerAnswer(NamedTuple):
     """What became of a call: results, or why there are none."""
 
     results: Mapping[str, Any] | None
@@ -41,25 +41,25 @@ class Handlers:
     def __init__(self, registry: Mapping[str, Callee], stream: str) -> None:
         self.registry = dict(registry)
         self._stream = stream
-        self._calls: deque[tuple[Callee, Any, Future[Answer]]] = deque()
+        self._calls: deque[tuple[Callee, Any, Future[HandlerAnswer]]] = deque()
         self._changed = threading.Condition()
         self._threads = self._busy = 0
         self.hung: dict[str, str] = {}
         """Message ids of calls that did not return in time, and whom they went to."""
 
-    def call(self, name: str, message: Any, more: Mapping[str, Callee] | None = None) -> Future[Answer]:
+    def call(self, name: str, message: Any, more: Mapping[str, Callee] | None = None) -> Future[HandlerAnswer]:
         """Call a handler, one of `more` too; the future is told its answer, whenever that comes."""
         callee = (more or {}).get(name) or self.registry.get(name)
         if callee is not None:
             return self.run(callee, message)
-        answer: Future[Answer] = Future()
+        answer: Future[HandlerAnswer] = Future()
         known = ", ".join(sorted(self.registry)) or "none"
-        answer.set_result(Answer(None, f"there is no handler {name!r}; known are: {known}"))
+        answer.set_result(HandlerAnswer(None, f"there is no handler {name!r}; known are: {known}"))
         return answer
 
-    def run(self, callee: Callee, message: Any) -> Future[Answer]:
+    def run(self, callee: Callee, message: Any) -> Future[HandlerAnswer]:
         """Call this, in a thread."""
-        answer: Future[Answer] = Future()
+        answer: Future[HandlerAnswer] = Future()
         with self._changed:
             self._calls.append((callee, message, answer))
             if len(self._calls) > self._threads - self._busy and self._threads < THREADS:
@@ -90,26 +90,26 @@ def check_handlers(registry: Mapping[str, Callee]) -> None:
         check_plain(handler, f"handlers.{name}".rstrip("."), hint)
 
 
-def called(callee: Callee, message: Any) -> Answer:
+def called(callee: Callee, message: Any) -> HandlerAnswer:
     """What a handler answers; one that raises has answered, too."""
     try:
         given = callee(message)
         check_ran(given)
     except BaseException as error:  # noqa: BLE001 (a handler of the user's; one that exits has answered, too)
-        return Answer(None, readable(f"{type(error).__name__}: {text_of(error)}"[:1000]))
+        return HandlerAnswer(None, readable(f"{type(error).__name__}: {text_of(error)}"[:1000]))
     return answer_of(given)
 
 
-def answer_of(given: Any) -> Answer:
+def answer_of(given: Any) -> HandlerAnswer:
     """What a handler gave, as an answer."""
     if isinstance(given, Refused):
-        return Answer(None, readable(str(given.reason)), given.retryable)
+        return HandlerAnswer(None, readable(str(given.reason)), given.retryable)
     results = given.results if isinstance(given, Produced) else given
     if results is None:
-        return Answer({})
+        return HandlerAnswer({})
     if not isinstance(results, Mapping) or not all(map(is_name, results)):
-        return Answer(None, f"a handler gives results by name, not {type(given).__name__}")
-    return Answer(dict(results))
+        return HandlerAnswer(None, f"a handler gives results by name, not {type(given).__name__}")
+    return HandlerAnswer(dict(results))
 
 
 @contextmanager

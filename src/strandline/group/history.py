@@ -30,7 +30,7 @@ End = Literal["committed", "rolled_back", "aborted"]
 Payload = Mapping[str, Any]
 
 
-class Entry(NamedTuple):
+class HistoryEvent(NamedTuple):
     """An event of a history, before or after it is in the log. `n` is its seq_nr there."""
 
     n: int
@@ -156,7 +156,7 @@ class History:
         """Whether it has ended, and all hooks were sent."""
         return self.state in ENDS and all(hook.done for hook in self.hooks.values())
 
-    def apply(self, entry: Entry, timestamp: int = 0) -> None:
+    def apply(self, entry: HistoryEvent, timestamp: int = 0) -> None:
         """Take one event more; `Corrupt.history` for one that has no business here."""
         known = _APPLY.get(entry.type)
         if known is None or (self.last == 0) != (entry.type == "Defined"):
@@ -181,7 +181,7 @@ class History:
         if timestamp:
             self.logged([entry], timestamp)
 
-    def logged(self, entries: Iterable[Entry], timestamp: int) -> None:
+    def logged(self, entries: Iterable[HistoryEvent], timestamp: int) -> None:
         """These are in the log, since then."""
         for entry in entries:
             if entry.type == "Started":
@@ -469,7 +469,7 @@ def paged(step: str, what: str, rows: list[Any], payload: dict[str, Any]) -> Ite
     yield "Image", {"step": step, "what": what, "n": number, "rows": page}
 
 
-def folded(id_: str, entries: Iterable[tuple[Entry, int, int]]) -> History | None:
+def folded(id_: str, entries: Iterable[tuple[HistoryEvent, int, int]]) -> History | None:
     """A history from its events (entry, life, timestamp); None if there are none."""
     history: History | None = None
     for entry, life, timestamp in entries:
@@ -478,10 +478,10 @@ def folded(id_: str, entries: Iterable[tuple[Entry, int, int]]) -> History | Non
     return history
 
 
-def packed(entries: Iterable[Entry]) -> bytes:
+def packed(entries: Iterable[HistoryEvent]) -> bytes:
     """Entries as one text."""
     return orjson.dumps([[entry.n, entry.type, entry.payload] for entry in entries])
 
 
-def unpacked(data: bytes) -> list[Entry]:
-    return [Entry(n, type_, payload) for n, type_, payload in orjson.loads(data)] if data else []
+def unpacked(data: bytes) -> list[HistoryEvent]:
+    return [HistoryEvent(n, type_, payload) for n, type_, payload in orjson.loads(data)] if data else []

@@ -16,7 +16,7 @@ from threading import Event, Lock
 from typing import Final
 from weakref import WeakValueDictionary
 
-from strandline.group.history import Entry, History, packed, unpacked
+from strandline.group.history import History, HistoryEvent, packed, unpacked
 from strandline.group.outcome import Outcome, outcome_of
 
 BYTES_MAX: Final = 32 * 2**20
@@ -96,7 +96,7 @@ class InProcess:
                 self._slips.setdefault(id_, slip)
         return slip
 
-    def define(self, slip: Slip, life: int | None, entries: Iterable[Entry]) -> None:
+    def define(self, slip: Slip, life: int | None, entries: Iterable[HistoryEvent]) -> None:
         """These are its first events, and all that there are, unless somebody said otherwise meanwhile."""
         if self._slips.get(slip.id) is not slip or life is None:
             return

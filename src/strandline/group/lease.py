@@ -32,7 +32,7 @@ REPLACED_MAX: Final = 100
 _logger: Final = logging.getLogger("strandline.group")
 
 
-class Place(NamedTuple):
+class StreamPlace(NamedTuple):
     """An entry of the stream that is a group's."""
 
     n: int
@@ -43,11 +43,11 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class StreamProgress:
     """How far a stream is done, as a beat says it."""
 
     done_to: int = 0
-    open: Mapping[str, Place] = field(default_factory=dict)
+    open: Mapping[str, StreamPlace] = field(default_factory=dict)
     """Groups up to there that are not over."""
     horizon: int = 0
     """No timestamp above it was given to a target."""
@@ -60,7 +60,7 @@ class Progress:
     behind: Mapping[str, str] = field(default_factory=dict)
     """Groups that wait for rows of one that waits itself, and for which; some of them."""
 
-    def loaded(self, name: str, code: str) -> Progress:
+    def loaded(self, name: str, code: str) -> StreamProgress:
         """Another version of code is in force."""
         before = self.code.get(name, code)
         others = (other for other in (*self.replaced, before) if other != code)
@@ -69,7 +69,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LastBeat(Progress):
+class LastBeat(StreamProgress):
     """What the last holder said with its last beat."""
 
     fence: int = 0
@@ -94,9 +94,9 @@ def said(journal: Journal, stream: str) -> LastBeat:
     return LastBeat()
 
 
-def _place(id_: str, places: Mapping[str, Any]) -> Place:
+def _place(id_: str, places: Mapping[str, Any]) -> StreamPlace:
     n, code = places.get(id_, (0, {}))
-    return Place(n, id_, code)
+    return StreamPlace(n, id_, code)
 
 
 class StreamLease:
@@ -105,7 +105,7 @@ class StreamLease:
     def __init__(self, journal: Journal, stream: str, lease_s: float, before: LastBeat, holder: str, now: int) -> None:
         """Taken over from `before`, whose beat is still; `SeqNrConflict` if somebody else was quicker."""
         self.stream, self.fence, self.holder = stream, before.fence + 1, holder
-        self.progress = Progress(
+        self.progress = StreamProgress(
             done_to=before.done_to, open=before.open, horizon=before.horizon, code=before.code, replaced=before.replaced
         )
         """What the next beat says."""

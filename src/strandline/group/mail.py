@@ -16,14 +16,20 @@ from typing import Any, Final, Protocol
 from strandline.errors import invalid
 from strandline.group.core.encoding import decoded, encoded
 from strandline.group.core.names import NAMES, is_name
-from strandline.group.core.parts import Data, Produce, Start, Stop, Told, Undo
+from strandline.group.core.parts import Data, HookMessage, Produce, StartMessage, Stop, Undo
 
 WORK: Final = "work:"
 KEY: Final = {"message_id": "text"}
 DATA: Final = {"message": "json"}
 """The columns of a work journal that takes messages."""
-Message = Produce | Undo | Told | Start | Stop
-_KINDS: Final[dict[str, type[Any]]] = {"produce": Produce, "undo": Undo, "told": Told, "start": Start, "stop": Stop}
+Message = Produce | Undo | HookMessage | StartMessage | Stop
+_KINDS: Final[dict[str, type[Any]]] = {
+    "produce": Produce,
+    "undo": Undo,
+    "told": HookMessage,
+    "start": StartMessage,
+    "stop": Stop,
+}
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 
 
@@ -64,7 +70,7 @@ def code_named(handler: str) -> str | None:
 # ---------------------------------------------------------------- messages
 
 
-def written(message: Message, handler: str, start: Start | None = None, *, ack: bool = False) -> dict[str, Any]:
+def written(message: Message, handler: str, start: StartMessage | None = None, *, ack: bool = False) -> dict[str, Any]:
     """A message as JSON. `start`: how its handler is started, where a group starts it; `ack`: of a hook."""
     made: dict[str, Any] = {"kind": _NAMES[type(message)], "handler": handler, "ack": ack}
     made |= {name: encoded(value) for name, value in message._asdict().items()}

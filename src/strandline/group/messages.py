@@ -21,16 +21,16 @@ import orjson
 
 from strandline.errors import InvalidInput, Unavailable
 from strandline.group.core.encoding import encoded
-from strandline.group.core.parts import Data, Produce, Start, StartHandler, Stop, Told, Undo
+from strandline.group.core.parts import Data, HookMessage, Produce, StartHandler, StartMessage, Stop, Undo
 from strandline.group.core.step import given
 from strandline.group.decide import Ask, Course, Send, message_id, not_started
 from strandline.group.decide import Start as StartAction
-from strandline.group.handlers import Answer, Callee, Handlers
+from strandline.group.handlers import Callee, HandlerAnswer, Handlers
 from strandline.group.history import ENDS, PAGE_BYTES, History, Payload
 from strandline.group.mail import WORK, Boxes, Message, box_of, code_named, written
 from strandline.group.plan import PRE, GroupPlan
 from strandline.group.points import reached
-from strandline.group.record import Record
+from strandline.group.record import GroupRecord
 from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S, GroupSettings
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Messages:
 
     plan: GroupPlan
     history: History
-    record: Record
+    record: GroupRecord
     course: Course
     lock: RLock
 
@@ -98,7 +98,7 @@ class Messages:
         own = self.plan.group.pre_hook
         return isinstance(own, StartHandler) and self.way(own.factory) is None
 
-    def way(self, handler: str) -> str | Answer | None:
+    def way(self, handler: str) -> str | HandlerAnswer | None:
         """The work journal that leads to a handler; None for one of this process; an answer if there is no way."""
         start = self.plan.group.pre_hook
         if isinstance(start, StartHandler) and handler == start.name:
@@ -114,7 +114,7 @@ class Messages:
             return None
         code = self.history.code.get(name)
         missing = f"NotFound.code: nothing before this group in its stream loads {name!r} (load_code)"
-        return Answer(None, missing) if code is None else box_of(code)
+        return HandlerAnswer(None, missing) if code is None else box_of(code)
 
     # ------------------------------------------------------------ questions
 
@@ -159,7 +159,7 @@ class Messages:
         way = self.way(ask.handler)
         with self.lock:
             self.calls[message_id_] = ask.handler
-        if isinstance(way, Answer):
+        if isinstance(way, HandlerAnswer):
             return self._returned(ask, message, 1, way)
         self._call(ask, message, 1)
         return None
@@ -167,7 +167,7 @@ class Messages:
     def _message(self, ask: Ask, message: str, deadline: int) -> Message:
         if ask.kind == "start":
             start = cast(StartHandler, self.plan.group.pre_hook)
-            return Start(self.history.id, start.name, start.factory, start.props, message)
+            return StartMessage(self.history.id, start.name, start.factory, start.props, message)
         if ask.kind == "undo":
             return self._undo_message(ask, message)
         one = self.plan.steps.get(ask.step) or self.plan.rollback[ask.step]
@@ -187,11 +187,11 @@ class Messages:
         call = self.whom.handlers.call(ask.handler, message, self.own_handlers)
         call.add_done_callback(lambda done: self._returned(ask, message, attempt, done.result()))
 
-    def _returned(self, ask: Ask, message: Message, attempt: int, answer: Answer) -> None:
+    def _returned(self, ask: Ask, message: Message, attempt: int, answer: HandlerAnswer) -> None:
         """In the thread of the handler."""
         self.go_on(partial(self._answered, ask, message, attempt, answer))
 
-    def _answered(self, ask: Ask, message: Message, attempt: int, answer: Answer) -> None:
+    def _answered(self, ask: Ask, message: Message, attempt: int, answer: HandlerAnswer) -> None:
         question = self.history.questions.get(message.message_id)
         if question is None or question.answered or message.message_id not in self.calls:
             self._late(message.message_id, answer)
@@ -207,7 +207,7 @@ class Messages:
                 self.add("Answered", {"message_id": message.message_id, "answer": kept_answer(answer)})
         reached("answered")
 
-    def _late(self, message: str, answer: Answer) -> None:
+    def _late(self, message: str, answer: HandlerAnswer) -> None:
         """An answer after its time: recorded while the group runs, and without effect."""
         with self.lock:
             if self.history.state not in ENDS and message in self.history.questions:
@@ -222,13 +222,13 @@ class Messages:
 
     def _post(
         self, box: str, message_id_: str, handler: str, message: Message, until: int, *, ack: bool = False,
-        then: Callable[[Answer], None] | None = None, wait_s: float = WAIT_LEAST_S,
+        then: Callable[[HandlerAnswer], None] | None = None, wait_s: float = WAIT_LEAST_S,
     ) -> None:  # fmt: skip
         """Put a message into a work journal, in a thread of the handlers; again while its database is away."""
         start = self.plan.group.pre_hook
         started = None
         if isinstance(start, StartHandler) and handler == start.name:
-            started = Start(self.history.id, start.name, start.factory, start.props, message_id_)
+            started = StartMessage(self.history.id, start.name, start.factory, start.props, message_id_)
         made, away = written(message, handler, started, ack=ack), list[Unavailable]()
 
         def post(_: Any) -> None:
@@ -243,7 +243,7 @@ class Messages:
                 if message_id_ in self.history.questions and self.history.state not in ENDS:
                     self.add("Sent", {"message_id": message_id_})
 
-        def posted(done: Future[Answer]) -> None:
+        def posted(done: Future[HandlerAnswer]) -> None:
             if away and self.now() < until:
                 again = partial(
                     self._post, box, message_id_, handler, message, until, ack=ack, then=then,
@@ -257,7 +257,7 @@ class Messages:
 
         self.whom.handlers.run(post, message).add_done_callback(posted)
 
-    def _not_sent(self, message: str, answer: Answer) -> None:
+    def _not_sent(self, message: str, answer: HandlerAnswer) -> None:
         with self.lock:
             question = self.history.questions.get(message)
             if question is not None and not question.answered and self.history.state not in ENDS:
@@ -292,15 +292,15 @@ class Messages:
 
     def _send(self, message: str, attempt: int) -> None:
         payload = self.history.hooks[message].payload
-        told = Told(
+        told = HookMessage(
             self.history.id, payload["step"], payload["when"], payload["n"], message, payload["succeeded"],
             payload["end"],
         )  # fmt: skip
         handler, way = payload["handler"], self.way(payload["handler"])
-        if isinstance(way, Answer):
+        if isinstance(way, HandlerAnswer):
             return self._hook_over(message, gave_up=True)
 
-        def returned(answer: Answer) -> None:
+        def returned(answer: HandlerAnswer) -> None:
             failed = answer.results is None
             again = way is None and payload["ack"] and failed and attempt <= self.whom.settings.retries
             if again and not self.history.hooks[message].done:
@@ -339,7 +339,7 @@ class Messages:
                 raise LookupError(f"there is no handler {own.factory!r}")
             started.append(factory(props))
 
-        def over(answer: Answer) -> None:
+        def over(answer: HandlerAnswer) -> None:
             with self.lock:
                 if action not in self.course.under:
                     return
@@ -354,7 +354,7 @@ class Messages:
 
         with self.lock:
             self.calls[own.name] = own.factory
-        late = Answer(None, "no answer in time", timed_out=True)
+        late = HandlerAnswer(None, "no answer in time", timed_out=True)
         self.later(self.whom.settings.answer_timeout_s, partial(over, late))
         call = self.whom.handlers.run(make, dict(own.props))
         call.add_done_callback(lambda done: self.go_on(partial(over, done.result())))
@@ -374,18 +374,18 @@ class Messages:
         self.own_handlers = {}
 
 
-def kept_answer(answer: Answer) -> dict[str, Any]:
+def kept_answer(answer: HandlerAnswer) -> dict[str, Any]:
     """An answer as the history keeps it: for results that it cannot keep, why."""
     try:
         made = written_answer(answer)
         if len(orjson.dumps(made)) <= PAGE_BYTES:
             return made
-        return written_answer(Answer(None, f"an answer of more than {PAGE_BYTES:,} bytes"))
+        return written_answer(HandlerAnswer(None, f"an answer of more than {PAGE_BYTES:,} bytes"))
     except (InvalidInput, orjson.JSONEncodeError, RecursionError, ValueError) as error:
-        return written_answer(Answer(None, str(error)))
+        return written_answer(HandlerAnswer(None, str(error)))
 
 
-def written_answer(answer: Answer) -> dict[str, Any]:
+def written_answer(answer: HandlerAnswer) -> dict[str, Any]:
     """An answer as JSON; `InvalidInput.payload_type` for results that cannot be kept."""
     if answer.results is not None:
         made = {"results": encoded(answer.results)}

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Literal
 
-from strandline.group.statements.api import Table
+from strandline.group.statements.api import TargetTable
 from strandline.group.target import Owner
-from strandline.group.target import Target as OpenedTarget
+from strandline.group.target import TargetDatabase as OpenedTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class OpenTargets:
         with self._lock:
             return {name: owner.identity for name, owner in self._owners.items()}
 
-    def tables(self, target: str, names: Iterable[str]) -> Mapping[str, Table]:
+    def tables(self, target: str, names: Iterable[str]) -> Mapping[str, TargetTable]:
         """The schema of tables."""
         return self.target(target).tables(list(names))
 
-    def changed_table(self, tables: Mapping[str, Mapping[str, Table]]) -> str | None:
+    def changed_table(self, tables: Mapping[str, Mapping[str, TargetTable]]) -> str | None:
         """A table that is not what a plan rests on, which has these of each target."""
         for target, known in tables.items():
             now = self.tables(target, known)

@@ -28,8 +28,8 @@ from strandline.group.core.parts import IDENTITY, SUCCESS, Handler, Hook, Recipe
 from strandline.group.core.schedule import Want
 from strandline.group.definition import Group, Step
 from strandline.group.statements import held, parse, plan
-from strandline.group.statements.api import Dialect, Given, Held, Plan, RowSet, Statement, Table
-from strandline.group.statements.api import Problem as WrongStatement
+from strandline.group.statements.api import Dialect, Given, Held, Plan, RowSet, Statement, TargetTable
+from strandline.group.statements.api import StatementProblem as WrongStatement
 
 PRE: Final = "group/pre"
 POST: Final = "group/post"
@@ -38,7 +38,7 @@ SHAPE_BYTES_MAX: Final = 64 * 1024
 """Of a shape whose plan is remembered."""
 Undoing = Literal["nothing", "automatic", "step", "handler", "never"]
 
-Tables = Callable[[str, Iterable[str]], Mapping[str, Table]]
+Tables = Callable[[str, Iterable[str]], Mapping[str, TargetTable]]
 """The schema of tables of a target, by the names that statements use."""
 NoHandler = Callable[[str], str | None]
 """Why there is no handler of a name; None if there is one."""
@@ -84,7 +84,7 @@ class GroupPlan(NamedTuple):
     """Going forward."""
     rollback: dict[str, Planned]
     """Rollback steps of the user."""
-    tables: dict[str, dict[str, Table]]
+    tables: dict[str, dict[str, TargetTable]]
     """By target, by the name that statements use: what this plan rests on."""
     sequence: tuple[str, ...]
     """The names of the steps, each behind what it waits for."""
@@ -148,7 +148,7 @@ def planned(
 
     `no_handler` says what is wrong with a handler's name; None where the group was found right before.
     """
-    return _Planner(group, dialects, tables, no_handler, steps_max, barrier_keep_s).plan()
+    return _GroupPlanner(group, dialects, tables, no_handler, steps_max, barrier_keep_s).plan()
 
 
 def planned_again(
@@ -176,16 +176,18 @@ def shape_of(definition: Mapping[str, Any]) -> dict[str, Any]:
 def _planned_shape(shape: bytes) -> GroupPlan:
     """Groups of one kind are planned once."""
     definition, tables, dialects = orjson.loads(shape)
-    stored = {target: {name: Table.from_json(made) for name, made in found.items()} for target, found in tables.items()}
+    stored = {
+        target: {name: TargetTable.from_json(made) for name, made in found.items()} for target, found in tables.items()
+    }
 
-    def known(target: str, names: Iterable[str]) -> dict[str, Table]:
+    def known(target: str, names: Iterable[str]) -> dict[str, TargetTable]:
         of = stored.get(target, {})
         return {name: of[name] for name in names if name in of}
 
     return planned(Group.of(definition, checked=True), dialects, known)
 
 
-class _Planner:
+class _GroupPlanner:
     def __init__(
         self, group: Group, dialects: Mapping[str, Dialect], tables: Tables, no_handler: NoHandler | None, most: int,
         barrier_keep_s: float,
@@ -195,7 +197,7 @@ class _Planner:
         self._problems = [] if no_handler is None else group.problems(most)
         self._steps: dict[str, Planned] = {}
         self._rollback: dict[str, Planned] = {}
-        self._used: dict[str, dict[str, Table]] = {}
+        self._used: dict[str, dict[str, TargetTable]] = {}
         self._warnings: list[str] = []
 
     def plan(self) -> GroupPlan:
@@ -476,7 +478,7 @@ def _parsed(text: str, dialect: Dialect) -> Statement:
 
 
 @lru_cache(maxsize=2048)
-def _planned(text: str, dialect: Dialect, tables: tuple[tuple[str, Table], ...], keep_s: float) -> Plan:
+def _planned(text: str, dialect: Dialect, tables: tuple[tuple[str, TargetTable], ...], keep_s: float) -> Plan:
     return plan(_parsed(text, dialect), dict(tables), barrier_keep_s=keep_s)
 
 

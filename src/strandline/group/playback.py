@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from strandline.errors import InvalidExpression
 from strandline.group.checks import verdict
-from strandline.group.core.binding import Unbound, bound
+from strandline.group.core.binding import UnboundParameter, bound
 from strandline.group.core.encoding import encoded
 from strandline.group.core.expression import compiled
 from strandline.group.core.parts import Data
@@ -62,7 +62,7 @@ def _of_step(history: History, one: Planned, name: str) -> Iterator[str]:
     results = {source.name: history.step(source.name).results for source in one.sources.values() if source.recipe}
     try:
         context = bound({key: one_ for key, one_ in one.sources.items() if one_.kind != "row"}, one.values, results)
-    except Unbound as error:
+    except UnboundParameter as error:
         if state.reason != "binding":
             yield f"{name}: {error}"
         return

@@ -35,12 +35,12 @@ from strandline.group.handlers import Handlers
 from strandline.group.history import ENDS, History
 from strandline.group.holding import still_held
 from strandline.group.inbox import Inbox, Message
-from strandline.group.lease import Place
+from strandline.group.lease import StreamPlace
 from strandline.group.mail import WORK, box_of, code_named
 from strandline.group.messages import Correspondents
 from strandline.group.names import inbox_key, stream_key
 from strandline.group.plan import GroupPlan
-from strandline.group.record import Record
+from strandline.group.record import GroupRecord
 from strandline.group.rows import RowQueues
 from strandline.group.statements.api import Held
 from strandline.group.times import Times
@@ -462,7 +462,7 @@ class _Turn:
         """How many entries more may be read."""
         return min(LOOK_AHEAD - len(self._open), self._advance.room)
 
-    def _admit(self, place: Place, history: History, *, resumed: bool = False) -> None:
+    def _admit(self, place: StreamPlace, history: History, *, resumed: bool = False) -> None:
         """A group joins the queues of what it holds. `resumed`: the processor before may have begun it."""
         plan = self._groups.plan_of(history)
         targets = self._checked(plan)
@@ -652,7 +652,7 @@ class _Turn:
             return False
         if message["type"] == "Cancel" and not history.cancelled:  # who submits it again finds it cancelled
             self._near.forget(history.id)
-            record = Record(self._journal, history, self._lease, self._groups.clock, self._settings.history_keep_s)
+            record = GroupRecord(self._journal, history, self._lease, self._groups.clock, self._settings.history_keep_s)
             record.add("Cancelled", {})
             record.flush()
         return True

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from uuid import uuid4
 
 from strandline.errors import SeqNrConflict, Unavailable
-from strandline.group.history import ENDS, Entry, History, Payload, folded, packed, result
+from strandline.group.history import ENDS, History, HistoryEvent, Payload, folded, packed, result
 from strandline.group.names import group_key
 from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S
 from strandline.group.target import Barrier
@@ -27,7 +27,7 @@ APPEND_BYTES: Final = 3 * 2**18
 TAG: Final = "strandline.group"
 
 
-class Lease(Protocol):
+class FencedLease(Protocol):
     """The right to run a stream."""
 
     @property
@@ -40,26 +40,31 @@ class Lease(Protocol):
         """`LeaseLost` if it went to somebody else, as the log says."""
 
 
-class Record:
+class GroupRecord:
     """The history of one group, written by its processor alone."""
 
     def __init__(
-        self, journal: Journal, history: History, lease: Lease, clock: Callable[[], int], keep_s: float | None = None
+        self,
+        journal: Journal,
+        history: History,
+        lease: FencedLease,
+        clock: Callable[[], int],
+        keep_s: float | None = None,
     ) -> None:
         """`keep_s`: how long it stays after the end."""
         self.history = history
         self._journal, self._lease, self._clock, self._keep_s = journal, lease, clock, keep_s
-        self._pending: list[Entry] = []
+        self._pending: list[HistoryEvent] = []
         self._logged = history.last
         self.lock = RLock()
         self._flushing = Lock()
 
-    def add(self, type_: str, payload: Payload) -> Entry:
+    def add(self, type_: str, payload: Payload) -> HistoryEvent:
         """Make an event, at this time if it says no other; it is part of the state at once."""
         if "at" not in payload:
             payload = {**payload, "at": self._clock()}
         with self.lock:
-            entry = Entry(self.history.last + 1, type_, payload)
+            entry = HistoryEvent(self.history.last + 1, type_, payload)
             self.history.apply(entry)
             self._pending.append(entry)
             return entry
@@ -86,7 +91,7 @@ class Record:
                     self._logged = entries[-1].n
                     del self._pending[: len(entries)]
 
-    def _write(self, entries: list[Entry]) -> int:
+    def _write(self, entries: list[HistoryEvent]) -> int:
         append_id, wait_s = uuid4(), WAIT_LEAST_S
         ended = any(entry.type == "Ended" for entry in entries)
         keep = timedelta(seconds=self._keep_s) if ended and self._keep_s is not None else KEEP
@@ -123,18 +128,18 @@ def seen(history: History, barriers: Iterable[Barrier], now: int) -> None:
     if more and history.state == "queued":
         history.state = "running"
     for type_, payload in more:
-        history.apply(Entry(history.last + 1, type_, payload))
+        history.apply(HistoryEvent(history.last + 1, type_, payload))
 
 
 def load(journal: Journal, id_: str) -> History | None:
     """The history of a group, folded; None if there is none."""
     read = journal.read(group_key(id_))
     return folded(
-        id_, ((Entry(event.seq_nr, event.type, event.payload), event.life, event.timestamp) for event in read)
+        id_, ((HistoryEvent(event.seq_nr, event.type, event.payload), event.life, event.timestamp) for event in read)
     )
 
 
-def event_of(entry: Entry) -> Event:
+def event_of(entry: HistoryEvent) -> Event:
     tags: tuple[str, ...] = ()
     if entry.type == "Defined":
         tags = (TAG,)
@@ -143,7 +148,7 @@ def event_of(entry: Entry) -> Event:
     return Event(entry.type, dict(entry.payload), tags=tags)
 
 
-def _first_of(entries: list[Entry]) -> list[Entry]:
+def _first_of(entries: list[HistoryEvent]) -> list[HistoryEvent]:
     """As many as one append takes."""
     if len(packed(entries)) <= APPEND_BYTES:
         return entries[:]

@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 
 from strandline.errors import InvalidInput, NotFound
 from strandline.group import lease as leases
-from strandline.group.core.parts import Produced, Refused, Start, Stop, Told
-from strandline.group.handlers import Answer, Callee, called, check_handlers, inside
+from strandline.group.core.parts import HookMessage, Produced, Refused, StartMessage, Stop
+from strandline.group.handlers import Callee, HandlerAnswer, called, check_handlers, inside
 from strandline.group.history import History
 from strandline.group.mail import Message, read
 from strandline.group.names import stream_key
@@ -36,7 +36,7 @@ class Answers(Protocol):
     def ack(self, message_id: str) -> None: ...
 
 
-class Claim(Protocol):
+class ServedClaim(Protocol):
     """A claimed entry of a work journal."""
 
     @property
@@ -45,7 +45,7 @@ class Claim(Protocol):
     def fail(self, text: str = "") -> None: ...
 
 
-class Server:
+class HandlerServer:
     """What a `Worker` calls for each entry. One handler for all messages, or handlers by name."""
 
     def __init__(self, groups: Answers, handlers: Callee | Mapping[str, Callee]) -> None:
@@ -55,13 +55,13 @@ class Server:
         """Handlers that groups started, by group and name."""
         self._lock = Lock()
 
-    def __call__(self, claim: Claim) -> None:
+    def __call__(self, claim: ServedClaim) -> None:
         made = claim.entry.data["message"]
         message = read(made)
         with inside(self._groups.stream):
             answer = called(lambda message: self._called(made, message), message)
         try:
-            if isinstance(message, Told):
+            if isinstance(message, HookMessage):
                 self._told(claim, message, answer, ack=made["ack"])
             elif answer.results is None and answer.retryable:
                 claim.fail(answer.reason)
@@ -70,13 +70,13 @@ class Server:
         except NotFound as error:  # its history is gone
             _log.info("message %s: %s", message.message_id, error)
 
-    def _told(self, claim: Claim, message: Told, answer: Answer, *, ack: bool) -> None:
+    def _told(self, claim: ServedClaim, message: HookMessage, answer: HandlerAnswer, *, ack: bool) -> None:
         if answer.results is None:
             _log.warning("hook %s of group %s: %s", message.step, message.group, answer.reason)
         if ack:
             claim.fail(answer.reason) if answer.results is None else self._groups.ack(message.message_id)
 
-    def _answer(self, message: Message, answer: Answer) -> None:
+    def _answer(self, message: Message, answer: HandlerAnswer) -> None:
         try:
             self._groups.answer(
                 message.message_id, Refused(answer.reason) if answer.results is None else Produced(answer.results)
@@ -89,7 +89,7 @@ class Server:
     def _called(self, made: Mapping[str, Any], message: Message) -> Any:
         if not isinstance(self._handlers, Mapping):
             return self._handlers(message)
-        if isinstance(message, Start):
+        if isinstance(message, StartMessage):
             self._start(message)
             return None
         if isinstance(message, Stop):
@@ -101,7 +101,7 @@ class Server:
             return self._start(_start_of(made["start"]))(message)
         return self._named(made["handler"])(message)
 
-    def _start(self, start: Start) -> Callee:
+    def _start(self, start: StartMessage) -> Callee:
         """The handler that a group started; once more, if this process did not live then."""
         with self._lock:
             known = self._started.get((start.group, start.name))
@@ -123,9 +123,9 @@ class Server:
         return handlers[name]
 
 
-def _start_of(made: Mapping[str, Any]) -> Start:
+def _start_of(made: Mapping[str, Any]) -> StartMessage:
     start = read(made)
-    if not isinstance(start, Start):
+    if not isinstance(start, StartMessage):
         raise TypeError(start)
     return start
 

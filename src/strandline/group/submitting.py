@@ -18,7 +18,7 @@ from strandline.errors import GroupIdTaken, InvalidGroup, InvalidInput, SeqNrCon
 from strandline.group import lease as leases
 from strandline.group.core.names import Problem, is_id, refusal
 from strandline.group.definition import Group, hash_of
-from strandline.group.history import Entry, History, defined
+from strandline.group.history import History, HistoryEvent, defined
 from strandline.group.in_process import InProcess, Slip
 from strandline.group.names import group_key, stream_key
 from strandline.group.open_targets import OpenTargets
@@ -26,12 +26,12 @@ from strandline.group.plan import SHAPE_BYTES_MAX, GroupPlan, NoHandler, planned
 from strandline.group.points import reached
 from strandline.group.record import event_of, load
 from strandline.group.settings import GroupSettings
-from strandline.group.statements.api import Dialect, Table
+from strandline.group.statements.api import Dialect, TargetTable
 from strandline.journal.journal import Journal
 from strandline.values.events import Event
 
 SHAPES_MAX: Final = 256
-Tables = Mapping[str, Mapping[str, Table]]
+Tables = Mapping[str, Mapping[str, TargetTable]]
 
 
 class _Right(NamedTuple):
@@ -88,7 +88,7 @@ class Submitter:
         dialects = {name: self._targets.target(name).dialect for name in used}
         identities = {name: self._targets.owner(name).identity for name in used}
         events = defined(definition, hash_, self._stream, tables, dialects, identities)
-        entries = [Entry(n, type_, payload) for n, (type_, payload) in enumerate(events, 1)]
+        entries = [HistoryEvent(n, type_, payload) for n, (type_, payload) in enumerate(events, 1)]
         try:
             noted = self._journal.append_reserved(group_key(id_), [*map(event_of, entries)], expected=0)
         except SeqNrConflict:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_ch
 from uuid import uuid4
 
 from strandline.errors import InvalidGroup
-from strandline.group.statements.api import Dialect, Plan, Table
+from strandline.group.statements.api import Dialect, Plan, TargetTable
 
 if TYPE_CHECKING:
     from strandline.group.cells import RowState
@@ -138,7 +138,7 @@ class Segment(NamedTuple):
         return tuple(dict.fromkeys(one.plan.statement.writes for one in self.steps if one.undo and one.plan.table))
 
 
-class Host(Protocol):
+class SegmentHost(Protocol):
     """What lies between the steps of a segment. It is asked again from the first step on if the transaction is begun
     again; whatever it raises ends the transaction, and comes out of `run_segment`."""
 
@@ -185,7 +185,7 @@ class Ran(NamedTuple):
     """It was done before: this is what the barrier row says. The database did not change."""
 
 
-class Conflict(NamedTuple):
+class RowConflict(NamedTuple):
     """A row that is neither as before the step nor as after it."""
 
     key: tuple[Any, ...]
@@ -199,7 +199,7 @@ class Undone(NamedTuple):
 
     ran: bool = True
     restored: int = 0
-    kept: tuple[Conflict, ...] = ()
+    kept: tuple[RowConflict, ...] = ()
     """Rows of others that were left as they are (`keep_current`)."""
 
 
@@ -207,7 +207,7 @@ class NotUndone(NamedTuple):
     """Nothing was put back."""
 
     detail: str
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[RowConflict, ...] = ()
     retry: bool = False
     step: str = ""
     """Of a segment."""
@@ -225,14 +225,14 @@ class Barrier(NamedTuple):
 
 
 @runtime_checkable
-class Target(Protocol):
+class TargetDatabase(Protocol):
     """A database of the user's, open. Safe to share between threads."""
 
     dialect: Dialect
     name: str
     """Where it is, as it may be printed."""
 
-    def tables(self, names: Sequence[str]) -> Mapping[str, Table]:
+    def tables(self, names: Sequence[str]) -> Mapping[str, TargetTable]:
         """The schema of these tables, by the name asked for; those that are not there are left out."""
 
     def query(self, plan: Plan, values: Mapping[str, Any], limits: Limits) -> Rows | Failed:
@@ -249,7 +249,7 @@ class Target(Protocol):
 
 
 @runtime_checkable
-class SqlTarget(Target, Protocol):
+class SqlTarget(TargetDatabase, Protocol):
     """SQLite, PostgreSQL. Every call is one commit, or changes nothing."""
 
     def raise_fence(self, owner: Owner, fence: int) -> None:
@@ -263,7 +263,7 @@ class SqlTarget(Target, Protocol):
         else sends between before-image and change waits, or makes this one start over.
         """
 
-    def run_segment(self, owner: Owner, segment: Segment, host: Host | None = None) -> Ran | Failed:
+    def run_segment(self, owner: Owner, segment: Segment, host: SegmentHost | None = None) -> Ran | Failed:
         """Run steps in one transaction, with what lies between them, and leave one barrier row with their results.
 
         Everything that is said of `run` holds for the segment as a whole.
@@ -326,7 +326,7 @@ class Wrote(NamedTuple):
 
 
 @runtime_checkable
-class CellTarget(Target, Protocol):
+class CellTarget(TargetDatabase, Protocol):
     """Cassandra, and what is like it: no transactions, the last write of a cell wins. Every write may be repeated."""
 
     def image(self, work: Work) -> Cells | Failed:

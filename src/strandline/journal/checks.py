@@ -20,7 +20,7 @@ from uuid import UUID, uuid5
 import orjson
 
 from strandline.errors import InvalidInput, invalid
-from strandline.log.api import Draft
+from strandline.log.api import ActionDraft
 from strandline.record import content_digest, encode_header, encode_value
 from strandline.settings import Settings
 from strandline.values.actions import KEEP_EXPIRY, NO_EXPIRY, Append, EventHeader
@@ -106,7 +106,7 @@ def append_draft(
     expire_after: object = KEEP,
     headers: object = None,
     reserved: bool = False,
-) -> tuple[Key, Draft]:
+) -> tuple[Key, ActionDraft]:
     """The key, and the draft of an append. `reserved`: by the parts of this system that own the reserved types."""
     known, written, slice_ = known_key(key) if reserved else writable_key(key)
     listed = _listed(events, settings.append_events_max)
@@ -126,10 +126,10 @@ def append_draft(
     header = encode_header(action)
     if len(header) + len(value) > settings.append_bytes_max:
         raise _too_large("append_too_large", "events", len(header) + len(value), settings.append_bytes_max)
-    return known, Draft(slice_ * partitions // SLICES, action, header, value)
+    return known, ActionDraft(slice_ * partitions // SLICES, action, header, value)
 
 
-def append_drafts(settings: Settings, partitions: int, appends: object) -> list[tuple[Key, Draft, object, bool]]:
+def append_drafts(settings: Settings, partitions: int, appends: object) -> list[tuple[Key, ActionDraft, object, bool]]:
     """Check many appends, each with its id as it was given and whether it waits for its numbers.
 
     A refusal has the index of the bad one.

@@ -9,29 +9,29 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from strandline.errors import NotFound
-from strandline.journal.plan import Plan
-from strandline.journal.read import Reader, Reading
-from strandline.journal.tail import Tail
-from strandline.log.cursor import Cursor
+from strandline.journal.plan import ReadPlan
+from strandline.journal.read import JournalReader, Reading
+from strandline.journal.tail import KeyTail
+from strandline.log.cursor import PartitionCursor
 from strandline.values.events import RecordedEvent
 from strandline.values.heads import SEQ_NR_MAX, Head
 from strandline.values.keys import key_partition
 
 
-class _Place(NamedTuple):
+class _FoldedHead(NamedTuple):
     """How far the log was folded, and what the key's head was there."""
 
     offset: int
     head: Head
 
 
-class Follower:
+class JournalCursor:
     """One journal. Threads that use it at once may fold something twice."""
 
-    def __init__(self, reader: Reader, key: str) -> None:
+    def __init__(self, reader: JournalReader, key: str) -> None:
         self._reader, self._key = reader, key
         self._partition = key_partition(key, reader.log.partitions)
-        self._place: _Place | None = None
+        self._place: _FoldedHead | None = None
 
     def read(self, *, from_: int, limit: int) -> list[RecordedEvent]:
         """Read as `Journal.read` does."""
@@ -57,9 +57,9 @@ class Follower:
         if place is None or place.head.seq_nr >= from_:
             return None
         mark = reader.end_of(self._key, self._partition)
-        tail = Tail(self._key, place.head, reader.rules, from_=from_, bytes_max=reader.settings.tail_buffer_bytes)
+        tail = KeyTail(self._key, place.head, reader.rules, from_=from_, bytes_max=reader.settings.tail_buffer_bytes)
         try:
-            reader.search(tail, Cursor(reader.log, self._partition, place.offset, 0), mark)
+            reader.search(tail, PartitionCursor(reader.log, self._partition, place.offset, 0), mark)
         except NotFound as error:
             if error.code != "trimmed":
                 raise
@@ -68,7 +68,7 @@ class Follower:
         if not isinstance(head, Head) or head.life != place.head.life or tail.resume is not None:
             return None
         if len(tail.events) <= limit:
-            self._place = _Place(mark, head)
+            self._place = _FoldedHead(mark, head)
         return [event for event in tail.events[:limit] if event.seq_nr > head.delete_to]
 
     def _read_all(self, from_: int, limit: int) -> list[RecordedEvent]:
@@ -77,7 +77,7 @@ class Follower:
         self._keep(made)
         return events
 
-    def _keep(self, made: Plan) -> None:
+    def _keep(self, made: ReadPlan) -> None:
         # Timestamps of an inexact log are counted from a place whose timestamp is known: such a log is read as a whole.
         if made.head is not None and self._reader.log.exact:
-            self._place = _Place(made.mark, made.head)
+            self._place = _FoldedHead(made.mark, made.head)

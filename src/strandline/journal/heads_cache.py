@@ -25,8 +25,8 @@ from threading import Event, Lock, Thread
 from typing import Final, NamedTuple
 
 from strandline.errors import SchemaMismatch, StrandlineError
-from strandline.fold import Effect, Rules, fold
-from strandline.log.api import Follower, InexactLog, Page
+from strandline.fold import Effect, FoldRules, fold
+from strandline.log.api import Follower, InexactLog, RecordPage
 from strandline.log.refusals import trimmed
 from strandline.points import reached
 from strandline.record import BadHeader, Record, decode_header, is_mark, time_of
@@ -285,7 +285,7 @@ class _Actions:
             del column[:count]
         return size
 
-    def fold(self, key: str, partition: int, state: State, count: int, rules: Rules) -> bool:
+    def fold(self, key: str, partition: int, state: State, count: int, rules: FoldRules) -> bool:
         """Fold the first `count`; whether that could be done."""
         if state is not self.base and state != self.base:
             # Equal states stand for equal pasts: what was folded on one holds for the other, wherever the pointer is.
@@ -313,7 +313,7 @@ class _Partition:
     `after` has, for each partition, the last offset that was looked at; `wanted` is set while somebody waits.
     """
 
-    def __init__(self, pointer: Pointer, after: list[int], wanted: Event, keys_max: int, rules: Rules) -> None:
+    def __init__(self, pointer: Pointer, after: list[int], wanted: Event, keys_max: int, rules: FoldRules) -> None:
         self.lock = Lock()
         self.keys: dict[str, _Actions] = {}  # by their last action, oldest first
         self.held: Counter[int] = Counter()
@@ -329,7 +329,7 @@ class _Partition:
     def is_waited_for(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, page: Page) -> None:
+    def add(self, page: RecordPage) -> None:
         """Take what comes next, and wake who waited for it."""
         with self.lock:
             for record in page.records:

@@ -31,11 +31,11 @@ from strandline.errors import (
     used_after_fork,
 )
 from strandline.journal import checks, verdict
-from strandline.journal.follow import Follower
+from strandline.journal.follow import JournalCursor
 from strandline.journal.heads_cache import HeadsCache
 from strandline.journal.judge import Judge
-from strandline.journal.read import PLANS_MAX, Reader, journal_changed
-from strandline.log.api import Draft, InexactLog, Known, Log, Recorded
+from strandline.journal.read import PLANS_MAX, JournalReader, journal_changed
+from strandline.log.api import ActionDraft, InexactLog, KnownState, Log, Recorded
 from strandline.log.committer import Committer, commits_of, own_error, unchanged
 from strandline.log.folding import HEAD_DAMAGED
 from strandline.points import reached
@@ -67,7 +67,7 @@ class Journal:
             self._heads = HeadsCache(inexact, store, settings) if settings.heads_cache else None
             self._judge = Judge(inexact, store, settings, self._heads)
         self._committer = Committer(log, settings)
-        self._reader = Reader(log, store, settings, self._heads)
+        self._reader = JournalReader(log, store, settings, self._heads)
         self._unbounded = replace(settings, append_events_max=sys.maxsize)
         self._generation = forks.generation
         self._closed = False
@@ -151,7 +151,7 @@ class Journal:
         if head is not None and head.delete_to < min(to, head.seq_nr):
             self._committed(self._draft(Delete(written, min(to, head.seq_nr), head.life), slice_))
 
-    def _sent(self, known: Key, draft: Draft, numbers: bool, append_id: object) -> Future[Appended]:
+    def _sent(self, known: Key, draft: ActionDraft, numbers: bool, append_id: object) -> Future[Appended]:
         def outcome(recorded: Recorded) -> Appended:
             return verdict.appended(known, draft, self._whole(draft, recorded), append_id)
 
@@ -188,7 +188,7 @@ class Journal:
                 failed = cast(StrandlineError, outcomes[0])
         return answers
 
-    def _all_committed(self, drafts: Sequence[Draft], numbers: list[bool]) -> list[Recorded | BaseException]:
+    def _all_committed(self, drafts: Sequence[ActionDraft], numbers: list[bool]) -> list[Recorded | BaseException]:
         if self._judge is not None:
             return self._judge.append_all(drafts, numbers)
         try:
@@ -208,7 +208,7 @@ class Journal:
         append_id: object,
         expire_after: object,
         headers: object,
-    ) -> tuple[Key, Draft]:
+    ) -> tuple[Key, ActionDraft]:
         self._check()
         return checks.append_draft(
             self._settings,
@@ -254,7 +254,7 @@ class Journal:
         draft = self._draft(Mark(written, named), slice_)
         return verdict.marked(named, draft, self._committed(draft, False))
 
-    def record(self, drafts: Sequence[Draft]) -> list[Recorded]:
+    def record(self, drafts: Sequence[ActionDraft]) -> list[Recorded]:
         """Record drafts of other parts of this system, and say what became of each."""
         self._check()
         if self._judge is None:
@@ -262,24 +262,24 @@ class Journal:
         sent = [self._judge.submit(draft, unchanged) for draft in drafts]
         return [answer.result() for answer in sent]
 
-    def _draft(self, action: Action, slice_: int) -> Draft:
-        return Draft(partition_of(slice_, self._log.partitions), action, encode_header(action))
+    def _draft(self, action: Action, slice_: int) -> ActionDraft:
+        return ActionDraft(partition_of(slice_, self._log.partitions), action, encode_header(action))
 
-    def _committed(self, draft: Draft, numbers: bool = True) -> Recorded:
+    def _committed(self, draft: ActionDraft, numbers: bool = True) -> Recorded:
         if self._judge is not None:
             return self._judge.append(draft, numbers=numbers)
         return self._whole(draft, self._committer.append(draft, self._settings.append_timeout_s))
 
-    def _whole(self, draft: Draft, recorded: Recorded) -> Recorded:
+    def _whole(self, draft: ActionDraft, recorded: Recorded) -> Recorded:
         """What became of a draft; if the log's own head of the key is damaged, with one from the store and the tail."""
         if not recorded.head_damaged or draft.action.key is None:
             return recorded
         key = draft.action.key
-        known = Known(self._reader.state(key))
+        known = KnownState(self._reader.state(key))
         _logger.warning("the log's head of %s is damaged: it is made anew from the store and the tail", key)
         return self._committer.append(draft._replace(known=known), self._settings.append_timeout_s)
 
-    def _whole_or_error(self, draft: Draft, outcome: Recorded | BaseException) -> Recorded | BaseException:
+    def _whole_or_error(self, draft: ActionDraft, outcome: Recorded | BaseException) -> Recorded | BaseException:
         try:
             return self._whole(draft, outcome) if isinstance(outcome, Recorded) else outcome
         except StrandlineError as error:
@@ -313,10 +313,10 @@ class Journal:
             raise invalid("setting", "backwards", "not a truth value", allowed="True or False", got=backwards)
         return self._reader.read(written, first, last, limit=most, backwards=backwards)
 
-    def follower(self, key: Key | str) -> Follower:
+    def follower(self, key: Key | str) -> JournalCursor:
         """For parts of this system that read on in one journal all the time."""
         self._check()
-        return Follower(self._reader, checks.known_key(key)[1])
+        return JournalCursor(self._reader, checks.known_key(key)[1])
 
     def head(self, key: Key | str) -> Head | None:
         """Return the head of a key, as a read would see it; None for a key without a journal: new, or purged.

@@ -19,12 +19,12 @@ from typing import Final, TypeVar, cast
 
 from strandline.errors import StrandlineError, Unavailable
 from strandline.journal.heads_cache import HeadsCache, Hold, Look
-from strandline.journal.tail import Tail
+from strandline.journal.tail import KeyTail
 from strandline.journal.verdict import is_plain
 from strandline.log.answer_future import AnswerFuture
-from strandline.log.api import Draft, InexactLog, Recorded
+from strandline.log.api import ActionDraft, InexactLog, Recorded
 from strandline.log.committer import own_error
-from strandline.log.cursor import PAGE_BYTES, Cursor
+from strandline.log.cursor import PAGE_BYTES, PartitionCursor
 from strandline.points import reached
 from strandline.settings import Settings
 from strandline.store.api import Store
@@ -39,7 +39,7 @@ THREADS: Final = 4
 """Threads that wait for the verdicts of appends that nobody waits for."""
 
 
-class _Row:
+class _WakeQueue:
     """A queue of answered callers, which wake each other one after the other.
 
     Sixty threads that want the interpreter at the same time cost more than their work.
@@ -47,10 +47,10 @@ class _Row:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._waiting: deque[_Call] = deque()
+        self._waiting: deque[_PendingDraft] = deque()
         self._busy = False  # somebody was woken and has not passed it on
 
-    def wake(self, call: _Call) -> None:
+    def wake(self, call: _PendingDraft) -> None:
         """Wake who waits for a call, or let it stand in the row."""
         with self._lock:
             if call.gone:
@@ -71,20 +71,20 @@ class _Row:
                     return
             self._busy = False
 
-    def enter(self, call: _Call) -> bool:
+    def enter(self, call: _PendingDraft) -> bool:
         """Somebody waits for this call again; False if it was answered while nobody did, and will not be woken."""
         with self._lock:
             call.gone = call.gone and call.is_answered
             return not call.gone
 
-    def leave(self, call: _Call) -> bool:
+    def leave(self, call: _PendingDraft) -> bool:
         """Take a call out of the queue. Return whether it was woken before that."""
         with self._lock:
             call.gone = not call.woken.acquire(blocking=False)
             return not call.gone
 
 
-class _Call:
+class _PendingDraft:
     """A draft on its way: what was seen before it, what came of it.
 
     Who waits is woken once: for a verdict when the heads cache has seen the action too, else when the log has answered.
@@ -95,7 +95,7 @@ class _Call:
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
-        self.row: _Row | None = None
+        self.row: _WakeQueue | None = None
         self.seen: Look | None = None
         self.hold: Hold | None = None
         self.recorded: Recorded | None = None
@@ -153,7 +153,7 @@ class Judge:
 
     def __init__(self, log: InexactLog, store: Store, settings: Settings, heads: HeadsCache | None) -> None:
         self._log, self._store, self._settings, self._heads = log, store, settings, heads
-        self._row = _Row()
+        self._row = _WakeQueue()
         self._pool: ThreadPoolExecutor | None = None
         self._lock = RLock()  # Condition's own way in is Python, and could be interrupted half-way
         self._changed = Condition(self._lock)
@@ -161,7 +161,7 @@ class Judge:
         self._answered: deque[Callable[[], None]] = deque()  # what settles futures that the log has answered
         self._settling = 0  # threads that do it
 
-    def append(self, draft: Draft, *, numbers: bool = True) -> Recorded:
+    def append(self, draft: ActionDraft, *, numbers: bool = True) -> Recorded:
         """Record a draft; returns when it is durable, with its verdict if that is wanted and comes in time."""
         call = self._call(draft, numbers)
         call.row = self._row
@@ -171,9 +171,9 @@ class Judge:
         finally:
             call.release()
 
-    def append_all(self, drafts: Sequence[Draft], numbers: Sequence[bool]) -> list[Recorded | BaseException]:
+    def append_all(self, drafts: Sequence[ActionDraft], numbers: Sequence[bool]) -> list[Recorded | BaseException]:
         """Record drafts, all on their way before the first is waited for; what each is answered, or its error."""
-        sent: list[_Call | StrandlineError] = []
+        sent: list[_PendingDraft | StrandlineError] = []
         answers: list[Recorded | BaseException] = []
         looks = self._looks(drafts, numbers)
         try:
@@ -181,16 +181,18 @@ class Judge:
                 sent.append(self._sent(draft, wanted, looks))
             for draft, one in zip(drafts, sent, strict=True):
                 try:
-                    answers.append(self._judged(draft, one, self._acknowledged(one)) if isinstance(one, _Call) else one)
+                    answers.append(
+                        self._judged(draft, one, self._acknowledged(one)) if isinstance(one, _PendingDraft) else one
+                    )
                 except StrandlineError as error:
                     answers.append(error)
         finally:
             for one in sent:
-                if isinstance(one, _Call):
+                if isinstance(one, _PendingDraft):
                     one.release()
         return answers
 
-    def submit(self, draft: Draft, outcome: Callable[[Recorded], T], *, numbers: bool = True) -> Future[T]:
+    def submit(self, draft: ActionDraft, outcome: Callable[[Recorded], T], *, numbers: bool = True) -> Future[T]:
         """Record a draft in the background; the future is told what `outcome` makes of the answer, or raises.
 
         Drafts of one thread are recorded in the order of its calls.
@@ -263,7 +265,7 @@ class Judge:
 
     # ------------------------------------------------------------ before and after
 
-    def _looks(self, drafts: Sequence[Draft], numbers: Sequence[bool]) -> Mapping[str, Look | Unavailable]:
+    def _looks(self, drafts: Sequence[ActionDraft], numbers: Sequence[bool]) -> Mapping[str, Look | Unavailable]:
         """Look up, in one request, all keys that have to be."""
         keys = {
             key: draft.partition
@@ -280,7 +282,9 @@ class Judge:
         except StrandlineError:
             return {}  # it may be one key's: each is looked up by itself
 
-    def _sent(self, draft: Draft, numbers: bool, looks: Mapping[str, Look | Unavailable]) -> _Call | StrandlineError:
+    def _sent(
+        self, draft: ActionDraft, numbers: bool, looks: Mapping[str, Look | Unavailable]
+    ) -> _PendingDraft | StrandlineError:
         """A call on its way, or why it is not."""
         try:
             call = self._call(draft, numbers, looks)
@@ -295,9 +299,11 @@ class Judge:
             raise
         return call
 
-    def _call(self, draft: Draft, numbers: bool, looks: Mapping[str, Look | Unavailable] = NO_LOOKS) -> _Call:
+    def _call(
+        self, draft: ActionDraft, numbers: bool, looks: Mapping[str, Look | Unavailable] = NO_LOOKS
+    ) -> _PendingDraft:
         """A call with pointer and head, if a verdict is wanted. A plain append needs the log alone."""
-        call = _Call(time.monotonic() + self._settings.append_timeout_s)
+        call = _PendingDraft(time.monotonic() + self._settings.append_timeout_s)
         key, partition = _judged_key(draft, numbers), draft.partition
         if key is None:
             return call
@@ -317,7 +323,7 @@ class Judge:
                 raise
         return call
 
-    def _acknowledged(self, call: _Call) -> Recorded:
+    def _acknowledged(self, call: _PendingDraft) -> Recorded:
         """Wait for the brokers' answer, and for the heads cache to have come there, which is the next thing wanted."""
         patience_s = max(self._settings.heads_cache_wait_s, PATIENCE_LEAST_S)
         while not call.wait(min(call.deadline, time.monotonic() + patience_s)) and not call.is_answered:
@@ -330,7 +336,7 @@ class Judge:
                 )
         return call.told()
 
-    def _judged(self, draft: Draft, call: _Call, recorded: Recorded) -> Recorded:
+    def _judged(self, draft: ActionDraft, call: _PendingDraft, recorded: Recorded) -> Recorded:
         """Return the record with its verdict, or as it is if none is wanted, or none comes in time."""
         key, place, seen = draft.action.key, recorded.place, call.seen
         if seen is None or key is None or place is None:
@@ -349,8 +355,8 @@ class Judge:
     def _read(self, key: str, seen: Look, recorded: Recorded, deadline: float) -> Recorded:
         pointer, state = seen
         to = recorded.place.offset if recorded.place is not None else -1
-        tail = Tail(key, state, self._store.settings.rules, to=0, bytes_max=0)
-        cursor = Cursor(self._log, pointer.partition, pointer.offset, pointer.timestamp)
+        tail = KeyTail(key, state, self._store.settings.rules, to=0, bytes_max=0)
+        cursor = PartitionCursor(self._log, pointer.partition, pointer.offset, pointer.timestamp)
         while cursor.offset < to and time.monotonic() < deadline:
             tail.add(cursor.read(to=to, limit=self._settings.read_page, bytes_max=PAGE_BYTES, key=key, values=False))
         if tail.place is None or tail.place.offset != to:
@@ -358,7 +364,7 @@ class Judge:
         return Recorded(tail.place, True, tail.effect, tail.state)
 
 
-def _judged_key(draft: Draft, numbers: bool) -> str | None:
+def _judged_key(draft: ActionDraft, numbers: bool) -> str | None:
     """The key of a draft that wants a verdict."""
     if isinstance(draft.action, Mark) or (is_plain(draft) and not numbers):
         return None

@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from strandline.journal.tail import Tail
+from strandline.journal.tail import KeyTail
 from strandline.values.heads import SEQ_NR_MAX, Head, State
 
 
-class Plan(NamedTuple):
+class ReadPlan(NamedTuple):
     """A plan of a read: `start`..`end` of `head`'s life, first what the store has of it (`stored`), then the tail."""
 
     key: str
@@ -32,28 +32,28 @@ class Plan(NamedTuple):
     head: Head | None
     stored: Head | None
     """The store's head, if it is of the same life."""
-    tail: Tail | None
+    tail: KeyTail | None
     start: int
     end: int
     state: State
     """The state that `head` is of."""
 
-    def narrowed(self, from_: int) -> Plan:
+    def narrowed(self, from_: int) -> ReadPlan:
         """Return the plan for a part of the read."""
         return self._replace(start=max(self.start, from_))
 
 
 def plan(
-    key: str, partition: int, mark: int, state: State, tail: Tail | None, *, from_: int = 1, to: int = SEQ_NR_MAX
-) -> Plan:
+    key: str, partition: int, mark: int, state: State, tail: KeyTail | None, *, from_: int = 1, to: int = SEQ_NR_MAX
+) -> ReadPlan:
     """The plan from the store's state and the tail folded on it: none where the pointer has passed the mark."""
     final = tail.state if tail is not None else state
     head = final if isinstance(final, Head) else None
     if head is None:
-        return Plan(key, partition, mark, None, None, None, from_, 0, final)
+        return ReadPlan(key, partition, mark, None, None, None, from_, 0, final)
     stored = state if isinstance(state, Head) and state.life == head.life else None
     start, end = max(from_, head.delete_to + 1), min(to, head.seq_nr)
-    return Plan(key, partition, mark, head, stored, tail, start, end, final)
+    return ReadPlan(key, partition, mark, head, stored, tail, start, end, final)
 
 
 def chained_down(rows: Iterable[tuple[Any, ...]], wanted: int) -> tuple[int, int]:

@@ -18,10 +18,10 @@ from typing import Final, cast
 from strandline.errors import MissingEvent, NotFound, ReadConflict, SchemaMismatch, StrandlineError, Unavailable
 from strandline.journal.checks import new_id
 from strandline.journal.heads_cache import HeadsCache
-from strandline.journal.plan import Plan, chained, chained_down, plan
-from strandline.journal.tail import BackwardTail, Stretch, Tail, TailEvent
-from strandline.log.api import Draft, ExactLog, InexactLog, Log, Recorded
-from strandline.log.cursor import PAGE_BYTES, Cursor
+from strandline.journal.plan import ReadPlan, chained, chained_down, plan
+from strandline.journal.tail import BackwardTail, KeyTail, Stretch, TailEvent
+from strandline.log.api import ActionDraft, ExactLog, InexactLog, Log, Recorded
+from strandline.log.cursor import PAGE_BYTES, PartitionCursor
 from strandline.log.refusals import trimmed_away
 from strandline.points import reached
 from strandline.record import encode_header
@@ -69,7 +69,7 @@ class Marking:
         return self._offset
 
 
-class Reader:
+class JournalReader:
     """A log and a store for reads, heads, snapshots and replay, and how much of them to hold in memory."""
 
     def __init__(self, log: Log, store: Store, settings: Settings, heads: HeadsCache | None = None) -> None:
@@ -83,7 +83,7 @@ class Reader:
             return cast(ExactLog, self.log).ending(partition)
         marking = Marking(self.settings.append_timeout_s)
         action = Mark(key, new_id())
-        cast(InexactLog, self.log).send(Draft(partition, action, encode_header(action)), marking.answered)
+        cast(InexactLog, self.log).send(ActionDraft(partition, action, encode_header(action)), marking.answered)
         return nullcontext(marking.offset)
 
     def end_of(self, key: str, partition: int) -> int:
@@ -108,7 +108,7 @@ class Reader:
         mark: int | None = None,
         values: bool = True,
         last: int = 0,
-    ) -> Plan:
+    ) -> ReadPlan:
         """Search the tail and say where the events are. Without `values` the plan is good for its head alone.
 
         `last`: it is for who goes backwards, and wants at most so many.
@@ -121,7 +121,7 @@ class Reader:
                 return plan(key, partition, mark, state, None, from_=from_, to=to)
             if pointer.offset + 1 < earliest:
                 raise trimmed_away(partition, pointer.offset + 1, earliest - 1)
-            start, end = Cursor(self.log, partition, pointer.offset, pointer.timestamp), mark
+            start, end = PartitionCursor(self.log, partition, pointer.offset, pointer.timestamp), mark
             known = None if self._heads is None else self._heads.fold(key, pointer, state, mark)
             if known is not None:
                 if known.first is None or known.last is None:
@@ -129,7 +129,7 @@ class Reader:
                 if not values:
                     return plan(key, partition, mark, state, self._tail(key, known.state, 1, 0, 0), from_=from_, to=to)
                 # What lies before the key's first action is of no interest; its timestamp follows from its own.
-                start = Cursor(self.log, partition, known.first.offset - 1, known.first.timestamp - 1)
+                start = PartitionCursor(self.log, partition, known.first.offset - 1, known.first.timestamp - 1)
                 end = known.last.offset
             try:
                 tail = self._tail(key, state, from_, to if values else 0, last)
@@ -143,13 +143,13 @@ class Reader:
             return plan(key, partition, mark, state, tail, from_=from_, to=to)
         raise journal_changed(key)
 
-    def _tail(self, key: str, state: State, from_: int, to: int, last: int) -> Tail:
+    def _tail(self, key: str, state: State, from_: int, to: int, last: int) -> KeyTail:
         bytes_max = self.settings.tail_buffer_bytes
         if last:
             return BackwardTail(key, state, self.rules, from_=from_, to=to, bytes_max=bytes_max, most=last)
-        return Tail(key, state, self.rules, from_=from_, to=to, bytes_max=bytes_max)
+        return KeyTail(key, state, self.rules, from_=from_, to=to, bytes_max=bytes_max)
 
-    def search(self, tail: Tail, cursor: Cursor, mark: int, *, values: bool = True) -> None:
+    def search(self, tail: KeyTail, cursor: PartitionCursor, mark: int, *, values: bool = True) -> None:
         """Show a tail the records up to `mark`."""
         limit, key = self.settings.read_page, tail.key
         while (after := cursor.offset) < mark:
@@ -177,7 +177,7 @@ class Reader:
 
         return chain.from_iterable(pages())
 
-    def events_after(self, made: Plan, seq_nr: int) -> Iterator[RecordedEvent]:
+    def events_after(self, made: ReadPlan, seq_nr: int) -> Iterator[RecordedEvent]:
         """The events of a plan after that number, to go with a state that the caller has.
 
         They are of the plan's life and nothing is missing, however late they are asked for: `ReadConflict` if not.
@@ -194,8 +194,8 @@ class Reading:
 
     def __init__(
         self,
-        reader: Reader,
-        made: Plan,
+        reader: JournalReader,
+        made: ReadPlan,
         from_: int,
         to: int,
         *,
@@ -263,7 +263,7 @@ class Reading:
         if tail.resume is not None and self._left and self._wanted <= self._plan.end:
             yield from self._from_log(*tail.resume)
 
-    def _wanted_of(self, tail: Tail) -> list[TailEvent]:
+    def _wanted_of(self, tail: KeyTail) -> list[TailEvent]:
         """The events of a tail that are still wanted; they count as handed out then."""
         events, tail.events = tail.events, []
         if events and events[0].seq_nr < self._wanted:
@@ -279,7 +279,7 @@ class Reading:
         key, partition, mark, head, _, _, _, end, _ = self._plan
         reader = self._reader
         pointer, _ = look_at(reader.store, key, partition)
-        cursor = Cursor(reader.log, partition, after, timestamp)
+        cursor = PartitionCursor(reader.log, partition, after, timestamp)
         while head is not None and pointer.offset < mark and cursor.offset < mark:
             try:
                 records = cursor.read(to=mark, limit=reader.settings.read_page, bytes_max=PAGE_BYTES, key=key)
@@ -287,7 +287,7 @@ class Reading:
                 if error.code != "trimmed":
                     raise
                 break
-            tail = Tail(key, state, reader.rules, from_=self._wanted, to=end, bytes_max=SEQ_NR_MAX)
+            tail = KeyTail(key, state, reader.rules, from_=self._wanted, to=end, bytes_max=SEQ_NR_MAX)
             tail.add(records)
             state = tail.state
             yield self._wanted_of(tail)
@@ -319,13 +319,13 @@ class Reading:
                 raise _missing(old.key, missing)
         self._plan, self._wanted = new, self._first_of(new)
 
-    def _plan_again(self) -> Plan:
+    def _plan_again(self) -> ReadPlan:
         """A plan for what is still to come. Once something was handed out, later appends have no part in this read."""
         made = self._plan
         from_, to = (self._wanted, min(self._to, made.end)) if self._given else (self._from, self._to)
         return self._reader.plan(made.key, from_=from_, to=to, mark=made.mark)
 
-    def _first_of(self, made: Plan) -> int:
+    def _first_of(self, made: ReadPlan) -> int:
         """Which number of a plan comes first."""
         return made.start
 
@@ -358,7 +358,7 @@ class BackwardReading(Reading):
         if tail.stretches and self._left and self._wanted >= max(self._plan.start, tail.stretches[0].first):
             yield from self._from_stretches(tail.stretches)
 
-    def _wanted_of(self, tail: Tail) -> list[TailEvent]:
+    def _wanted_of(self, tail: KeyTail) -> list[TailEvent]:
         start, wanted = self._plan.start, self._wanted
         events = [event for event in reversed(tail.events) if start <= event.seq_nr <= wanted][: self._left]
         tail.events = []
@@ -378,9 +378,9 @@ class BackwardReading(Reading):
         for (after, timestamp, state, first), end in zip(reversed(stretches), ends, strict=False):
             if first > self._wanted:
                 continue
-            tail = Tail(key, state, reader.rules, from_=start, to=self._wanted, bytes_max=SEQ_NR_MAX)
+            tail = KeyTail(key, state, reader.rules, from_=start, to=self._wanted, bytes_max=SEQ_NR_MAX)
             try:
-                reader.search(tail, Cursor(reader.log, partition, after, timestamp), end)
+                reader.search(tail, PartitionCursor(reader.log, partition, after, timestamp), end)
             except NotFound as error:
                 if error.code != "trimmed":
                     raise
@@ -426,11 +426,11 @@ class BackwardReading(Reading):
                 return wanted if above[0][0] == wanted else int(above[0][1])
         return stored.prev
 
-    def _plan_again(self) -> Plan:
+    def _plan_again(self) -> ReadPlan:
         made, to = self._plan, self._wanted if self._given else self._to
         return self._reader.plan(made.key, from_=self._from, to=to, mark=made.mark, last=self._left)
 
-    def _first_of(self, made: Plan) -> int:
+    def _first_of(self, made: ReadPlan) -> int:
         return made.end
 
     def _least_wanted(self) -> int:

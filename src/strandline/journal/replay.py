@@ -25,10 +25,10 @@ from typing import Any, Final, NamedTuple
 
 from strandline.errors import NotFound
 from strandline.journal.plan import plan
-from strandline.journal.read import STORE_PAGE_BYTES, Reader, Reading, log_ended, log_offset_of
-from strandline.journal.tail import Tail
+from strandline.journal.read import STORE_PAGE_BYTES, JournalReader, Reading, log_ended, log_offset_of
+from strandline.journal.tail import KeyTail
 from strandline.log.api import Log
-from strandline.log.cursor import PAGE_BYTES, Cursor
+from strandline.log.cursor import PAGE_BYTES, PartitionCursor
 from strandline.log.refusals import trimmed_away
 from strandline.record import Record, is_append
 from strandline.rows import Pointer
@@ -68,14 +68,14 @@ def replay_partition(
     log: Log, store: Store, settings: Settings, wanted: Wanted, *, tail: bool = True
 ) -> Iterator[list[EventRow]]:
     """Pages of events by time. Without `tail` only what the store has by then."""
-    replay = Replay(Reader(log, store, settings), store, wanted)
+    replay = Replay(JournalReader(log, store, settings), store, wanted)
     return replay.pages() if tail else replay.stored(0, LAST)
 
 
 class Replay:
     """One replay under way."""
 
-    def __init__(self, reader: Reader, store: Store, wanted: Wanted) -> None:
+    def __init__(self, reader: JournalReader, store: Store, wanted: Wanted) -> None:
         self._reader, self._store, self._wanted = reader, store, wanted
 
     def pages(self) -> Iterator[list[EventRow]]:
@@ -162,9 +162,9 @@ class Replay:
                 tails[key].add((record,))
         return {key: tail.state for key, tail in tails.items()}
 
-    def _tails(self, states: dict[str, State], to: int = SEQ_NR_MAX) -> dict[str, Tail]:
+    def _tails(self, states: dict[str, State], to: int = SEQ_NR_MAX) -> dict[str, KeyTail]:
         rules = self._reader.rules
-        return {key: Tail(key, state, rules, to=to, bytes_max=SEQ_NR_MAX) for key, state in states.items()}
+        return {key: KeyTail(key, state, rules, to=to, bytes_max=SEQ_NR_MAX) for key, state in states.items()}
 
     def _pointer(self) -> Pointer:
         return self._store.pointers()[self._wanted.partition]
@@ -199,7 +199,7 @@ class PutAside(ExitStack):
     pointer has passed it.
     """
 
-    def __init__(self, reader: Reader, wanted: Wanted) -> None:
+    def __init__(self, reader: JournalReader, wanted: Wanted) -> None:
         super().__init__()
         self._reader, self._wanted = reader, wanted
         self.removing: set[str] = set()
@@ -215,7 +215,7 @@ class PutAside(ExitStack):
         self.portions = [Portion(settings.tail_buffer_bytes // count) for _ in range(count)]
         for portion in self.portions:
             self.enter_context(portion.file)
-        cursor = Cursor(log, partition, pointer.offset, pointer.timestamp)
+        cursor = PartitionCursor(log, partition, pointer.offset, pointer.timestamp)
         values = to > pointer.timestamp  # else the tail only takes away
         while (after := cursor.offset) < cut:
             try:
@@ -227,7 +227,7 @@ class PutAside(ExitStack):
                 pointer = self._reader.store.pointers()[partition]
                 if pointer.offset + 1 < error.earliest:
                     raise trimmed_away(partition, pointer.offset + 1, error.earliest - 1) from None
-                cursor = Cursor(log, partition, pointer.offset, pointer.timestamp)
+                cursor = PartitionCursor(log, partition, pointer.offset, pointer.timestamp)
                 continue
             if cursor.offset <= after:
                 raise log_ended(partition, after, cut)

@@ -40,7 +40,7 @@ class PartitionStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class StatusSection:
     """The status of a part beside log and store: a row of values for each thing that it has."""
 
     name: str
@@ -67,7 +67,7 @@ class Status:
     durability: str
     """"full", or "relaxed" where a power cut may lose acknowledged appends."""
     warnings: tuple[str, ...]
-    sections: tuple[Section, ...] = ()
+    sections: tuple[StatusSection, ...] = ()
     """What other parts say of themselves, those that are there."""
 
     @property
@@ -81,7 +81,7 @@ class Status:
         del found["sections"]
         return found | {section.name: [dict(row) for row in section.rows] for section in self.sections}
 
-    def and_parts(self, parts: Mapping[str, Callable[[], Section | None]]) -> Status:
+    def and_parts(self, parts: Mapping[str, Callable[[], StatusSection | None]]) -> Status:
         """Return the status with these sections. One that cannot be looked at says why, and hides no other."""
         sections = tuple(section for name, look in parts.items() if (section := _section(name, look)) is not None)
         return replace(
@@ -91,11 +91,11 @@ class Status:
         )
 
 
-def _section(name: str, look: Callable[[], Section | None]) -> Section | None:
+def _section(name: str, look: Callable[[], StatusSection | None]) -> StatusSection | None:
     try:
         return look()
     except StrandlineError as error:
-        return Section(name, error.message, warnings=(f"{name}: {error.message}",), error=error)
+        return StatusSection(name, error.message, warnings=(f"{name}: {error.message}",), error=error)
 
 
 def strandline_of(pointers: list[Pointer]) -> int:

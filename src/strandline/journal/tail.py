@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from strandline.fold import Effect, EventsAppended, LifePurged, Rules, fold
+from strandline.fold import Effect, EventsAppended, FoldRules, LifePurged, fold
 from strandline.log.cursor import PAGE_BYTES
 from strandline.numbering import action_left, check_numbers
 from strandline.points import reached
@@ -84,7 +84,7 @@ class TailEvent(RecordedEvent):
         return self._loaded(data) if form == JSON else super().payload
 
 
-class Tail:
+class KeyTail:
     """Folds the tail of one key, record by record or in pages.
 
     `state` is the key's state after it; `place` and `effect` are those of its last action. `events` are those that it
@@ -97,7 +97,7 @@ class Tail:
     )  # fmt: skip
 
     def __init__(
-        self, key: str, state: State, rules: Rules, *, from_: int = 1, to: int = SEQ_NR_MAX, bytes_max: int
+        self, key: str, state: State, rules: FoldRules, *, from_: int = 1, to: int = SEQ_NR_MAX, bytes_max: int
     ) -> None:
         self.key, self._rules = key, rules
         self._from, self._to = from_, to
@@ -172,7 +172,7 @@ class Stretch(NamedTuple):
     first: int
 
 
-class BackwardTail(Tail):
+class BackwardTail(KeyTail):
     """Folds the tail for a read of the last `most` events: `events` are the last that the buffer holds.
 
     `stretches` cut the tail into parts that are no larger than the buffer, or than a page of the log. Those that are
@@ -181,7 +181,9 @@ class BackwardTail(Tail):
 
     __slots__ = ("_held", "_most", "_room", "stretches")
 
-    def __init__(self, key: str, state: State, rules: Rules, *, from_: int, to: int, bytes_max: int, most: int) -> None:
+    def __init__(
+        self, key: str, state: State, rules: FoldRules, *, from_: int, to: int, bytes_max: int, most: int
+    ) -> None:
         super().__init__(key, state, rules, from_=from_, to=to, bytes_max=bytes_max)
         self._most = most
         self._held: deque[tuple[int, int]] = deque()  # of each append its size, and how many of its events

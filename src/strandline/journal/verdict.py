@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from strandline.errors import InvalidInput, SeqNrConflict, StrandlineError, Unavailable, invalid
-from strandline.fold import Duplicate, EventsAppended, EventsDeleted, LifePurged, Refused
-from strandline.log.api import Draft, Recorded
+from strandline.fold import Duplicate, EventsAppended, EventsDeleted, LifePurged, RefusedAppend
+from strandline.log.api import ActionDraft, Recorded
 from strandline.values.actions import Append, Delete, Place
 from strandline.values.answers import Appended, Deleted, Marked, Purged
 from strandline.values.heads import Head
@@ -27,7 +27,7 @@ class Noted(NamedTuple):
     life: int | None
 
 
-def noted(key: Key, draft: Draft, recorded: Recorded, append_id: object) -> Noted:
+def noted(key: Key, draft: ActionDraft, recorded: Recorded, append_id: object) -> Noted:
     """The answer to such an append, or the error that refuses it."""
     answer, effect = appended(key, draft, recorded, append_id), recorded.effect
     return Noted(
@@ -35,7 +35,7 @@ def noted(key: Key, draft: Draft, recorded: Recorded, append_id: object) -> Note
     )
 
 
-def appended(key: Key, draft: Draft, recorded: Recorded, append_id: object = None) -> Appended:
+def appended(key: Key, draft: ActionDraft, recorded: Recorded, append_id: object = None) -> Appended:
     """The answer to an append, or the error that refuses it; `append_id` as the caller gave it."""
     effect, place = recorded.effect, recorded.place
     if type(effect) is EventsAppended and place is not None:
@@ -43,14 +43,16 @@ def appended(key: Key, draft: Draft, recorded: Recorded, append_id: object = Non
     if isinstance(effect, Duplicate):
         first = effect.answer
         return Appended(key, first.first, first.last, draft.partition, first.offset, first.timestamp, duplicate=True)
-    if isinstance(effect, Refused) and isinstance(draft.action, Append):
+    if isinstance(effect, RefusedAppend) and isinstance(draft.action, Append):
         raise _refused(draft.action, effect, append_id)
     if is_plain(draft) and place is not None:
         return Appended(key, None, None, place.partition, place.offset, None)
     raise _unknown(str(key))
 
 
-def of_many(key: Key, draft: Draft, append_id: object, outcome: Recorded | BaseException) -> Appended | StrandlineError:
+def of_many(
+    key: Key, draft: ActionDraft, append_id: object, outcome: Recorded | BaseException
+) -> Appended | StrandlineError:
     """The answer to one of many appends, or its error."""
     if isinstance(outcome, Recorded):
         try:
@@ -70,7 +72,7 @@ def not_tried(failed: StrandlineError) -> StrandlineError:
     )
 
 
-def deleted(draft: Draft, recorded: Recorded) -> Deleted | None:
+def deleted(draft: ActionDraft, recorded: Recorded) -> Deleted | None:
     """The answer to a delete; None if it was void."""
     place = _place(draft, recorded)
     if isinstance(recorded.effect, EventsDeleted):
@@ -80,14 +82,14 @@ def deleted(draft: Draft, recorded: Recorded) -> Deleted | None:
     return None
 
 
-def purged(draft: Draft, recorded: Recorded) -> Purged:
+def purged(draft: ActionDraft, recorded: Recorded) -> Purged:
     """The answer to a purge."""
     place = _place(draft, recorded)
     effect = recorded.effect
     return Purged(place.partition, place.offset, effect.life if isinstance(effect, LifePurged) else None)
 
 
-def marked(id_: str, draft: Draft, recorded: Recorded) -> Marked:
+def marked(id_: str, draft: ActionDraft, recorded: Recorded) -> Marked:
     """The answer to a mark, which has no effect to be found out; without the time where the log does not tell it."""
     place = recorded.place
     if place is None:
@@ -95,19 +97,19 @@ def marked(id_: str, draft: Draft, recorded: Recorded) -> Marked:
     return Marked(id_, place.partition, place.offset, place.timestamp or None)
 
 
-def _place(draft: Draft, recorded: Recorded) -> Place:
+def _place(draft: ActionDraft, recorded: Recorded) -> Place:
     if recorded.place is None or not recorded.folded:
         raise _unknown(str(draft.action.key))
     return recorded.place
 
 
-def is_plain(draft: Draft) -> bool:
+def is_plain(draft: ActionDraft) -> bool:
     """Whether it is an append that is accepted whoever else writes: without `expected`, `first` and append id."""
     action = draft.action
     return isinstance(action, Append) and action.expected is None and action.first is None and not action.id_given
 
 
-def _refused(action: Append, refused: Refused, append_id: object) -> StrandlineError:
+def _refused(action: Append, refused: RefusedAppend, append_id: object) -> StrandlineError:
     key, actual = action.key, refused.actual
     if refused.code == "expected":
         return SeqNrConflict(

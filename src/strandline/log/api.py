@@ -16,19 +16,19 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from strandline.errors import StrandlineError
-from strandline.fold import Effect, Rules
+from strandline.fold import Effect, FoldRules
 from strandline.record import Record
 from strandline.values.actions import Action, Place
 from strandline.values.heads import State
 
 
-class Known(NamedTuple):
+class KnownState(NamedTuple):
     """The state of a key by the store and the tail."""
 
     state: State
 
 
-class Draft(NamedTuple):
+class ActionDraft(NamedTuple):
     """An action on its way into the log, encoded by its writer.
 
     `known` counts only where the log's own head of the key cannot be trusted. It was found out after the log said so.
@@ -38,7 +38,7 @@ class Draft(NamedTuple):
     action: Action
     header: bytes
     value: bytes | None = None
-    known: Known | None = None
+    known: KnownState | None = None
 
 
 class Recorded(NamedTuple):
@@ -59,7 +59,7 @@ class Recorded(NamedTuple):
         return self.place is None and not self.folded
 
 
-class Page(NamedTuple):
+class RecordPage(NamedTuple):
     """Records in offset order, and the position after them: every record below it was looked at."""
 
     records: list[Record]
@@ -75,10 +75,10 @@ class Log(Protocol):
     """Whether `newest` can stand for a Mark, drafts are folded, and timestamps of records are final."""
 
     @property
-    def rules(self) -> Rules | None:
+    def rules(self) -> FoldRules | None:
         """The rules of its fold, fixed at its creation; None if it does not fold."""
 
-    def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
+    def append(self, drafts: Sequence[ActionDraft]) -> list[Recorded]:
         """Record drafts, of any partitions, in their order, in one commit; one answer each, in the same order.
 
         Returns when all are durable. A draft that the fold refuses fails alone, and so does one whose key has a damaged
@@ -96,7 +96,7 @@ class Log(Protocol):
         bytes_max: int | None = None,
         key: str | None = None,
         values: bool = True,
-    ) -> Page:
+    ) -> RecordPage:
         """Records with `after` < offset <= `to`, at most `limit` of them and about `bytes_max` of value (one passes).
 
         With `key`, records of other keys may be left out (they count as looked at, and `limit` counts those given).
@@ -139,7 +139,7 @@ class ExactLog(Log, Protocol):
 class Follower(Protocol):
     """Somebody who reads on in all partitions. Used by one thread."""
 
-    def poll(self, timeout_s: float) -> list[tuple[int, Page]]:
+    def poll(self, timeout_s: float) -> list[tuple[int, RecordPage]]:
         """Return the records after those given so far, without values, by partition; none after `timeout_s`.
 
         `NotFound.trimmed` if something was trimmed before it could be given.
@@ -156,7 +156,7 @@ Answered = Callable[[Recorded | None, StrandlineError | None], None]
 class InexactLog(Log, Protocol):
     """A log that keeps records in order and leaves the rest to those who write and read it."""
 
-    def send(self, draft: Draft, answered: Answered) -> None:
+    def send(self, draft: ActionDraft, answered: Answered) -> None:
         """Record a draft in the background. Those of one thread for one partition are recorded in its order.
 
         Raises only what is known at once, such as `Unavailable.overloaded`; nobody is told anything then.

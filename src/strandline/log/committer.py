@@ -42,7 +42,7 @@ from weakref import WeakMethod
 from strandline import forks
 from strandline.errors import StrandlineError, Unavailable, closed, used_after_fork
 from strandline.log.answer_future import AnswerFuture
-from strandline.log.api import Draft, Log, Recorded
+from strandline.log.api import ActionDraft, Log, Recorded
 from strandline.settings import Settings
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ def grace_s(timeout_s: float) -> float:
     return GRACE_LEAST_S + GRACE_SHARE * timeout_s
 
 
-class _Call:
+class _PendingAppend:
     """An append on its way, or several that one caller hands over together. They are in one commit."""
 
     answers: Sequence[Recorded] = ()
@@ -73,9 +73,9 @@ class _Call:
     taken = False  # it is in a commit
     answered = False  # the commit has ended, or there will be none
     gone = False  # its caller did not wait for that
-    following: _Waited | None = None  # to be woken by this one
+    following: _AwaitedAppend | None = None  # to be woken by this one
 
-    def __init__(self, drafts: Sequence[Draft], timeout_s: float) -> None:
+    def __init__(self, drafts: Sequence[ActionDraft], timeout_s: float) -> None:
         self.drafts = drafts
         self.timeout_s = timeout_s
         self.deadline = time.monotonic() + timeout_s
@@ -91,10 +91,10 @@ class _Call:
         )
 
 
-class _Waited(_Call):
+class _AwaitedAppend(_PendingAppend):
     """One that a thread waits for. `woken` is released when it is answered."""
 
-    def __init__(self, drafts: Sequence[Draft], timeout_s: float) -> None:
+    def __init__(self, drafts: Sequence[ActionDraft], timeout_s: float) -> None:
         super().__init__(drafts, timeout_s)
         self.woken = Lock()
         self.woken.acquire()
@@ -104,10 +104,10 @@ class _Waited(_Call):
             self.woken.release()
 
 
-class _Told(_Call, Generic[T]):
+class _PromisedAppend(_PendingAppend, Generic[T]):
     """One whose future is told what `outcome` makes of the answer."""
 
-    def __init__(self, draft: Draft, timeout_s: float, outcome: Callable[[Recorded], T]) -> None:
+    def __init__(self, draft: ActionDraft, timeout_s: float, outcome: Callable[[Recorded], T]) -> None:
         super().__init__((draft,), timeout_s)
         self.future: Future[T] = AnswerFuture()
         self.outcome = outcome
@@ -175,31 +175,33 @@ class Committer:
         self._generation = forks.generation
         self._lock = Lock()
         self._done = Condition(self._lock)
-        self._queue: deque[_Call] = deque()
+        self._queue: deque[_PendingAppend] = deque()
         self._may_be_alone = not settings.commit_in_thread
         self._lonely = LONELY  # so many commits have had one caller, with nobody waiting behind it
         self._committing: object = False  # True for a thread of ours, or the call of a lone caller
-        self._waking: _Waited | None = None  # the last to be woken of those that were committed
-        self._futures: deque[_Told[Any]] = deque()  # all that are not told yet, in the order of their deadlines
-        self._answered: deque[_Told[Any]] = deque()  # those of them that can be told
+        self._waking: _AwaitedAppend | None = None  # the last to be woken of those that were committed
+        self._futures: deque[_PromisedAppend[Any]] = (
+            deque()
+        )  # all that are not told yet, in the order of their deadlines
+        self._answered: deque[_PromisedAppend[Any]] = deque()  # those of them that can be told
         self._closed = False
         self._helper: _Helper | None = None
         self._teller: _Helper | None = None
 
-    def append(self, draft: Draft, timeout_s: float | None = None) -> Recorded:
+    def append(self, draft: ActionDraft, timeout_s: float | None = None) -> Recorded:
         """Record a draft; returns when it is durable, or was refused by the fold (its effect says so)."""
         (answer,) = self._append((draft,), self._timeout_s if timeout_s is None else timeout_s)
         return answer
 
-    def append_all(self, drafts: Sequence[Draft]) -> Sequence[Recorded]:
+    def append_all(self, drafts: Sequence[ActionDraft]) -> Sequence[Recorded]:
         """Record drafts that arrive together, all in one commit (`commits_of`); an error is that of all of them."""
         return self._append(drafts, self._timeout_s)
 
-    def _append(self, drafts: Sequence[Draft], timeout_s: float) -> Sequence[Recorded]:
+    def _append(self, drafts: Sequence[ActionDraft], timeout_s: float) -> Sequence[Recorded]:
         self._check()
         if self._is_alone() and (alone := self._append_alone(drafts)) is not None:
             return alone
-        call = _Waited(drafts, timeout_s)
+        call = _AwaitedAppend(drafts, timeout_s)
         try:
             self._enqueue(call)
             if not call.woken.acquire(timeout=call.timeout_s):
@@ -214,7 +216,7 @@ class Committer:
             raise call.error or RuntimeError("a call was woken without an answer")
         return call.answers
 
-    def _append_alone(self, drafts: Sequence[Draft]) -> list[Recorded] | None:
+    def _append_alone(self, drafts: Sequence[ActionDraft]) -> list[Recorded] | None:
         """Record drafts in the caller's thread; None if somebody else is there after all."""
         me = object()
         try:
@@ -238,13 +240,13 @@ class Committer:
                 self._committing = False
             self._tell()
 
-    def submit(self, draft: Draft, outcome: Callable[[Recorded], T]) -> Future[T]:
+    def submit(self, draft: ActionDraft, outcome: Callable[[Recorded], T]) -> Future[T]:
         """Record a draft in the background; the future is told what `outcome` makes of the answer, or raises.
 
         Futures of one thread are recorded in the order of its calls.
         """
         self._check()
-        call = _Told(draft, self._timeout_s, outcome)
+        call = _PromisedAppend(draft, self._timeout_s, outcome)
         try:
             self._enqueue(call)
         except BaseException:
@@ -274,7 +276,7 @@ class Committer:
 
     # ------------------------------------------------------------ callers
 
-    def _enqueue(self, call: _Call) -> None:
+    def _enqueue(self, call: _PendingAppend) -> None:
         with self._lock:
             if self._closed:
                 raise closed("this log")
@@ -289,12 +291,12 @@ class Committer:
             if self._helper is None:
                 self._helper = _started("strandline-committer", self._commit_waiting)
             call.queued = True
-            if isinstance(call, _Told):
+            if isinstance(call, _PromisedAppend):
                 self._follow(call)
             self._queue.append(call)
             self._tell()
 
-    def _follow(self, call: _Told[Any]) -> None:
+    def _follow(self, call: _PromisedAppend[Any]) -> None:
         """Its future is told in time, whatever comes. The lock is held."""
         if self._teller is None:
             self._teller = _started("strandline-futures", self._tell_futures)
@@ -303,7 +305,7 @@ class Committer:
             self._teller.kept = self  # who holds a future need not hold its journal
         self._futures.append(call)
 
-    def _expire(self, call: _Waited) -> None:
+    def _expire(self, call: _AwaitedAppend) -> None:
         """Its time is over: withdraw it, or leave a commit that goes on without it."""
         left_s = call.deadline + grace_s(call.timeout_s) - time.monotonic()
         if call.taken and call.woken.acquire(timeout=max(0.0, left_s)):
@@ -313,22 +315,22 @@ class Committer:
         if not call.answered:
             raise call.late()
 
-    def _give_up(self, call: _Call) -> None:
+    def _give_up(self, call: _PendingAppend) -> None:
         """Give a call up that its caller has left. The lock is held."""
         if not call.answered:
             call.gone = True
             if not call.taken and call in self._queue:
                 self._queue.remove(call)
 
-    def _abandon(self, call: _Call) -> None:
+    def _abandon(self, call: _PendingAppend) -> None:
         """The caller goes away, wherever it was: nobody else may wait for it."""
         with self._lock:
             self._give_up(call)
-            if isinstance(call, _Told) and not call.taken and call in self._futures:
+            if isinstance(call, _PromisedAppend) and not call.taken and call in self._futures:
                 self._futures.remove(call)
             self._pass_on(call)
 
-    def _pass_on(self, call: _Call) -> None:
+    def _pass_on(self, call: _PendingAppend) -> None:
         """This call's caller goes on: the next one may, too. The lock is held."""
         if call.following is not None:
             call.following.wake()
@@ -366,7 +368,7 @@ class Committer:
             self._answer(calls, answers, error)
         return None if self._closed and self._is_idle() else -1.0
 
-    def _commit(self, drafts: Sequence[Draft]) -> list[Recorded]:
+    def _commit(self, drafts: Sequence[ActionDraft]) -> list[Recorded]:
         """Record drafts, and say what takes long or fails."""
         began = time.monotonic()
         try:
@@ -379,10 +381,10 @@ class Committer:
             _logger.warning("a commit of %d appends took %.1f s", len(drafts), took_s)
         return answers
 
-    def _take(self) -> list[_Call]:
+    def _take(self) -> list[_PendingAppend]:
         """The calls of the next commit; none while those of the last one are being woken."""
         queue, size, count = self._queue, 0, 0
-        calls: list[_Call] = []
+        calls: list[_PendingAppend] = []
         with self._lock:
             if self._waking is not None:
                 return calls
@@ -391,7 +393,7 @@ class Committer:
                 call = queue[0]
                 if call.deadline < now:
                     call.error, call.answered = call.late(), True
-                    if isinstance(call, _Told):
+                    if isinstance(call, _PromisedAppend):
                         self._answered.append(call)
                 else:
                     count += len(call.drafts)
@@ -407,9 +409,9 @@ class Committer:
             self._tell()
         return calls
 
-    def _answer(self, calls: list[_Call], answers: Sequence[Recorded], error: BaseException | None) -> None:
+    def _answer(self, calls: list[_PendingAppend], answers: Sequence[Recorded], error: BaseException | None) -> None:
         """All have an answer: let those who wait for one wake each other."""
-        waiting: list[_Waited] = []
+        waiting: list[_AwaitedAppend] = []
         told = end = 0
         with self._lock:
             for call in calls:
@@ -420,9 +422,9 @@ class Committer:
                 call.answered = True
                 if call.gone:
                     continue
-                if isinstance(call, _Waited):
+                if isinstance(call, _AwaitedAppend):
                     waiting.append(call)
-                elif isinstance(call, _Told):
+                elif isinstance(call, _PromisedAppend):
                     told += 1
                     self._answered.append(call)
             self._lonely = 0 if self._queue or len(waiting) + told > 1 else self._lonely + 1
@@ -476,7 +478,7 @@ def unchanged(recorded: Recorded) -> Recorded:
     return recorded
 
 
-def commits_of(drafts: Sequence[Draft], settings: Settings) -> Iterator[Sequence[Draft]]:
+def commits_of(drafts: Sequence[ActionDraft], settings: Settings) -> Iterator[Sequence[ActionDraft]]:
     """Drafts in their order, cut into as few parts as a commit can take, and the queue."""
     actions_max = min(settings.group_actions_max, settings.append_queue_max)
     start = size = 0

@@ -15,7 +15,7 @@ PAGE_BYTES: Final = 2**20
 """About how much of values a reader takes at a time."""
 
 
-class Cursor:
+class PartitionCursor:
     """Reads a partition page by page. `offset` and `timestamp` are those of the last record that was looked at."""
 
     __slots__ = ("_log", "offset", "partition", "timestamp")

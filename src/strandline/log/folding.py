@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, MutableMapping, Sequence
 from typing import Final, NamedTuple
 
-from strandline.fold import Duplicate, Refused, Rules, fold
-from strandline.log.api import Draft, Recorded
+from strandline.fold import Duplicate, FoldRules, RefusedAppend, fold
+from strandline.log.api import ActionDraft, Recorded
 from strandline.numbering import numbers_of
 from strandline.record import Record
 from strandline.values.actions import Mark, Place
@@ -16,7 +16,7 @@ from strandline.values.tuples import make
 HEAD_DAMAGED: Final = Recorded(None)
 
 
-class End(NamedTuple):
+class PartitionEnd(NamedTuple):
     """Where a partition ends: its newest offset, and that record's timestamp."""
 
     offset: int
@@ -32,7 +32,7 @@ class Folded(NamedTuple):
     """The new states of the keys that have one."""
 
 
-def known_states(drafts: Sequence[Draft], damaged: Collection[str]) -> dict[str, State]:
+def known_states(drafts: Sequence[ActionDraft], damaged: Collection[str]) -> dict[str, State]:
     """The states of keys with a damaged head that the writers of these drafts know from the store and the tail."""
     return {
         key: draft.known.state
@@ -42,11 +42,11 @@ def known_states(drafts: Sequence[Draft], damaged: Collection[str]) -> dict[str,
 
 
 def fold_drafts(
-    drafts: Sequence[Draft],
+    drafts: Sequence[ActionDraft],
     state_of: Callable[[str], State],
-    ends: MutableMapping[int, End],
+    ends: MutableMapping[int, PartitionEnd],
     clock: Callable[[], int],
-    rules: Rules,
+    rules: FoldRules,
     damaged: Collection[str] = (),
 ) -> Folded:
     """Fold drafts in their order. The ends of their partitions move on in `ends`.
@@ -71,13 +71,13 @@ def fold_drafts(
         if key is not None:
             before = changed[key] if key in changed else state_of(key)
             state, effect = fold(before, action, place, rules)
-            if isinstance(effect, (Refused, Duplicate)):
+            if isinstance(effect, (RefusedAppend, Duplicate)):
                 answers.append(Recorded(None, True, effect, state))
                 continue
             life, first, last = numbers_of(before, state, effect)
             if state is not before:
                 changed[key] = state
         records.append(make(Record, (partition, offset, timestamp, key, header, value, life, first, last)))
-        ends[partition] = make(End, (offset, timestamp))
+        ends[partition] = make(PartitionEnd, (offset, timestamp))
         answers.append(make(Recorded, (place, True, effect, state)))
     return Folded(answers, records, changed)

@@ -11,16 +11,16 @@ from zlib import crc32
 
 import orjson
 
-from strandline.values.heads import Ended, Head, Remembered, State
+from strandline.values.heads import EndedLife, Head, Remembered, State
 
 
 class DamagedHead(Exception):
     """A stored head is not as it was written."""
 
 
-def state_text(state: Head | Ended) -> str:
+def state_text(state: Head | EndedLife) -> str:
     """A state as one text."""
-    if isinstance(state, Ended):
+    if isinstance(state, EndedLife):
         return orjson.dumps(tuple(state)).decode()
     rest = ([tuple(answer) for answer in state.given], state.generated and tuple(state.generated))
     return orjson.dumps((*state[:-2], *rest)).decode()
@@ -30,8 +30,8 @@ def state_in(text: str | bytes) -> State:
     """The state that `state_text` wrote; `DamagedHead` if it is none."""
     try:
         fields = orjson.loads(text)
-        if len(fields) == len(Ended._fields):
-            return Ended(*fields)
+        if len(fields) == len(EndedLife._fields):
+            return EndedLife(*fields)
         *numbers, given, generated = fields
         remembered = (tuple([Remembered(*answer) for answer in given]), generated and Remembered(*generated))
         return Head._make((*numbers, *remembered))

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from strandline.clock import seconds_text
 from strandline.errors import Unavailable
-from strandline.pipeline.jvm import Stopped
+from strandline.pipeline.jvm import JvmUnwanted
 from strandline.repeated_warnings import RepeatedWarnings
 
 AWAY_S: Final = 30.0
@@ -90,7 +90,7 @@ def answers(masters: list[tuple[str, int]]) -> bool:
 
 
 def answer(call: Callable[[], T], watch: ClusterWatch, stop: threading.Event | None) -> T:
-    """What a call that waits for executors comes to. `Stopped` if `stop` is set before, `Unavailable.away` if the
+    """What a call that waits for executors comes to. `JvmUnwanted` if `stop` is set before, `Unavailable.away` if the
     cluster goes: the call is then left to itself."""
     done: list[T | Exception] = []
     ended = threading.Event()
@@ -105,7 +105,7 @@ def answer(call: Callable[[], T], watch: ClusterWatch, stop: threading.Event | N
     threading.Thread(target=run, name="strandline-asks-cluster", daemon=True).start()
     while not ended.wait(POLL_S):
         if stop is not None and stop.is_set():
-            raise Stopped
+            raise JvmUnwanted
         watch.check(waits=True)
     (came,) = done
     if isinstance(came, Exception):

@@ -36,7 +36,7 @@ from strandline.errors import InvalidInput, invalid, shown
 from strandline.journal.replay import LAST, Wanted, replay_partition
 from strandline.pipeline import jvm, session
 from strandline.pipeline.columns import ARROW_SCHEMA, record_batch
-from strandline.pipeline.target import PLACES, Target, has_password
+from strandline.pipeline.target import PLACES, JournalRef, has_password
 from strandline.pipeline.task import uncollected
 from strandline.settings import SETTING_NAMES, parse_setting
 from strandline.store.scans import events_of
@@ -86,7 +86,7 @@ def replay(spark: SparkSession, url: str | None = None, **options: Any) -> DataF
 def load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """What the format gives for these options, in which passwords may be: Spark is told where they are."""
     if any(has_password(options.get(name, "")) for name in PLACES):
-        given = Target(options.get("url"), options.get("log"), options.get("store"))
+        given = JournalRef(options.get("url"), options.get("log"), options.get("store"))
         target = given.by_reference(jvm.temporary_folder())
         session.send_files(spark, target.files)
         options = {**options, **{name: getattr(target, name) for name in PLACES if name in options}}
@@ -99,7 +99,7 @@ def load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
 class Selection:
     """Which events, from where: the options, checked."""
 
-    target: Target
+    target: JournalRef
     entity_type: str | None
     lo: int
     hi: int
@@ -121,7 +121,7 @@ class Selection:
             settings[name[4:]] = parse_setting(name[4:], given[name])
         lo, hi = _slices(given.get("slices", f"0-{SLICES - 1}"))
         return cls(
-            Target(given.get("url"), given.get("log"), given.get("store"), settings),
+            JournalRef(given.get("url"), given.get("log"), given.get("store"), settings),
             given.get("entity_type"),
             lo,
             hi,

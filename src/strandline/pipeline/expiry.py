@@ -12,9 +12,9 @@ from typing import Any
 
 from strandline.connect import Strandline
 from strandline.fold import LifePurged
-from strandline.log.api import Draft
-from strandline.log.cursor import Cursor
-from strandline.pipeline.target import Target
+from strandline.log.api import ActionDraft
+from strandline.log.cursor import PartitionCursor
+from strandline.pipeline.target import JournalRef
 from strandline.record import encode_header
 from strandline.store.scans import expired_keys
 from strandline.values.actions import Mark, Purge
@@ -32,7 +32,7 @@ def purge_expired(
     **settings: Any,
 ) -> list[Key]:
     """Purge expired keys; which ones. With `dry_run` they are only listed."""
-    with Target(url, log, store, {"schema": "check", **settings}).connect() as s:
+    with JournalRef(url, log, store, {"schema": "check", **settings}).connect() as s:
         pages = _expired(s, _log_time(s))
         return [Key.of(key) for page in pages for key in (dict(page) if dry_run else _purge(s, page))]
 
@@ -40,14 +40,14 @@ def purge_expired(
 def _log_time(s: Strandline) -> int:
     """What the log's clock says: the timestamp of a Mark, which changes nothing."""
     mark = Mark(None, uuid.uuid4().hex)
-    (recorded,) = s.log.append([Draft(0, mark, encode_header(mark))])
+    (recorded,) = s.log.append([ActionDraft(0, mark, encode_header(mark))])
     place = recorded.place
     if place is None:
         return 0
     if s.log.exact:
         return place.timestamp
     pointer = s.store.pointers()[0]
-    cursor = Cursor(s.log, 0, pointer.offset, pointer.timestamp)
+    cursor = PartitionCursor(s.log, 0, pointer.offset, pointer.timestamp)
     while cursor.offset < place.offset:
         cursor.read(to=place.offset, limit=PAGE, values=False)
     return cursor.timestamp
@@ -64,6 +64,6 @@ def _purge(s: Strandline, page: list[tuple[str, int]]) -> list[str]:
     drafts = []
     for key, offset in page:
         purge = Purge(key, if_offset=offset)
-        drafts.append(Draft(Key.of(key).partition(s.log.partitions), purge, encode_header(purge)))
+        drafts.append(ActionDraft(Key.of(key).partition(s.log.partitions), purge, encode_header(purge)))
     answers = s.journal.record(drafts)
     return [key for (key, _), answer in zip(page, answers, strict=True) if isinstance(answer.effect, LifePurged)]

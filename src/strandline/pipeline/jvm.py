@@ -47,7 +47,7 @@ PROPERTIES = {
 }
 
 
-class Stopped(Exception):
+class JvmUnwanted(Exception):
     """Whoever wanted a JVM does not want it any more."""
 
 
@@ -84,7 +84,10 @@ def launch(
     options: Sequence[str],
     stop: threading.Event | None = None,
 ) -> Gateway:
-    """Start a JVM that waits for a session. Its temporary files are in `folder`. `Stopped` if `stop` is set before."""
+    """Start a JVM that waits for a session. Its temporary files are in `folder`.
+
+    `JvmUnwanted` if `stop` is set before.
+    """
     told = folder / "gateway"
     kept = properties_file(folder, settings)
     process = subprocess.Popen(  # noqa: S603 - the Java that find_java has run
@@ -180,7 +183,7 @@ def _wait(process: subprocess.Popen[bytes], told: Path, java: Java, stop: thread
     deadline = time.monotonic() + UP_WAIT_S
     while not told.is_file():
         if stop.is_set():
-            raise Stopped
+            raise JvmUnwanted
         if process.poll() is not None:
             raise _no_start(java, f"it ended with {process.returncode}")
         if time.monotonic() > deadline:

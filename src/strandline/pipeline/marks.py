@@ -25,7 +25,7 @@ from time import monotonic
 from typing import Final, NamedTuple, cast
 
 from strandline.errors import StrandlineError
-from strandline.log.api import Draft, ExactLog, InexactLog, Log, Recorded
+from strandline.log.api import ActionDraft, ExactLog, InexactLog, Log, Recorded
 from strandline.record import encode_header
 from strandline.rows import Pointer
 from strandline.store.api import Store
@@ -63,11 +63,11 @@ def _ends(log: Log) -> list[int]:
     return [offset + 1 for offset in log.newest()]
 
 
-def _drafts(wanted: dict[int, int]) -> list[Draft]:
+def _drafts(wanted: dict[int, int]) -> list[ActionDraft]:
     drafts = []
     for partition, at_least in sorted(wanted.items()):
         mark = Mark(None, uuid.uuid4().hex, at_least)
-        drafts.append(Draft(partition, mark, encode_header(mark)))
+        drafts.append(ActionDraft(partition, mark, encode_header(mark)))
     return drafts
 
 

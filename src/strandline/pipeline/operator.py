@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from strandline.carry.resolve import resolve as resolve_in
-from strandline.pipeline.target import Target
+from strandline.pipeline.target import JournalRef
 from strandline.rows import QuarantineRow
 from strandline.store.scans import quarantined
 
@@ -14,7 +14,7 @@ def quarantine(
     url: str | None = None, *, log: str | None = None, store: str | None = None, limit: int = 1000, **settings: Any
 ) -> list[QuarantineRow]:
     """Damaged and foreign records, by partition and offset, without their bytes."""
-    with Target(url, log, store, settings).connect(schema="check") as s:
+    with JournalRef(url, log, store, settings).connect(schema="check") as s:
         return quarantined(s.store, limit=limit)
 
 
@@ -29,5 +29,5 @@ def resolve(
     **settings: Any,
 ) -> None:
     """`how` is "skip" (damaged events become gaps; a foreign record leaves the list) or "retry" (read it again)."""
-    with Target(url, log, store, settings).connect(schema="check") as s:
+    with JournalRef(url, log, store, settings).connect(schema="check") as s:
         resolve_in(s.log, s.store, partition, offset, how, s.settings)

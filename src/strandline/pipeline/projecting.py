@@ -37,11 +37,20 @@ from strandline.pipeline.supervisor import (
     of_spark,
     open_session,
 )
-from strandline.pipeline.target import Target
+from strandline.pipeline.target import JournalRef
 from strandline.projection.definition import BySlices, Projection
-from strandline.projection.host import Host, HostOffsets, Offsets, Run, Runner, slices_of, take_away, too_long
+from strandline.projection.host import (
+    Host,
+    HostedProjection,
+    HostOffsets,
+    Offsets,
+    Runner,
+    slices_of,
+    take_away,
+    too_long,
+)
 from strandline.projection.layout import RangeRow, numbers_in
-from strandline.projection.offset_store import BUILDING, SWITCHING, Claim, OffsetStore, ProjectionRow, Request
+from strandline.projection.offset_store import BUILDING, SWITCHING, OffsetStore, ProjectionRow, RangeClaim, SliceRequest
 from strandline.projection.range_runner import FAILED, LOST, STOPPED, RangeRunner
 from strandline.rows import Pointer
 from strandline.sql.api import Transaction
@@ -84,8 +93,8 @@ def project(
             raise invalid(
                 "setting", "use_strandline", "false on Spark", allowed="true on Spark", got=False, hint=hint
             )  # fmt: skip
-    target = Target(url, log, store, _where(settings, offset_store))
-    with target.connect() as s, suppress(jvm.Stopped), _host(s, target, projections, stop, spark, master) as host:
+    target = JournalRef(url, log, store, _where(settings, offset_store))
+    with target.connect() as s, suppress(jvm.JvmUnwanted), _host(s, target, projections, stop, spark, master) as host:
         goal = s.store.pointers()
         if once:
             host.until, host.gives_up = lambda: host.has_done(goal), True
@@ -125,10 +134,10 @@ def rebuild(
     """
     if not isinstance(projection, Projection):
         raise invalid("setting", "projection", "cannot be rebuilt", allowed="a Projection", got=projection)
-    target = Target(url, log, store, _where(settings, offset_store))
+    target = JournalRef(url, log, store, _where(settings, offset_store))
     with target.connect() as s:
         if begin(s, projection, ranges, allow_deleted=allow_deleted).state == BUILDING:
-            with suppress(jvm.Stopped), _host(s, target, [projection], stop, spark, master) as host:
+            with suppress(jvm.JvmUnwanted), _host(s, target, [projection], stop, spark, master) as host:
                 host.until, host.gives_up = lambda: host.state_of(projection) != BUILDING, True
                 host.run()
         with s.open_offsets(projection.settings.offset_store, create=False).store.closed_after() as offsets:
@@ -175,7 +184,7 @@ def _check_deleted(store: Store, entity_type: str) -> None:
 @contextmanager
 def _host(
     s: Strandline,
-    target: Target,
+    target: JournalRef,
     projections: Sequence[Projection],
     stop: threading.Event | None,
     spark: SparkSession | None,
@@ -192,17 +201,17 @@ def _host(
         yield SparkHost(s, projections, referred, running, stop)
 
 
-class Work(NamedTuple):
+class ProjectionTask(NamedTuple):
     """What a task is to do: which projection, which range, and for how long it may."""
 
     number: int
-    claim: Claim
-    requests: tuple[Request, ...]
+    claim: RangeClaim
+    requests: tuple[SliceRequest, ...]
     for_s: float
     lease_s: float
 
 
-class Done(NamedTuple):
+class ProjectionTaskResult(NamedTuple):
     """What came of it."""
 
     outcome: str
@@ -216,11 +225,11 @@ class Done(NamedTuple):
 class SparkRange:
     """A range that the driver owns. Tasks run it, round after round."""
 
-    def __init__(self, run: Run, claim: Claim, due: Callable[[], None]) -> None:
+    def __init__(self, run: HostedProjection, claim: RangeClaim, due: Callable[[], None]) -> None:
         self.projection, self.claim = run.projection, claim
         self.ended, self.stopping = Signal(), False
         self.handling_since: float | None = None  # tasks watch their handlers themselves
-        self.asked: dict[str, Request] = {}
+        self.asked: dict[str, SliceRequest] = {}
         self._done: set[str] = set()
         self.reached, self.levelled = -1, False
         self.heard = numbers_in(claim.row.repaired)
@@ -237,7 +246,7 @@ class SparkRange:
         self.stopping = True
         self._due()
 
-    def ask(self, request: Request) -> None:
+    def ask(self, request: SliceRequest) -> None:
         if request.id not in self._done:
             self.asked[request.id] = request
             self._due()
@@ -248,7 +257,7 @@ class SparkRange:
     def abandon(self) -> None:
         self.ended.set()
 
-    def take(self, done: Done, asked: Sequence[Request]) -> None:
+    def take(self, done: ProjectionTaskResult, asked: Sequence[SliceRequest]) -> None:
         """What a task came to. One that lost its range, or failed, has given it back."""
         self.claim = self.claim._replace(row=done.row)
         self.reached, self.levelled, self.heard = done.reached, done.levelled, done.heard
@@ -262,7 +271,7 @@ class SparkHost(Host):
     """The driver's side."""
 
     def __init__(
-        self, s: Strandline, projections: Sequence[Projection], target: Target, spark: SparkSession, stop: Signal
+        self, s: Strandline, projections: Sequence[Projection], target: JournalRef, spark: SparkSession, stop: Signal
     ) -> None:
         super().__init__(s, projections)
         from pyspark.cloudpickle import dumps
@@ -296,7 +305,7 @@ class SparkHost(Host):
 
     # ------------------------------------------------------------ as a host
 
-    def _begin(self, projection: Projection, offsets: HostOffsets) -> Run | None:
+    def _begin(self, projection: Projection, offsets: HostOffsets) -> HostedProjection | None:
         master = self._spark.sparkContext.master
         if offsets.store.database.dialect == "sqlite" and not session.is_local(master):
             raise Unsupported(
@@ -315,13 +324,13 @@ class SparkHost(Host):
             self._check_failures()
         return seen
 
-    def _runner(self, run: Run, claim: Claim) -> Runner:
+    def _runner(self, run: HostedProjection, claim: RangeClaim) -> Runner:
         return SparkRange(run, claim, self._due.set)
 
-    def _let_go(self, run: Run, runner: Runner) -> None:
+    def _let_go(self, run: HostedProjection, runner: Runner) -> None:
         pass
 
-    def _rows(self, run: Run) -> list[RangeRow]:
+    def _rows(self, run: HostedProjection) -> list[RangeRow]:
         with run.store.look(run.row.id) as (tx, row):
             return run.store.ranges(tx, row)
 
@@ -331,7 +340,7 @@ class SparkHost(Host):
             if any(_has_repaired(runner, pointers) for runner in run.runners.values()):
                 return False
             for row in self._rows(run):
-                slices = slices_of(self._s.store, run.projection, Claim(run.row, row), run.store, run.living)
+                slices = slices_of(self._s.store, run.projection, RangeClaim(run.row, row), run.store, run.living)
                 if row.position < slices.bound(pointers):
                     return False
         return True
@@ -379,9 +388,9 @@ class SparkHost(Host):
     def _refresh_s(self) -> float:
         return min([run.projection.settings.refresh_interval_s for run in self._runs], default=0.05)
 
-    def _ready_ranges(self) -> list[tuple[Run, SparkRange]]:
+    def _ready_ranges(self) -> list[tuple[HostedProjection, SparkRange]]:
         """The ranges that have something to do, those first that waited longest; what is to stop is given back."""
-        due: list[tuple[Run, SparkRange]] = []
+        due: list[tuple[HostedProjection, SparkRange]] = []
         for run in list(self._runs):
             pointers = self._s.pointer_watch.awaited(run.projection.settings.refresh_interval_s)
             for runner in list(run.runners.values()):
@@ -397,7 +406,7 @@ class SparkHost(Host):
         context = self._spark.sparkContext
         return due[: context.defaultParallelism] if session.is_local(context.master) else due
 
-    def _has_work(self, run: Run, runner: SparkRange, pointers: Sequence[Pointer]) -> bool:
+    def _has_work(self, run: HostedProjection, runner: SparkRange, pointers: Sequence[Pointer]) -> bool:
         claim = runner.claim
         if claim.projection.state == SWITCHING and not runner.levelled:
             return True
@@ -406,7 +415,7 @@ class SparkHost(Host):
         slices = slices_of(self._s.store, run.projection, claim, run.store, run.living)
         return slices.bound(pointers) > max(runner.reached, claim.row.position)
 
-    def _round(self, due: Sequence[tuple[Run, SparkRange]]) -> None:
+    def _round(self, due: Sequence[tuple[HostedProjection, SparkRange]]) -> None:
         """One job: a task for each of these."""
         works = []
         for run, runner in due:
@@ -415,7 +424,7 @@ class SparkHost(Host):
                 left_s = run.projection.settings.handler_timeout_s + ROUND_S
             number = self._projections.index(run.projection)
             requests = tuple(runner.asked.values())
-            works.append(Work(number, runner.claim, requests, min(ROUND_S, max(0.1, left_s * 0.8)), left_s))
+            works.append(ProjectionTask(number, runner.claim, requests, min(ROUND_S, max(0.1, left_s * 0.8)), left_s))
         task = partial(run_range, self._target, sys.path, self._payload)
         self._in_round = True
         try:
@@ -430,7 +439,7 @@ class SparkHost(Host):
         finally:
             self._in_round = False
         for (run, runner), work, done in zip(due, works, results, strict=True):
-            runner.take(Done(*done), work.requests)
+            runner.take(ProjectionTaskResult(*done), work.requests)
             if done[0] == FAILED:
                 self._failed[run.row.id, runner.claim.row.lo] += 1
             elif done[0] == STOPPED:
@@ -453,7 +462,7 @@ _OPEN: dict[tuple[int, str, str | None], tuple[Strandline, Offsets]] = {}
 
 
 @crossing
-def run_range(target: Target, path: Sequence[str], payload: bytes, work: Work) -> Done:
+def run_range(target: JournalRef, path: Sequence[str], payload: bytes, work: ProjectionTask) -> ProjectionTaskResult:
     """Run a range up to its bound, or for a while."""
     from pyspark.cloudpickle import loads
 
@@ -468,7 +477,7 @@ def run_range(target: Target, path: Sequence[str], payload: bytes, work: Work) -
         raise
 
 
-def _offsets(target: Target, s: Strandline, url: str | None) -> Offsets:
+def _offsets(target: JournalRef, s: Strandline, url: str | None) -> Offsets:
     """The offset store, opened once in a process for each connection."""
     place = (os.getpid(), target.to_json(), url)
     opened = _OPEN.get(place)
@@ -479,7 +488,7 @@ def _offsets(target: Target, s: Strandline, url: str | None) -> Offsets:
     return opened[1]
 
 
-def _run(s: Strandline, offsets: Offsets, projection: Projection, work: Work) -> Done:
+def _run(s: Strandline, offsets: Offsets, projection: Projection, work: ProjectionTask) -> ProjectionTaskResult:
     store, started = offsets.store, time.monotonic()
     settings = projection.settings
 
@@ -504,5 +513,5 @@ def _run(s: Strandline, offsets: Offsets, projection: Projection, work: Work) ->
             fresh = s.open_offsets(settings.offset_store, create=False).store
             take_away(fresh, projection, runner.claim, too_long(settings.handler_timeout_s))
             fresh.close()
-            return Done(LOST, runner.claim.row, runner.reached, levelled=False, heard=runner.heard)
-    return Done(runner.outcome, runner.claim.row, runner.reached, runner.levelled, runner.heard)
+            return ProjectionTaskResult(LOST, runner.claim.row, runner.reached, levelled=False, heard=runner.heard)
+    return ProjectionTaskResult(runner.outcome, runner.claim.row, runner.reached, runner.levelled, runner.heard)

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.carry.resolve import mark_carrier
-from strandline.carry.tag_findings import Counts
+from strandline.carry.tag_findings import TagRebuildCounts
 from strandline.carry.tag_mending import TagMender
 from strandline.connect import Strandline
 from strandline.errors import Unavailable, shown
 from strandline.journal import checks
 from strandline.pipeline.supervisor import supervise
-from strandline.pipeline.target import Target
-from strandline.pipeline.task import Result
+from strandline.pipeline.target import JournalRef
+from strandline.pipeline.task import RangeResult
 from strandline.store.api import Lease
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def rebuild_tag(
     spark: SparkSession | None = None,
     master: str | None = None,
     **settings: Any,
-) -> Counts:
+) -> TagRebuildCounts:
     """Compare the view of a tag with the journal and correct it in place; what was found.
 
     `LeaseHeld` while a pipeline or another rebuild works on this store. Rows that were put back are listed in table
@@ -55,7 +55,7 @@ def rebuild_tag(
     has is no error. Killed or stopped, it can be started again; what `stop` ended is `Unavailable.away`.
     """
     name = checks.tag(tag)
-    target = Target(url, log, store, {"schema": "check", **settings})
+    target = JournalRef(url, log, store, {"schema": "check", **settings})
     with target.connect() as s:
         job = TagRebuild(s, name)
         supervise(s, target, job, once=True, stop=stop, spark=spark, master=master)
@@ -70,8 +70,8 @@ def rebuild_tag(
 
 
 @dataclass(frozen=True, slots=True)
-class Mended(Result):
-    """What came of a part: the fields of `Counts`."""
+class Mended(RangeResult):
+    """What came of a part: the fields of `TagRebuildCounts`."""
 
     keys: int = 0
     rows: int = 0
@@ -84,11 +84,11 @@ class Mended(Result):
     unproven: int = 0
 
 
-def mend(s: Strandline, fence: int, part: Part) -> Iterator[Mended]:
+def mend(s: Strandline, fence: int, part: RebuildPart) -> Iterator[Mended]:
     """Mend the keys of a partition, or a stretch of the view."""
     mender = _mender(s, part.tag, fence)
     in_stretch = part.first != NO_STRETCH
-    done = Counts()
+    done = TagRebuildCounts()
     for step in mender.walk(part.first, part.last) if in_stretch else mender.mend_keys(part.part):
         done.add(step)
         yield Mended(part.part, None, **asdict(done))
@@ -108,7 +108,7 @@ class TagRebuild:
         self._s, self._tag = s, tag
         self._partitions = s.log.partitions
         self.parts = 2 * self._partitions
-        self.counts = Counts()
+        self.counts = TagRebuildCounts()
         self._done: set[int] = set()
         self._stretches: list[tuple[int, int]] = []
         self.ended = False
@@ -118,7 +118,7 @@ class TagRebuild:
         return self._lease
 
     def planner(self, slots: int | None, ends: Sequence[int] | None) -> PartPlanner:
-        return PartPlanner([Part(part, self._tag, *self._stretch(part)) for part in self.left(ends or ())])
+        return PartPlanner([RebuildPart(part, self._tag, *self._stretch(part)) for part in self.left(ends or ())])
 
     def _stretch(self, part: int) -> tuple[int, int]:
         return (NO_STRETCH, NO_STRETCH) if part < self._partitions else self._stretches[part - self._partitions]
@@ -135,14 +135,16 @@ class TagRebuild:
 
     def take(self, results: Sequence[Mended], errors: Mapping[int, str]) -> None:
         for result in results:
-            counts = Counts(**{field.name: getattr(result, field.name) for field in fields(Counts)})
+            counts = TagRebuildCounts(**{field.name: getattr(result, field.name) for field in fields(TagRebuildCounts)})
             if result.error is None:
                 self._done.add(result.part)
             else:
                 counts.keys = counts.rows = 0  # they are looked at again
             self.counts.add(counts)
 
-    def progress(self, batch: int, seconds: float, errors: Mapping[int, str], *, under_way: bool = False) -> Counts:
+    def progress(
+        self, batch: int, seconds: float, errors: Mapping[int, str], *, under_way: bool = False
+    ) -> TagRebuildCounts:
         return self.counts
 
     def beside(self) -> None:
@@ -150,7 +152,7 @@ class TagRebuild:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RebuildPart:
     """The keys of a partition, or a stretch of the view."""
 
     part: int
@@ -162,10 +164,10 @@ class Part:
 class PartPlanner:
     """Plans the parts that are left, each once and in a task of its own, but those that are held back."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[RebuildPart]) -> None:
         self._parts = list(parts)
 
-    def tasks(self, held: Mapping[int, float]) -> list[list[Part]]:
+    def tasks(self, held: Mapping[int, float]) -> list[list[RebuildPart]]:
         planned = [part for part in self._parts if part.part not in held]
         self._parts = []
         return [[part] for part in planned]

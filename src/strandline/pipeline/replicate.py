@@ -19,8 +19,8 @@ from strandline.pipeline import marks
 from strandline.pipeline.log_ranges import LogPlanner, LogRange
 from strandline.pipeline.progress import PartitionProgress, Progress
 from strandline.pipeline.supervisor import supervise
-from strandline.pipeline.target import Target
-from strandline.pipeline.task import Result
+from strandline.pipeline.target import JournalRef
+from strandline.pipeline.task import RangeResult
 from strandline.store.api import Lease
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def run(
     `schema="create"` is given: a pipeline on a mistyped place would carry nothing and say that all is well.
     """
     extras.check("spark", "pyspark")
-    target = Target(url, log, store, {"schema": "check", **settings})
+    target = JournalRef(url, log, store, {"schema": "check", **settings})
     with target.connect() as s:
         job = Replication(s)
         if spark is None and master is None and s.local and job.lag() <= s.settings.batch_actions_max:
@@ -68,25 +68,25 @@ def run(
 
 
 @dataclass(frozen=True, slots=True)
-class Carried(Result):
+class ReplicatedRange(RangeResult):
     """What came of one range of the log."""
 
     actions: int = 0
     events: int = 0
 
 
-def carry(s: Strandline, fence: int, range_: LogRange) -> Iterator[Carried]:
+def carry(s: Strandline, fence: int, range_: LogRange) -> Iterator[ReplicatedRange]:
     """Carry one range, and say after each step how much that was."""
     actions = events = 0
     for step in carry_range(s.log, s.store, range_.partition, range_.start, range_.position, fence, s.settings):
         actions, events = actions + step.actions, events + step.events
-        yield Carried(range_.partition, actions=actions, events=events)
+        yield ReplicatedRange(range_.partition, actions=actions, events=events)
 
 
 class Replication:
     """The job: what it has carried, and where its ends are."""
 
-    task, result = staticmethod(carry), Carried
+    task, result = staticmethod(carry), ReplicatedRange
 
     def __init__(self, s: Strandline) -> None:
         self._s = s
@@ -115,7 +115,7 @@ class Replication:
         pointers = self._s.store.pointers()
         return [pointer.partition for pointer, end in zip(pointers, ends, strict=True) if pointer.offset + 1 < end]
 
-    def take(self, results: Sequence[Carried], errors: Mapping[int, str]) -> None:
+    def take(self, results: Sequence[ReplicatedRange], errors: Mapping[int, str]) -> None:
         self._last_actions = sum(result.actions for result in results)
         self._last_events = sum(result.events for result in results)
         self.actions += self._last_actions

@@ -402,7 +402,7 @@ def _other_pythons(context: Any, stop: threading.Event | None) -> Iterator[str]:
     try:
         asked = context.parallelize([0], 1).map(lambda _: _who())
         there = cluster.answer(asked.collect, cluster.watch_of(context), stop)[0]
-    except (jvm.Stopped, Unavailable):
+    except (jvm.JvmUnwanted, Unavailable):
         raise
     except Exception as error:  # noqa: BLE001 - whatever a wrong Python makes of it
         yield f"a worker on {context.pythonExec} cannot run Strandline ({_first_line(error)}); {_python_hint()}"

@@ -35,8 +35,8 @@ from strandline.connect import Strandline
 from strandline.errors import LeaseLost, StrandlineError, Unavailable, Unsupported, text_of
 from strandline.pipeline import cluster, jvm, session
 from strandline.pipeline.failures import crossed, from_text
-from strandline.pipeline.target import Target
-from strandline.pipeline.task import Range, Result, Task, do_ranges
+from strandline.pipeline.target import JournalRef
+from strandline.pipeline.task import RangeResult, RangeTask, Task, do_ranges
 from strandline.repeated_warnings import RepeatedWarnings
 from strandline.store.api import Lease
 
@@ -58,7 +58,7 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Failure:
+class PartFailure:
     """A part of the work that failed: why, how often in a row, since when, and when it is tried again."""
 
     error: Exception
@@ -71,10 +71,10 @@ class SparkBroke(Exception):
     """Something of Spark's own failed."""
 
 
-class Planner(Protocol):
+class BatchPlanner(Protocol):
     """Plans batches, for one pass."""
 
-    def tasks(self, held: Mapping[int, float]) -> Sequence[Sequence[Range]]:
+    def tasks(self, held: Mapping[int, float]) -> Sequence[Sequence[RangeTask]]:
         """The tasks of the next batch, each a list of ranges. None where nothing is to be done now: a pass with ends
         is over then, another one asks again, so it should wait a little for something to do. Parts that are `held`,
         until a time (monotonic), are left alone."""
@@ -94,13 +94,13 @@ class Job(Protocol):
         """Does one range, on an executor. It is sent there by its name: a function of a module."""
 
     @property
-    def result(self) -> type[Result]:
+    def result(self) -> type[RangeResult]:
         """What comes back of a range."""
 
     def take_lease(self, holder: str) -> Lease:
         """Become the one who does this job; `LeaseHeld` if another does. The tasks write under the lease's fence."""
 
-    def planner(self, slots: int | None, ends: Sequence[int] | None) -> Planner:
+    def planner(self, slots: int | None, ends: Sequence[int] | None) -> BatchPlanner:
         """Plans batches from what is done. `slots`: how many tasks run at once, None if nobody knows; with `ends`,
         positions by part, it plans up to there."""
 
@@ -122,7 +122,7 @@ class Job(Protocol):
 
 def supervise(
     s: Strandline,
-    target: Target,
+    target: JournalRef,
     job: Job,
     *,
     once: bool = False,
@@ -139,7 +139,7 @@ def supervise(
     lease = job.take_lease(f"{socket.gethostname()} pid {os.getpid()}")
     stop = stop or threading.Event()
     try:
-        with suppress(jvm.Stopped), interrupted_in_order(stop), open_session(spark, master, stop) as running:
+        with suppress(jvm.JvmUnwanted), interrupted_in_order(stop), open_session(spark, master, stop) as running:
             supervisor = Supervisor(s, target, running, lease, job, progress, stop)
             supervisor.run_once() if once else supervisor.run()
     except BaseException:
@@ -214,7 +214,7 @@ class Supervisor:
     def __init__(
         self,
         s: Strandline,
-        target: Target,
+        target: JournalRef,
         spark: SparkSession,
         lease: Lease,
         job: Job,
@@ -228,7 +228,7 @@ class Supervisor:
         self.spark = spark
         self.progress, self.stop = progress, stop
         self.batches = 0
-        self.failures: dict[int, Failure] = {}
+        self.failures: dict[int, PartFailure] = {}
         self.fatal: Exception | None = None
         self._ending = threading.Event()
         self._group = f"strandline-{uuid.uuid4().hex}"
@@ -352,7 +352,7 @@ class Supervisor:
         self.stop.wait(min(BACK_OFF_MAX_S, BACK_OFF_S * 2**broken))
         return broken + 1
 
-    def _batch(self, tasks: Sequence[Sequence[Range]]) -> None:
+    def _batch(self, tasks: Sequence[Sequence[RangeTask]]) -> None:
         self._batch_since = self._told_at = started = time.monotonic()
         task = partial(do_ranges, self.job.task, self.job.result, self.target, self.lease.fence)
         try:
@@ -400,7 +400,7 @@ class Supervisor:
         before = self.failures.get(part)
         times = before.times + 1 if before else 1
         wait_s = min(BACK_OFF_MAX_S, BACK_OFF_S * 2 ** min(times - 1, 10))
-        self.failures[part] = Failure(error, times, before.since if before else now, now + wait_s)
+        self.failures[part] = PartFailure(error, times, before.since if before else now, now + wait_s)
         self._warn(error, "partition %d failed and is tried again in %.1f s: %s", part, wait_s, error, part=part)
 
     def _warn(self, error: Exception, text: str, *arguments: object, part: int | None = None) -> None:

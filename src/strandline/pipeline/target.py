@@ -38,7 +38,7 @@ _OPEN: dict[tuple[int, str], _Opened] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class JournalRef:
     """Where the log and the store are, as text that can travel."""
 
     url: str | None = None
@@ -46,7 +46,7 @@ class Target:
     store: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def by_reference(self, folder: Path) -> Target:
+    def by_reference(self, folder: Path) -> JournalRef:
         """The same without passwords: a URL that has one is kept in a file of this folder."""
         url, log, store = (_kept(place, folder) if place and has_password(place) else place for place in self._places())
         return replace(self, url=url, log=log, store=store)
@@ -81,7 +81,7 @@ class Target:
             if opened is not None:
                 opened.strandline.close()
 
-    def _resolved(self) -> Target:
+    def _resolved(self) -> JournalRef:
         """The same with what its references refer to."""
         url, log, store = map(_resolved, PLACES, self._places())
         return replace(self, url=url, log=log, store=store)
@@ -93,7 +93,7 @@ class Target:
         return orjson.dumps(asdict(self)).decode()
 
     @classmethod
-    def from_json(cls, text: str) -> Target:
+    def from_json(cls, text: str) -> JournalRef:
         return cls(**orjson.loads(text))
 
 

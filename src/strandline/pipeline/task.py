@@ -14,10 +14,10 @@ from typing import Any, Protocol
 from strandline.connect import Strandline
 from strandline.errors import StrandlineError
 from strandline.pipeline.failures import to_text
-from strandline.pipeline.target import Target
+from strandline.pipeline.target import JournalRef
 
 
-class Range(Protocol):
+class RangeTask(Protocol):
     """What a task is to do, for one part of the work. It is sent there pickled."""
 
     @property
@@ -25,20 +25,20 @@ class Range(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RangeResult:
     """What came of a range. A job adds fields of its own, each with a default."""
 
     part: int
     error: str | None = None
 
 
-Task = Callable[[Strandline, int, Any], Iterator[Result]]
+Task = Callable[[Strandline, int, Any], Iterator[RangeResult]]
 """Does a range under a fence. What it yields is what came of it so far."""
 
 
 def do_ranges(
-    task: Task, result: type[Result], target: Target, fence: int, tasks: Iterator[Sequence[Range]]
-) -> Iterator[Result]:
+    task: Task, result: type[RangeResult], target: JournalRef, fence: int, tasks: Iterator[Sequence[RangeTask]]
+) -> Iterator[RangeResult]:
     """The function that Spark maps over a batch: one result per range. One that fails stops no other."""
     for ranges in tasks:
         for range_ in ranges:
@@ -47,7 +47,7 @@ def do_ranges(
             yield done
 
 
-def _do(task: Task, so_far: Result, target: Target, fence: int, range_: Range) -> Result:
+def _do(task: Task, so_far: RangeResult, target: JournalRef, fence: int, range_: RangeTask) -> RangeResult:
     try:
         for step in task(target.open(), fence, range_):
             so_far = step

@@ -60,7 +60,7 @@ class ByTag:
         return orjson.dumps(["tag", self.tag]).decode()
 
 
-class Handler(Protocol):
+class EventHandler(Protocol):
     """What users write: `handle` alone, as a function, is enough.
 
     handle(tx, event)          or with lists handle(tx, events); at least once the same without `tx`
@@ -100,7 +100,7 @@ class Projection:
         self,
         name: str,
         source: BySlices | ByTag,
-        handler: Handler | Callable[..., Any],
+        handler: EventHandler | Callable[..., Any],
         **settings: Unpack[GivenProjectionSettings],
     ) -> None:
         self.name, self.source = projection_name(name), source

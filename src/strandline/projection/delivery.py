@@ -20,8 +20,16 @@ import orjson
 from strandline.errors import LeaseLost, Unavailable
 from strandline.plain_calls import check_ran
 from strandline.projection.handler_tx import HandlerTransaction, is_serialization
-from strandline.projection.range_state import Accepted, Also, RangeFailed, RangeState, ReadAgain, Stopped, done_row
-from strandline.projection.recovery import Decision, Failure, Step, decide
+from strandline.projection.range_state import (
+    Accepted,
+    Also,
+    RangeFailed,
+    RangeGivenBack,
+    RangeState,
+    ReadAgain,
+    done_row,
+)
+from strandline.projection.recovery import Decision, HandlerFailure, RecoveryStep, decide
 from strandline.query.query_row import QueryRow
 
 SERIALIZATION_TRIES: Final = 10
@@ -103,7 +111,7 @@ class Delivery:
                 raise ReadAgain from None
             hand = hand[done:]
             if hand and self._state.stop.is_set():
-                raise Stopped
+                raise RangeGivenBack
 
     def _at_least_once(self, hand: Sequence[Accepted], position: int) -> None:
         state, since, start = self._state, time.monotonic(), 0
@@ -111,7 +119,7 @@ class Delivery:
             if state.stop.is_set() or time.monotonic() - since > self._settings.save_within_s:
                 state.save(hand[start:index], each.before)
                 if state.stop.is_set():
-                    raise Stopped
+                    raise RangeGivenBack
                 since, start = time.monotonic(), index
             try:
                 self._handle(None, [each])
@@ -131,7 +139,7 @@ class Delivery:
             except HandlerFailed:
                 attempts += 1
                 decision = decide(self._settings, attempts, 0)
-                if decision.step is not Step.RETRY:
+                if decision.step is not RecoveryStep.RETRY:
                     break
                 self._delay(decision)
         parked: set[str] = set()
@@ -232,7 +240,7 @@ class Delivery:
         attempts = 1
         while True:
             decision = decide(self._settings, attempts, 0)
-            if decision.step is not Step.RETRY:
+            if decision.step is not RecoveryStep.RETRY:
                 self.give_up(event, attempts, error)
                 return
             self._delay(decision)
@@ -250,7 +258,7 @@ class Delivery:
             state.wake.wait(left)
             state.wake.clear()
             if state.stop.is_set():
-                raise Stopped
+                raise RangeGivenBack
             if state.asked:
                 raise ReadAgain
 
@@ -261,14 +269,14 @@ class Delivery:
             with self._state.store.database.read() as tx:
                 parked = self._state.store.parked(tx, self._state.claim.projection)
         step = decide(self._settings, max(attempts, self._settings.retries + 1), parked).step
-        if step is Step.FAIL:
+        if step is RecoveryStep.FAIL:
             raise RangeFailed(event.row, error)
         self.set_aside(event.row, step, attempts, error, event.before, done=done)
 
     def set_aside(
         self,
         row: QueryRow,
-        step: Step,
+        step: RecoveryStep,
         attempts: int,
         error: BaseException,
         before: int,
@@ -283,14 +291,14 @@ class Delivery:
         state = self._state
         state.offsets.undone()
         known, kept = state.offsets.row(row.key), done_row(row)
-        if step is Step.PARK:
+        if step is RecoveryStep.PARK:
             last = row.prev_seq_nr if done is None else done
             if known is not None and known.life == row.life:
                 last = known.seq_nr
             kept = kept._replace(seq_nr=last, parked=row.timestamp)
-        reason = "parked" if step is Step.PARK else "skipped"
+        reason = "parked" if step is RecoveryStep.PARK else "skipped"
         state.counts[reason] += 1
-        failure, now = Failure.of(error), state.store.database.now_us()
+        failure, now = HandlerFailure.of(error), state.store.database.now_us()
         letter = (
             state.claim.projection.id, row.key, row.life, row.seq_nr, row.slice, row.timestamp, attempts, now, now,
             failure.type, failure.message, reason,

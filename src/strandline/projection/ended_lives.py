@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Final
 
-from strandline.projection.offset_store import DeadLetter, OffsetStore, ProjectionRow
+from strandline.projection.offset_store import DeadEvent, OffsetStore, ProjectionRow
 from strandline.projection.offsets import KeyRow
 from strandline.store.api import Store
-from strandline.values.heads import Ended, State
+from strandline.values.heads import EndedLife, State
 from strandline.values.keys import key_partition
 
 AT_ONCE: Final = 500
@@ -35,7 +35,7 @@ def forget_ended(offsets: OffsetStore, store: Store, row: ProjectionRow) -> int:
     return gone
 
 
-def _letters(offsets: OffsetStore, row: ProjectionRow) -> Iterator[DeadLetter]:
+def _letters(offsets: OffsetStore, row: ProjectionRow) -> Iterator[DeadEvent]:
     place: tuple[str, int, int] = ("", 0, 0)
     while found := offsets.letters(row.id, place, AT_ONCE):
         yield from found
@@ -56,4 +56,4 @@ def _ended(store: Store, lives: Iterable[tuple[str, int]]) -> set[tuple[str, int
 
 
 def _is_over(state: State, life: int) -> bool:
-    return state is not None and state.life >= life + (not isinstance(state, Ended))
+    return state is not None and state.life >= life + (not isinstance(state, EndedLife))

@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID, uuid5
 
 from strandline.query.query_row import QueryRow
-from strandline.values.events import Cells, Life, RecordedEvent
+from strandline.values.events import EventCells, Life, RecordedEvent
 
 _IDS: Final = UUID("5f6b1f6e-6f0c-5d0b-9a51-0f3f2a9c7d11")
 
@@ -18,10 +18,10 @@ class HandedEvent(RecordedEvent):
 
     def __init__(self, life: Life, row: QueryRow, projection: str) -> None:
         self._life, self._row, self._projection = life, row, projection
-        self._found: Cells | None = None
+        self._found: EventCells | None = None
 
     @property
-    def _cells(self) -> Cells:  # type: ignore[override]
+    def _cells(self) -> EventCells:  # type: ignore[override]
         if self._found is None:
             self._found = self._row.cells
         return self._found

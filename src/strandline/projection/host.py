@@ -33,14 +33,14 @@ from strandline.projection.offset_store import (
     RETIRED,
     SERVING,
     SWITCHING,
-    Claim,
     OffsetStore,
     ProjectionRow,
-    Request,
+    RangeClaim,
+    SliceRequest,
     check_history,
 )
 from strandline.projection.range_runner import RangeRunner
-from strandline.projection.recovery import Failure, restart_delay_s
+from strandline.projection.recovery import HandlerFailure, restart_delay_s
 from strandline.projection.sources import opened_source
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.slices import Slices
@@ -88,7 +88,7 @@ class Runner(Protocol):
     ended: Signal
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> RangeClaim:
         """Its claim, as it was last saved."""
 
     @property
@@ -103,7 +103,7 @@ class Runner(Protocol):
     def stop(self) -> None:
         """Give the range back after the event or list in hand."""
 
-    def ask(self, request: Request) -> None:
+    def ask(self, request: SliceRequest) -> None:
         """Carry a request out, once."""
 
     def join(self, timeout_s: float) -> bool:
@@ -143,7 +143,7 @@ class HostOffsets:
             self._shared.close()
 
 
-class Run:
+class HostedProjection:
     """A projection on this host."""
 
     def __init__(self, projection: Projection, offsets: HostOffsets, row: ProjectionRow) -> None:
@@ -179,7 +179,7 @@ class _Waiting(NamedTuple):
     offsets: HostOffsets
 
 
-L = TypeVar("L", Run, _Waiting)
+L = TypeVar("L", HostedProjection, _Waiting)
 
 
 class Host:
@@ -205,7 +205,7 @@ class Host:
         self._s, self._projections = s, list(projections)
         self.name = host_name()
         self._stop, self._wake = Signal(), Signal()
-        self._runs: list[Run] = []
+        self._runs: list[HostedProjection] = []
         self._waiting: list[_Waiting] = []
         fed = [one.settings.keys_in_memory_max for one in projections if one.settings.feed]
         self._feed = LiveFeed(s.log, s.store, s.pointer_watch, min(fed)) if fed else None
@@ -264,7 +264,7 @@ class Host:
             self._warnings.warning((one.projection.name, error.name), "%s: %s", one.projection.name, error)
             return False
         except NotFound as gone:
-            if not isinstance(one, Run) or not self._is_over(one.projection, one.store):
+            if not isinstance(one, HostedProjection) or not self._is_over(one.projection, one.store):
                 raise gone from None
             self._leave(one)
         return True
@@ -288,7 +288,7 @@ class Host:
         waits = [run.retry_at - time.monotonic() for run in self._runs]
         return min([LOOK_S, *(max(0.005, wait) for wait in waits if wait > -LOOK_S)])
 
-    def _begin(self, projection: Projection, offsets: HostOffsets) -> Run | None:
+    def _begin(self, projection: Projection, offsets: HostOffsets) -> HostedProjection | None:
         """Begin to run a projection, made if there is none of its name; None while its generation is not begun."""
         settings, source = projection.settings, projection.source
         if settings.isolation == "read_committed" and offsets.store.database.dialect == "sqlite":
@@ -311,17 +311,17 @@ class Host:
         except NotFound:
             return None
         check_history(row, history)
-        run = Run(projection, offsets, row)
+        run = HostedProjection(projection, offsets, row)
         self._beat(run)
         return run
 
-    def _leave(self, run: Run) -> None:
+    def _leave(self, run: HostedProjection) -> None:
         """Its generation is over: another one serves."""
         _logger.info("%s: generation %d is over", run.projection.name, run.projection.generation)
         self._end([run])
         self._runs.remove(run)
 
-    def _end(self, runs: Sequence[Run]) -> None:
+    def _end(self, runs: Sequence[HostedProjection]) -> None:
         runners = [(run, runner) for run in runs for runner in run.runners.values()]
         for _, runner in runners:
             runner.stop()
@@ -340,7 +340,7 @@ class Host:
 
     # ------------------------------------------------------------ every second
 
-    def _look(self, run: Run) -> None:
+    def _look(self, run: HostedProjection) -> None:
         store, id_ = run.store, run.row.id
         if run.alive.beats and time.monotonic() - run.beat_at > run.lease_s / 3:
             self._beat(run)
@@ -383,7 +383,7 @@ class Host:
         elif row.state == SWITCHING:
             self._switch(run, row)
 
-    def _look_whether_ready(self, run: Run, row: ProjectionRow, rows: Sequence[RangeRow]) -> None:
+    def _look_whether_ready(self, run: HostedProjection, row: ProjectionRow, rows: Sequence[RangeRow]) -> None:
         """A build is ready once each range has come to where the serving generation was in its slices."""
         store = run.store
         if run.goal is None:
@@ -398,7 +398,7 @@ class Host:
                     run.row = now._replace(state=READY)
                     store.change(tx, run.row)
 
-    def _switch(self, run: Run, row: ProjectionRow) -> None:
+    def _switch(self, run: HostedProjection, row: ProjectionRow) -> None:
         """Let it serve, once it has done exactly what the other one has. What `on_switch` raises is tried again."""
 
         def on_switch(tx: Transaction, old: int, new: int) -> None:
@@ -413,20 +413,20 @@ class Host:
         except Exception as error:  # the user's own
             _logger.exception("%s: on_switch failed", row.name)
             with run.store.database.write() as tx:
-                why = Failure.of(error)
+                why = HandlerFailure.of(error)
                 tx.execute("refuse_all", (row.id, "switch", f"on_switch failed: {why.type}: {why.message}"))
             return
         if done:
             self._wake.set()
 
-    def _beat(self, run: Run) -> None:
+    def _beat(self, run: HostedProjection) -> None:
         database = run.store.database
         before = time.monotonic()
         with database.write() as tx:
             tx.execute("beat", (run.row.id, self.name, database.now_us(), round(run.lease_s * 1_000_000)))
         run.beat_at = before
 
-    def _bury(self, run: Run, dead: Mapping[str, Beat]) -> None:
+    def _bury(self, run: HostedProjection, dead: Mapping[str, Beat]) -> None:
         """Remove the rows of hosts that ended without a word."""
         if not dead:
             return
@@ -435,7 +435,9 @@ class Host:
                 tx.execute("bury", (run.row.id, host, beat.at))
         _logger.info("%s: %s ended without giving anything back", run.projection.name, ", ".join(sorted(dead)))
 
-    def _share(self, run: Run, row: ProjectionRow, rows: Sequence[RangeRow], living: set[str]) -> Sequence[Claim]:
+    def _share(
+        self, run: HostedProjection, row: ProjectionRow, rows: Sequence[RangeRow], living: set[str]
+    ) -> Sequence[RangeClaim]:
         """Take and give back, so that all hosts that live have their share; what was taken."""
         store = run.store
         wanted = self._wanted(run, rows, living)
@@ -444,7 +446,7 @@ class Host:
                 run.runners[extra.lo].stop()
         if not wanted.claim:
             return ()
-        claims: list[Claim] = []
+        claims: list[RangeClaim] = []
         with store.database.write() as tx:
             now_row = store.locked(tx, row.id)
             if now_row.paused or now_row.wanted is not None or now_row.epoch != row.epoch:
@@ -455,10 +457,10 @@ class Host:
                     continue  # its thread has not ended yet
                 taken = store.claim(tx, now_row, free, self.name)
                 if taken is not None:
-                    claims.append(Claim(now_row, taken))
+                    claims.append(RangeClaim(now_row, taken))
         return claims
 
-    def _wanted(self, run: Run, rows: Sequence[RangeRow], living: set[str]) -> Share:
+    def _wanted(self, run: HostedProjection, rows: Sequence[RangeRow], living: set[str]) -> Share:
         now = run.store.database.now_us()
         waits = [found.retry_at - now for found in rows if found.retry_at > now]
         run.retry_at = time.monotonic() + min(waits, default=-1e12) / 1_000_000
@@ -466,29 +468,29 @@ class Host:
         mine = [found._replace(owner=None) if self._lost(run, found) else found for found in rows]
         return share(mine, living, self.name, now)
 
-    def _lost(self, run: Run, row: RangeRow) -> bool:
+    def _lost(self, run: HostedProjection, row: RangeRow) -> bool:
         return row.owner == self.name and row.lo not in run.runners
 
-    def _start(self, run: Run, claim: Claim, requests: Sequence[Request]) -> None:
+    def _start(self, run: HostedProjection, claim: RangeClaim, requests: Sequence[SliceRequest]) -> None:
         runner = self._runner(run, claim)
         run.runners[claim.row.lo] = runner
         _logger.info("%s %s taken by %s, fence %d", run.projection.name, claim.row.range, self.name, claim.row.fence)
         _ask(runner, requests)  # before it begins: it may be stuck without them
         runner.start()
 
-    def _runner(self, run: Run, claim: Claim) -> Runner:
+    def _runner(self, run: HostedProjection, claim: RangeClaim) -> Runner:
         """What runs a range: here a thread."""
         projection, store = run.projection, run.offsets.of_range()
         slices = slices_of(self._s.store, projection, claim, store, run.living)
         feed = self._feed if projection.settings.feed and claim.projection.state == SERVING else None
         return RangeRunner(projection, claim, store, slices, self._s.pointer_watch, run.may_start, self._wake.set, feed)
 
-    def _cut(self, run: Run, living: set[str]) -> None:
+    def _cut(self, run: HostedProjection, living: set[str]) -> None:
         if not run.runners:
             with run.store.database.write() as tx:
                 rescale_if_free(run.store, tx, run.row.id, living - {self.name}, self._s.store.settings.partitions)
 
-    def _watch_handlers(self, run: Run) -> None:
+    def _watch_handlers(self, run: HostedProjection) -> None:
         """Free ranges whose handler does not return."""
         limit_s = run.projection.settings.handler_timeout_s
         for lo, runner in list(run.runners.items()):
@@ -500,14 +502,14 @@ class Host:
                 self._abandon(run, runner, too_long(limit_s))
                 del run.runners[lo]
 
-    def _let_go(self, run: Run, runner: Runner) -> None:
+    def _let_go(self, run: HostedProjection, runner: Runner) -> None:
         run.offsets.let_go(runner.offset_store)
 
-    def _abandon(self, run: Run, runner: Runner, why: str) -> None:
+    def _abandon(self, run: HostedProjection, runner: Runner, why: str) -> None:
         runner.abandon()
         take_away(run.store, runner.projection, runner.claim, why)
 
-    def _forget(self, run: Run, row: ProjectionRow, rows: Sequence[RangeRow]) -> None:
+    def _forget(self, run: HostedProjection, row: ProjectionRow, rows: Sequence[RangeRow]) -> None:
         """The deletion run: one host of a projection does it, the owner of its first range, a few steps at a time."""
         settings = run.projection.settings
         if time.monotonic() - run.forgot_at >= settings.delete_interval_s and rows[0].owner == self.name:
@@ -526,14 +528,14 @@ def too_long(limit_s: float) -> str:
     return f"the handler took more than {limit_s:g} s"
 
 
-def take_away(store: OffsetStore, projection: Projection, claim: Claim, why: str) -> None:
+def take_away(store: OffsetStore, projection: Projection, claim: RangeClaim, why: str) -> None:
     """Free a range whose handler does not return."""
     text = orjson.dumps({"error": "HandlerTimeout", "message": why}).decode()
     delay_s = restart_delay_s(projection.settings, claim.row.restarts, random.random())
     store.take_away(claim, text, store.database.now_us() + round(delay_s * 1_000_000))
 
 
-def slices_of(s: Store, projection: Projection, claim: Claim, store: OffsetStore, living: Living) -> Slices:
+def slices_of(s: Store, projection: Projection, claim: RangeClaim, store: OffsetStore, living: Living) -> Slices:
     """What a range reads: all below the strandline, or also below what the serving generation has done."""
     source, range_ = projection.source, claim.row.range
     if claim.projection.state == SERVING or isinstance(source, ByTag):
@@ -546,7 +548,7 @@ def _role(row: ProjectionRow) -> str:
     return READY if row.state == BUILDING else row.state
 
 
-def _ask(runner: Runner, requests: Sequence[Request]) -> None:
+def _ask(runner: Runner, requests: Sequence[SliceRequest]) -> None:
     for request in requests:
         if request.slice in runner.claim.row.range:
             runner.ask(request)

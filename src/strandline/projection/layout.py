@@ -60,7 +60,7 @@ def share(rows: Sequence[RangeRow], alive: Collection[str], me: str, now: int) -
     return Share(free[: most - len(mine)], [])
 
 
-class Cut(NamedTuple):
+class RangeLayout(NamedTuple):
     """A new layout: the position of each range, and those slices that are further than their range."""
 
     positions: dict[Range, int]
@@ -78,7 +78,7 @@ def done_of(rows: Iterable[RangeRow], slice_rows: Mapping[int, int]) -> list[int
     return done
 
 
-def cut_anew(rows: Sequence[RangeRow], slice_rows: Mapping[int, int], n: int, partitions: int) -> Cut:
+def cut_anew(rows: Sequence[RangeRow], slice_rows: Mapping[int, int], n: int, partitions: int) -> RangeLayout:
     """Ranges for a rescale. A new one starts at the least position of its slices; what the others have done already is
     known by their slice rows, and dropped. Of the numbers of `repaired` the least counts, too: to judge twice does no
     harm."""
@@ -88,7 +88,7 @@ def cut_anew(rows: Sequence[RangeRow], slice_rows: Mapping[int, int], n: int, pa
         slice_: done[slice_] for new, least in positions.items() for slice_ in range(new.lo, new.hi + 1)
         if done[slice_] > least
     }  # fmt: skip
-    return Cut(positions, further, _least_numbers(rows, positions, partitions))
+    return RangeLayout(positions, further, _least_numbers(rows, positions, partitions))
 
 
 def _least_numbers(rows: Iterable[RangeRow], new: Iterable[Range], partitions: int) -> dict[Range, str]:

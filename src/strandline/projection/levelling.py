@@ -16,7 +16,7 @@ from strandline.projection.range_state import RangeFailed, RangeState
 from strandline.query.acceptance import end_of
 from strandline.query.slices import missing_event
 from strandline.store.scans import look_at
-from strandline.values.heads import SEQ_NR_MAX, Ended
+from strandline.values.heads import SEQ_NR_MAX, EndedLife
 from strandline.values.keys import key_partition
 
 
@@ -57,7 +57,10 @@ class Levelling:
         if covers(mine, theirs):
             return True
         _, found = look_at(store, key, key_partition(key, store.settings.partitions))
-        if found is None or (found.life, SEQ_NR_MAX if isinstance(found, Ended) else found.seq_nr) < theirs.last[:2]:
+        if (
+            found is None
+            or (found.life, SEQ_NR_MAX if isinstance(found, EndedLife) else found.seq_nr) < theirs.last[:2]
+        ):
             return False
         first = mine.seq_nr + 1 if mine is not None and mine.life == theirs.life else 1
         rows = list(self._slices.of_key(key, theirs.life, first, theirs.seq_nr))

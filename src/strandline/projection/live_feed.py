@@ -18,15 +18,15 @@ from threading import Event as Signal
 from threading import Lock, Thread
 from typing import Final, cast
 
-from strandline.carry.range import Decoded, Range, decode, prepare
+from strandline.carry.range import CarriedRange, Decoded, decode, prepare
 from strandline.errors import StrandlineError
 from strandline.log.api import InexactLog, Log
-from strandline.log.cursor import PAGE_BYTES, Cursor
+from strandline.log.cursor import PAGE_BYTES, PartitionCursor
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.query_row import QueryRow
 from strandline.query.slices import Slices
-from strandline.rows import Cut, Pointer
-from strandline.store.api import Look, Store
+from strandline.rows import KeyRun, Pointer
+from strandline.store.api import KeyStates, Store
 from strandline.values.events import EventRow
 from strandline.values.heads import State
 
@@ -65,7 +65,7 @@ class LiveFeed:
         self._lock = Lock()
         self._subscriptions: list[Subscription] = []
         self._again: set[int] = set()
-        self._tails: dict[int, _Tail] = {}
+        self._tails: dict[int, _UnreplicatedTail] = {}
         self._stop, self._joined = Signal(), Signal()
         self._thread: Thread | None = None
 
@@ -137,7 +137,7 @@ class LiveFeed:
         finally:
             ends.close()
 
-    def _read_on(self, tails: Sequence[_Tail], ends: _Ends) -> None:
+    def _read_on(self, tails: Sequence[_UnreplicatedTail], ends: _Ends) -> None:
         """Wait for something new, and hand it over."""
         following = {tail.cursor.partition: tail.cursor.offset for tail in tails if not tail.tired}
         if not following:
@@ -152,18 +152,18 @@ class LiveFeed:
         pointers = self._store.pointers()
         for partition in wanted:
             if partition in again or partition not in self._tails:
-                self._tails[partition] = _Tail(self._log, pointers[partition])
+                self._tails[partition] = _UnreplicatedTail(self._log, pointers[partition])
 
     def _cut(self, pointers: Sequence[Pointer]) -> None:
         """Forget what the pointers have passed. One that was tired goes on once its pointer has moved."""
         for partition, tail in list(self._tails.items()):
             pointer = pointers[partition]
             if (tail.tired and pointer.offset > tail.began) or pointer.offset > tail.cursor.offset:
-                self._tails[partition] = _Tail(self._log, pointer)
+                self._tails[partition] = _UnreplicatedTail(self._log, pointer)
             else:
                 tail.forget(pointer.offset)
 
-    def _read(self, tail: _Tail, newest: int) -> None:
+    def _read(self, tail: _UnreplicatedTail, newest: int) -> None:
         """Hand over a page of the tail."""
         if len(tail.states) > self._keys_max:
             tail.tire()
@@ -259,12 +259,12 @@ class FedRange:
             self._subscription.leave()
 
 
-class _Tail:
+class _UnreplicatedTail:
     """The unreplicated tail of a partition: how far it was read, and the states of the keys that are in it."""
 
     def __init__(self, log: Log, pointer: Pointer) -> None:
         self.began = pointer.offset
-        self.cursor = Cursor(log, pointer.partition, pointer.offset, pointer.timestamp)
+        self.cursor = PartitionCursor(log, pointer.partition, pointer.offset, pointer.timestamp)
         self.states: dict[str, State] = {}
         self._last: dict[str, int] = {}
         self.tired = False
@@ -294,8 +294,8 @@ class _Tail:
         }
         decoded = self._known(store, partition, decoded, last.keys() - self.states.keys())
         self._last.update(last)
-        range_ = Range(partition, before + 1, self.cursor.offset + 1, [item.record for item in decoded])
-        look = Look(Pointer(partition, before, timestamp), {key: self.states[key] for key in last})
+        range_ = CarriedRange(partition, before + 1, self.cursor.offset + 1, [item.record for item in decoded])
+        look = KeyStates(Pointer(partition, before, timestamp), {key: self.states[key] for key in last})
         batch = prepare(range_, decoded, look, store.settings, 0)
         self.states.update(batch.states)
         return sorted((row for cut in batch.cuts for row in _left(cut)), key=lambda row: (row.timestamp, row.seq_nr))
@@ -319,7 +319,7 @@ def _as_read(row: EventRow) -> QueryRow:
     return QueryRow(row.timestamp, row.seq_nr, row.key, row.life, row.prev_seq_nr, row.body, row.digest)
 
 
-def _left(cut: Cut) -> Iterable[EventRow]:
+def _left(cut: KeyRun) -> Iterable[EventRow]:
     """The events of a run that are not removed in the same page."""
     gone = 0 if cut.ended_by is None else cut.ended_by.to
     return (row for row in cut.events if row.seq_nr > gone)

@@ -15,7 +15,7 @@ from strandline.clock import time_text
 from strandline.errors import InvalidInput, LeaseHeld, NotFound, SchemaMismatch, counted, invalid
 from strandline.journal import checks
 from strandline.journal.checks import known_key
-from strandline.journal.status import Section
+from strandline.journal.status import StatusSection
 from strandline.projection.definition import projection_name
 from strandline.projection.generations import check_switch
 from strandline.projection.host import Offsets, rescale_if_free
@@ -24,10 +24,10 @@ from strandline.projection.offset_store import (
     ALL,
     SERVING,
     SWITCHING,
-    DeadLetter,
+    DeadEvent,
     OffsetStore,
     ProjectionRow,
-    Request,
+    SliceRequest,
     unknown_projection,
 )
 from strandline.projection.sources import tag_of
@@ -83,7 +83,7 @@ class ProjectionStatus:
     behind_store_s: float
     behind_log_s: float
     """The strandline behind the log: the pipeline's lag, not the projection's."""
-    requests: tuple[Request, ...] = field(default=())
+    requests: tuple[SliceRequest, ...] = field(default=())
     """Those not done, or refused, with the reason."""
     warnings: tuple[str, ...] = field(default=())
 
@@ -146,7 +146,7 @@ class Projections:
         except NotFound:
             return []
 
-    def section(self) -> Section | None:
+    def section(self) -> StatusSection | None:
         """What `status` shows of all of them; None if no projection ever ran."""
         found = self.statuses()
         if not found:
@@ -158,7 +158,9 @@ class Projections:
             if row["failed"]
         ]
         counts = [counted(sum(row[name] for row in rows), what) for name, what in COUNTED.items()]
-        return Section("projections", ", ".join([counted(len(rows), "projection"), *counts]), rows, tuple(warnings))
+        return StatusSection(
+            "projections", ", ".join([counted(len(rows), "projection"), *counts]), rows, tuple(warnings)
+        )
 
     def _status(self, offsets: Offsets, row: ProjectionRow, behind: tuple[float, bool]) -> ProjectionStatus:
         store, pointers = offsets.store, self._store.pointers()
@@ -405,11 +407,11 @@ class Projections:
             return [found[1] for found in offsets.store.database.rows("parked_keys", (row.id, row.epoch))]
 
     def dead_letters(
-        self, name: str, *, generation: int | None = None, after: DeadLetter | None = None, limit: int = LIMIT
-    ) -> Sequence[DeadLetter]:
+        self, name: str, *, generation: int | None = None, after: DeadEvent | None = None, limit: int = LIMIT
+    ) -> Sequence[DeadEvent]:
         """Events that were not handled, by key."""
         most = checks.limit(limit)
-        if after is not None and not isinstance(after, DeadLetter):
+        if after is not None and not isinstance(after, DeadEvent):
             raise invalid("option", "after", "no dead letter", allowed="the last one that was listed", got=after)
         with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)

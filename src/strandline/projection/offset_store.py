@@ -15,7 +15,7 @@ import orjson
 
 from strandline.errors import InvalidInput, LeaseLost, NotFound, SchemaMismatch, Unavailable, invalid
 from strandline.projection.alive import Beat
-from strandline.projection.layout import Cut, RangeRow, done_of, numbers_text
+from strandline.projection.layout import RangeLayout, RangeRow, done_of, numbers_text
 from strandline.projection.offsets import KeyRow, KeyRows
 from strandline.sql.api import Database, Part, Transaction
 from strandline.values.keys import SLICES, slice_of
@@ -48,7 +48,7 @@ class ProjectionRow(NamedTuple):
     history_id: str
 
 
-class Request(NamedTuple):
+class SliceRequest(NamedTuple):
     """Something that the owner of a slice is asked to do."""
 
     id: str
@@ -61,7 +61,7 @@ class Request(NamedTuple):
     refused: str | None
 
 
-class DeadLetter(NamedTuple):
+class DeadEvent(NamedTuple):
     """An event that was not handled, and why. Its payload is not here: a purge must not leave one."""
 
     key: str
@@ -78,7 +78,7 @@ class DeadLetter(NamedTuple):
     """skipped, parked, operator (skipped by one), or repaired (put back after its place was passed)."""
 
 
-class Claim(NamedTuple):
+class RangeClaim(NamedTuple):
     """The right to run a range, as a save proves it."""
 
     projection: ProjectionRow
@@ -268,23 +268,23 @@ class OffsetStore:
             return None
         return wanted._replace(fence=fence, owner=owner, claims=wanted.claims + 1)
 
-    def release(self, claim: Claim) -> None:
+    def release(self, claim: RangeClaim) -> None:
         """Give a range back; harmless if it went to somebody else."""
         with self.database.write() as tx:
             tx.execute("release_range", claim.place)
 
-    def fail(self, claim: Claim, why: str, retry_at: int) -> None:
+    def fail(self, claim: RangeClaim, why: str, retry_at: int) -> None:
         """Give a range back that failed."""
         with self.database.write() as tx:
             tx.execute("fail_range", (*claim.place, why, retry_at))
 
-    def take_away(self, claim: Claim, why: str, retry_at: int) -> None:
+    def take_away(self, claim: RangeClaim, why: str, retry_at: int) -> None:
         """Free a range whose handler does not return: what it does later is not committed."""
         with self.database.write() as tx:
             ((fence,),) = tx.rows("raise_fence", (claim.projection.id,))
             tx.execute("free_range", (*claim.place, fence, why, retry_at))
 
-    def reload(self, claim: Claim) -> Claim:
+    def reload(self, claim: RangeClaim) -> RangeClaim:
         """The range as it is, once a commit of it that is under way has ended. `LeaseLost` for another fence."""
         id_, epoch, lo, fence = claim.place
         with self.database.write() as tx:
@@ -293,7 +293,7 @@ class OffsetStore:
             raise lease_lost(claim)
         return claim._replace(row=RangeRow(*rows[0]))
 
-    def cut(self, tx: Transaction, row: ProjectionRow, cut: Cut) -> ProjectionRow:
+    def cut(self, tx: Transaction, row: ProjectionRow, cut: RangeLayout) -> ProjectionRow:
         """Replace the ranges of a projection that is locked, all of which are free."""
         new = row._replace(fence=row.fence + 1, wanted=None)
         tx.execute("drop_ranges", (row.id, row.epoch))
@@ -322,7 +322,7 @@ class OffsetStore:
         rows = {key: KeyRow(slice_of(key), key, *rest) for _, _, key, *rest in found if key is not None}
         return KeyRows(rows, found[0][1])
 
-    def hold(self, tx: Transaction, claim: Claim) -> None:
+    def hold(self, tx: Transaction, claim: RangeClaim) -> None:
         """Keep a range for the transaction of a handler, which ends with its next save. `LeaseLost` if it has another
         owner. On PostgreSQL nobody else takes the range before this transaction is over, so that no two handlers write
         for one range at once."""
@@ -342,7 +342,7 @@ class OffsetStore:
     def save(
         self,
         tx: Transaction,
-        claim: Claim,
+        claim: RangeClaim,
         rows: Iterable[KeyRow],
         position: int,
         counts: str,
@@ -400,8 +400,8 @@ class OffsetStore:
         """Who runs a projection, and what it last said."""
         return {host: Beat(*beat) for host, *beat in tx.rows("hosts", (id_,))}
 
-    def requests(self, tx: Transaction, id_: str) -> list[Request]:
-        return [Request(*row) for row in tx.rows("requests", (id_,))]
+    def requests(self, tx: Transaction, id_: str) -> list[SliceRequest]:
+        return [SliceRequest(*row) for row in tx.rows("requests", (id_,))]
 
     def ask(self, tx: Transaction, id_: str, verb: str, key: str, *, life: int = 0, seq_nr: int = 0) -> str:
         """Ask the owner of a key's slice for something; the request's id. One like it that was refused is forgotten."""
@@ -412,10 +412,10 @@ class OffsetStore:
 
     # ------------------------------------------------------------ dead letters
 
-    def letters(self, id_: str, after: tuple[str, int, int], limit: int) -> list[DeadLetter]:
-        return [DeadLetter(*row) for row in self.database.rows("letters", (id_, *after, limit))]
+    def letters(self, id_: str, after: tuple[str, int, int], limit: int) -> list[DeadEvent]:
+        return [DeadEvent(*row) for row in self.database.rows("letters", (id_, *after, limit))]
 
-    def letter(self, tx: Transaction, id_: str, key: str, life: int, seq_nr: int) -> DeadLetter:
+    def letter(self, tx: Transaction, id_: str, key: str, life: int, seq_nr: int) -> DeadEvent:
         rows = tx.rows("letter", (id_, key, life, seq_nr))
         if not rows:
             raise NotFound(
@@ -423,7 +423,7 @@ class OffsetStore:
                 code="dead_letter",
                 hint="see `strandline projections dead-letters`",
             )
-        return DeadLetter(*rows[0])
+        return DeadEvent(*rows[0])
 
 
 def _begun(range_: Range, repaired: Sequence[int]) -> str:
@@ -459,7 +459,7 @@ def unknown_projection(name: str, generation: int | None) -> NotFound:
     return NotFound(f"there is no projection {name}{of}".rstrip(), code="projection", hint=hint, projection=name)
 
 
-def lease_lost(claim: Claim) -> LeaseLost:
+def lease_lost(claim: RangeClaim) -> LeaseLost:
     return LeaseLost(
         f"{claim.projection.name} {claim.row.range}: the range went to somebody else",
         code="lease_lost",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from strandline.query.acceptance import Candidate, Last, Looked, Place, Verdict, Way, end_of, judge
+from strandline.query.acceptance import Acceptance, Candidate, Last, Looked, Place, Way, end_of, judge
 from strandline.query.key_memory import KeyMemory
 from strandline.query.query_row import QueryRow
 from strandline.values.keys import slice_of
@@ -88,7 +88,7 @@ class RangeOffsets:
         way: Way = Way.ORDERED,
         strandline: bool = True,
         looked: Looked | None = None,
-    ) -> Verdict:
+    ) -> Acceptance:
         """Whether an event is the next of its key. What is unknown of the key was learnt before."""
         row = self.row(key)
         return judge(

@@ -18,7 +18,7 @@ from strandline.projection.delivery import Delivery
 from strandline.projection.handed import HandedEvent
 from strandline.projection.offsets import KeyRow
 from strandline.projection.range_state import Accepted, RangeFailed, RangeState, ReadAgain
-from strandline.query.acceptance import Verdict, Way, end_of
+from strandline.query.acceptance import Acceptance, Way, end_of
 from strandline.query.look_back import candidate
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.query_row import QueryRow
@@ -130,10 +130,10 @@ class RangeReader:
         state.learn(page)
         ordered, is_next = way is Way.ORDERED, state.offsets.is_next
         for row in page:
-            verdict = Verdict.ACCEPTED if ordered and is_next(row) else self.judged(row, way)
-            if verdict is Verdict.ACCEPTED:
+            verdict = Acceptance.ACCEPTED if ordered and is_next(row) else self.judged(row, way)
+            if verdict is Acceptance.ACCEPTED:
                 self.accept(row)
-            elif verdict is Verdict.REJECTED:
+            elif verdict is Acceptance.REJECTED:
                 self._delivery.deliver(row.timestamp - 1)
                 self._fill_hole(row)
             if len(state.hand) >= limit:
@@ -153,9 +153,9 @@ class RangeReader:
         state.learn(page)
         for row in page:
             verdict = self.judged(row, Way.FEED)
-            if verdict is Verdict.ACCEPTED:
+            if verdict is Acceptance.ACCEPTED:
                 self.accept(row, alone=True)
-            elif verdict is Verdict.REJECTED:
+            elif verdict is Acceptance.REJECTED:
                 state.counts["left_out"] += 1
                 state.fed.left_out()
         if not self._settings.grouped or len(state.hand) >= state.hand_max:
@@ -168,9 +168,9 @@ class RangeReader:
         state.learn(page)
         for row in page:
             verdict = self.judged(row, Way.ORDERED)
-            if verdict is Verdict.ACCEPTED:
+            if verdict is Acceptance.ACCEPTED:
                 self.accept(row, alone=True)
-            elif verdict is Verdict.REJECTED:
+            elif verdict is Acceptance.REJECTED:
                 self._delivery.deliver()
                 self._fill_hole(row, alone=True)
             if len(state.hand) >= state.hand_max:
@@ -179,19 +179,19 @@ class RangeReader:
 
     # ------------------------------------------------------------ one row
 
-    def judged(self, row: QueryRow, way: Way) -> Verdict:
+    def judged(self, row: QueryRow, way: Way) -> Acceptance:
         """Accepted, rejected, or what else is counted: then nothing is to be done."""
         state = self._state
         asked, strandline = candidate(row), self._settings.use_strandline
         verdict = state.offsets.judge(asked, row.key, way=way, strandline=strandline)
-        if verdict is Verdict.LOOK:
+        if verdict is Acceptance.LOOK:
             looked = self.slices.look(row)
             verdict = state.offsets.judge(asked, row.key, way=way, strandline=strandline, looked=looked)
-        if verdict is Verdict.UNSEEN:
+        if verdict is Acceptance.UNSEEN:
             if (known := state.offsets.row(row.key)) is not None:
                 state.counts["unseen"] += row.prev_seq_nr - known.seq_nr
-            return Verdict.ACCEPTED
-        if verdict not in (Verdict.ACCEPTED, Verdict.REJECTED):
+            return Acceptance.ACCEPTED
+        if verdict not in (Acceptance.ACCEPTED, Acceptance.REJECTED):
             state.counts[verdict.value] += 1
         return verdict
 

@@ -24,9 +24,9 @@ from strandline.projection.definition import Context, Projection
 from strandline.projection.delivery import Delivery
 from strandline.projection.levelling import Levelling
 from strandline.projection.live_feed import FedRange, LiveFeed
-from strandline.projection.offset_store import SERVING, Claim, OffsetStore, Request
+from strandline.projection.offset_store import SERVING, OffsetStore, RangeClaim, SliceRequest
 from strandline.projection.range_reader import RangeReader
-from strandline.projection.range_state import RangeFailed, RangeState, ReadAgain, Stopped
+from strandline.projection.range_state import RangeFailed, RangeGivenBack, RangeState, ReadAgain
 from strandline.projection.recovery import CAREFUL_AFTER_CLAIMS, restart_delay_s
 from strandline.projection.repaired import RepairedEntries
 from strandline.projection.requests import Requests
@@ -43,7 +43,7 @@ class RangeRunner:
     def __init__(
         self,
         projection: Projection,
-        claim: Claim,
+        claim: RangeClaim,
         store: OffsetStore,
         slices: Slices,
         watch: PointerWatch,
@@ -80,7 +80,7 @@ class RangeRunner:
         self._state.stop.set()
         self._state.wake.set()
 
-    def ask(self, request: Request) -> None:
+    def ask(self, request: SliceRequest) -> None:
         """Carry a request out, once."""
         if request.id not in self._asked_ids:
             self._asked_ids.add(request.id)
@@ -94,7 +94,7 @@ class RangeRunner:
         self.stop()
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> RangeClaim:
         """Its claim, as it was last saved."""
         return self._state.claim
 
@@ -138,7 +138,7 @@ class RangeRunner:
                 self._work()
             finally:
                 self.projection.stopped(context)
-        except Stopped:
+        except RangeGivenBack:
             self.outcome = STOPPED
             self._state.begin_again()  # what is in hand still is not done
             if not self._once:
@@ -191,7 +191,7 @@ class RangeRunner:
                 if not self._reader.take_fed() and not read and not self._level():
                     if self._once and not state.asked:
                         self._finish()
-                        raise Stopped
+                        raise RangeGivenBack
                     self._pause()
             except ReadAgain:
                 state.begin_again()
@@ -199,7 +199,7 @@ class RangeRunner:
     def _check(self) -> None:
         if self._state.stop.is_set():
             self._finish()
-            raise Stopped
+            raise RangeGivenBack
         self._state.check_lease()
 
     def _level(self) -> bool:

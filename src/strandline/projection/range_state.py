@@ -21,9 +21,9 @@ from strandline.projection.definition import Projection
 from strandline.projection.handed import HandedEvent
 from strandline.projection.layout import numbers_in, numbers_text
 from strandline.projection.live_feed import FedRange
-from strandline.projection.offset_store import Claim, OffsetStore, Request
+from strandline.projection.offset_store import OffsetStore, RangeClaim, SliceRequest
 from strandline.projection.offsets import KeyRow, RangeOffsets
-from strandline.projection.recovery import Failure
+from strandline.projection.recovery import HandlerFailure
 from strandline.query.acceptance import Place, end_of
 from strandline.query.query_row import QueryRow
 from strandline.sql.api import Transaction
@@ -50,7 +50,7 @@ class Accepted(NamedTuple):
         return -1 if self.alone else self.row.timestamp - 1
 
 
-class Stopped(Exception):
+class RangeGivenBack(Exception):
     """The range is to be given back."""
 
 
@@ -67,7 +67,7 @@ class RangeFailed(Exception):
 
     def text(self) -> str:
         """As it is kept with the range."""
-        failure = Failure.of(self.error)
+        failure = HandlerFailure.of(self.error)
         said: dict[str, Any] = {"error": failure.type, "message": failure.message}
         if self.row is not None:
             said |= {"key": self.row.key, "life": self.row.life, "seq_nr": self.row.seq_nr}
@@ -82,12 +82,14 @@ class RangeFailed(Exception):
 class RangeState:
     """A range under one claim, as its thread knows it."""
 
-    def __init__(self, projection: Projection, claim: Claim, store: OffsetStore, may_start: Callable[[], bool]) -> None:
+    def __init__(
+        self, projection: Projection, claim: RangeClaim, store: OffsetStore, may_start: Callable[[], bool]
+    ) -> None:
         self.projection, self.claim, self.store = projection, claim, store
         self.settings = projection.settings
         self._may_start = may_start
         self.stop, self.wake = Signal(), Signal()
-        self.asked: deque[Request] = deque()
+        self.asked: deque[SliceRequest] = deque()
         """What operators want, in order."""
         self.fed: FedRange | None = None
         """What comes straight from the log, if anything does."""
@@ -142,9 +144,9 @@ class RangeState:
             raise LeaseLost("the lease was not renewed in time", code="lease_lost", hint="nothing is to be done")
 
     def wait(self, seconds: float) -> None:
-        """Wait, unless it is to stop: then `Stopped`."""
+        """Wait, unless it is to stop: then `RangeGivenBack`."""
         if self.stop.wait(seconds):
-            raise Stopped
+            raise RangeGivenBack
 
     # ------------------------------------------------------------ keys
 
@@ -204,7 +206,7 @@ class RangeState:
         _logger.warning("%s: %s", self.projection.name, error)
         while True:
             if self.stop.is_set():
-                raise Stopped
+                raise RangeGivenBack
             self.check_lease()
             try:
                 self.claim = self.store.reload(self.claim)

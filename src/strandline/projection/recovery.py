@@ -20,7 +20,7 @@ CAREFUL_AFTER_CLAIMS: Final = 3
 """After so many claims that ended in the death of their process, each event is tried alone."""
 
 
-class Step(Enum):
+class RecoveryStep(Enum):
     """What to do next."""
 
     RETRY = "retry"
@@ -32,17 +32,17 @@ class Step(Enum):
 class Decision(NamedTuple):
     """A step, and how long to wait before it."""
 
-    step: Step
+    step: RecoveryStep
     delay_s: float = 0.0
 
 
 def decide(settings: ProjectionSettings, attempts: int, parked: int) -> Decision:
     """After so many attempts, with so many parked keys beside this one."""
     if attempts <= settings.retries:
-        return Decision(Step.RETRY, retry_delay_s(settings, attempts))
-    step = Step(settings.on_failure)
-    if step is Step.PARK and parked >= settings.parked_keys_max:
-        step = Step.FAIL  # the handler is wrong, not the keys
+        return Decision(RecoveryStep.RETRY, retry_delay_s(settings, attempts))
+    step = RecoveryStep(settings.on_failure)
+    if step is RecoveryStep.PARK and parked >= settings.parked_keys_max:
+        step = RecoveryStep.FAIL  # the handler is wrong, not the keys
     return Decision(step)
 
 
@@ -59,13 +59,13 @@ def restart_delay_s(settings: ProjectionSettings, restarts: int, jitter: float) 
     return doubled * (0.8 + 0.4 * jitter)
 
 
-class Failure(NamedTuple):
+class HandlerFailure(NamedTuple):
     """Why an event was not handled, in words that are kept."""
 
     type: str
     message: str
 
     @classmethod
-    def of(cls, error: BaseException) -> Failure:
+    def of(cls, error: BaseException) -> HandlerFailure:
         hint = f": {error.hint}" if isinstance(error, StrandlineError) and error.hint else ""
         return cls(type(error).__name__, f"{text_of(error)}{hint}"[:MESSAGE_CHARACTERS_MAX])

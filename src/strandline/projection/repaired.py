@@ -32,7 +32,7 @@ PERHAPS_DONE: Final = (
 )
 
 
-class Entry(NamedTuple):
+class RepairedEvent(NamedTuple):
     """An event that was put back, under the number that the source counts by."""
 
     number: int
@@ -51,7 +51,7 @@ class RepairedEntries:
         self._judged: dict[int, int] | None = None
         self.heard: dict[int, int] = {}
         """Up to which number the list of each partition was read."""
-        self._waiting: dict[int, deque[Entry]] = {}
+        self._waiting: dict[int, deque[RepairedEvent]] = {}
 
     def judge(self) -> None:
         """Judge all that the range has passed."""
@@ -83,7 +83,7 @@ class RepairedEntries:
             del self._waiting[partition]
         return True
 
-    def _read(self, partition: int, newest: int) -> deque[Entry]:
+    def _read(self, partition: int, newest: int) -> deque[RepairedEvent]:
         """The next page of a partition's list: those that concern this range."""
         rows = put_back(self._slices.store, partition, after=self.heard.get(partition, 0), to=newest, limit=AT_ONCE)
         self.heard[partition] = rows[-1].number if len(rows) == AT_ONCE else newest
@@ -92,21 +92,21 @@ class RepairedEntries:
             self._state.judged[partition] = self.heard[partition]
         return mine
 
-    def _mine(self, row: RepairedRow) -> Entry | None:
+    def _mine(self, row: RepairedRow) -> RepairedEvent | None:
         projection, source = self._state.claim.projection, self._state.projection.source
         if row.timestamp <= projection.start:
             return None
         if isinstance(source, ByTag):
             if row.tag != source.tag or row.tag_seq_nr is None:
                 return None
-            return Entry(row.number, row.key, row.life, row.tag_seq_nr, row.timestamp)
+            return RepairedEvent(row.number, row.key, row.life, row.tag_seq_nr, row.timestamp)
         if row.tag is not None or slice_of(row.key) not in self._slices.range:
             return None
         if row.key.partition("|")[0] != source.entity_type:
             return None
-        return Entry(row.number, row.key, row.life, row.seq_nr, row.timestamp)
+        return RepairedEvent(row.number, row.key, row.life, row.seq_nr, row.timestamp)
 
-    def _passed(self, waiting: deque[Entry]) -> list[Entry]:
+    def _passed(self, waiting: deque[RepairedEvent]) -> list[RepairedEvent]:
         """Those at the front whose places the range has passed."""
         reached, passed = self._state.reached, []
         for entry in waiting:
@@ -115,7 +115,7 @@ class RepairedEntries:
             passed.append(entry)
         return passed
 
-    def _judge(self, partition: int, passed: Sequence[Entry]) -> None:
+    def _judge(self, partition: int, passed: Sequence[RepairedEvent]) -> None:
         state, waiting = self._state, self._waiting[partition]
         reached = state.reached
         self._delivery.deliver(reached)  # what is in hand may be one of them
@@ -136,7 +136,7 @@ class RepairedEntries:
             waiting.popleft()
 
 
-def _said(entry: Entry, found: KeyRows) -> str | None:
+def _said(entry: RepairedEvent, found: KeyRows) -> str | None:
     """What its dead letter says; None if it needs none."""
     row = found.rows.get(entry.key)
     if row is None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from strandline.errors import MissingEvent, NotFound
 from strandline.projection.delivery import Delivery, HandlerFailed
-from strandline.projection.offset_store import DeadLetter, Request
+from strandline.projection.offset_store import DeadEvent, SliceRequest
 from strandline.projection.offsets import KeyRow
 from strandline.projection.range_reader import RangeReader
 from strandline.projection.range_state import Accepted, RangeState, ReadAgain, done_row
-from strandline.projection.recovery import Failure, Step, decide
-from strandline.query.acceptance import Last, Verdict, Way, judge
+from strandline.projection.recovery import HandlerFailure, RecoveryStep, decide
+from strandline.query.acceptance import Acceptance, Last, Way, judge
 from strandline.query.look_back import candidate
 from strandline.query.query_row import QueryRow
 from strandline.query.slices import missing_event
@@ -44,13 +44,13 @@ class Requests:
             state.asked.popleft()
         raise ReadAgain
 
-    def _refuse(self, request: Request, why: str) -> None:
+    def _refuse(self, request: SliceRequest, why: str) -> None:
         with self._state.store.database.write() as tx:
             tx.execute("refuse", (request.id, why))
 
     # ------------------------------------------------------------ parked keys
 
-    def _unpark(self, request: Request) -> None:
+    def _unpark(self, request: SliceRequest) -> None:
         """Hand over a key's journal from the event that waits on, in order; a new failure parks it again.
 
         Until the last one is done the key stays parked: whoever goes on after a crash finds out where.
@@ -81,9 +81,9 @@ class Requests:
     def _check_next(self, row: QueryRow, last: Last) -> None:
         """`MissingEvent` if something lacks between the last event of a key that is done and this one."""
         verdict = judge(candidate(row), last, way=Way.LOOK_BACK)
-        if verdict is Verdict.LOOK:
+        if verdict is Acceptance.LOOK:
             verdict = judge(candidate(row), last, way=Way.LOOK_BACK, looked=self._slices.look(row))
-        if verdict is Verdict.REJECTED:
+        if verdict is Acceptance.REJECTED:
             missing = missing_event(row.key, (row.life, last.seq_nr + 1, row.prev_seq_nr), None)
             missing.hint = "once it is put back, unpark again; skip counts it as done"
             raise missing
@@ -98,14 +98,16 @@ class Requests:
             except HandlerFailed as failed:
                 attempts += 1
                 decision = decide(self._state.settings, attempts, 0)
-                if decision.step is not Step.RETRY:
-                    self._delivery.set_aside(each.row, Step.PARK, attempts, failed.error, self._state.offsets.position)
+                if decision.step is not RecoveryStep.RETRY:
+                    self._delivery.set_aside(
+                        each.row, RecoveryStep.PARK, attempts, failed.error, self._state.offsets.position
+                    )
                     return False
                 self._state.wait(decision.delay_s)
 
     # ------------------------------------------------------------ dead letters
 
-    def _redeliver(self, request: Request) -> None:
+    def _redeliver(self, request: SliceRequest) -> None:
         """Run a dead letter, and remove it in the same transaction."""
         letter, row = self._letter(request), self._row(request)
         hand = self._judged(row) if letter.reason == "repaired" else [self._past(row)]
@@ -121,7 +123,7 @@ class Requests:
         try:
             self._delivery.attempt(hand, also=removed)
         except HandlerFailed as failed:
-            why = Failure.of(failed.error)
+            why = HandlerFailure.of(failed.error)
             self._refuse(request, f"the handler failed: {why.type}: {why.message}")
 
     def _past(self, row: QueryRow) -> Accepted:
@@ -139,10 +141,10 @@ class Requests:
         state.learn([row])
         known, line = state.offsets.row(row.key), state.offsets.line(row.key)
         verdict = self._reader.judged(row, Way.LOOK_BACK)
-        if verdict is Verdict.WAITS:
+        if verdict is Acceptance.WAITS:
             return None
-        rows = [row] if verdict is Verdict.ACCEPTED else []
-        if verdict is Verdict.REJECTED:
+        rows = [row] if verdict is Acceptance.ACCEPTED else []
+        if verdict is Acceptance.REJECTED:
             found = self._slices.look_back(row, None if known is None else known.last, line)
             if found.missing is not None:
                 raise missing_event(row.key, found.missing, None)
@@ -150,12 +152,12 @@ class Requests:
         forgotten = known is None and row.timestamp <= line[0]
         return list(map(self._past if forgotten else self._reader.accepted, rows))
 
-    def _letter(self, request: Request) -> DeadLetter:
+    def _letter(self, request: SliceRequest) -> DeadEvent:
         store, projection = self._state.store, self._state.claim.projection
         with store.database.read() as tx:
             return store.letter(tx, projection.id, request.key, request.life, request.seq_nr)
 
-    def _row(self, request: Request) -> QueryRow:
+    def _row(self, request: SliceRequest) -> QueryRow:
         row = next(self._slices.of_key(request.key, request.life, request.seq_nr, request.seq_nr), None)
         if row is None:
             gone = f"{request.key} {request.seq_nr} is not in the store any more"
@@ -167,7 +169,7 @@ class Requests:
 
     # ------------------------------------------------------------ skipping
 
-    def _skip(self, request: Request) -> None:
+    def _skip(self, request: SliceRequest) -> None:
         """Count a key as done up to a number; each event of it that is there leaves a dead letter."""
         state = self._state
         kept = state.kept(request.key)

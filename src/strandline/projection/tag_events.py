@@ -21,7 +21,7 @@ from strandline.query.stored_tags import StoredTags
 from strandline.store.api import Store
 from strandline.store.scans import LAST_KEY
 from strandline.store.tag_scans import progress_of
-from strandline.values.events import Cells
+from strandline.values.events import EventCells
 from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.ranges import Range
 from strandline.values.tag_rows import TagRow, first_broken
@@ -41,7 +41,7 @@ class TaggedRow(QueryRow):
         return new
 
     @property
-    def cells(self) -> Cells:
+    def cells(self) -> EventCells:
         return self.of.cells
 
 

@@ -36,7 +36,7 @@ def end_of(timestamp: int) -> Place:
     return (timestamp, SEQ_NR_MAX, LAST_KEY)
 
 
-class Verdict(Enum):
+class Acceptance(Enum):
     """What the table says."""
 
     ACCEPTED = "accepted"
@@ -106,43 +106,45 @@ def judge(
     line: Place = (NOTHING_DONE, 0, ""),
     strandline: bool = True,
     looked: Looked | None = None,
-) -> Verdict:
+) -> Acceptance:
     """Read the table. `position` is that of the event's slice, `line` the place up to which `last` may be forgotten."""
     if last is not None:
         return _known(event, last, way, position, strandline, looked)
     if way is Way.ORDERED and strandline and event.place[0] <= position:
-        return Verdict.DUPLICATE
+        return Acceptance.DUPLICATE
     if way is not Way.LOOK_BACK and event.place <= line:
-        return Verdict.DUPLICATE if strandline else Verdict.LATE
+        return Acceptance.DUPLICATE if strandline else Acceptance.LATE
     if event.prev == 0:
-        return Verdict.ACCEPTED
+        return Acceptance.ACCEPTED
     if looked is None:
-        return Verdict.LOOK
+        return Acceptance.LOOK
     if looked.ended(event.life):
-        return Verdict.GONE
+        return Acceptance.GONE
     if looked.deleted(event):
-        return Verdict.ACCEPTED
+        return Acceptance.ACCEPTED
     forgotten = looked.before is not None and looked.before <= line
-    return Verdict.ACCEPTED if forgotten else Verdict.REJECTED
+    return Acceptance.ACCEPTED if forgotten else Acceptance.REJECTED
 
 
-def _known(event: Candidate, last: Last, way: Way, position: int, strandline: bool, looked: Looked | None) -> Verdict:
+def _known(
+    event: Candidate, last: Last, way: Way, position: int, strandline: bool, looked: Looked | None
+) -> Acceptance:
     newer = (event.life, event.seq_nr) > (last.life, last.seq_nr)
     if last.parked and newer and event.life == last.life:
-        return Verdict.WAITS
+        return Acceptance.WAITS
     if not newer:
-        return Verdict.DUPLICATE
+        return Acceptance.DUPLICATE
     if way is Way.ORDERED and strandline and event.place[0] <= position:
-        return Verdict.DUPLICATE
+        return Acceptance.DUPLICATE
     if event.prev <= last.seq_nr if event.life == last.life else event.prev == 0:
-        return Verdict.ACCEPTED
+        return Acceptance.ACCEPTED
     if looked is None:
-        return Verdict.LOOK
+        return Acceptance.LOOK
     if looked.ended(event.life):
-        return Verdict.GONE
+        return Acceptance.GONE
     if looked.deleted(event):
-        return Verdict.UNSEEN if event.life == last.life else Verdict.ACCEPTED
-    return Verdict.REJECTED
+        return Acceptance.UNSEEN if event.life == last.life else Acceptance.ACCEPTED
+    return Acceptance.REJECTED
 
 
 def unseen(event: Candidate, last: Last) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from strandline.errors import shown
 from strandline.points import reached
-from strandline.query.acceptance import Last, Place, Verdict, Way, end_of, judge
+from strandline.query.acceptance import Acceptance, Last, Place, Way, end_of, judge
 from strandline.query.feed import Feed, Pace
 from strandline.query.filter import Filter
 from strandline.query.known_keys import KnownKey, KnownKeys
@@ -27,7 +27,7 @@ from strandline.query.sliced_event import Before, EarlierEvent, SlicedEvent, off
 from strandline.query.slices import Slices, missing_event
 
 NO_END: Final = 2**63 - 1
-ACCEPTED: Final = (Verdict.ACCEPTED, Verdict.UNSEEN)
+ACCEPTED: Final = (Acceptance.ACCEPTED, Acceptance.UNSEEN)
 
 _logger = logging.getLogger("strandline")
 
@@ -70,11 +70,11 @@ class SliceFeed(Feed[SlicedEvent]):
         """Behind the last event that was handed out or filtered."""
         return self._last.offset if self._last is not None else offset_at(*self._passed)
 
-    def _verdict(self, row: QueryRow, last: Last | None, way: Way, *, strandline: bool) -> Verdict:
+    def _verdict(self, row: QueryRow, last: Last | None, way: Way, *, strandline: bool) -> Acceptance:
         """What the table says of a row; with a look at the store where it needs one."""
         line = self._line
         verdict = judge(candidate(row), last, way=way, line=line, strandline=strandline)
-        if verdict is Verdict.LOOK:
+        if verdict is Acceptance.LOOK:
             looked = self._ask(lambda: self._slices.look(row))
             verdict = judge(candidate(row), last, way=way, line=line, strandline=strandline, looked=looked)
         return verdict
@@ -188,7 +188,7 @@ class StrandlineSliceFeed(SliceFeed):
         last = self._last_of(row.key)
         verdict = self._verdict(row, last, Way.ORDERED, strandline=True)
         rows = [row] if verdict in ACCEPTED else []
-        if verdict is Verdict.REJECTED:
+        if verdict is Acceptance.REJECTED:
             rows = self._looked_back(row, last)
             if len(rows) > 1:
                 self.strandline_violations += len(rows) - 1

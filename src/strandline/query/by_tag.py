@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from strandline.errors import Corrupt, MissingEvent, shown
 from strandline.points import reached
-from strandline.query.acceptance import Candidate, Last, Looked, Verdict, judge
+from strandline.query.acceptance import Acceptance, Candidate, Last, Looked, judge
 from strandline.query.feed import Feed, Pace
 from strandline.query.known_keys import KnownKey, KnownKeys
 from strandline.query.tag_offset import TagOffset, place_of
@@ -190,10 +190,10 @@ class StrandlineTagFeed(TagFeed):
                 continue
             known, last_key = young.get(key), ""
             verdict = self._verdict(known, row, met_before)
-            if verdict is Verdict.DUPLICATE:
+            if verdict is Acceptance.DUPLICATE:
                 self.repeats += known is not None and life == known.life.number
                 continue
-            if verdict is Verdict.REJECTED:
+            if verdict is Acceptance.REJECTED:
                 yield self._events_of(lives, due)
                 due, lives = [], []
                 if not (yield from self._filled(self._wanted(known, row), row)):
@@ -226,13 +226,13 @@ class StrandlineTagFeed(TagFeed):
             reached("tag.key_forgotten")
         return self._ask(lambda: self._source.there(links)) if links else set()
 
-    def _verdict(self, known: KnownKey | None, row: Any, met_before: set[Place]) -> Verdict:
+    def _verdict(self, known: KnownKey | None, row: Any, met_before: set[Place]) -> Acceptance:
         """What the table says of a row. Whether its life has ended is asked where a row is missing (`_filled`)."""
         life, number = row[4], row[5]
         event = Candidate(life, number, number - 1, place_of(row))
         last = None if known is None else Last(known.life.number, known.number)
         verdict = judge(event, last, line=self._line)
-        if verdict is Verdict.LOOK:
+        if verdict is Acceptance.LOOK:
             link = _link_of(row)
             before = link if link <= self._first or link in met_before else None
             verdict = judge(event, last, line=self._line, looked=Looked(life, before=before))

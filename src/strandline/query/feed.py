@@ -37,7 +37,7 @@ class FeedPage(NamedTuple):
     more: bool
 
 
-class Ended(Exception):
+class QueryClosed(Exception):
     """The query was closed while it waited."""
 
 
@@ -54,7 +54,7 @@ class Pace:
     def pause(self, seconds: float) -> None:
         """Wait; `Ended` if the query is closed meanwhile."""
         if self._end.wait(seconds):
-            raise Ended
+            raise QueryClosed
 
     def end(self) -> None:
         """End this wait and all later ones."""
@@ -96,7 +96,7 @@ class Feed(ABC, Generic[E]):
                         return
                     self._last = event
                     yield event
-        except Ended:
+        except QueryClosed:
             return
 
     def __iter__(self) -> Iterator[E]:

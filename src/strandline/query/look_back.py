@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from strandline.query.acceptance import Candidate, Last, Looked, Place, Verdict, Way, judge
+from strandline.query.acceptance import Acceptance, Candidate, Last, Looked, Place, Way, judge
 from strandline.query.query_row import QueryRow, place_of
 from strandline.store.api import Store
 from strandline.store.scans import look_at
@@ -73,12 +73,12 @@ def followed(rows: Sequence[QueryRow], last: Last | None, line: Place, low: int,
     done, handed, unseen = last, [], 0
     for each in rows:
         verdict = judge(candidate(each), done, way=Way.LOOK_BACK, line=line, looked=looked)
-        if verdict is Verdict.REJECTED:
+        if verdict is Acceptance.REJECTED:
             first = done.seq_nr + 1 if done is not None and done.life == each.life else low
             return LookedBack([], (each.life, first, each.prev_seq_nr))
-        if verdict is Verdict.UNSEEN and done is not None:
+        if verdict is Acceptance.UNSEEN and done is not None:
             unseen += each.prev_seq_nr - done.seq_nr
-        if verdict is not Verdict.DUPLICATE:
+        if verdict is not Acceptance.DUPLICATE:
             handed.append(each)
             done = Last(each.life, each.seq_nr)
     return LookedBack(handed, None, unseen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from strandline.values.events import Cells, placed_cells
+from strandline.values.events import EventCells, placed_cells
 from strandline.values.keys import slice_of
 
 place_of: Final = itemgetter(0, 1, 2)
@@ -29,5 +29,5 @@ class QueryRow(NamedTuple):
         return slice_of(self.key)
 
     @property
-    def cells(self) -> Cells:
+    def cells(self) -> EventCells:
         return placed_cells(self.timestamp, self.seq_nr, self.prev_seq_nr, self.body, self.digest)

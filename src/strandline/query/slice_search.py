@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from strandline.query.acceptance import Verdict, Way, end_of
+from strandline.query.acceptance import Acceptance, Way, end_of
 from strandline.query.by_slices import ACCEPTED, SliceFeed
 from strandline.query.query_row import QueryRow, place_of
 from strandline.query.rich_offset import RichOffset
@@ -105,7 +105,7 @@ class SearchingSliceFeed(SliceFeed):
         last = self._last_of(row.key)
         verdict = self._verdict(row, last, way, strandline=False)
         rows = [row] if verdict in ACCEPTED else []
-        if verdict is Verdict.REJECTED:
+        if verdict is Acceptance.REJECTED:
             rows = self._looked_back(row, last)
         for each in rows:
             at, passed = self._passed

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Union
 
 from strandline.query.rich_offset import RichOffset, Shown
-from strandline.values.events import BODY_VERSION, Cells, Life, RecordedEvent, placed_cells
+from strandline.values.events import BODY_VERSION, EventCells, Life, RecordedEvent, placed_cells
 from strandline.values.payloads import BYTES, JSON
 
 Before = Union["SlicedEvent", tuple[Any, Any], RichOffset]
@@ -26,7 +26,7 @@ class SlicedEvent(RecordedEvent):
         self._life, self._row, self._before = life, row, before
 
     @property
-    def _cells(self) -> Cells:  # type: ignore[override]
+    def _cells(self) -> EventCells:  # type: ignore[override]
         timestamp, seq_nr, _, _, prev, body, digest = self._row
         return placed_cells(timestamp, seq_nr, prev, body, digest)
 

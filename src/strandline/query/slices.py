@@ -17,7 +17,7 @@ from strandline.query.feed import PAGE_BYTES, FeedPage
 from strandline.query.look_back import LookedBack, head_of, journal_of, look, look_back
 from strandline.query.query_row import QueryRow, place_of
 from strandline.rows import Pointer
-from strandline.store.api import Page, Store
+from strandline.store.api import RowPage, Store
 from strandline.store.scans import SLICE_PLACES, SLICE_ROWS, Asked, Scan, scan_each
 from strandline.values.events import Life
 from strandline.values.ranges import Range
@@ -100,12 +100,12 @@ class SliceReader:
         self._slices, self._scan = slices, scan
         self._share = max(1, 2 * page_size // len(slices.partitions)) if len(slices.partitions) > 1 else page_size
         self._after: Place | None = None
-        self._parts: list[_Part] = []
+        self._parts: list[_PartitionRows] = []
 
     def page(self, after: Place, to: int) -> FeedPage:
         """Rows after a place up to a time, and whether there are more."""
         if after != self._after:
-            self._parts = [_Part(self._slices, part, after, self._share) for part in self._slices.partitions]
+            self._parts = [_PartitionRows(self._slices, part, after, self._share) for part in self._slices.partitions]
             self._after = after
         wanting = [part for part in self._parts if part.wants(to)]
         if any(not part.rows for part in wanting):
@@ -122,7 +122,7 @@ class SliceReader:
         return FeedPage(ready, more=bound is not None or any(part.rows for part in self._parts))
 
 
-class _Part:
+class _PartitionRows:
     """One partition of a range: the rows that were read and not yet handed out."""
 
     def __init__(self, slices: Slices, partition: int, after: Place, share: int) -> None:
@@ -144,7 +144,7 @@ class _Part:
         """What it reads next."""
         return Asked(self._equal, self._place, self._share - len(self.rows), self._within, self._bytes_max)
 
-    def add(self, page: Page, to: int) -> None:
+    def add(self, page: RowPage, to: int) -> None:
         """What came of it."""
         self.more = page.more and bool(page.rows)
         if page.rows:

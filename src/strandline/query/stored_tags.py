@@ -25,12 +25,12 @@ from strandline.store.tag_scans import (
     tag_row_at,
 )
 from strandline.values.buckets import LENGTHS_US
-from strandline.values.heads import Ended, Head
+from strandline.values.heads import EndedLife, Head
 from strandline.values.keys import key_partition
 from strandline.values.tag_rows import Place
 
 
-class _Listed(NamedTuple):
+class _BucketPage(NamedTuple):
     """Buckets that a page found and did not come to the end of: the page behind it need not list them again."""
 
     behind: tuple[Place, int]
@@ -49,7 +49,7 @@ class StoredTags:
         self.now = store.now_us
         self._store, self._watch = store, watch
         self._partitioned = is_partitioned(store)
-        self._listed: _Listed | None = None
+        self._listed: _BucketPage | None = None
 
     # ------------------------------------------------------------ rows in order
 
@@ -68,7 +68,7 @@ class StoredTags:
         while True:
             if listed is None:
                 following = self._buckets_after(bucket, last, limit)
-                listed = _Listed((after, to), following, all=len(following) < limit)
+                listed = _BucketPage((after, to), following, all=len(following) < limit)
             for index, bucket in enumerate(listed.buckets):
                 page = self._store.scan(
                     IN_BUCKET, (self.of.tag, bucket), after=after, to=to, limit=limit - len(rows), bytes_max=bytes_max
@@ -77,7 +77,7 @@ class StoredTags:
                 if page.more or len(rows) >= limit:
                     reached("tag.page_ends_within_its_buckets")
                     behind = (place_of(rows[-1]), to) if rows else (after, to)
-                    self._listed = _Listed(behind, listed.buckets[index:], listed.all)
+                    self._listed = _BucketPage(behind, listed.buckets[index:], listed.all)
                     return FeedPage(rows, more=True)
             if listed.all:
                 return FeedPage(rows, more=False)
@@ -127,7 +127,7 @@ class StoredTags:
     def ended(self, key: str, life: int) -> bool:
         """Whether a life of a key is over."""
         _, state = look_at(self._store, key, key_partition(key, self._store.settings.partitions))
-        return state is not None and state.life >= life + (not isinstance(state, Ended))
+        return state is not None and state.life >= life + (not isinstance(state, EndedLife))
 
     # ------------------------------------------------------------ the bound
 

@@ -40,7 +40,7 @@ SHOWN_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class JarSet:
     """The jars of a server: organisation, module and version of each part, which bring all that it needs."""
 
     name: str
@@ -60,13 +60,13 @@ class Library:
         return {name: digest for digest, name in (line.split() for line in lines)}
 
 
-KAFKA = Library(
+KAFKA = JarSet(
     "kafka",
     "4.3.0",
     (("org.apache.kafka", "kafka_2.13", "4.3.0"), ("org.slf4j", "slf4j-simple", "1.7.36")),
     takes="45 MB, about a minute",
 )
-CASSANDRA = Library(
+CASSANDRA = JarSet(
     "cassandra",
     "5.0.8",
     (("org.apache.cassandra", "cassandra-all", "5.0.8"),),
@@ -81,7 +81,7 @@ def cache() -> Path:
     return Path(given).absolute() if given else cache_folder()
 
 
-def jars(library: Library) -> Path:
+def jars(library: JarSet) -> Path:
     """The folder with exactly the jars of the lock file, fetched if need be."""
     folder = cache() / "jars" / f"{library.name}-{library.version}"
     if _is_whole(folder, library.lock):
@@ -115,7 +115,7 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def fetch(library: Library, folder: Path) -> None:
+def fetch(library: JarSet, folder: Path) -> None:
     """Fetch a library into a new folder, unchecked."""
     note(f"Fetching {library.name} {library.version} ({library.takes}, once)")
     folder.mkdir(parents=True)
@@ -194,7 +194,7 @@ def _sizes(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in folder.iterdir() if path.name != STAMP}
 
 
-def _ivy_file(library: Library) -> str:
+def _ivy_file(library: JarSet) -> str:
     parts = "\n".join(
         f"    <dependency org={quoteattr(org)} name={quoteattr(module)} rev={quoteattr(version)}/>"
         for org, module, version in library.parts
@@ -209,7 +209,7 @@ def _ivy_file(library: Library) -> str:
 """
 
 
-def _not_fetched(library: Library, why: str) -> Unavailable:
+def _not_fetched(library: JarSet, why: str) -> Unavailable:
     return Unavailable(
         f"{library.name} {library.version} cannot be fetched: {why}",
         code="away",

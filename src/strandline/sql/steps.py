@@ -20,7 +20,7 @@ from functools import cache
 from typing import NamedTuple
 
 from strandline.errors import SchemaMismatch
-from strandline.fold import FOLD_VERSION, Rules
+from strandline.fold import FOLD_VERSION, FoldRules
 from strandline.settings import APPEND_IDS_KEPT_DEFAULT, SEGMENT_SIZE_DEFAULT, Settings
 from strandline.sql.api import TEMPLATE, Dialect
 from strandline.sql.sections import sections
@@ -35,7 +35,7 @@ Columns = Mapping[str, set[tuple[object, ...]]]
 """By table, its columns: each with its name, and whatever else a back-end compares of it."""
 
 
-class Step(NamedTuple):
+class SchemaStep(NamedTuple):
     """A change of a schema."""
 
     name: str
@@ -58,7 +58,7 @@ class Description(NamedTuple):
     fixed: dict[str, str]
 
 
-def steps_of(package: str, also: Sequence[str], folder: str, dialect: Dialect | None = None) -> tuple[Step, ...]:
+def steps_of(package: str, also: Sequence[str], folder: str, dialect: Dialect | None = None) -> tuple[SchemaStep, ...]:
     """The steps of a part: those of its package, then those of others, named after them."""
     steps = steps_in(package, folder, dialect)
     for other in also:
@@ -68,13 +68,13 @@ def steps_of(package: str, also: Sequence[str], folder: str, dialect: Dialect | 
 
 
 @cache
-def steps_in(package: str, folder: str, dialect: Dialect | None = None) -> tuple[Step, ...]:
+def steps_in(package: str, folder: str, dialect: Dialect | None = None) -> tuple[SchemaStep, ...]:
     """The steps that a package keeps in a folder, in order: those for all dialects, and those for this one."""
     found = [one for one in sections(package, folder).values() if one.kind == "step" and one.dialect in {None, dialect}]
-    return tuple(Step(one.name, one.text, one.additive) for one in sorted(found, key=lambda one: one.name))
+    return tuple(SchemaStep(one.name, one.text, one.additive) for one in sorted(found, key=lambda one: one.name))
 
 
-def missing_steps(kind: Kind, done: Sequence[StepDone], steps: Sequence[Step]) -> list[Step]:
+def missing_steps(kind: Kind, done: Sequence[StepDone], steps: Sequence[SchemaStep]) -> list[SchemaStep]:
     """Return the steps still to do; `SchemaMismatch.version` if a newer program did one that is not additive."""
     _refuse_unknown(kind, done, [step.name for step in steps])
     names = {step.name for step in done}
@@ -82,7 +82,7 @@ def missing_steps(kind: Kind, done: Sequence[StepDone], steps: Sequence[Step]) -
 
 
 def check_schema(
-    kind: Kind, done: Sequence[StepDone], steps: Sequence[Step], found: Columns, declared: Columns
+    kind: Kind, done: Sequence[StepDone], steps: Sequence[SchemaStep], found: Columns, declared: Columns
 ) -> None:
     """`SchemaMismatch.version` unless the steps done are those known and the columns are as these declare them.
 
@@ -153,7 +153,7 @@ def rules_to_fix(settings: Settings) -> dict[str, str]:
     }
 
 
-def rules_in(texts: Mapping[str, str], settings: Settings) -> Rules:
+def rules_in(texts: Mapping[str, str], settings: Settings) -> FoldRules:
     """Return the rules that a schema keeps. `SchemaMismatch` for another fold, or other settings than these."""
     version = int(texts["fold_version"])
     if version != FOLD_VERSION:
@@ -165,7 +165,7 @@ def rules_in(texts: Mapping[str, str], settings: Settings) -> Rules:
             given=FOLD_VERSION,
         )
     # One that was made before this could be set keeps so many as then.
-    rules = Rules(int(texts["segment_size"]), int(texts.get("append_ids_kept", APPEND_IDS_KEPT_DEFAULT)))
+    rules = FoldRules(int(texts["segment_size"]), int(texts.get("append_ids_kept", APPEND_IDS_KEPT_DEFAULT)))
     check_fixed("segment_size", rules.segment_size, settings.segment_size)
     check_fixed("append_ids_kept", rules.append_ids_kept, settings.append_ids_kept)
     return rules

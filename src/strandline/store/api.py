@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from strandline.fold import Rules
-from strandline.rows import Batch, Pointer
+from strandline.fold import FoldRules
+from strandline.rows import PartitionBatch, Pointer
 from strandline.settings import APPEND_IDS_KEPT_DEFAULT
 from strandline.store.tables import SnapshotRow
-from strandline.store.views import Looked, View
+from strandline.store.views import View, ViewRows
 from strandline.values.events import EventRow
 from strandline.values.heads import Head, State
 
@@ -42,19 +42,19 @@ class StoreSettings:
     """Made at creation. Another log may take the store over; offsets that others keep are of the same history then."""
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> FoldRules:
         """The rules of the fold."""
-        return Rules(self.segment_size, self.append_ids_kept)
+        return FoldRules(self.segment_size, self.append_ids_kept)
 
 
-class Page(NamedTuple):
+class RowPage(NamedTuple):
     """Rows, and whether there may be more of them."""
 
     rows: list[Any]
     more: bool
 
 
-class Look(NamedTuple):
+class KeyStates(NamedTuple):
     """The states of some keys, and how far their partition is."""
 
     pointer: Pointer
@@ -62,7 +62,7 @@ class Look(NamedTuple):
     """Of those that have one. A head that an ended life covers is none."""
     unfinished: Mapping[str, Head] = {}
     """Heads that a purge has not come to yet, because it was killed: folded on these it comes again, and ends."""
-    rows: Mapping[str, Looked] = {}
+    rows: Mapping[str, ViewRows] = {}
     """By key, rows of the tables that views have looked up."""
 
 
@@ -77,8 +77,8 @@ class Amend(Protocol):
         remove: Sequence[EventRow] = (),
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
-        anew: Looked | None = None,
-        gone: Looked | None = None,
+        anew: ViewRows | None = None,
+        gone: ViewRows | None = None,
     ) -> None:
         """Correct, under the pointer's lock where there is one. Without transactions each row once.
 
@@ -129,7 +129,7 @@ class Store(Protocol):
     def pointers(self) -> list[Pointer]:
         """One per partition, in order of partition. A new store has offset -1 and timestamp 0."""
 
-    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> Look:
+    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> KeyStates:
         """The partition's pointer and the states of keys: the pointer first, or all of one moment.
 
         For those that are `followed`, also what views look up.
@@ -146,8 +146,8 @@ class Store(Protocol):
         limit: int,
         bytes_max: int | None = None,
         backwards: bool = False,
-    ) -> Page:
-        """`Cells` of events `from_`..`to` of one life by seq_nr, at most `limit`: the first, or `backwards` the last.
+    ) -> RowPage:
+        """Return events `from_`..`to` of one life by seq_nr, at most `limit`: the first, or `backwards` the last.
 
         Backwards they come from the last on, and so is everything that is said here of a page.
 
@@ -166,13 +166,13 @@ class Store(Protocol):
         limit: int,
         slices: tuple[int, int] | None = None,
         bytes_max: int | None = None,
-    ) -> Page:
+    ) -> RowPage:
         """Rows of a table, in the order of a scan: after a place, up to a value of the order's first column.
 
         With `bytes_max` a page may end with the row that brings it to so many bytes.
         """
 
-    def write(self, batch: Batch, seen: Pointer) -> None:
+    def write(self, batch: PartitionBatch, seen: Pointer) -> None:
         """Write a batch, its pointer last; on SQL in one transaction that holds the pointer's lock.
 
         `seen` is the pointer that the batch was made from. `LeaseLost` if another fence is in force;

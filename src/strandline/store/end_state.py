@@ -12,11 +12,11 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from strandline.fold import LifePurged
-from strandline.rows import Batch
+from strandline.rows import PartitionBatch
 from strandline.store.tables import JOURNAL, QUARANTINE, Table
 from strandline.store.views import Row, Rows
 from strandline.values.events import EventRow
-from strandline.values.heads import Ended, Head
+from strandline.values.heads import EndedLife, Head
 
 
 class RowsDeleted(NamedTuple):
@@ -33,21 +33,21 @@ class Change(NamedTuple):
     """A batch without its order."""
 
     deletes: list[RowsDeleted]
-    purges: list[tuple[str, Ended]]
+    purges: list[tuple[str, EndedLife]]
     events: Sequence[EventRow]
     heads: list[tuple[str, Head]]
     rows: Mapping[Table, list[Row]]
     """Of the other tables that batches write: the quarantine, and those of views."""
 
 
-def change_of(batch: Batch) -> Change:
+def change_of(batch: PartitionBatch) -> Change:
     """The end state of a batch."""
     heads = [(key, state) for key, state in batch.states.items() if isinstance(state, Head)]
     if all(cut.ended_by is None for cut in batch.cuts):
         events = list(chain.from_iterable([cut.events for cut in batch.cuts]))
         return Change([], [], events, heads, _rows(batch))
     deletes: list[RowsDeleted] = []
-    purges: list[tuple[str, Ended]] = []
+    purges: list[tuple[str, EndedLife]] = []
     alive: dict[str, Rows] = {}
     for cut in batch.cuts:
         rows = alive.setdefault(cut.key, {JOURNAL: []})
@@ -55,7 +55,7 @@ def change_of(batch: Batch) -> Change:
         for table, made in cut.rows.items():
             rows.setdefault(table, []).extend(made)
         if isinstance(cut.ended_by, LifePurged):
-            if isinstance(cut.state, Ended):
+            if isinstance(cut.state, EndedLife):
                 purges.append((cut.key, cut.state))
             rows.update({table: [] for table in rows if table.taken_by != "never"})
         elif cut.ended_by is not None and isinstance(cut.state, Head):
@@ -74,7 +74,7 @@ def change_of(batch: Batch) -> Change:
     return Change(deletes, purges, alive_events, heads, _last(left))
 
 
-def _rows(batch: Batch) -> Rows:
+def _rows(batch: PartitionBatch) -> Rows:
     rows: Rows = {QUARANTINE: list(batch.quarantine)}
     for cut in batch.cuts:
         for table, made in cut.rows.items():

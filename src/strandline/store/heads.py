@@ -9,7 +9,7 @@ import orjson
 
 from strandline.points import reached
 from strandline.store.tables import EndedRow, HeadRow
-from strandline.values.heads import Ended, Head, Remembered, State
+from strandline.values.heads import EndedLife, Head, Remembered, State
 from strandline.values.keys import key_digest, slice_of
 from strandline.values.tuples import make
 
@@ -42,14 +42,14 @@ def head_in(row: Sequence[Any], archive_life: int | None = None, archive_to: int
     ))  # fmt: skip
 
 
-def ended_row(key: str, ended: Ended) -> EndedRow:
+def ended_row(key: str, ended: EndedLife) -> EndedRow:
     """The row of an ended life. Neither the key nor any data of it."""
     return EndedRow(slice_of(key), key_digest(key), *ended)
 
 
-def ended_in(row: Sequence[Any]) -> Ended:
+def ended_in(row: Sequence[Any]) -> EndedLife:
     """The ended life in a row."""
-    return Ended(*row[2:5])
+    return EndedLife(*row[2:5])
 
 
 def ended_place(key: str) -> tuple[int, bytes]:
@@ -57,7 +57,7 @@ def ended_place(key: str) -> tuple[int, bytes]:
     return slice_of(key), key_digest(key)
 
 
-def state_of(head: Head | None, ended: Ended | None) -> State:
+def state_of(head: Head | None, ended: EndedLife | None) -> State:
     """A head that an ended life covers is none."""
     if ended is not None and (head is None or head.life <= ended.life):
         if head is not None:

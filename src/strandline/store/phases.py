@@ -25,12 +25,12 @@ from typing import Final, NamedTuple
 
 from strandline.fold import EventsDeleted, LifePurged
 from strandline.points import reached
-from strandline.rows import Batch, Cut, Pointer
+from strandline.rows import KeyRun, PartitionBatch, Pointer
 from strandline.store.heads import ended_row, head_row, key_place
 from strandline.store.tables import ENDED, JOURNAL, METAJOURNAL, QUARANTINE, REMOVED, WRITTEN, Table
 from strandline.store.views import JOURNAL_ITSELF, Row, Rows, Span, View, mirrored
 from strandline.values.events import EventRow
-from strandline.values.heads import Ended, Head
+from strandline.values.heads import EndedLife, Head
 
 ALWAYS: Final = 2**62
 """A write timestamp above any clock's: what is removed with it does not come back."""
@@ -62,7 +62,7 @@ class Hide(NamedTuple):
 Write = Put | Remove | Hide
 
 
-class Step(NamedTuple):
+class WritePhase(NamedTuple):
     """Requests that may go out at once: writes; or `asks`, whose rows the steps that follow need."""
 
     writes: Sequence[Write] = ()
@@ -70,7 +70,7 @@ class Step(NamedTuple):
 
 
 SpanRows = Mapping[Span, Sequence[Row]]
-Steps = Generator[Step, SpanRows, None]
+Steps = Generator[WritePhase, SpanRows, None]
 
 
 def run(steps: Steps, write: Callable[[Sequence[Write]], None], find: Callable[[Sequence[Span]], SpanRows]) -> None:
@@ -91,7 +91,7 @@ def run(steps: Steps, write: Callable[[Sequence[Write]], None], find: Callable[[
 # ---------------------------------------------------------------- a batch
 
 
-def written(batch: Batch, views: Sequence[View]) -> Steps:
+def written(batch: PartitionBatch, views: Sequence[View]) -> Steps:
     """All of a batch but its pointer."""
     yield from _put({QUARANTINE: batch.quarantine})
     for round_ in _rounds(batch.cuts):
@@ -107,8 +107,8 @@ def written(batch: Batch, views: Sequence[View]) -> Steps:
             yield from _removed(removals, (JOURNAL_ITSELF, *views))
 
 
-def _rounds(cuts: Sequence[Cut]) -> list[list[Cut]]:
-    rounds: list[list[Cut]] = []
+def _rounds(cuts: Sequence[KeyRun]) -> list[list[KeyRun]]:
+    rounds: list[list[KeyRun]] = []
     met: defaultdict[str, int] = defaultdict(int)
     for cut in cuts:
         nr = met[cut.key]
@@ -119,7 +119,7 @@ def _rounds(cuts: Sequence[Cut]) -> list[list[Cut]]:
     return rounds
 
 
-def _only_appends(cut: Cut) -> bool:
+def _only_appends(cut: KeyRun) -> bool:
     return cut.ended_by is None and isinstance(cut.state, Head)
 
 
@@ -137,16 +137,16 @@ def _put(rows: Mapping[Table, Sequence[Row]], timestamp: int | None = None) -> S
         if some
     ]
     if writes:
-        yield Step(writes)
+        yield WritePhase(writes)
 
 
-def _removed(cuts: Sequence[Cut], views: Sequence[View]) -> Steps:
+def _removed(cuts: Sequence[KeyRun], views: Sequence[View]) -> Steps:
     if any(cut.events for cut in cuts):
         reached("phases.appended_and_removed_at_once")
     yield from _put({METAJOURNAL: [_head(cut.key, cut.before) for cut in cuts if cut.events and _had_head(cut)]})
-    yield Step([_hiding(cut) for cut in cuts])
+    yield WritePhase([_hiding(cut) for cut in cuts])
     asks = list(dict.fromkeys([span for cut in cuts for view in views if _taken(cut, view) for span in view.asks(cut)]))
-    found = (yield Step(asks=asks)) if asks else {}
+    found = (yield WritePhase(asks=asks)) if asks else {}
     gone: defaultdict[str, list[Remove]] = defaultdict(list)
     for cut in cuts:
         at = ALWAYS if isinstance(cut.ended_by, LifePurged) else cut.timestamp
@@ -157,27 +157,27 @@ def _removed(cuts: Sequence[Cut], views: Sequence[View]) -> Steps:
                     gone[span.table.phase].append(Remove(span, at))
     for phases in REMOVED:
         if removals := [removal for phase in phases for removal in gone[phase]]:
-            yield Step(removals)
+            yield WritePhase(removals)
     deleted = [cut for cut in cuts if isinstance(cut.ended_by, EventsDeleted) and isinstance(cut.state, Head)]
     yield from _put({METAJOURNAL: [_head(cut.key, cut.state) for cut in deleted]})
     # Not for always: the next life has its head in the same place.
     purged = [Remove(_head_place(cut.key), cut.timestamp) for cut in cuts if isinstance(cut.ended_by, LifePurged)]
     if purged:
-        yield Step(purged)
+        yield WritePhase(purged)
 
 
-def _had_head(cut: Cut) -> bool:
+def _had_head(cut: KeyRun) -> bool:
     return isinstance(cut.before, Head)
 
 
-def _taken(cut: Cut, view: View) -> list[Table]:
+def _taken(cut: KeyRun, view: View) -> list[Table]:
     """The tables of a view whose rows this removal takes."""
     purge = isinstance(cut.ended_by, LifePurged)
     return [table for table in view.tables if table.taken_by == "delete" or (purge and table.taken_by == "purge")]
 
 
-def _hiding(cut: Cut) -> Write:
-    if isinstance(cut.state, Ended):
+def _hiding(cut: KeyRun) -> Write:
+    if isinstance(cut.state, EndedLife):
         return Put(ENDED, [ended_row(cut.key, cut.state)], cut.timestamp)
     if not isinstance(cut.state, Head):
         raise TypeError(cut.state)
@@ -215,11 +215,11 @@ def amended(
     if head is not None:
         yield from _put({METAJOURNAL: [head_row(*head)]}, timestamp)
     if out := [Remove(Span.of(table, row), timestamp) for table, some in gone.items() for row in some]:
-        yield Step(out)
+        yield WritePhase(out)
     for row in sorted(remove, key=lambda row: -row.seq_nr):
         mirrors = mirrored(views, [row])
         if out := [Remove(Span.of(table, some), timestamp) for table in mirrors for some in mirrors[table]]:
-            yield Step(out)
-        yield Step([Remove(Span.of(JOURNAL, row), timestamp)])
+            yield WritePhase(out)
+        yield WritePhase([Remove(Span.of(JOURNAL, row), timestamp)])
     if resolved is not None:
-        yield Step([Remove(Span(QUARANTINE, (marked.partition,), (resolved,), (resolved,)), ALWAYS)])
+        yield WritePhase([Remove(Span(QUARANTINE, (marked.partition,), (resolved,), (resolved,)), ALWAYS)])

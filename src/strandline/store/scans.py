@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from strandline.rows import Pointer, QuarantineRow
-from strandline.store.api import Page, Store
+from strandline.store.api import RowPage, Store
 from strandline.store.pages import FIRST_ROWS, GrowingPage
 from strandline.store.tables import (
     JOURNAL,
@@ -135,14 +135,14 @@ class Asked(NamedTuple):
     bytes_max: int | None = None
 
 
-def scan_each(store: Store, scan: Scan, asked: Sequence[Asked], to: Any) -> list[Page]:
+def scan_each(store: Store, scan: Scan, asked: Sequence[Asked], to: Any) -> list[RowPage]:
     """A page of each of these, up to the same value: where the store can, in one round trip.
 
     Whoever stands before a store, and sees its scans, is asked for one after the other.
     """
     together = getattr(type(store), "scan_each", None)
     if together is not None and len(asked) > 1:
-        pages: list[Page] = together(store, scan, asked, to)
+        pages: list[RowPage] = together(store, scan, asked, to)
         return pages
     return [
         store.scan(scan, each.equal, after=each.after, to=to, limit=each.limit, slices=each.slices,
@@ -151,7 +151,7 @@ def scan_each(store: Store, scan: Scan, asked: Sequence[Asked], to: Any) -> list
     ]  # fmt: skip
 
 
-def page_of(rows: Iterator[Any], limit: int, bytes_max: int | None, size_of: Callable[[Any], int]) -> Page:
+def page_of(rows: Iterator[Any], limit: int, bytes_max: int | None, size_of: Callable[[Any], int]) -> RowPage:
     """The first of these rows, within bounds, and whether there is one more."""
     kept: list[Any] = []
     left = MOST if bytes_max is None else bytes_max
@@ -160,7 +160,7 @@ def page_of(rows: Iterator[Any], limit: int, bytes_max: int | None, size_of: Cal
         left -= size_of(row)
         if left <= 0:
             break
-    return Page(kept, next(rows, None) is not None)
+    return RowPage(kept, next(rows, None) is not None)
 
 
 def grown(
@@ -170,14 +170,14 @@ def grown(
     limit: int,
     bytes_max: int | None,
     first: int = FIRST_ROWS,
-) -> Page:
+) -> RowPage:
     """A page of a store that can count rows and not bytes; `ask` gives so many rows after a place.
 
     `first` is how many to ask for before the size of any is known.
     """
     if bytes_max is None or not scan.order:
         rows = ask(after, limit)
-        return Page(rows, bool(scan.order) and len(rows) == limit)
+        return RowPage(rows, bool(scan.order) and len(rows) == limit)
     page = GrowingPage(limit, bytes_max, bytes_in(scan), first)
     more = True
     while page.asks and more:
@@ -188,7 +188,7 @@ def grown(
         more = len(rows) == asked or len(page.rows) - had < len(rows)
         if rows:
             after = scan.place_of(rows[-1])
-    return Page(page.rows, more)
+    return RowPage(page.rows, more)
 
 
 def bytes_in(scan: Scan) -> Callable[[Any], int]:
@@ -258,7 +258,7 @@ def events_of(
     entity_type: str | None = None,
     slices: tuple[int, int] | None = None,
     bytes_max: int | None = None,
-) -> Page:
+) -> RowPage:
     """Events of a partition by (timestamp, seq_nr), after that place, up to timestamp `to`."""
     scan, equal = (ALL_EVENTS, (partition,)) if entity_type is None else (EVENTS, (entity_type, partition))
     return store.scan(scan, equal, after=after, to=to, limit=limit, slices=slices, bytes_max=bytes_max)

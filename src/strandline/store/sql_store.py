@@ -18,10 +18,10 @@ from typing import Any, Final, Protocol
 
 from strandline.errors import Corrupt
 from strandline.fold import segment_of
-from strandline.rows import Batch, Pointer
+from strandline.rows import PartitionBatch, Pointer
 from strandline.settings import Settings
 from strandline.sql.api import Database, Part, Transaction
-from strandline.store.api import PIPELINE, Amend, CarryMark, Lease, Look, Page, StoreSettings
+from strandline.store.api import PIPELINE, Amend, CarryMark, KeyStates, Lease, RowPage, StoreSettings
 from strandline.store.beating_lease import told_taken
 from strandline.store.creation import fixed_in
 from strandline.store.end_state import Change, change_of
@@ -45,9 +45,9 @@ from strandline.store.tables import (
     stored_pointer,
 )
 from strandline.store.view_list import packages, views_of
-from strandline.store.views import Looked, View, kept, mirrored
+from strandline.store.views import View, ViewRows, kept, mirrored
 from strandline.values.events import EventRow
-from strandline.values.heads import Ended, Head, State
+from strandline.values.heads import EndedLife, Head, State
 from strandline.values.tuples import make
 
 PART: Final = Part("store", PACKAGE, declared=declared)
@@ -65,7 +65,7 @@ def part_of(views: Sequence[View] | None = None) -> Part:
     return PART._replace(also=packages(views))
 
 
-class Leases(Protocol):
+class LeaseFiles(Protocol):
     """Takes and gives leases: files and servers tell in different ways that a holder died."""
 
     def take(self, name: str, holder: str, raise_fence: Callable[[Transaction, int], None]) -> Lease:
@@ -82,7 +82,7 @@ class SqlStore:
     """A `store.api.Store`. Safe to share between threads; not across a fork."""
 
     def __init__(
-        self, database: Database, settings: StoreSettings, leases: Leases, views: Sequence[View] | None = None
+        self, database: Database, settings: StoreSettings, leases: LeaseFiles, views: Sequence[View] | None = None
     ) -> None:
         self.settings = settings
         self.views = kept(views_of(settings) if views is None else views, partitioned=False)
@@ -98,7 +98,7 @@ class SqlStore:
         settings: Settings,
         log_id: str | None,
         partitions: int | None,
-        leases: Leases,
+        leases: LeaseFiles,
         views: Sequence[View] | None = None,
     ) -> SqlStore:
         """The store in an open database; `SchemaMismatch` for another log, other fixed settings, another fold."""
@@ -118,14 +118,14 @@ class SqlStore:
         found = {row[0]: pointer_in(row) for row in rows}
         return [found.get(partition) or Pointer(partition) for partition in range(self.settings.partitions)]
 
-    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> Look:
+    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> KeyStates:
         if len(keys) == 1 and not followed:
             (key,) = keys
             (row,) = self._database.rows("look", (partition, *key_place(key), *ended_place(key)), often=True)
             state = _state(row)
-            return Look(_pointer(row, partition), {} if state is None else {key: state})
+            return KeyStates(_pointer(row, partition), {} if state is None else {key: state})
         if not keys:
-            return Look(self.pointers()[partition], {})
+            return KeyStates(self.pointers()[partition], {})
         places = [(*key_place(key), *ended_place(key)) for key in keys]
         if self._database.dialect == "postgres" and not (followed and self._looked_up):
             return _look(self._database.many("states", places, partition), partition)  # one round trip
@@ -142,7 +142,7 @@ class SqlStore:
                     state = look.states.get(row[0])
                     if isinstance(state, Head) and state.life == row[1]:
                         rows[row[0]].setdefault(table, []).append(row)
-        found: Mapping[str, Looked] = rows
+        found: Mapping[str, ViewRows] = rows
         return look._replace(rows=found)
 
     def page(
@@ -156,18 +156,18 @@ class SqlStore:
         limit: int,
         bytes_max: int | None = None,
         backwards: bool = False,
-    ) -> Page:
+    ) -> RowPage:
         name = "page_backwards" if backwards else "page"
         bounds = (segment_of(from_, segment_size), from_, segment_of(to, segment_size), to)
         rows = self._database.rows(name, (key, life, *bounds, limit, large_bytes(bytes_max)), often=True)
         if None not in map(BODY, rows):
-            return Page(rows, len(rows) == limit)
+            return RowPage(rows, len(rows) == limit)
         some = up_to(rows, bytes_max, lambda row: row[3] if row[2] is None else bytes_of(row))
         large = [(key, life, segment_of(row[0], segment_size), row[0]) for row in some if row[2] is None]
         found = {row[3]: (*row[3:5], *row[9:]) for row in self._database.many("standing_events", large)}
         # One that was deleted meanwhile ends the page.
         whole = list(takewhile(bool, (found.get(row[0]) if row[2] is None else row for row in some)))
-        return Page(whole, len(rows) == limit or len(whole) < len(rows))
+        return RowPage(whole, len(rows) == limit or len(whole) < len(rows))
 
     def scan(
         self,
@@ -179,13 +179,13 @@ class SqlStore:
         limit: int,
         slices: tuple[int, int] | None = None,
         bytes_max: int | None = None,
-    ) -> Page:
+    ) -> RowPage:
         if scan.large_apart and bytes_max is not None:
             values = (*scan.values(equal, slices, after, to, limit), bytes_max // limit)
             rows = self._database.rows(_named(scan.table, scan.name), values, often=True)
             blob = scan.columns.index("body")
             if None not in map(itemgetter(blob), rows):
-                return Page(rows, len(rows) == limit)
+                return RowPage(rows, len(rows) == limit)
 
         def ask(after: Sequence[Any] | None, limit: int) -> list[Any]:
             if scan is ALL_EVENTS and self._database.dialect == "sqlite":
@@ -202,14 +202,14 @@ class SqlStore:
 
         return grown(scan, ask, after, limit, None if scan.light else bytes_max)
 
-    def scan_each(self, scan: Scan, asked: Sequence[Asked], to: Any) -> list[Page]:
+    def scan_each(self, scan: Scan, asked: Sequence[Asked], to: Any) -> list[RowPage]:
         """A page of each of these (`scans.scan_each`)."""
         if not scan.light:
             return [self.scan(scan, equal, after=after, to=to, limit=limit, slices=slices, bytes_max=bytes_max)
                     for equal, after, limit, slices, bytes_max in asked]  # fmt: skip
         values = [scan.values(each.equal, each.slices, each.after, to, each.limit) for each in asked]
         found = self._database.rows_each(_named(scan.table, scan.name), values)
-        return [Page(rows, len(rows) == each.limit) for rows, each in zip(found, asked, strict=True)]
+        return [RowPage(rows, len(rows) == each.limit) for rows, each in zip(found, asked, strict=True)]
 
     def _all_events(
         self,
@@ -238,7 +238,7 @@ class SqlStore:
 
     # ------------------------------------------------------------ carry
 
-    def write(self, batch: Batch, seen: Pointer) -> None:
+    def write(self, batch: PartitionBatch, seen: Pointer) -> None:
         change = change_of(batch)
         putting: list[Table] = []
         try:
@@ -311,8 +311,8 @@ class SqlStore:
         remove: Sequence[EventRow] = (),
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
-        anew: Looked | None = None,
-        gone: Looked | None = None,
+        anew: ViewRows | None = None,
+        gone: ViewRows | None = None,
     ) -> None:
         with self._database.write() as tx:
             found = _locked(tx, seen.partition)
@@ -338,7 +338,7 @@ class SqlStore:
             _locked(tx, partition)  # no purge comes in between
             (found,) = tx.rows("look", (partition, *key_place(row.key), *ended_place(row.key)))
             state = _state(found)
-            if state is not None and row.life < state.life + isinstance(state, Ended):
+            if state is not None and row.life < state.life + isinstance(state, EndedLife):
                 raise life_ended(row.key, row.life)
             tx.execute("put_snapshot", SNAPSHOT.stored(row))
 
@@ -351,7 +351,7 @@ class SqlLeases:
     """The lease of a name (`store.api.Leases`)."""
 
     def __init__(
-        self, name: str, database: Database, leases: Leases, raise_fence: Callable[[Transaction, int], None]
+        self, name: str, database: Database, leases: LeaseFiles, raise_fence: Callable[[Transaction, int], None]
     ) -> None:
         self._name, self._database, self._leases, self._raise_fence = name, database, leases, raise_fence
 
@@ -389,11 +389,11 @@ def _pointer(row: Sequence[Any] | None, partition: int) -> Pointer:
     return Pointer(partition) if row is None or row[0] is None else POINTER.read(row)
 
 
-def _look(rows: Sequence[Any], partition: int) -> Look:
+def _look(rows: Sequence[Any], partition: int) -> KeyStates:
     states: dict[str, State] = {
         row[_KEY_AT]: state for row in rows if row[_KEY_AT] is not None and (state := _state(row)) is not None
     }
-    return Look(_pointer(rows[0], partition), states)
+    return KeyStates(_pointer(rows[0], partition), states)
 
 
 def _state(row: Sequence[Any]) -> State:

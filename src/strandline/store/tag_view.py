@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, Final
 
 from strandline.fold import LifePurged, segment_of
-from strandline.rows import Cut
+from strandline.rows import KeyRun
 from strandline.store.tables import Table, columns_of
 from strandline.store.views import Row, Rows, Span, View
 from strandline.values.actions import EventHeader
@@ -63,7 +63,7 @@ def tags_view(bucket_size: str) -> View:
     length = LENGTHS_US[bucket_size]
     tables = (TAG_VIEW, TAG_PROGRESS, TAG_PLACE, TAG_BUCKET)
 
-    def rows(cut: Cut) -> Rows:
+    def rows(cut: KeyRun) -> Rows:
         return tag_rows(cut, length) if any(cut.tags) else {}
 
     return View("tags", tables, rows, asks=_places, gone=_gone(length), follows=_is_tagged)
@@ -73,7 +73,7 @@ def _is_tagged(event: EventHeader) -> bool:
     return bool(event[1])
 
 
-def tag_rows(cut: Cut, bucket_us: int) -> Rows:
+def tag_rows(cut: KeyRun, bucket_us: int) -> Rows:
     """The rows of a cut, numbered on from what was looked up for its key."""
     purged = isinstance(cut.ended_by, LifePurged)
     view, places, moved = numbered(cut.events, cut.tags, cut.looked.get(TAG_PROGRESS, ()), bucket_us)
@@ -121,14 +121,14 @@ def numbered(
 # ---------------------------------------------------------------- what a purge takes
 
 
-def _progress(cut: Cut) -> list[TagProgress]:
+def _progress(cut: KeyRun) -> list[TagProgress]:
     """How far the views of the life that ends are: what was looked up, and what the cut itself adds."""
     life = cut.ended_by.life if cut.ended_by is not None else 0
     rows = [*cut.looked.get(TAG_PROGRESS, ()), *cut.rows.get(TAG_PROGRESS, ())]
     return [TagProgress._make(row) for row in rows if row[1] == life]
 
 
-def _places(cut: Cut) -> Iterator[Span]:
+def _places(cut: KeyRun) -> Iterator[Span]:
     found = _progress(cut)
     if not found or not isinstance(cut.ended_by, LifePurged) or not isinstance(cut.before, Head):
         return
@@ -140,7 +140,7 @@ def _places(cut: Cut) -> Iterator[Span]:
 
 
 def _gone(bucket_us: int) -> Any:
-    def gone(cut: Cut, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
+    def gone(cut: KeyRun, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
         if not isinstance(cut.ended_by, LifePurged):
             return
         for span in _places(cut):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from strandline.fold import LifePurged, segment_of
-from strandline.rows import Batch, Cut
+from strandline.rows import KeyRun, PartitionBatch
 from strandline.store.tables import (
     ENTITY_TYPE,
     JOURNAL,
@@ -39,7 +39,7 @@ from strandline.values.tuples import make
 
 Row = Sequence[Any]
 Rows = dict[Table, list[Row]]
-Looked = Mapping[Table, Sequence[Row]]
+ViewRows = Mapping[Table, Sequence[Row]]
 """What was looked up for a key: rows by table."""
 MINUTE_US: Final = 60_000_000
 
@@ -63,7 +63,7 @@ def _nothing(*_: object) -> Iterable[Any]:
     return ()
 
 
-def _no_rows(_: Cut) -> Rows:
+def _no_rows(_: KeyRun) -> Rows:
     return {}
 
 
@@ -80,9 +80,9 @@ class View(NamedTuple):
 
     name: str
     tables: tuple[Table, ...]
-    rows: Callable[[Cut], Rows] = _no_rows
-    asks: Callable[[Cut], Iterable[Span]] = _nothing
-    gone: Callable[[Cut, Mapping[Span, Sequence[Row]]], Iterable[Span]] = _nothing
+    rows: Callable[[KeyRun], Rows] = _no_rows
+    asks: Callable[[KeyRun], Iterable[Span]] = _nothing
+    gone: Callable[[KeyRun, Mapping[Span, Sequence[Row]]], Iterable[Span]] = _nothing
     mirrors: Callable[[Sequence[EventRow]], Rows] = _no_mirrors
     follows: Callable[[EventHeader], bool] = _never
     """Whether an event of this type and these tags wants what is looked up for its key."""
@@ -91,7 +91,7 @@ class View(NamedTuple):
 # ---------------------------------------------------------------- the journal's own tables
 
 
-def _spans(cut: Cut) -> Iterator[Span]:
+def _spans(cut: KeyRun) -> Iterator[Span]:
     """Events that go, by segment. Below the head's `removed_to` there is nothing left."""
     if cut.ended_by is None or not isinstance(cut.before, Head):
         return
@@ -100,12 +100,12 @@ def _spans(cut: Cut) -> Iterator[Span]:
         yield Span(JOURNAL, (cut.key, cut.ended_by.life, segment), (first,), (last,))
 
 
-def _listed(cut: Cut) -> Iterator[Span]:
+def _listed(cut: KeyRun) -> Iterator[Span]:
     if isinstance(cut.ended_by, LifePurged) and cut.state is not None:
         yield Span(QUARANTINE, (cut.state.partition,))
 
 
-def _journal_gone(cut: Cut, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
+def _journal_gone(cut: KeyRun, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
     if not isinstance(cut.ended_by, LifePurged):
         yield from _spans(cut)
         return
@@ -126,12 +126,12 @@ JOURNAL_ITSELF: Final = View("journal", (JOURNAL, SNAPSHOT, QUARANTINE), asks=_l
 # ---------------------------------------------------------------- what was put back
 
 
-def _put_back(cut: Cut) -> Iterator[Span]:
+def _put_back(cut: KeyRun) -> Iterator[Span]:
     if isinstance(cut.ended_by, LifePurged) and cut.state is not None:
         yield Span(REPAIRED, (cut.state.partition,))
 
 
-def _put_back_gone(cut: Cut, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
+def _put_back_gone(cut: KeyRun, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
     key, life = REPAIRED.at("key"), REPAIRED.at("life")
     for span in _put_back(cut):
         for row in found[span]:
@@ -145,7 +145,7 @@ REPAIRS: Final = View("repairs", (REPAIRED,), asks=_put_back, gone=_put_back_gon
 # ---------------------------------------------------------------- events by slices
 
 
-def _slice_rows(cut: Cut) -> Rows:
+def _slice_rows(cut: KeyRun) -> Rows:
     if cut.state is None or not (cut.events or isinstance(cut.state, Head)):
         return {}
     rows = _slice_mirrors(cut.events)
@@ -162,7 +162,7 @@ def _slice_mirrors(events: Sequence[EventRow]) -> Rows:
     return {SLICE_VIEW: rows}
 
 
-def _slice_gone(cut: Cut, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
+def _slice_gone(cut: KeyRun, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
     """The journal's rows tell where they stand."""
     entity_type, partition = cut.key.partition("|")[0], cut.state.partition if cut.state is not None else 0
     seq_nr, timestamp = JOURNAL.at("seq_nr"), JOURNAL.at("timestamp")
@@ -196,12 +196,12 @@ def packages_of(views: Sequence[View]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(packages))
 
 
-def add_rows(batch: Batch, views: Sequence[View], looked: Mapping[str, Looked]) -> None:
+def add_rows(batch: PartitionBatch, views: Sequence[View], looked: Mapping[str, ViewRows]) -> None:
     """Let views say which rows the cuts of a batch make. What was looked up follows each cut of its key."""
     if not views:
         return
     making = [view for view in views if view.rows is not _no_rows]
-    now: dict[str, Looked] = dict(looked)
+    now: dict[str, ViewRows] = dict(looked)
     once = len({cut.key for cut in batch.cuts}) == len(batch.cuts)  # then nothing follows
     for cut in batch.cuts:
         cut.looked = now.get(cut.key, {})
@@ -223,7 +223,7 @@ def mirrored(views: Sequence[View], events: Sequence[EventRow]) -> Rows:
     return {table: rows for view in views for table, rows in view.mirrors(events).items() if table in view.tables}
 
 
-def _followed(before: Looked, rows: Mapping[Table, Sequence[Row]]) -> dict[Table, list[Row]]:
+def _followed(before: ViewRows, rows: Mapping[Table, Sequence[Row]]) -> dict[Table, list[Row]]:
     """Return the looked-up rows after a cut: new rows replace those before."""
     found = {table: {table.place_of(row): row for row in given} for table, given in before.items()}
     for table, given in rows.items():

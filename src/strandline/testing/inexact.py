@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from strandline.backends.memory.log import MemoryLog
-from strandline.log.api import Answered, Draft, Page, Recorded
+from strandline.log.api import ActionDraft, Answered, Recorded, RecordPage
 from strandline.record import Record
 from strandline.values.actions import Place
 
@@ -25,10 +25,10 @@ class InexactMemoryLog(MemoryLog):
     def rules(self) -> None:
         return None
 
-    def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
+    def append(self, drafts: Sequence[ActionDraft]) -> list[Recorded]:
         return [self._recorded(draft) for draft in drafts]
 
-    def _recorded(self, draft: Draft) -> Recorded:
+    def _recorded(self, draft: ActionDraft) -> Recorded:
         partition, action, header, value, _ = draft
         place = self.raw_append(partition, key=action.key, header=header, value=value)
         for own in self._told:
@@ -50,11 +50,11 @@ class InexactMemoryLog(MemoryLog):
         bytes_max: int | None = None,
         key: str | None = None,
         values: bool = True,
-    ) -> Page:
+    ) -> RecordPage:
         """Records of other keys are not left out: timestamps are counted over all of them."""
         return super().read(partition, after=after, to=to, limit=limit, bytes_max=bytes_max, values=values)
 
-    def send(self, draft: Draft, answered: Answered) -> None:
+    def send(self, draft: ActionDraft, answered: Answered) -> None:
         answered(self._recorded(draft), None)
 
     def follow(self, after: Sequence[int], own: Callable[[Record], None]) -> MemoryFollower:
@@ -73,7 +73,7 @@ class MemoryFollower:
         self._log, self._moved, self._ended = log, after, ended
         self._after = dict(enumerate(after))
 
-    def poll(self, timeout_s: float) -> list[tuple[int, Page]]:
+    def poll(self, timeout_s: float) -> list[tuple[int, RecordPage]]:
         if not self._log.wait(self._after, timeout_s):
             return []
         pages = []

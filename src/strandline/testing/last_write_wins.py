@@ -20,8 +20,8 @@ from typing import Any
 from strandline.backends.memory import cells
 from strandline.clock import now_us
 from strandline.fold import segment_of
-from strandline.rows import Batch, Pointer
-from strandline.store.api import PIPELINE, Amend, CarryMark, Look, Page, StoreSettings
+from strandline.rows import PartitionBatch, Pointer
+from strandline.store.api import PIPELINE, Amend, CarryMark, KeyStates, RowPage, StoreSettings
 from strandline.store.heads import ended_in, ended_place, head_in, head_row, key_place, state_of
 from strandline.store.pages import up_to
 from strandline.store.phases import Hide, Put, Write, amended, run, written
@@ -48,9 +48,9 @@ from strandline.store.tables import (
     newest_repaired,
 )
 from strandline.store.view_list import views_of
-from strandline.store.views import Looked, Row, Span, View, kept
+from strandline.store.views import Row, Span, View, ViewRows, kept
 from strandline.values.events import EventRow
-from strandline.values.heads import Ended, Head, State
+from strandline.values.heads import EndedLife, Head, State
 from strandline.values.keys import slice_of
 
 
@@ -72,7 +72,7 @@ class LastWriteWinsStore:
         self.before_write = before_write
         self.views = kept(views_of(settings) if views is None else views, partitioned=True)
         declared = [JOURNAL, METAJOURNAL, ENDED, QUARANTINE, SNAPSHOT, *[t for view in self.views for t in view.tables]]
-        self.tables = {name: cells.Table() for name in ("pointer", "lease", *[table.name for table in declared])}
+        self.tables = {name: cells.CellTable() for name in ("pointer", "lease", *[table.name for table in declared])}
         self._closed = False
         self._clock_us = 0
         self._correcting: int | None = None
@@ -143,7 +143,7 @@ class LastWriteWinsStore:
     def _pointer(self, partition: int) -> Pointer:
         return Pointer(**self._row("pointer", partition, 0))
 
-    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> Look:
+    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> KeyStates:
         pointer = self._pointer(partition)  # first: the other way round loses actions
         states: dict[str, State] = {}
         unfinished: dict[str, Head] = {}
@@ -158,7 +158,7 @@ class LastWriteWinsStore:
             if head is not None and key in followed:
                 tables = [table for view in self.views for table in view.tables if table.looked_up]
                 rows[key] = {table: self._found(table, (key, head.life)) for table in tables}
-        return Look(pointer, states, unfinished, rows)
+        return KeyStates(pointer, states, unfinished, rows)
 
     def _state(self, key: str) -> State:
         return state_of(self._head(key), self._ended(key))
@@ -171,7 +171,7 @@ class LastWriteWinsStore:
         head = head_in([named.get(column.name) for column in METAJOURNAL.columns])
         return head._replace(delete_to=max(head.delete_to, named.get("hidden_to", 0)))
 
-    def _ended(self, key: str) -> Ended | None:
+    def _ended(self, key: str) -> EndedLife | None:
         slice_, digest = ended_place(key)
         rows = self._found(ENDED, (slice_,), (digest,), (digest,))
         return ended_in(rows[0]) if rows else None
@@ -187,11 +187,11 @@ class LastWriteWinsStore:
         limit: int,
         bytes_max: int | None = None,
         backwards: bool = False,
-    ) -> Page:
+    ) -> RowPage:
         self._check_open()
         rows = [row.cells for row in self._events(key, life) if from_ <= row.seq_nr <= to]
         found = up_to(islice(reversed(rows) if backwards else rows, limit), bytes_max)
-        return Page(found, len(found) < len(rows))
+        return RowPage(found, len(found) < len(rows))
 
     def _events(self, key: str, life: int) -> Iterator[EventRow]:
         for place in self.tables[JOURNAL.name].partitions():
@@ -208,7 +208,7 @@ class LastWriteWinsStore:
         limit: int,
         slices: tuple[int, int] | None = None,
         bytes_max: int | None = None,
-    ) -> Page:
+    ) -> RowPage:
         self._check_open()
         rows = scanned(scan, self._rows_of(scan, equal), equal, slices, after, to)
         return page_of(rows, limit, bytes_max, bytes_in(scan))
@@ -249,7 +249,7 @@ class LastWriteWinsStore:
 
     # ------------------------------------------------------------ carry
 
-    def write(self, batch: Batch, seen: Pointer) -> None:
+    def write(self, batch: PartitionBatch, seen: Pointer) -> None:
         new = batch.pointer
         found = self._pointer(new.partition)
         check_fence(found.fence, new.fence)
@@ -299,8 +299,8 @@ class LastWriteWinsStore:
         remove: Sequence[EventRow] = (),
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
-        anew: Looked | None = None,
-        gone: Looked | None = None,
+        anew: ViewRows | None = None,
+        gone: ViewRows | None = None,
     ) -> None:
         found = self._pointer(seen.partition)
         check_correcting(found, self._correcting)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from strandline.carry.range import Range, carry, decode
+from strandline.carry.range import CarriedRange, carry, decode
 from strandline.carry.resolve import resolve_marked
-from strandline.fold import Rules, fold
+from strandline.fold import FoldRules, fold
 from strandline.record import Content, Record, content_digest, encode_header, encode_value
 from strandline.settings import APPEND_IDS_KEPT_DEFAULT
 from strandline.store.api import Amend, CarryMark, Store, StoreSettings
@@ -106,7 +106,7 @@ class Tape:
 
     def state(self, key: str, segment_size: int, *, on: State = None, after: int = -1) -> State:
         """What the fold makes of the key's actions after an offset."""
-        rules = Rules(segment_size, APPEND_IDS_KEPT_DEFAULT)
+        rules = FoldRules(segment_size, APPEND_IDS_KEPT_DEFAULT)
         past = self.records[key_partition(key, self.partitions)]
         decoded, _ = decode([record for record in past if record.key == key], self.partitions)
         for record, action, _reason in decoded:
@@ -128,7 +128,7 @@ class Tape:
             for index in range(0, len(left), step):
                 records = left[index : index + step]
                 position = records[-1].offset + 1
-                range_ = Range(pointer.partition, start, position, records)
+                range_ = CarriedRange(pointer.partition, start, position, records)
                 carry(store, settings or store.settings, range_, pointer.fence if fence is None else fence)
                 start = position
 

@@ -53,7 +53,7 @@ class Life:
         self.seed = zlib.crc32(f"\0{number}".encode(), checksum)
 
 
-class Cells(NamedTuple):
+class EventCells(NamedTuple):
     """An event of a life that is known: what a reader needs of its row."""
 
     seq_nr: int
@@ -82,8 +82,8 @@ class EventRow(NamedTuple):
     digest: int
 
     @property
-    def cells(self) -> Cells:
-        return Cells(self[3], self[4], self[9], self[10])
+    def cells(self) -> EventCells:
+        return EventCells(self[3], self[4], self[9], self[10])
 
     @property
     def event(self) -> RecordedEvent:
@@ -217,13 +217,13 @@ def _words_of(event: tuple[str, tuple[str, ...]]) -> tuple[bytes, int, int]:
     return name + labels, tags_at, tags_at + len(labels)
 
 
-def placed_cells(timestamp: int, seq_nr: int, prev: int, body: Any, digest: int) -> Cells:
+def placed_cells(timestamp: int, seq_nr: int, prev: int, body: Any, digest: int) -> EventCells:
     """The cells of an event that stands at this time. It reads as damaged if its body says another."""
     try:
         same = timestamp_in(body)[0] == timestamp
     except (TypeError, struct.error):  # a damaged file may give any type for a column
         same = False
-    return Cells(seq_nr, prev, body, digest if same else NO_DIGEST)
+    return EventCells(seq_nr, prev, body, digest if same else NO_DIGEST)
 
 
 def parts_of(body: bytes) -> Parts:
@@ -234,10 +234,10 @@ def parts_of(body: bytes) -> Parts:
     return parts
 
 
-def with_prev(life: Life, cells: tuple[Any, ...], prev_seq_nr: int) -> Cells:
+def with_prev(life: Life, cells: tuple[Any, ...], prev_seq_nr: int) -> EventCells:
     """Return the event with another number before it."""
     body = cells[2][:_PREV_AT] + _PREV.pack(prev_seq_nr) + cells[2][_PREV_AT + _PREV.size :]
-    return Cells(cells[0], prev_seq_nr, body, zlib.crc32(body, life.seed))
+    return EventCells(cells[0], prev_seq_nr, body, zlib.crc32(body, life.seed))
 
 
 class RecordedEvent:

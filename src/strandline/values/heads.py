@@ -56,7 +56,7 @@ HEAD_FIELDS = tuple(
 """What users are shown of a head; the rest is the fold's own."""
 
 
-class Ended(NamedTuple):
+class EndedLife(NamedTuple):
     """A key that was purged: the number of the life that ended, and the place of its purge."""
 
     life: int
@@ -64,4 +64,4 @@ class Ended(NamedTuple):
     offset: int
 
 
-State = Head | Ended | None
+State = Head | EndedLife | None

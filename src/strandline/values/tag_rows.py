@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from strandline.errors import SchemaMismatch
-from strandline.values.events import Cells
+from strandline.values.events import EventCells
 
 ROW_VERSION: Final = 1
 _VERSION_AT: Final = 32
@@ -58,8 +58,8 @@ class TagRow(NamedTuple):
         return (self.previous_timestamp, self.key, self.previous_seq_nr) if self.previous_seq_nr else None
 
     @property
-    def cells(self) -> Cells:
-        return Cells(*self[9:])
+    def cells(self) -> EventCells:
+        return EventCells(*self[9:])
 
 
 class TagProgress(NamedTuple):

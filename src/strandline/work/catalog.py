@@ -22,7 +22,7 @@ from strandline.work.declaration import (
     settings_of,
     settings_text,
 )
-from strandline.work.entries import Counts
+from strandline.work.entries import EntryCounts
 from strandline.work.rotation import CLOSED, LATER
 from strandline.work.tables import Tables, first_number, of_tables
 from strandline.work.upkeep import Upkeep
@@ -80,7 +80,7 @@ class LookedAt(NamedTuple):
     """A journal as an operator sees it."""
 
     name: str
-    counts: Counts
+    counts: EntryCounts
     tables: Counter[str]
     """The number of short-lived tables, by their states."""
 

@@ -64,7 +64,7 @@ class Entry:
     owner: str
 
 
-class Draft(NamedTuple):
+class EntryDraft(NamedTuple):
     """An add that was checked, as far as that goes without the database's clock. Dates: None is now, 0 is never."""
 
     key: bytes
@@ -83,7 +83,7 @@ class Draft(NamedTuple):
     """16 bytes. An add with an id is stored once."""
 
 
-class Row(NamedTuple):
+class EntryRow(NamedTuple):
     """An entry as the tables have it: what is written once, what claims change, and where it stands in the order."""
 
     slot: int
@@ -171,7 +171,7 @@ class DeadLetter(NamedTuple):
     acknowledged: bool
 
 
-class Counts(NamedTuple):
+class EntryCounts(NamedTuple):
     """Numbers of entries. `oldest_due_s` is the age of the entry that has been due for longest."""
 
     due: int
@@ -185,7 +185,7 @@ class Counts(NamedTuple):
     """The reason, if nothing is handed out at the moment."""
 
 
-class Table(NamedTuple):
+class EntryTable(NamedTuple):
     """A short-lived table of entries."""
 
     name: str

@@ -41,8 +41,18 @@ from strandline.work import catalog, rules
 from strandline.work.catalog import StoredJournal
 from strandline.work.dates import US, Date, date_us, delay_us
 from strandline.work.declaration import COLUMNS_OF_THE_SYSTEM, Codec, Columns, WorkSettings, from_base64, reserved
-from strandline.work.entries import PROCESSING, WAITING, Added, Counts, DeadLetter, Draft, Entry, Row, Table
-from strandline.work.tables import AddedAll, ClaimRef, Ended, Look, Tables
+from strandline.work.entries import (
+    PROCESSING,
+    WAITING,
+    Added,
+    DeadLetter,
+    Entry,
+    EntryCounts,
+    EntryDraft,
+    EntryRow,
+    EntryTable,
+)
+from strandline.work.tables import AddedAll, ClaimRef, EndedClaim, JournalState, Tables
 from strandline.work.upkeep import Upkeep
 from strandline.work.waking import Waking
 
@@ -130,7 +140,7 @@ class WorkJournal:
         given = list(adds)
         if not 1 <= len(given) <= BATCH_MAX:
             raise invalid("batch_range", "adds", f"{len(given)} adds", allowed=f"1..{BATCH_MAX}", got=len(given))
-        drafts: list[Draft] = []
+        drafts: list[EntryDraft] = []
         try:
             for one in given:
                 drafts.append(self._draft(one))  # noqa: PERF401 (how many there are tells which one is refused)
@@ -141,7 +151,7 @@ class WorkJournal:
             raise invalid("data_too_large", "adds", f"{size} bytes", allowed=f"at most {BATCH_BYTES_MAX}", got=size)
         return self._add(drafts, tx)
 
-    def _draft(self, given: Mapping[str, Any]) -> Draft:
+    def _draft(self, given: Mapping[str, Any]) -> EntryDraft:
         if not given.keys() <= _ARGUMENTS:
             name = min(given.keys() - _ARGUMENTS)
             raise self._no_argument(name, given[name])
@@ -167,7 +177,7 @@ class WorkJournal:
             )
         if process is not None:
             rules.refuse_early(expiration or 0, max(process, inserted or 0))
-        return Draft(
+        return EntryDraft(
             key, codec.hash(key), data, self.version, int(priority), inserted, process, expiration or 0,
             delay=delay, add_id=add_id,
         )  # fmt: skip
@@ -177,14 +187,14 @@ class WorkJournal:
             return reserved(name, {**self._codec.columns.key, **self._codec.columns.data})
         return invalid("column", name, "no argument of add", allowed=" ".join(sorted(_ARGUMENTS)), got=value)
 
-    def _add(self, drafts: Sequence[Draft], tx: object) -> list[Added]:
+    def _add(self, drafts: Sequence[EntryDraft], tx: object) -> list[Added]:
         added = self._write(lambda inner: self._added(inner, drafts, joined=tx is not None), tx)
         self._alert(added.dead)
         if tx is None:
             self._tick_if_due()
         return added.outcomes
 
-    def _added(self, tx: Transaction, drafts: Sequence[Draft], *, joined: bool) -> AddedAll:
+    def _added(self, tx: Transaction, drafts: Sequence[EntryDraft], *, joined: bool) -> AddedAll:
         added = self._tables.add(tx, drafts, self.settings)
         self._waking.tell(tx, added.wake, joined=joined)
         return added
@@ -242,7 +252,7 @@ class WorkJournal:
         state = self._waking.begin()
         given = [claim for claim in done if not claim.was_done]
         held = self._held("done", given)
-        dead: list[Row] = []
+        dead: list[EntryRow] = []
 
         def work(tx: Transaction) -> tuple[set[int], tuple[float, int], ClaimResult]:
             dead.clear()
@@ -268,7 +278,7 @@ class WorkJournal:
         return Batch(claims, taken.next_date, lost, taken.look.paused)
 
     def _take(
-        self, tx: Transaction, look: Look, cursor: Cursor, limit: int, dead: list[Row], *, slow: bool
+        self, tx: Transaction, look: JournalState, cursor: Cursor, limit: int, dead: list[EntryRow], *, slow: bool
     ) -> ClaimResult:
         """Choose the kind of entries, those below `slow_from` first and others only if `slow`, and take them."""
         tables, settings = self._tables, self.settings
@@ -305,7 +315,7 @@ class WorkJournal:
         next_date = min((date for date in others if date is not None), default=None)
         return ClaimResult(look, entries, next_date, None if heads.expiry is None else heads.expiry + 1, handed_out)
 
-    def _decoded(self, rows: Sequence[Row]) -> tuple[list[tuple[Entry, Row]], list[Row]]:
+    def _decoded(self, rows: Sequence[EntryRow]) -> tuple[list[tuple[Entry, EntryRow]], list[EntryRow]]:
         entries, unreadable = [], []
         for row in rows:
             try:
@@ -314,12 +324,12 @@ class WorkJournal:
                 unreadable.append(row)
         return entries, unreadable
 
-    def _entry(self, row: Row) -> Entry:
+    def _entry(self, row: EntryRow) -> Entry:
         """Return an entry for its holder. ValueError or KeyError if it cannot be decoded."""
         codec = self._codec_of(row.version)
         return _entry(row, codec.decode(row.key), codec.decode(row.data or b""))
 
-    def _shown(self, row: Row) -> Entry:
+    def _shown(self, row: EntryRow) -> Entry:
         """Return an entry to look at: a key or data that cannot be decoded is empty."""
         return _entry(
             row, self._readable(row.version, row.key) or {}, self._readable(row.version, row.data or b"") or {}
@@ -341,15 +351,17 @@ class WorkJournal:
             claim.lose()
         return lost
 
-    def apply_outcome(self, claim: Claim, decide: Callable[[Row, Look], Row | str], reason: str) -> None:
+    def apply_outcome(
+        self, claim: Claim, decide: Callable[[EntryRow, JournalState], EntryRow | str], reason: str
+    ) -> None:
         """End a claim otherwise than by done."""
 
-        def work(tx: Transaction) -> list[Row]:
+        def work(tx: Transaction) -> list[EntryRow]:
             look = self._look(tx)
             row = self._tables.held(tx, look, claim.entry.id, claim.fence)
             if row is None:
                 raise _lost([claim.entry.id])
-            dead = self._tables.apply_outcomes(tx, look, self.settings, [Ended(row, decide(row, look), reason)])
+            dead = self._tables.apply_outcomes(tx, look, self.settings, [EndedClaim(row, decide(row, look), reason)])
             self._waking.tell(tx, look.now)
             return dead
 
@@ -361,7 +373,7 @@ class WorkJournal:
         claim.over(done=False)
         self._alert(dead)
 
-    def _alert(self, dead: Sequence[Row]) -> None:
+    def _alert(self, dead: Sequence[EntryRow]) -> None:
         for row in dead:
             _log.warning("work journal %s: entry %s is a dead letter", self.name, row.id)
 
@@ -408,21 +420,21 @@ class WorkJournal:
                 after = rows[-1].id
         return found[:limit]
 
-    def counts(self) -> Counts:
+    def counts(self) -> EntryCounts:
         """Count the entries that wait, that are being processed, and the dead letters."""
         with self._read() as tx:
             return self._tables.counts(tx)
 
-    def tables(self, *, after: str = "", limit: int = PAGE_MAX) -> list[Table]:
+    def tables(self, *, after: str = "", limit: int = PAGE_MAX) -> list[EntryTable]:
         """The short-lived tables, after one by its name."""
-        found: list[Table] = []
+        found: list[EntryTable] = []
         with self._read() as tx:
             for slot, state, opened, closed, *_ in tx.rows("tables", (self._known.set_name,)):
                 name = self._tables.table_name(slot)
                 if (len(name), name) > (len(after), after) and len(found) < limit:
                     ((count,),) = tx.rows(self._tables.named("table_entries", slot))
                     ((size,),) = tx.rows(self._tables.named("table_bytes", slot))
-                    found.append(Table(name, state, opened, closed, count, size))
+                    found.append(EntryTable(name, state, opened, closed, count, size))
         return found
 
     def now_us(self) -> int:
@@ -492,7 +504,7 @@ class WorkJournal:
             expires = expires if expiration is None else expiration
             if 0 < expires < self._tables.moment(inner).now:
                 raise rules.expired_letter(expires)
-            draft = Draft(key, hash_, data, version, priority, revised, None, expires, number)
+            draft = EntryDraft(key, hash_, data, version, priority, revised, None, expires, number)
             return self._added(inner, [draft], joined=tx is not None)
 
         added = self._write(work, tx)
@@ -547,7 +559,7 @@ class WorkJournal:
         """Record lapses, remove what expired or is kept no longer, close, move and empty tables: a step of each."""
         settings = self.settings
 
-        def work(tx: Transaction) -> tuple[list[Row], int]:
+        def work(tx: Transaction) -> tuple[list[EntryRow], int]:
             look = self._look(tx)
             dead = self._tables.record_lapses(tx, look, settings)
             return dead, self._tables.remove_expired(tx, look, PAGE_MAX)
@@ -609,7 +621,7 @@ class WorkJournal:
     def _codec(self) -> Codec:
         return self._known.codecs[self.version]
 
-    def _look(self, tx: Transaction, *, to_claim: bool = False) -> Look:
+    def _look(self, tx: Transaction, *, to_claim: bool = False) -> JournalState:
         look = self._tables.look(tx, to_claim=to_claim)
         if look.settings_version != self._known.settings_version:
             self._reload(tx)
@@ -673,8 +685,8 @@ class WorkJournal:
 
 
 class ClaimResult(NamedTuple):
-    look: Look
-    entries: list[tuple[Entry, Row]]
+    look: JournalState
+    entries: list[tuple[Entry, EntryRow]]
     next_date: int | None
     upkeep_date: int | None
     handed_out: bool
@@ -713,7 +725,7 @@ class Claim:
 
     __slots__ = ("_lost", "_lost_event", "ended", "entry", "in_tx", "journal", "row", "was_done")
 
-    def __init__(self, journal: WorkJournal, entry: Entry, row: Row) -> None:
+    def __init__(self, journal: WorkJournal, entry: Entry, row: EntryRow) -> None:
         self.journal, self.entry, self.row = journal, entry, row
         self.ended = False
         self.was_done = False
@@ -815,7 +827,7 @@ _USUAL: Final = frozenset({"key", "data", "priority"})
 _ARGUMENTS: Final = _USUAL | {*_DATES, "id"}
 
 
-def _entry(row: Row, key: dict[str, Any], data: dict[str, Any]) -> Entry:
+def _entry(row: EntryRow, key: dict[str, Any], data: dict[str, Any]) -> Entry:
     return Entry(
         row.id, key, data, row.version, row.priority, row.insertion_date, row.revised_date, row.process_date,
         row.expiration_date, PROCESSING if row.status == PROCESSING else WAITING, row.started, row.claimed_date,

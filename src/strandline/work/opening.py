@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Final, Protocol
 
 from strandline.errors import InvalidInput, SchemaMismatch, Unsupported, counted
-from strandline.journal.status import Section
+from strandline.journal.status import StatusSection
 from strandline.sql.api import Database
 from strandline.work import catalog
 from strandline.work.declaration import WorkDeclaration, WorkSettings
@@ -70,7 +70,7 @@ class WorkJournals:
             self._journals.append(journal)
         return journal
 
-    def section(self) -> Section | None:
+    def section(self) -> StatusSection | None:
         """Return what `status` shows of the journals in the default place."""
         try:
             database = self._database(None, create=False)
@@ -90,7 +90,7 @@ class WorkJournals:
                 warnings.append(f"work {one.name}: paused ({one.counts.paused}); see `strandline work resume`")
         alerts = counted(sum(one.counts.unacknowledged for one in found), "alert")
         kept = "" if standbys is None else f", standbys: {standbys}"
-        return Section(
+        return StatusSection(
             "work",
             f"{counted(len(found), 'work journal')}, {alerts}{kept}",
             tuple(one.row for one in found),

@@ -19,7 +19,18 @@ from strandline.clock import time_text
 from strandline.errors import InvalidInput, invalid
 from strandline.work.dates import ALLOWED, DATE_MAX, US, us
 from strandline.work.declaration import WorkSettings
-from strandline.work.entries import BEHIND, LAPSED, NOWHERE, PROCESSING, READY, SOON, WAITING, Draft, Outcome, Row
+from strandline.work.entries import (
+    BEHIND,
+    LAPSED,
+    NOWHERE,
+    PROCESSING,
+    READY,
+    SOON,
+    WAITING,
+    EntryDraft,
+    EntryRow,
+    Outcome,
+)
 
 AHEAD_MAX_US: Final = 60 * US
 LATER_US: Final = 10 * US
@@ -31,7 +42,7 @@ class Merged(NamedTuple):
     """What an add makes of the waiting entry of its key, or of none: its outcome, and the row to write."""
 
     outcome: Outcome
-    row: Row
+    row: EntryRow
 
 
 class Moment(NamedTuple):
@@ -44,22 +55,22 @@ class Moment(NamedTuple):
 # ---------------------------------------------------------------- time
 
 
-def expired(row: Row, now: int) -> bool:
+def expired(row: EntryRow, now: int) -> bool:
     """Return whether an entry has expired. Nobody sees it then, but a claim on it stays valid."""
     return 0 < row.expiration_date < now
 
 
-def lease_over(row: Row, moment: Moment) -> bool:
+def lease_over(row: EntryRow, moment: Moment) -> bool:
     """Return whether a claim has ended by itself. At exactly its lease it has not."""
     return moment.lease_now - row.beat > row.lease
 
 
-def running(row: Row, moment: Moment) -> bool:
+def running(row: EntryRow, moment: Moment) -> bool:
     """Return whether an entry has a live claim."""
     return row.status == PROCESSING and not lease_over(row, moment)
 
 
-def placed(row: Row, now: int, *, behind: bool = False) -> Row:
+def placed(row: EntryRow, now: int, *, behind: bool = False) -> EntryRow:
     """Return a waiting entry at its place in the order."""
     return row._replace(place=BEHIND if behind else READY if row.date <= now else SOON)
 
@@ -73,7 +84,7 @@ def at_index(index: int, error: InvalidInput) -> InvalidInput:
     return InvalidInput(f"adds[{index}] {error.message}", code=error.code, hint=error.hint, **facts)
 
 
-def check_dates(draft: Draft, now: int) -> None:
+def check_dates(draft: EntryDraft, now: int) -> None:
     """Check the dates of an add against the database's clock."""
     if draft.insertion_date is not None and draft.insertion_date > now + AHEAD_MAX_US:
         ahead_s = -(-(draft.insertion_date - now) // US)
@@ -102,7 +113,9 @@ def refuse_early(expiration_date: int, process_date: int) -> None:
         )
 
 
-def added(draft: Draft, waiting: Row | None, settings: WorkSettings, now: int, number: int, *, behind: bool) -> Merged:
+def added(
+    draft: EntryDraft, waiting: EntryRow | None, settings: WorkSettings, now: int, number: int, *, behind: bool
+) -> Merged:
     """Merge an add with the waiting entry of its key. `behind`: another entry of the key is being processed.
 
     `number` is a new one: the id of a new entry, and that of data which has none yet.
@@ -112,7 +125,7 @@ def added(draft: Draft, waiting: Row | None, settings: WorkSettings, now: int, n
     process = max(now + draft.delay if draft.process_date is None else draft.process_date, inserted)
     if waiting is None:
         place = BEHIND if behind else READY if process <= now else SOON
-        new = Row(0, number, draft.number or number, draft.hash, draft.key, draft.version, draft.priority, process,
+        new = EntryRow(0, number, draft.number or number, draft.hash, draft.key, draft.version, draft.priority, process,
                   inserted, inserted, draft.expiration_date, 0, len(draft.data),
                   data=draft.data, place=place)  # fmt: skip
         return Merged("behind" if behind else "inserted", new)
@@ -133,9 +146,9 @@ def added(draft: Draft, waiting: Row | None, settings: WorkSettings, now: int, n
     return Merged("merged", placed(merged, now, behind=behind))
 
 
-def _forgotten(row: Row) -> Row:
+def _forgotten(row: EntryRow) -> EntryRow:
     """Return an entry without its claims; the date when the last one began stays."""
-    return Row(*row[:11], row.started, row.size, data=row.data)
+    return EntryRow(*row[:11], row.started, row.size, data=row.data)
 
 
 def _later_expiry(one: int, other: int) -> int:
@@ -151,7 +164,7 @@ def _process_date(before: int, new: int, insertion_date: int, settings: WorkSett
     return date
 
 
-def folded(ended: Row, waiting: Row, settings: WorkSettings, now: int) -> Row:
+def folded(ended: EntryRow, waiting: EntryRow, settings: WorkSettings, now: int) -> EntryRow:
     """Merge an entry that waits again into the one that was added behind it, as if that add came just after."""
     newer = waiting if waiting.revised_date >= ended.revised_date else ended
     both = newer._replace(
@@ -166,12 +179,14 @@ def folded(ended: Row, waiting: Row, settings: WorkSettings, now: int) -> Row:
     return placed(_forgotten(both)._replace(first_start=ended.started), now)
 
 
-def seen(over: Sequence[Row], behind: Mapping[int, Row], settings: WorkSettings, now: int) -> dict[int, Row | None]:
+def seen(
+    over: Sequence[EntryRow], behind: Mapping[int, EntryRow], settings: WorkSettings, now: int
+) -> dict[int, EntryRow | None]:
     """Return what recording these lapses makes of entries, by id: another row, or None if it is no entry any more.
 
     `behind` has the entries that wait behind them, by the ids of those that lapsed. All have their data.
     """
-    found: dict[int, Row | None] = {}
+    found: dict[int, EntryRow | None] = {}
     for row in over:
         outcome, other = lapsed(row, settings, now), behind.get(row.id)
         found[row.id] = None if isinstance(outcome, str) or other is not None else outcome
@@ -186,12 +201,12 @@ GONE: Final = "gone"
 DEAD: Final = "dead"
 
 
-def lapsed(row: Row, settings: WorkSettings, now: int) -> Row | str:
+def lapsed(row: EntryRow, settings: WorkSettings, now: int) -> EntryRow | str:
     """Return what becomes of an entry whose lease ended: it waits again, or is a dead letter, or gone."""
     return _counted(row, settings, now, LAPSED, 0)
 
 
-def failed(row: Row, settings: WorkSettings, now: int, delay_s: float | None) -> Row | str:
+def failed(row: EntryRow, settings: WorkSettings, now: int, delay_s: float | None) -> EntryRow | str:
     """Return what becomes of an entry after `fail`, with the given delay or one that doubles with every count."""
     delay = delay_s
     if delay is None:
@@ -200,7 +215,7 @@ def failed(row: Row, settings: WorkSettings, now: int, delay_s: float | None) ->
     return _counted(row, settings, now, WAITING, now + us(delay))
 
 
-def _counted(row: Row, settings: WorkSettings, now: int, status: str, retry_date: int) -> Row | str:
+def _counted(row: EntryRow, settings: WorkSettings, now: int, status: str, retry_date: int) -> EntryRow | str:
     if expired(row, now):
         return GONE
     counter = min(row.counter + 1, COUNTER_MAX)
@@ -209,12 +224,12 @@ def _counted(row: Row, settings: WorkSettings, now: int, status: str, retry_date
     return placed(row._replace(status=status, counter=counter, retry_date=retry_date or row.retry_date), now)
 
 
-def released(row: Row, now: int) -> Row | str:
+def released(row: EntryRow, now: int) -> EntryRow | str:
     """Return what becomes of an entry after `release`: dates and counter stay."""
     return GONE if expired(row, now) else placed(row._replace(status=WAITING), now)
 
 
-def claimed(row: Row, fence: int, owner: str, lease: int, moment: Moment) -> Row:
+def claimed(row: EntryRow, fence: int, owner: str, lease: int, moment: Moment) -> EntryRow:
     """Return an entry as its new holder has it."""
     return row._replace(
         status=PROCESSING, fence=fence, owner=owner, start_date=moment.now, claimed_date=moment.now,

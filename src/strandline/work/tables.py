@@ -37,9 +37,9 @@ from strandline.work.entries import (
     READY,
     SOON,
     Added,
-    Counts,
-    Draft,
-    Row,
+    EntryCounts,
+    EntryDraft,
+    EntryRow,
     mark_of,
 )
 from strandline.work.lease_clock import boot_id, boot_us
@@ -61,7 +61,7 @@ Key = tuple[bytes, bytes]
 """A key as the tables know it: its hash, and the encoded key."""
 
 
-class Look(NamedTuple):
+class JournalState(NamedTuple):
     """The state of a journal when a transaction begins."""
 
     now: int
@@ -91,11 +91,11 @@ class ClaimRef(NamedTuple):
     slot: int
 
 
-class Ended(NamedTuple):
+class EndedClaim(NamedTuple):
     """A claim that ended otherwise than by done: what is to become of its entry (`rules`), and why."""
 
-    row: Row
-    outcome: Row | str
+    row: EntryRow
+    outcome: EntryRow | str
     reason: str
 
 
@@ -114,7 +114,7 @@ class AddedAll(NamedTuple):
     outcomes: list[Added]
     wake: int | None
     """The first date at which one of them may be claimed earlier than was known."""
-    dead: list[Row]
+    dead: list[EntryRow]
     """Dead letters now."""
 
 
@@ -143,12 +143,12 @@ class Tables:
 
     # ------------------------------------------------------------ the moment
 
-    def look(self, tx: Transaction, count: int = 0, *, to_claim: bool = False) -> Look:
+    def look(self, tx: Transaction, count: int = 0, *, to_claim: bool = False) -> JournalState:
         """The database's clock, the current table, and so many new numbers; `to_claim`: and what comes first."""
         if tx.dialect == "postgres":
             values = (self.journal, self.set_name, self._given_now(), count)
             ((now, *more),) = tx.rows(self.named("look_claim" if to_claim else "look"), values)
-            return Look(now, now, *more)
+            return JournalState(now, now, *more)
         moment = self.moment(tx)
         ((_, version, paused, slot, opened, first, last, _, stored),) = tx.rows(
             self.named("look"), (self.journal, self.set_name, moment.now, count)
@@ -157,7 +157,7 @@ class Tables:
         if stored != boot:
             tx.execute(self.named("boot"))
             tx.execute("set_boot", (self.set_name, boot))
-        look = Look(*moment, version, paused, slot, opened, first, last, self.numbers(tx, count))
+        look = JournalState(*moment, version, paused, slot, opened, first, last, self.numbers(tx, count))
         if not to_claim:
             return look
         heads = self.heads(tx, moment.now)
@@ -186,7 +186,7 @@ class Tables:
 
     # ------------------------------------------------------------ add
 
-    def add(self, tx: Transaction, drafts: Sequence[Draft], settings: WorkSettings) -> AddedAll:
+    def add(self, tx: Transaction, drafts: Sequence[EntryDraft], settings: WorkSettings) -> AddedAll:
         """Add entries, or merge them with those that wait; all of them or, if one is refused, none."""
         by_key = settings.merge == "key"
         if tx.dialect == "postgres":
@@ -201,13 +201,13 @@ class Tables:
                 rules.check_dates(draft, look.now)
             except InvalidInput as error:
                 raise (rules.at_index(place, error) if len(drafts) > 1 else error) from None
-        dead = list[Row]()
+        dead = list[EntryRow]()
         hashes = {draft.hash for draft in drafts if draft.add_id not in stored} if by_key else ()
         known = self._known(tx, look, settings, hashes, dead)
         ids = list[tuple[bytes, int, int]]()
         outcomes: list[Added] = []
-        written: list[Row] = []
-        changed: dict[Key, Row] = {}
+        written: list[EntryRow] = []
+        changed: dict[Key, EntryRow] = {}
         for draft, number in zip(drafts, look.numbers, strict=True):
             if draft.add_id in stored:
                 outcomes.append(Added("repeated", stored[draft.add_id]))
@@ -237,7 +237,7 @@ class Tables:
         dates = [row.date for row in written if row.place != BEHIND and row.date < before.get(row.id, row.date + 1)]
         return AddedAll(outcomes, min(dates, default=None), dead)
 
-    def _lock_adds(self, tx: Transaction, drafts: Sequence[Draft], *, by_key: bool) -> None:
+    def _lock_adds(self, tx: Transaction, drafts: Sequence[EntryDraft], *, by_key: bool) -> None:
         """Let no other add of these keys, or with these ids, go on before we commit."""
         locks = {self.lock_number("key", draft.hash) for draft in drafts} if by_key else set[int]()
         locks |= {self.lock_number("id", draft.add_id) for draft in drafts if draft.add_id is not None}
@@ -253,26 +253,26 @@ class Tables:
         return int.from_bytes(blake2b(text, digest_size=8).digest(), "big", signed=True)
 
     def _known(
-        self, tx: Transaction, look: Look, settings: WorkSettings, hashes: Iterable[bytes], dead: list[Row]
-    ) -> dict[Key, tuple[Row | None, bool]]:
+        self, tx: Transaction, look: JournalState, settings: WorkSettings, hashes: Iterable[bytes], dead: list[EntryRow]
+    ) -> dict[Key, tuple[EntryRow | None, bool]]:
         """Return by key the entry that waits, and whether another one is being processed. Adds to `dead`."""
         asked = set(hashes)
         if not asked:
             return {}
 
-        def found() -> list[Row]:
+        def found() -> list[EntryRow]:
             return self.of_hashes(tx, asked)
 
         rows = self._steady(tx, found, look.moment)
         over = [row for row in rows if row.status == PROCESSING and rules.lease_over(row, look.moment)]
         if over:
-            ended = [Ended(row, rules.lapsed(row, settings, look.now), "timeout") for row in over]
+            ended = [EndedClaim(row, rules.lapsed(row, settings, look.now), "timeout") for row in over]
             dead += self.apply_outcomes(tx, look, settings, ended)
             rows = self._steady(tx, found, look.moment)
         old = [row for row in rows if row.status != PROCESSING and rules.expired(row, look.now)]
         self._remove(tx, old)
         gone = {row.id for row in old}
-        known: dict[Key, tuple[Row | None, bool]] = {}
+        known: dict[Key, tuple[EntryRow | None, bool]] = {}
         for row in rows:
             if row.id not in gone:
                 waiting, behind = known.get((row.hash, row.key), (None, False))
@@ -282,7 +282,7 @@ class Tables:
                     known[row.hash, row.key] = waiting or row, behind
         return known
 
-    def _steady(self, tx: Transaction, found: Callable[[], list[Row]], moment: Moment | None) -> list[Row]:
+    def _steady(self, tx: Transaction, found: Callable[[], list[EntryRow]], moment: Moment | None) -> list[EntryRow]:
         """Return rows as they stay until this commits: look, lock, and look again until nothing has changed."""
         for _ in range(_TRIES):
             rows = found()
@@ -297,7 +297,7 @@ class Tables:
                 return [row._replace(place=places.get(row.id, NOWHERE)) for row in rows]
         raise Unavailable("entries change faster than they can be locked", code="serialization", hint="call again")
 
-    def _hold(self, tx: Transaction, rows: Sequence[Row], moment: Moment | None) -> bool:
+    def _hold(self, tx: Transaction, rows: Sequence[EntryRow], moment: Moment | None) -> bool:
         """Lock entries that are being processed: against their end, or, where the lease is over, against everything."""
         claimed = [row for row in rows if row.status == PROCESSING]
         live = [row.id for row in claimed if moment is not None and not rules.lease_over(row, moment)]
@@ -311,15 +311,15 @@ class Tables:
     # ------------------------------------------------------------ claim
 
     def claim(
-        self, tx: Transaction, look: Look, settings: WorkSettings, owner: str, limit: int, low: int, high: int
-    ) -> list[Row]:
+        self, tx: Transaction, look: JournalState, settings: WorkSettings, owner: str, limit: int, low: int, high: int
+    ) -> list[EntryRow]:
         """Take the first entries with priorities from `low` up to below `high`, in their order."""
         lease = us(settings.lease_s)
         if tx.dialect == "postgres":
             values = (self.journal, low, high, look.now, limit, owner, lease, CLAIM_BYTES_MAX)
-            found = [Row(*row)._replace(place=NOWHERE) for row in tx.rows(self.named("claim"), values)]
+            found = [EntryRow(*row)._replace(place=NOWHERE) for row in tx.rows(self.named("claim"), values)]
             return sorted(found, key=lambda row: (row.priority, row.date, row.id))
-        chosen = [Row(*row) for row in tx.rows(self.named("choose"), (self.journal, low, high, look.now, limit))]
+        chosen = [EntryRow(*row) for row in tx.rows(self.named("choose"), (self.journal, low, high, look.now, limit))]
         fitting, size = [], 0
         for row in chosen:
             if size < CLAIM_BYTES_MAX:
@@ -333,7 +333,7 @@ class Tables:
         tx.many(self.named("start"), [_state(row) for row in rows], self.journal)
         return rows
 
-    def promote_due(self, tx: Transaction, look: Look) -> int:
+    def promote_due(self, tx: Transaction, look: JournalState) -> int:
         """Make entries ready whose date has come; return their number."""
         due, size = [], 0
         for *place, bytes_ in tx.rows(self.named("due_soon"), (self.journal, look.now, DUE_MAX)):
@@ -348,7 +348,7 @@ class Tables:
             self.numbers(tx, len(later))  # they count as rows of the table that they fill
         return len(due)
 
-    def record_lapses(self, tx: Transaction, look: Look, settings: WorkSettings) -> list[Row]:
+    def record_lapses(self, tx: Transaction, look: JournalState, settings: WorkSettings) -> list[EntryRow]:
         """Let entries that get no heartbeat any more wait again; return those that are dead letters now."""
         ids = tx.rows(self.named("lapsed"), (self.journal, look.lease_now, LAPSES_MAX))
         rows = self.rows(tx, [id_ for (id_,) in ids])
@@ -356,7 +356,7 @@ class Tables:
         tx.many(self.named("look_later"), [(row.id, row.beat + row.lease + 1) for row in alive])
         over = [row for row in rows if rules.lease_over(row, look.moment)]
         return self.apply_outcomes(
-            tx, look, settings, [Ended(row, rules.lapsed(row, settings, look.now), "timeout") for row in over]
+            tx, look, settings, [EndedClaim(row, rules.lapsed(row, settings, look.now), "timeout") for row in over]
         )
 
     def heads(self, tx: Transaction, now: int) -> Heads:
@@ -366,7 +366,7 @@ class Tables:
 
     # ------------------------------------------------------------ the end of a claim
 
-    def end(self, tx: Transaction, look: Look, held: Sequence[ClaimRef]) -> tuple[set[int], int | None]:
+    def end(self, tx: Transaction, look: JournalState, held: Sequence[ClaimRef]) -> tuple[set[int], int | None]:
         """End claims as done: return the entries that this call ended, and when the first of those behind them is due.
 
         `merge` does not matter: an entry may wait behind another since before it was changed.
@@ -396,24 +396,24 @@ class Tables:
         ended |= {row.id: (row.hash, row.key) for row in late}
         return sorted(ClaimRef(row.id, row.fence, row.slot) for row in mine if row.status == PROCESSING)
 
-    def _put_in(self, tx: Transaction, look: Look, keys: Iterable[Key]) -> int | None:
+    def _put_in(self, tx: Transaction, look: JournalState, keys: Iterable[Key]) -> int | None:
         """Put entries that waited behind these keys into the order; return when the first of them is due."""
         waiting = [row for row in self._behind(tx, keys) if row.place == BEHIND]
         self._reorder(tx, [(row, rules.placed(row, look.now)) for row in waiting])
         return min((row.date for row in waiting), default=None)
 
-    def _behind(self, tx: Transaction, keys: Iterable[Key]) -> list[Row]:
+    def _behind(self, tx: Transaction, keys: Iterable[Key]) -> list[EntryRow]:
         wanted = set(keys)
         if not wanted or not tx.rows(self.named("any_behind"), (self.journal,)):
             return []
         return self._steady(tx, lambda: self._found_behind(tx, wanted), None)
 
-    def _found_behind(self, tx: Transaction, keys: Collection[Key]) -> list[Row]:
+    def _found_behind(self, tx: Transaction, keys: Collection[Key]) -> list[EntryRow]:
         marks = {mark_of(hash_) for hash_, _ in keys}
         rows = _rows(tx.many(self.named("behind"), [(self.journal, mark) for mark in marks]))
         return [row for row in rows if (row.hash, row.key) in keys]
 
-    def held(self, tx: Transaction, look: Look, id_: int, fence: int) -> Row | None:
+    def held(self, tx: Transaction, look: JournalState, id_: int, fence: int) -> EntryRow | None:
         """Lock and return the entry of a live claim; None if the claim is over."""
         for _ in range(2):  # a move may have taken it to another table meanwhile
             if tx.dialect == "postgres":
@@ -423,7 +423,9 @@ class Tables:
                     return row
         return None
 
-    def apply_outcomes(self, tx: Transaction, look: Look, settings: WorkSettings, ended: Sequence[Ended]) -> list[Row]:
+    def apply_outcomes(
+        self, tx: Transaction, look: JournalState, settings: WorkSettings, ended: Sequence[EndedClaim]
+    ) -> list[EntryRow]:
         """Write what becomes of entries whose claims ended otherwise than by done; return the dead letters among them.
 
         Their rows of the state are locked. An entry that waits behind one of them is folded with it, or let in.
@@ -434,7 +436,7 @@ class Tables:
         removed = [row for row in waiting if rules.expired(row, look.now)]
         behind = {(row.hash, row.key): row for row in waiting if not rules.expired(row, look.now)}
         again, waiting_again, dead = [], [], []
-        folds: list[tuple[Row, Row]] = []
+        folds: list[tuple[EntryRow, EntryRow]] = []
         for row, outcome, reason in ended:
             other = behind.get((row.hash, row.key))
             if isinstance(outcome, str):
@@ -457,7 +459,7 @@ class Tables:
         self._insert_order(tx, waiting_again)
         return [row for row, _ in dead]
 
-    def _bury(self, tx: Transaction, look: Look, dead: Sequence[tuple[Row, str]]) -> None:
+    def _bury(self, tx: Transaction, look: JournalState, dead: Sequence[tuple[EntryRow, str]]) -> None:
         numbers = self.numbers(tx, len(dead))
         tx.many(
             "add_dead",
@@ -469,7 +471,7 @@ class Tables:
             self.journal,
         )  # fmt: skip
 
-    def beat(self, tx: Transaction, look: Look, pairs: Sequence[tuple[int, int]]) -> set[int]:
+    def beat(self, tx: Transaction, look: JournalState, pairs: Sequence[tuple[int, int]]) -> set[int]:
         """Send heartbeats; return the entries whose claim is live and goes on."""
         beaten: set[int] = set()
         for _ in range(2):  # a move may have taken some to another table meanwhile
@@ -486,23 +488,23 @@ class Tables:
         name = f"work_{self.set_name}_entry"
         return name if self.database.dialect == "sqlite" else f"{name}_{slot}"
 
-    def rows(self, tx: Transaction, ids: Iterable[int]) -> list[Row]:
+    def rows(self, tx: Transaction, ids: Iterable[int]) -> list[EntryRow]:
         """Entries by their ids, without their data."""
         return _rows(tx.many(self.named("whole"), [(self.journal, id_) for id_ in ids]))
 
-    def of_hashes(self, tx: Transaction, hashes: Iterable[bytes]) -> list[Row]:
+    def of_hashes(self, tx: Transaction, hashes: Iterable[bytes]) -> list[EntryRow]:
         """Entries of keys with these hashes, without their data."""
         return _rows(tx.many(self.named("find"), [(self.journal, hash_) for hash_ in hashes]))
 
-    def page(self, tx: Transaction, after: int, limit: int) -> list[Row]:
+    def page(self, tx: Transaction, after: int, limit: int) -> list[EntryRow]:
         """Entries in the order of their ids, without their data."""
         return _rows(tx.rows(self.named("page"), (self.journal, after, limit)))
 
-    def seen(self, tx: Transaction, rows: Sequence[Row], settings: WorkSettings) -> list[Row]:
+    def seen(self, tx: Transaction, rows: Sequence[EntryRow], settings: WorkSettings) -> list[EntryRow]:
         """Return entries with their data as if every lapse was recorded, without those that expired. Writes nothing."""
         moment = self.moment(tx)
         lease = self.heads(tx, moment.now).lease
-        changed: dict[int, Row | None] = {}
+        changed: dict[int, EntryRow | None] = {}
         if lease is not None and lease <= moment.lease_now:
             family = self.of_hashes(tx, {row.hash for row in rows})
             over = [row for row in family if row.status == PROCESSING and rules.lease_over(row, moment)]
@@ -519,47 +521,49 @@ class Tables:
             if row is not None and (row.status == PROCESSING or not rules.expired(row, moment.now))
         ]  # fmt: skip
 
-    def counts(self, tx: Transaction) -> Counts:
+    def counts(self, tx: Transaction) -> EntryCounts:
         """Count entries, by what may be done with them, and dead letters."""
         moment = self.moment(tx)
         (found,) = tx.rows(self.named("counts"), (self.journal, moment.now, moment.lease_now))
         due, later, behind, running, dead, unacknowledged, oldest, paused = found
         age_s = 0.0 if oldest is None else max(0, moment.now - oldest) / US
-        return Counts(due, later, behind, running, dead, unacknowledged, age_s, paused)
+        return EntryCounts(due, later, behind, running, dead, unacknowledged, age_s, paused)
 
-    def with_data(self, tx: Transaction, rows: Sequence[Row]) -> list[Row]:
+    def with_data(self, tx: Transaction, rows: Sequence[EntryRow]) -> list[EntryRow]:
         data = self._data(tx, rows)
         return [row._replace(data=data[row.id]) for row in rows if row.id in data]
 
-    def _data(self, tx: Transaction, rows: Iterable[Row]) -> dict[int, bytes]:
+    def _data(self, tx: Transaction, rows: Iterable[EntryRow]) -> dict[int, bytes]:
         return dict(tx.many(self.named("data_of"), [(row.id,) for row in rows]))
 
-    def drop(self, tx: Transaction, look: Look, id_: int) -> tuple[bool, int | None]:
+    def drop(self, tx: Transaction, look: JournalState, id_: int) -> tuple[bool, int | None]:
         """Remove an entry, whoever holds it: whether there was one, and when what waited behind it is due."""
         rows = self._steady(tx, lambda: self.rows(tx, [id_]), None)
         self._remove(tx, rows)
         wake = self._put_in(tx, look, [(row.hash, row.key) for row in rows if row.status == PROCESSING])
         return bool(rows), wake
 
-    def remove_expired(self, tx: Transaction, look: Look, limit: int) -> int:
+    def remove_expired(self, tx: Transaction, look: JournalState, limit: int) -> int:
         """Remove entries that expired while they waited."""
         places = tx.rows(self.named("expired"), (self.journal, look.now, limit))
         rows = self.rows(tx, [place[3] for place in places])
         self._remove(tx, rows)
         return len(rows)
 
-    def bury_unreadable(self, tx: Transaction, look: Look, settings: WorkSettings, rows: Sequence[Row]) -> None:
+    def bury_unreadable(
+        self, tx: Transaction, look: JournalState, settings: WorkSettings, rows: Sequence[EntryRow]
+    ) -> None:
         """Make dead letters of claimed entries that cannot be decoded."""
-        self.apply_outcomes(tx, look, settings, [Ended(row, DEAD, "undecodable") for row in rows])
+        self.apply_outcomes(tx, look, settings, [EndedClaim(row, DEAD, "undecodable") for row in rows])
 
-    def _remove(self, tx: Transaction, rows: Iterable[Row]) -> None:
+    def _remove(self, tx: Transaction, rows: Iterable[EntryRow]) -> None:
         rows = list(rows)
         places = [(self.journal, *position, row.id) for row in rows for position in _positions(row)]
         tx.many(self.named("remove_order"), places)
         tx.many(self.named("remove_state"), [(row.slot, row.id) for row in rows if row.fence])
         tx.many(self.named("remove_entry"), [(row.slot, row.id) for row in rows])
 
-    def _write(self, tx: Transaction, look: Look, rows: Sequence[Row]) -> None:
+    def _write(self, tx: Transaction, look: JournalState, rows: Sequence[EntryRow]) -> None:
         """Write entries into the current table, or, if they are not due for a while, into the later one."""
         horizon = look.now + rules.LATER_US if tx.dialect == "postgres" else None
         slots = [look.slot if horizon is None or row.date <= horizon or row.fence else LATER for row in rows]
@@ -575,12 +579,12 @@ class Tables:
         states = [_state(row._replace(slot=slot)) for slot, row in both if row.fence]
         tx.many(self.named("insert_state"), states, self.journal)
 
-    def _write_alike(self, tx: Transaction, rows: Sequence[tuple[int, Row]]) -> list[tuple[int, Row]]:
+    def _write_alike(self, tx: Transaction, rows: Sequence[tuple[int, EntryRow]]) -> list[tuple[int, EntryRow]]:
         """Write rows that differ in number, key and data alone, as most of a large add do; return the others.
 
         A third of the columns is sent then, and sending is what an add of many takes longest for.
         """
-        left, alike = [], dict[tuple[int, ...], list[Row]]()
+        left, alike = [], dict[tuple[int, ...], list[EntryRow]]()
         for slot, row in rows:
             if row.fence or row.id != row.number or row.place == BEHIND:
                 left.append((slot, row))
@@ -594,34 +598,34 @@ class Tables:
                 tx.many(self.named("insert_alike"), given, self.journal, slot, *same)
         return left
 
-    def _insert_order(self, tx: Transaction, rows: Iterable[Row]) -> None:
+    def _insert_order(self, tx: Transaction, rows: Iterable[EntryRow]) -> None:
         tx.many(
             self.named("insert_order"),
             [(row.slot, *row.position, row.id, row.expiration_date, row.size) for row in rows],
             self.journal,
         )
 
-    def _reorder(self, tx: Transaction, rows: Sequence[tuple[Row, Row]]) -> None:
+    def _reorder(self, tx: Transaction, rows: Sequence[tuple[EntryRow, EntryRow]]) -> None:
         tx.many(self.named("remove_order"), [(self.journal, *row.position, row.id) for row, _ in rows])
         self._insert_order(tx, [row for _, row in rows])
 
 
-def _rows(found: Iterable[Sequence[Any]]) -> list[Row]:
-    return [Row(*values) for values in found]
+def _rows(found: Iterable[Sequence[Any]]) -> list[EntryRow]:
+    return [EntryRow(*values) for values in found]
 
 
-def _same(some: Iterable[Row], others: Iterable[Row]) -> bool:
+def _same(some: Iterable[EntryRow], others: Iterable[EntryRow]) -> bool:
     return set(some) == set(others)
 
 
-def _positions(row: Row) -> list[tuple[int, int, int]]:
+def _positions(row: EntryRow) -> list[tuple[int, int, int]]:
     """Return the positions in the order that a row may have."""
     if row.status == PROCESSING:
         return []
     return [row._replace(place=place).position for place in (READY, SOON, BEHIND)]
 
 
-def _state(row: Row) -> tuple[Any, ...]:
+def _state(row: EntryRow) -> tuple[Any, ...]:
     """Return the columns that claims change, as they are written."""
     return (row.slot, row.id, row.status, row.fence, row.owner, row.start_date, row.claimed_date, row.beat, row.lease,
             row.counter, row.retry_date, row.beat + row.lease + 1)  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from strandline.fold import LifePurged, segment_of
-from strandline.rows import Cut
+from strandline.rows import KeyRun
 from strandline.store.scans import Scan
 from strandline.store.tables import JOURNAL, Table, columns_of
 from strandline.store.views import Row, Rows, Span, View
@@ -55,7 +55,7 @@ OF_DAY: Final = Scan("made_of_day", MADE_DAY, ("day",), ("timestamp", "key", "se
 TOTAL_OF: Final = Scan("made_total_of", MADE_TOTAL, ("key", "life"), ())
 
 
-def _rows(cut: Cut) -> Rows:
+def _rows(cut: KeyRun) -> Rows:
     found = [TotalRow(*row) for row in cut.looked.get(MADE_TOTAL, ())]
     total = found[0] if found else None
     for event in cut.events:
@@ -76,7 +76,7 @@ def _days(events: Sequence[EventRow]) -> Rows:
     return {MADE_DAY: rows}
 
 
-def _asks(cut: Cut) -> Iterator[Span]:
+def _asks(cut: KeyRun) -> Iterator[Span]:
     if cut.ended_by is None or not isinstance(cut.before, Head):
         return
     size, first, last = cut.before.segment_size, cut.before.removed_to + 1, cut.ended_by.to
@@ -84,7 +84,7 @@ def _asks(cut: Cut) -> Iterator[Span]:
         yield Span(JOURNAL, (cut.key, cut.ended_by.life, segment), (first,), (last,))
 
 
-def _gone(cut: Cut, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
+def _gone(cut: KeyRun, found: Mapping[Span, Sequence[Row]]) -> Iterator[Span]:
     timestamp, seq_nr = JOURNAL.at("timestamp"), JOURNAL.at("seq_nr")
     for span in _asks(cut):
         for row in found[span]:

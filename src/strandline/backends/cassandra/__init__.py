@@ -5,6 +5,6 @@ and the driver's errors in our own words.
 """
 
 from strandline.backends.cassandra.schema import describe_keyspace, open_keyspace, upgrade_keyspace
-from strandline.backends.cassandra.session import Request, Session
+from strandline.backends.cassandra.session import CqlRequest, Session
 
-__all__ = ["Request", "Session", "describe_keyspace", "open_keyspace", "upgrade_keyspace"]
+__all__ = ["CqlRequest", "Session", "describe_keyspace", "open_keyspace", "upgrade_keyspace"]

@@ -13,18 +13,18 @@ from strandline.backends.cassandra import Session
 from strandline.backends.cassandra.writing import values_in
 from strandline.store.heads import ended_in, ended_place, head_in, key_place, state_of
 from strandline.store.tables import ENDED, METAJOURNAL
-from strandline.values.heads import Ended, Head, State
+from strandline.values.heads import EndedLife, Head, State
 
 KEYS_A_QUERY: Final = 100
 _KEY, _OFFSET, _BESIDE = METAJOURNAL.at("key"), METAJOURNAL.at("log_offset"), len(METAJOURNAL.columns) + 1
 _T = TypeVar("_T")
 
 
-class KeyRows(NamedTuple):
+class HeadRows(NamedTuple):
     """The rows of a key: its head row, even if an ended life covers it, and its last ended life."""
 
     head: Head | None
-    ended: Ended | None
+    ended: EndedLife | None
 
     @property
     def state(self) -> State:
@@ -32,11 +32,11 @@ class KeyRows(NamedTuple):
         return state_of(self.head, self.ended)
 
 
-def find(session: Session, key: str) -> KeyRows:
+def find(session: Session, key: str) -> HeadRows:
     """Both rows of one key, asked for at the same time."""
     queries = (("head", key_place(key)), ("ended", ended_place(key)))
     heads, lives = session.each(queries)
-    return KeyRows(head_of(heads[0]) if heads else None, ended_of(lives[0]) if lives else None)
+    return HeadRows(head_of(heads[0]) if heads else None, ended_of(lives[0]) if lives else None)
 
 
 def find_heads(session: Session, keys: Iterable[str]) -> dict[str, Head]:
@@ -46,7 +46,7 @@ def find_heads(session: Session, keys: Iterable[str]) -> dict[str, Head]:
     return {row[_KEY]: head for row in rows if (head := head_of(row)) is not None}
 
 
-def find_ended(session: Session, keys: Iterable[str]) -> dict[str, Ended]:
+def find_ended(session: Session, keys: Iterable[str]) -> dict[str, EndedLife]:
     """The last ended lives of these keys."""
     digests: dict[bytes, str] = {}
     by_slice: defaultdict[int, list[bytes]] = defaultdict(list)
@@ -87,6 +87,6 @@ def head_of(row: Sequence[Any]) -> Head | None:
     return head
 
 
-def ended_of(row: Sequence[Any]) -> Ended:
+def ended_of(row: Sequence[Any]) -> EndedLife:
     """The ended life in a row."""
     return ended_in(ENDED.read(row))

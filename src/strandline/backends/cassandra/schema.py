@@ -22,7 +22,7 @@ from strandline.backends.cassandra.session import Session
 from strandline.backends.cassandra.statements import named, parts, script, statement
 from strandline.errors import NO_JOURNAL, SchemaMismatch, Unavailable
 from strandline.settings import Settings
-from strandline.sql.steps import Columns, Description, Step, StepDone, check_schema, missing_steps, steps_of
+from strandline.sql.steps import Columns, Description, SchemaStep, StepDone, check_schema, missing_steps, steps_of
 
 LOCK_S: Final = 60.0
 """A lock whose holder did nothing for so long is taken over."""
@@ -98,7 +98,7 @@ def _create(session: Session, fixed: Mapping[str, str], lock_s: float) -> None:
         _fix(session, {_VERSION: str(len(_steps(session)))})
 
 
-def _do(session: Session, lock: SchemaLock, missing: list[Step]) -> None:
+def _do(session: Session, lock: SchemaLock, missing: list[SchemaStep]) -> None:
     numbers = {step.name: nr for nr, step in enumerate(_steps(session), 1)}
     for step in missing:
         rows: Iterable[Any] | None = None
@@ -225,7 +225,7 @@ def _done(session: Session) -> list[StepDone]:
     return [StepDone(name, bool(additive)) for name, additive in _rows(session, "steps_done")]
 
 
-def _steps(session: Session) -> Sequence[Step]:
+def _steps(session: Session) -> Sequence[SchemaStep]:
     """The store's own, then those of views whose statements are elsewhere, named after their packages."""
     return steps_of(_STEPS, session.packages, "cql")
 

@@ -52,7 +52,7 @@ T = TypeVar("T")
 logging.getLogger("cassandra").addHandler(logging.NullHandler())
 
 
-class Request(NamedTuple):
+class CqlRequest(NamedTuple):
     """A statement and the values of its rows, all of one partition key. Several rows are one batch."""
 
     name: str
@@ -171,13 +171,13 @@ class Session:
             except FAILURES as error:
                 raise outcome_of(error, self.url, writing=False) from error
 
-    def write(self, requests: Iterable[Request]) -> None:
+    def write(self, requests: Iterable[CqlRequest]) -> None:
         """Write all of them, in any order; they are done when this returns."""
         session = self._open()
         for _ in self._flight(session, self._bodies(session, requests), writing=True):
             pass
 
-    def _bodies(self, session: DriverSession, requests: Iterable[Request]) -> Iterator[tuple[Any, int]]:
+    def _bodies(self, session: DriverSession, requests: Iterable[CqlRequest]) -> Iterator[tuple[Any, int]]:
         for name, rows, size, package in requests:
             prepared = self._prepare(session, name, package)
             if len(rows) == 1:

@@ -21,9 +21,9 @@ from strandline.backends.cassandra.writing import Writing, package_of, put_reque
 from strandline.clock import now_us
 from strandline.errors import Unavailable
 from strandline.fold import segment_of
-from strandline.rows import Batch, Pointer, QuarantineRow
+from strandline.rows import PartitionBatch, Pointer, QuarantineRow
 from strandline.settings import Settings
-from strandline.store.api import PIPELINE, Amend, CarryMark, Look, Page, StoreSettings
+from strandline.store.api import PIPELINE, Amend, CarryMark, KeyStates, RowPage, StoreSettings
 from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, told_taken, wait_until_free
 from strandline.store.creation import fixed_in, to_fix
 from strandline.store.heads import state_of
@@ -59,7 +59,7 @@ from strandline.store.tables import (
 from strandline.store.tag_scans import IN_BUCKET
 from strandline.store.tag_view import TAG_VIEW
 from strandline.store.view_list import packages, views_of
-from strandline.store.views import MINUTE_US, Looked, Row, Span, View, kept
+from strandline.store.views import MINUTE_US, Row, Span, View, ViewRows, kept
 from strandline.urls import Url
 from strandline.values.buckets import LENGTHS_US
 from strandline.values.events import EventRow
@@ -151,7 +151,7 @@ class CassandraStore:
     def _pointer(self, partition: int) -> Pointer:
         return _pointer_in(self._session.rows("pointer", (partition,)), partition)
 
-    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> Look:
+    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> KeyStates:
         pointer = self._pointer(partition)  # first: the other way round loses actions
         if len(keys) == 1:
             (key,) = keys
@@ -162,7 +162,7 @@ class CassandraStore:
         found = {key: state_of(heads.get(key), ended.get(key)) for key in keys}
         states: dict[str, State] = {key: state for key, state in found.items() if state is not None}
         unfinished = {key: head for key, head in heads.items() if states[key] is not head}
-        return Look(pointer, states, unfinished, self._looked_up(heads, followed))
+        return KeyStates(pointer, states, unfinished, self._looked_up(heads, followed))
 
     def _looked_up(self, heads: Mapping[str, Head], followed: Collection[str]) -> dict[str, dict[Table, Sequence[Row]]]:
         tables = [table for view in self.views for table in view.tables if table.looked_up]
@@ -183,7 +183,7 @@ class CassandraStore:
         limit: int,
         bytes_max: int | None = None,
         backwards: bool = False,
-    ) -> Page:
+    ) -> RowPage:
         name = "page_backwards" if backwards else "page"
         page = GrowingPage(limit, bytes_max)
         first, last = segment_of(from_, segment_size), segment_of(to, segment_size)
@@ -196,11 +196,11 @@ class CassandraStore:
                 break
             from_, to = _beyond(found[-1][0], from_, to, backwards)
         if not page.asks or first == last:
-            return Page(page.rows, not page.asks)
+            return RowPage(page.rows, not page.asks)
         # The rest may be far away: a journal may start at any number. The head says where its rows can be.
         head = find(self._session, key).head
         if head is None or head.life != life:
-            return Page(page.rows, False)
+            return RowPage(page.rows, False)
         first = max(first + (not backwards), segment_of(head.removed_to + 1, head.segment_size))
         last = min(last - backwards, segment_of(max(head.seq_nr, 1), head.segment_size))
         left = range(first, last + 1)[:: -1 if backwards else 1]
@@ -215,7 +215,7 @@ class CassandraStore:
                     left = range(segment, last + 1) if not backwards else range(segment, first - 1, -1)
                     from_, to = _beyond(found[-1][0], from_, to, backwards)
                     break
-        return Page(page.rows, not page.asks)
+        return RowPage(page.rows, not page.asks)
 
     def _segments_for(self, events: int, segment_size: int) -> int:
         return min(max(1, -(-events // segment_size)), SEGMENTS_A_ROUND)
@@ -230,7 +230,7 @@ class CassandraStore:
         limit: int,
         slices: tuple[int, int] | None = None,
         bytes_max: int | None = None,
-    ) -> Page:
+    ) -> RowPage:
         start, end = scan.start if after is None else after, scan.end if to is None else to
         if scan is SLICE_ROWS or scan is SLICE_PLACES:
             name = "range" if scan is SLICE_ROWS else scan.name
@@ -243,16 +243,16 @@ class CassandraStore:
             rows = self._events(types, equal[-1], (start[0], start[1], LAST_KEY), end, limit, slices)
             return page_of(rows, limit, bytes_max, bytes_in(scan))
         if scan is KEYS:
-            return Page(keys := self._keys(equal[0], start[1], limit, (start[0], end)), len(keys) == limit)
+            return RowPage(keys := self._keys(equal[0], start[1], limit, (start[0], end)), len(keys) == limit)
         if scan is HEADS:
             places = self._keys(equal[0], start[1], limit, (start[0], end))
             heads = find_heads(self._session, [key for _, key in places])
-            return Page(
+            return RowPage(
                 [(slice_, key, heads[key].delete_to, heads[key].life) for slice_, key in places if key in heads],
                 len(places) == limit,
             )
         if scan is EXPIRED:
-            return Page(found := self._expired(end, (start[0], start[1]), limit), len(found) == limit)
+            return RowPage(found := self._expired(end, (start[0], start[1]), limit), len(found) == limit)
         if scan is ENTITY_TYPES:
             living = (type_ for type_ in self._all_types() if type_ > start[0] and self._keys(type_, "", 1))
             return page_of(((type_,) for type_ in living), limit, None, bytes_in(scan))
@@ -416,7 +416,7 @@ class CassandraStore:
 
     # ------------------------------------------------------------ carry
 
-    def write(self, batch: Batch, seen: Pointer) -> None:
+    def write(self, batch: PartitionBatch, seen: Pointer) -> None:
         new = batch.pointer
         found = self._pointer(new.partition)
         check_fence(found.fence, new.fence)
@@ -508,8 +508,8 @@ class CassandraStore:
         remove: Sequence[EventRow] = (),
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
-        anew: Looked | None = None,
-        gone: Looked | None = None,
+        anew: ViewRows | None = None,
+        gone: ViewRows | None = None,
     ) -> None:
         found = self._pointer(seen.partition)
         check_correcting(found, self._correcting)

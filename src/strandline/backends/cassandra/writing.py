@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
-from strandline.backends.cassandra.session import BATCH_BYTES_MAX, BATCH_ROWS_MAX, OWN_PACKAGE, Query, Request, Session
+from strandline.backends.cassandra.session import (
+    BATCH_BYTES_MAX,
+    BATCH_ROWS_MAX,
+    OWN_PACKAGE,
+    CqlRequest,
+    Query,
+    Session,
+)
 from strandline.store.heads import key_place
 from strandline.store.phases import Hide, Put, Remove, SpanRows, Write
 from strandline.store.tables import PACKAGE, Table
@@ -63,19 +70,19 @@ def _bounds(span: Span) -> _Values:
     return (*span.partition, *span.first, *span.last)
 
 
-def _requests(writes: Sequence[Write], limits: Limits) -> Iterator[Request]:
+def _requests(writes: Sequence[Write], limits: Limits) -> Iterator[CqlRequest]:
     for write in writes:
         if isinstance(write, Put):
             yield from put_requests(write, *limits.get(write.table.name, (BATCH_ROWS_MAX, BATCH_BYTES_MAX)))
         elif isinstance(write, Hide):
-            yield Request("hide", [(write.timestamp, write.to, *key_place(write.key))])
+            yield CqlRequest("hide", [(write.timestamp, write.to, *key_place(write.key))])
     yield from _removals([write for write in writes if isinstance(write, Remove)])
 
 
 # ---------------------------------------------------------------- rows
 
 
-def put_requests(put: Put, rows_max: int = BATCH_ROWS_MAX, bytes_max: int = BATCH_BYTES_MAX) -> Iterator[Request]:
+def put_requests(put: Put, rows_max: int = BATCH_ROWS_MAX, bytes_max: int = BATCH_BYTES_MAX) -> Iterator[CqlRequest]:
     """The requests that write rows: those of one partition key together, those of a lesser one first."""
     table, rows, timestamp = put
     name, package, values_of, size_of = f"put_{table.name}", package_of(table), _values(table), _size(table)
@@ -95,13 +102,13 @@ def put_requests(put: Put, rows_max: int = BATCH_ROWS_MAX, bytes_max: int = BATC
         some, size = batch
         more = size_of(row)
         if some and (len(some) == rows_max or size[0] + more > bytes_max):
-            yield Request(name, some, size[0], package)
+            yield CqlRequest(name, some, size[0], package)
             batch = by_partition[place] = ([], [0])
             some, size = batch
         some.append(values)
         size[0] += more
     for some, (total,) in by_partition.values():
-        yield Request(name, some, total, package)
+        yield CqlRequest(name, some, total, package)
 
 
 @cache
@@ -160,16 +167,18 @@ def _size(table: Table) -> Callable[[Row], int]:
 ALL: Final = ()
 
 
-def _removals(removals: Sequence[Remove]) -> Iterator[Request]:
+def _removals(removals: Sequence[Remove]) -> Iterator[CqlRequest]:
     rows: dict[tuple[Table, _Values], list[_Values]] = {}
     for (table, partition, first, last), timestamp in removals:
         if first == ALL:
-            yield Request(f"remove_{table.name}_all", [(timestamp, *partition)], 0, package_of(table))
+            yield CqlRequest(f"remove_{table.name}_all", [(timestamp, *partition)], 0, package_of(table))
         elif first == last and len(first) == len(table.place) - table.partitioned_by:
             rows.setdefault((table, partition), []).append((timestamp, *partition, *first))
         else:
-            yield Request(f"remove_{table.name}_rows", [(timestamp, *partition, *first, *last)], 0, package_of(table))
+            yield CqlRequest(
+                f"remove_{table.name}_rows", [(timestamp, *partition, *first, *last)], 0, package_of(table)
+            )
     for (table, _), some in rows.items():
         for start in range(0, len(some), BATCH_ROWS_MAX):
             part = some[start : start + BATCH_ROWS_MAX]
-            yield Request(f"remove_{table.name}_row", part, 0, package_of(table))
+            yield CqlRequest(f"remove_{table.name}_row", part, 0, package_of(table))

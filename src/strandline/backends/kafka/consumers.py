@@ -26,7 +26,7 @@ from strandline.backends.kafka.client import (
     translated,
 )
 from strandline.errors import NotFound, Unavailable
-from strandline.log.api import Page
+from strandline.log.api import RecordPage
 from strandline.record import Record
 from strandline.values.tuples import make
 
@@ -91,7 +91,7 @@ class PartitionReader:
         key: bytes | None,
         values: bool,
         deadline: float,
-    ) -> Page:
+    ) -> RecordPage:
         """Records with `after` < offset <= `to`. `OutOfRange` if the log does not have what comes after `after`."""
         self._seek(partition, after + 1)
         records: list[Record] = []
@@ -117,7 +117,7 @@ class PartitionReader:
             if len(records) == limit:
                 break
         self.more = self.position <= to
-        return Page(records, min(self.position, to + 1))
+        return RecordPage(records, min(self.position, to + 1))
 
     def _seek(self, partition: int, position: int) -> None:
         if (partition, position) == (self.partition, self.position):
@@ -173,7 +173,7 @@ class Consumers:
         self._count = 0
         self._closed = False
 
-    def use(self, partition: int, position: int, work: Callable[[PartitionReader], Page]) -> Page:
+    def use(self, partition: int, position: int, work: Callable[[PartitionReader], RecordPage]) -> RecordPage:
         """Let a reader do this work: one that stands there already, if there is one."""
         reader = self._take(partition, position)
         reader.more = False
@@ -260,7 +260,7 @@ class TopicFollower:
         self._closed = False
         self._consumer.assign([TopicPartition(topic, partition, after[partition] + 1) for partition in partitions])
 
-    def poll(self, timeout_s: float) -> list[tuple[int, Page]]:
+    def poll(self, timeout_s: float) -> list[tuple[int, RecordPage]]:
         """Return the records that came, by partition. `OutOfRange` if some were trimmed before they could be given."""
         try:
             first = self._consumer.poll(timeout_s)
@@ -278,7 +278,7 @@ class TopicFollower:
             if offset > self._after[partition]:
                 records.setdefault(partition, []).append(record_of(message, False))
                 positions[partition] = offset + 1
-        return [(partition, Page(records.get(partition, []), end)) for partition, end in positions.items()]
+        return [(partition, RecordPage(records.get(partition, []), end)) for partition, end in positions.items()]
 
     def close(self) -> None:
         if not self._closed:

@@ -45,7 +45,7 @@ from strandline.backends.kafka.consumers import Consumers, OutOfRange, Partition
 from strandline.backends.kafka.topic import Admin, Topic, check, check_name, grown
 from strandline.caller_warnings import caution
 from strandline.errors import NO_JOURNAL, SchemaMismatch, StrandlineError, Unavailable, closed, used_after_fork
-from strandline.log.api import Answered, Draft, Page, Recorded
+from strandline.log.api import ActionDraft, Answered, Recorded, RecordPage
 from strandline.log.refusals import check_trim, trimmed
 from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, Settings
@@ -143,8 +143,8 @@ class KafkaLog:
 
     # ------------------------------------------------------------ writing
 
-    def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
-        group = _Group(len(drafts))
+    def append(self, drafts: Sequence[ActionDraft]) -> list[Recorded]:
+        group = _SentDrafts(len(drafts))
         failed: StrandlineError | None = None
         for index, draft in enumerate(drafts):
             try:
@@ -163,13 +163,13 @@ class KafkaLog:
             failed.applied = "unknown"
         raise failed
 
-    def send(self, draft: Draft, answered: Answered) -> None:
+    def send(self, draft: ActionDraft, answered: Answered) -> None:
         partition, action, header, value, _ = draft
         self._send(partition, action.key, header, value, answered)
 
     def raw_append(self, partition: int, *, key: str | None, header: bytes | None, value: bytes | None) -> Place:
         """Put any bytes into a partition: what a foreign or broken writer would leave behind."""
-        group = _Group(1)
+        group = _SentDrafts(1)
         self._send(partition, key, header, value, partial(group.answered, 0))
         group.wait(self._settings.append_timeout_s)
         (answer,) = group.answers
@@ -224,12 +224,12 @@ class KafkaLog:
         bytes_max: int | None = None,
         key: str | None = None,
         values: bool = True,
-    ) -> Page:
+    ) -> RecordPage:
         """Records of other keys are not left out, but their values: timestamps are counted over all of them."""
         self._check()
         deadline = time.monotonic() + self._settings.append_timeout_s
 
-        def work(reader: PartitionReader) -> Page:
+        def work(reader: PartitionReader) -> RecordPage:
             last = OFFSET_MAX if to is None else to
             if to is None:
                 first, end = reader.bounds(partition, self._settings.append_timeout_s)
@@ -237,7 +237,7 @@ class KafkaLog:
                     raise trimmed(partition, after, first)
                 last = end - 1
             if last <= after:
-                return Page([], after + 1)
+                return RecordPage([], after + 1)
             try:
                 return reader.read(
                     partition,
@@ -253,7 +253,7 @@ class KafkaLog:
                 first, end = reader.bounds(partition, self._settings.append_timeout_s)
                 if after + 1 < first:
                     raise trimmed(partition, after, first) from None
-                return Page([], after + 1)
+                return RecordPage([], after + 1)
 
         return self._consumers.use(partition, after + 1, work)
 
@@ -412,7 +412,7 @@ class KafkaLog:
             raise self._refusal()
 
 
-class _Group:
+class _SentDrafts:
     """Drafts that were sent together, and the answers to them."""
 
     def __init__(self, size: int) -> None:

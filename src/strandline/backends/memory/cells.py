@@ -16,14 +16,14 @@ ALWAYS = 2**63 - 1
 """A timestamp above any clock's: what is removed with it never comes back."""
 
 
-class Cell(NamedTuple):
+class TimedValue(NamedTuple):
     timestamp: int
     value: Any
     """None: removed."""
     expires: int | None = None
     """When its life ends (µs)."""
 
-    def loses_to(self, other: Cell) -> bool:
+    def loses_to(self, other: TimedValue) -> bool:
         if self.timestamp != other.timestamp:
             return self.timestamp < other.timestamp
         if self.value is None or other.value is None:
@@ -36,11 +36,11 @@ class _Removal(NamedTuple):
     timestamp: int
 
 
-class Table:
+class CellTable:
     """Rows of cells, by partition key and place within it."""
 
     def __init__(self) -> None:
-        self._rows: dict[Any, dict[Any, dict[str, Cell]]] = {}
+        self._rows: dict[Any, dict[Any, dict[str, TimedValue]]] = {}
         self._removals: dict[Any, list[_Removal]] = {}
 
     def put(
@@ -49,7 +49,7 @@ class Table:
         """Write cells of one row. None removes a cell."""
         row = self._rows.setdefault(partition, {}).setdefault(place, {})
         for name, value in cells.items():
-            cell = Cell(timestamp, value, expires)
+            cell = TimedValue(timestamp, value, expires)
             if name not in row or row[name].loses_to(cell):
                 row[name] = cell
 
@@ -65,7 +65,7 @@ class Table:
         """Remove the rows at these places."""
         self._removals.setdefault(partition, []).append(_Removal(covers, timestamp))
 
-    def cells(self, partition: Any, place: Any, now: int = 0) -> dict[str, Cell]:
+    def cells(self, partition: Any, place: Any, now: int = 0) -> dict[str, TimedValue]:
         """The cells of a row that are there, and still alive."""
         cells = self._rows.get(partition, {}).get(place, {})
         newest = max((one.timestamp for one in self._removals.get(partition, ()) if one.covers(place)), default=-1)

@@ -12,9 +12,9 @@ from uuid import uuid4
 from strandline import forks
 from strandline.clock import now_us
 from strandline.errors import closed, used_after_fork
-from strandline.fold import Rules
-from strandline.log.api import Draft, Page, Recorded
-from strandline.log.folding import End, fold_drafts
+from strandline.fold import FoldRules
+from strandline.log.api import ActionDraft, Recorded, RecordPage
+from strandline.log.folding import PartitionEnd, fold_drafts
 from strandline.log.refusals import check_trim, trimmed
 from strandline.record import Record
 from strandline.settings import APPEND_IDS_KEPT_DEFAULT, PARTITIONS_DEFAULT, SEGMENT_SIZE_DEFAULT
@@ -41,7 +41,7 @@ class MemoryLog:
     ) -> None:
         self.log_id = log_id or uuid4().hex
         self.partitions = partitions
-        self._rules = Rules(segment_size, append_ids_kept)
+        self._rules = FoldRules(segment_size, append_ids_kept)
         self._clock = clock
         self._generation = forks.generation
         self._closed = False
@@ -49,14 +49,14 @@ class MemoryLog:
         self._changed = Condition(self._lock)
         self._records: list[list[Record]] = [[] for _ in range(partitions)]
         self._trimmed = [-1] * partitions
-        self._ends = {partition: End(-1, 0) for partition in range(partitions)}
+        self._ends = {partition: PartitionEnd(-1, 0) for partition in range(partitions)}
         self._states: dict[bytes, State] = {}
 
     @property
-    def rules(self) -> Rules | None:
+    def rules(self) -> FoldRules | None:
         return self._rules
 
-    def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
+    def append(self, drafts: Sequence[ActionDraft]) -> list[Recorded]:
         self._check()
         with self._lock:
             answers, records, changed = fold_drafts(drafts, self._state_of, self._ends, self._clock, self._rules)
@@ -75,7 +75,7 @@ class MemoryLog:
         with self._lock:
             place = self._next_place(partition)
             self._records[partition].append(Record(*place, key, header, value))
-            self._ends[partition] = End(*place[1:])
+            self._ends[partition] = PartitionEnd(*place[1:])
             self._changed.notify_all()
         return place
 
@@ -93,7 +93,7 @@ class MemoryLog:
         bytes_max: int | None = None,
         key: str | None = None,
         values: bool = True,
-    ) -> Page:
+    ) -> RecordPage:
         self._check()
         with self._lock:
             earliest = self._trimmed[partition] + 1
@@ -110,9 +110,9 @@ class MemoryLog:
                 continue
             size += len(record.value or b"")
             if page and (len(page) == limit or (bytes_max is not None and size > bytes_max)):
-                return Page(page, page[-1].offset + 1)
+                return RecordPage(page, page[-1].offset + 1)
             page.append(record if values else record._replace(value=None))
-        return Page(page, max(last, after) + 1)
+        return RecordPage(page, max(last, after) + 1)
 
     def newest(self) -> list[int]:
         self._check()

@@ -12,8 +12,8 @@ from threading import RLock
 from typing import Any
 
 from strandline.clock import now_us
-from strandline.rows import Batch, Pointer
-from strandline.store.api import PIPELINE, Amend, CarryMark, Look, Page, StoreSettings
+from strandline.rows import PartitionBatch, Pointer
+from strandline.store.api import PIPELINE, Amend, CarryMark, KeyStates, RowPage, StoreSettings
 from strandline.store.end_state import Change, change_of
 from strandline.store.heads import head_row
 from strandline.store.pages import up_to
@@ -29,9 +29,9 @@ from strandline.store.refusals import (
 from strandline.store.scans import LAST_KEY, Scan, bytes_in, page_of, scanned
 from strandline.store.tables import JOURNAL, METAJOURNAL, QUARANTINE, SNAPSHOT, SnapshotRow, Table, newest_repaired
 from strandline.store.view_list import views_of
-from strandline.store.views import Looked, Row, View, kept, mirrored
+from strandline.store.views import Row, View, ViewRows, kept, mirrored
 from strandline.values.events import EventRow
-from strandline.values.heads import SEQ_NR_MAX, Ended, Head, State
+from strandline.values.heads import SEQ_NR_MAX, EndedLife, Head, State
 from strandline.values.keys import key_digest
 
 _Life = tuple[str, int]
@@ -61,7 +61,7 @@ class MemoryStore:
         self._journal: dict[_Life, list[EventRow]] = {}
         self._moments: list[list[EventRow]] = [[] for _ in range(settings.partitions)]
         self._heads: dict[str, Head] = {}
-        self._ended: dict[bytes, Ended] = {}
+        self._ended: dict[bytes, EndedLife] = {}
         tables = [QUARANTINE, SNAPSHOT, *[table for view in self.views for table in view.tables]]
         self._tables: dict[Table, dict[tuple[Any, ...], Row]] = {table: {} for table in tables}
         self._leases: dict[str, MemoryLeases] = {}
@@ -82,11 +82,11 @@ class MemoryStore:
         with self._moment_of():
             return list(self._pointers)
 
-    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> Look:
+    def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> KeyStates:
         with self._moment_of():
             states: dict[str, State] = {key: state for key in keys if (state := self._state(key)) is not None}
             rows = {key: self._looked_up(key, states.get(key)) for key in followed}
-            return Look(self._pointers[partition], states, {}, rows)
+            return KeyStates(self._pointers[partition], states, {}, rows)
 
     def _state(self, key: str) -> State:
         return self._heads.get(key) or self._ended.get(key_digest(key))
@@ -109,14 +109,14 @@ class MemoryStore:
         limit: int,
         bytes_max: int | None = None,
         backwards: bool = False,
-    ) -> Page:
+    ) -> RowPage:
         with self._moment_of():
             rows = self._journal.get((key, life), [])
             start = bisect_left(rows, from_, key=_seq_nr)
             end = bisect_right(rows, to, key=_seq_nr)
             chosen = rows[max(start, end - limit) : end][::-1] if backwards else rows[start : min(end, start + limit)]
             found = up_to([row.cells for row in chosen], bytes_max)
-            return Page(found, len(found) < end - start)
+            return RowPage(found, len(found) < end - start)
 
     def scan(
         self,
@@ -128,7 +128,7 @@ class MemoryStore:
         limit: int,
         slices: tuple[int, int] | None = None,
         bytes_max: int | None = None,
-    ) -> Page:
+    ) -> RowPage:
         with self._moment_of():
             if scan.table is JOURNAL:
                 events: Iterator[Any] = self._between(equal, (*(after or (0, 0)), LAST_KEY)[:3], to, slices)
@@ -137,7 +137,7 @@ class MemoryStore:
                 return page_of(events, limit, bytes_max, bytes_in(scan))
             rows = self._tables[scan.table].values() if scan.table is not METAJOURNAL else self._head_rows()
             found = page_of(scanned(scan, rows, equal, slices, after, to), limit, bytes_max, bytes_in(scan))
-            return found if scan.columns else Page([scan.table.read(row) for row in found.rows], found.more)
+            return found if scan.columns else RowPage([scan.table.read(row) for row in found.rows], found.more)
 
     def _between(
         self, equal: Sequence[Any], after: tuple[Any, ...], to: int | None, slices: tuple[int, int] | None
@@ -167,7 +167,7 @@ class MemoryStore:
 
     # ------------------------------------------------------------ carry
 
-    def write(self, batch: Batch, seen: Pointer) -> None:
+    def write(self, batch: PartitionBatch, seen: Pointer) -> None:
         new = batch.pointer
         with self._moment_of():
             found = self._pointers[new.partition]
@@ -209,7 +209,7 @@ class MemoryStore:
         for table, rows in change.rows.items():
             self._tables[table].update({table.place_of(row): table.stored(row) for row in rows})
 
-    def _purge(self, key: str, ended: Ended) -> None:
+    def _purge(self, key: str, ended: EndedLife) -> None:
         self._ended[key_digest(key)] = ended
         for row in list(self._journal.get((key, ended.life), [])):
             self._remove(row)
@@ -265,8 +265,8 @@ class MemoryStore:
         remove: Sequence[EventRow] = (),
         replace: Sequence[EventRow] = (),
         head: tuple[str, Head] | None = None,
-        anew: Looked | None = None,
-        gone: Looked | None = None,
+        anew: ViewRows | None = None,
+        gone: ViewRows | None = None,
     ) -> None:
         with self._moment_of():
             found = self._pointers[seen.partition]
@@ -296,7 +296,7 @@ class MemoryStore:
     def save(self, row: SnapshotRow, partition: int) -> None:
         with self._moment_of():
             state = self._state(row.key)
-            if state is not None and row.life < state.life + isinstance(state, Ended):
+            if state is not None and row.life < state.life + isinstance(state, EndedLife):
                 raise life_ended(row.key, row.life)
             self._tables[SNAPSHOT][SNAPSHOT.place_of(row)] = SNAPSHOT.stored(row)
 

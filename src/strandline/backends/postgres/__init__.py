@@ -13,13 +13,13 @@ from strandline.backends.postgres.database import (
     open_database,
     upgrade_database,
 )
-from strandline.backends.postgres.round_trips import Lost, Sent, TimedOut
+from strandline.backends.postgres.round_trips import BinaryStatement, Lost, TimedOut
 
 __all__ = [
     "Begun",
+    "BinaryStatement",
     "Database",
     "Lost",
-    "Sent",
     "TimedOut",
     "Transaction",
     "describe_database",

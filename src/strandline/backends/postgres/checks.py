@@ -14,7 +14,7 @@ SETTINGS: Final = ("fsync", "full_page_writes", "synchronous_commit", "data_chec
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerFacts:
     """A server's version, settings and role."""
 
     version: str
@@ -34,7 +34,7 @@ class Server:
         return "CockroachDB" not in self.version
 
 
-def check_server(server: Server, where: str, *, accept_power_loss: bool) -> None:
+def check_server(server: ServerFacts, where: str, *, accept_power_loss: bool) -> None:
     """`Unsupported.postgres_unsafe` for a server that can lose or garble what it acknowledged; a warning for less."""
     if server.version_number < VERSION_LEAST:
         raise _unsafe(where, "version", server.version, "13 or newer", "upgrade the server")

@@ -15,13 +15,13 @@ from psycopg.pq.abc import PGresult
 
 from strandline.backends.postgres import schema as schemas
 from strandline.backends.postgres.binary import texts
-from strandline.backends.postgres.checks import SETTINGS, Server, check_server
+from strandline.backends.postgres.checks import SETTINGS, ServerFacts, check_server
 from strandline.backends.postgres.driver_errors import Doing, lost
 from strandline.backends.postgres.joining import Sending, joined
-from strandline.backends.postgres.notifications import Listener, Watch
+from strandline.backends.postgres.notifications import Listener, PostgresWatch
 from strandline.backends.postgres.pool import Pool
-from strandline.backends.postgres.round_trips import Connection, Sent, TimedOut
-from strandline.backends.postgres.schema import Schema
+from strandline.backends.postgres.round_trips import BinaryStatement, Connection, TimedOut
+from strandline.backends.postgres.schema import PostgresSchema
 from strandline.errors import NO_JOURNAL, SchemaMismatch, Unavailable, invalid
 from strandline.settings import Settings
 from strandline.sql.api import DATABASE_ID, LONG_S, Dialect, Isolation, Part
@@ -32,14 +32,14 @@ from strandline.urls import Url
 SCHEMA_DEFAULT: Final = "strandline"
 SCHEMA_BYTES_MAX: Final = 63
 SYSTEM_PREFIX: Final = "pg_"
-BEGIN: Final = Sent(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", often=False)
-BEGINS: Final[Mapping[Isolation, Sent]] = {
+BEGIN: Final = BinaryStatement(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", often=False)
+BEGINS: Final[Mapping[Isolation, BinaryStatement]] = {
     "read_committed": BEGIN,
-    "repeatable_read": Sent(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE", often=False),
-    "serializable": Sent(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE", often=False),
+    "repeatable_read": BinaryStatement(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE", often=False),
+    "serializable": BinaryStatement(b"BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE", often=False),
 }
-BEGIN_READ: Final = Sent(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", often=False)
-COMMIT: Final = Sent(b"COMMIT", often=False)
+BEGIN_READ: Final = BinaryStatement(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", often=False)
+COMMIT: Final = BinaryStatement(b"COMMIT", often=False)
 ROWS_AT_ONCE: Final = 1000
 """So many rows are sent with a statement, if the bytes in them are no more than that."""
 BYTES_AT_ONCE: Final = 2**20
@@ -66,7 +66,7 @@ def open_database(
     create = settings.schema == "create" if create is None else create and settings.schema == "create"
     pool = Pool(url, settings, part.connections)
 
-    def opened(connection: Connection, server: Server, schema: Schema) -> Database:
+    def opened(connection: Connection, server: ServerFacts, schema: PostgresSchema) -> Database:
         if not schemas.is_there(connection, schema) or not schemas.fixed_settings(connection, schema):
             if settings.schema == "create" and part.kind == "store":
                 schemas.check_right_to_create(connection, schema)  # also where only its log is to be made first
@@ -87,7 +87,7 @@ def open_database(
 def upgrade_database(url: Url, part: Part, *, settings: Settings) -> list[str]:
     """Do the steps of the schema that are missing; their names. The only way to change a schema."""
 
-    def upgraded(connection: Connection, server: Server, schema: Schema) -> list[str]:
+    def upgraded(connection: Connection, server: ServerFacts, schema: PostgresSchema) -> list[str]:
         if not schemas.is_there(connection, schema):
             raise _no_schema(str(url), schema)
         return schemas.upgrade(connection, schema, advisory=server.advisory_locks)
@@ -102,7 +102,7 @@ def upgrade_database(url: Url, part: Part, *, settings: Settings) -> list[str]:
 def describe_database(url: Url, part: Part, *, settings: Settings) -> Description:
     """Describe a schema, also one that is older or newer than this program's. Changes nothing."""
 
-    def described(connection: Connection, server: Server, schema: Schema) -> Description:
+    def described(connection: Connection, server: ServerFacts, schema: PostgresSchema) -> Description:
         if not schemas.is_there(connection, schema):
             raise _no_schema(str(url), schema)
         return schemas.describe(connection, schema)
@@ -114,7 +114,9 @@ def describe_database(url: Url, part: Part, *, settings: Settings) -> Descriptio
         pool.close()
 
 
-def _with(pool: Pool, url: Url, part: Part, settings: Settings, work: Callable[[Connection, Server, Schema], T]) -> T:
+def _with(
+    pool: Pool, url: Url, part: Part, settings: Settings, work: Callable[[Connection, ServerFacts, PostgresSchema], T]
+) -> T:
     """Work with a first connection, to a server that is safe."""
     connection, _ = pool.take()
     try:
@@ -126,7 +128,7 @@ def _with(pool: Pool, url: Url, part: Part, settings: Settings, work: Callable[[
         if name.startswith(SYSTEM_PREFIX):
             raise invalid("url_parameter", "schema", "the server's own", allowed=f"not {SYSTEM_PREFIX}*", got=name,
                           hint="name another schema with ?schema=")  # fmt: skip
-        return work(connection, server, Schema(name, part, server.collates))
+        return work(connection, server, PostgresSchema(name, part, server.collates))
     except psycopg.Error as error:
         raise pool.translated(error, "write") from error
     finally:
@@ -142,7 +144,7 @@ class Database:
     def __init__(
         self,
         pool: Pool,
-        schema: Schema,
+        schema: PostgresSchema,
         settings: Settings,
         fixed: dict[str, str],
         clock: Callable[[], int] | None = None,
@@ -155,10 +157,10 @@ class Database:
         """For how long a transaction may stop and keep its locks (ms)."""
         self.listener = Listener(self)
         """Hears what is notified, for all who wait."""
-        self._first = [Sent(schema.server("idle_timeout").encode(), (self.idle_timeout,))]
+        self._first = [BinaryStatement(schema.server("idle_timeout").encode(), (self.idle_timeout,))]
         """What transactions begin with."""
         if schema.part.prepared:
-            self._first.append(Sent(schema.server("generic_plans").encode()))
+            self._first.append(BinaryStatement(schema.server("generic_plans").encode()))
 
     @property
     def where(self) -> str:
@@ -186,7 +188,7 @@ class Database:
         if self._clock is not None:
             self.check()
             return self._clock()
-        sent = Sent(self.schema.server("now").encode())
+        sent = BinaryStatement(self.schema.server("now").encode())
         return int(self._read(lambda connection: connection.ask(sent))[0][0])
 
     @contextmanager
@@ -229,7 +231,7 @@ class Database:
                 self._pool.give_back(connection)
             return found
 
-    def execute(self, statement: Sent) -> PGresult:
+    def execute(self, statement: BinaryStatement) -> PGresult:
         """Execute one statement that is a transaction of its own. It is never repeated: see `Transaction.commit`."""
         connection, _ = self._pool.take()
         try:
@@ -278,14 +280,14 @@ class Database:
             raise
         transaction.commit()
 
-    def begin(self, *first: Sent) -> Begun:
+    def begin(self, *first: BinaryStatement) -> Begun:
         """Begin a transaction with these statements, in one round trip; one of them sets the `idle_timeout`.
 
         `commit` or `undo` must follow.
         """
         return self._begin(BEGIN, *first)
 
-    def _begin(self, *first: Sent) -> Begun:
+    def _begin(self, *first: BinaryStatement) -> Begun:
         while True:
             connection, reused = self._pool.take()
             try:
@@ -302,7 +304,7 @@ class Database:
                 raise
             return Begun(self, connection, answers[1:])
 
-    def sent(self, name: str, *values: Any) -> Sent:
+    def sent(self, name: str, *values: Any) -> BinaryStatement:
         """A named statement of the part for `begin` or `commit`; it says the types of all its values."""
         return self.schema.sent(name, values, often=True)
 
@@ -315,10 +317,10 @@ class Database:
         """Our error for one of the driver's."""
         return self._pool.translated(error, doing)
 
-    def watch(self, channel: str, *, interval_s: float = 0.05) -> Watch:
+    def watch(self, channel: str, *, interval_s: float = 0.05) -> PostgresWatch:
         """Be woken by commits that notify the channel."""
         self.check()
-        return Watch(self.listener, self.channel(channel), interval_s)
+        return PostgresWatch(self.listener, self.channel(channel), interval_s)
 
     def channel(self, name: str) -> str:
         """Return the name of a channel of the part, in a database that others share."""
@@ -382,9 +384,9 @@ class Transaction:
     def notify(self, channel: str) -> None:
         """Once this is committed, wake who watches the channel."""
         text = self._database.schema.server("ring")
-        self._sending.send(Sent(text.encode(), (texts([self._database.channel(channel)]),), often=False))
+        self._sending.send(BinaryStatement(text.encode(), (texts([self._database.channel(channel)]),), often=False))
 
-    def _sent(self, name: str, values: Sequence[Any]) -> Sent:
+    def _sent(self, name: str, values: Sequence[Any]) -> BinaryStatement:
         schema = self._database.schema
         return schema.sent(name, values, often=schema.part.prepared)
 
@@ -417,7 +419,7 @@ class Begun(Transaction):
         self._connection = connection
         self._over = False
 
-    def commit(self, *last: Sent) -> None:
+    def commit(self, *last: BinaryStatement) -> None:
         """Execute these statements and make the transaction durable, in one round trip; on an error it is undone.
 
         `applied` of an error is "unknown" if COMMIT was sent and nobody knows whether it was executed.
@@ -454,16 +456,16 @@ def _broke_idle(error: psycopg.Error) -> bool:
     return lost(error) and not isinstance(error, TimedOut)
 
 
-def _server(connection: Connection) -> Server:
+def _server(connection: Connection) -> ServerFacts:
     ((version, number, standby),) = connection.execute(statement("strandline.backends.postgres", "server")).fetchall()
     found = connection.execute(
         statement("strandline.backends.postgres", "server_settings"), (list(SETTINGS),)
     ).fetchall()
     settings = {str(name): str(value) for name, value in found}
-    return Server(str(version), int(str(number)), bool(standby), settings)
+    return ServerFacts(str(version), int(str(number)), bool(standby), settings)
 
 
-def _no_schema(where: str, schema: Schema) -> SchemaMismatch:
+def _no_schema(where: str, schema: PostgresSchema) -> SchemaMismatch:
     return SchemaMismatch(
         f"{where} has no {schema.part.kind} in schema {schema.name}",
         code="no_schema",

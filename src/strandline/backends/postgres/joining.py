@@ -13,7 +13,7 @@ from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 
 from strandline.backends.postgres.binary import register
-from strandline.backends.postgres.round_trips import Sent
+from strandline.backends.postgres.round_trips import BinaryStatement
 from strandline.sql.joining import tx_foreign, tx_idle, tx_unknown
 
 _OPEN: Final = (TransactionStatus.IDLE, TransactionStatus.INTRANS)
@@ -26,10 +26,10 @@ class Sending(Protocol):
     def raw(self) -> psycopg.Connection[Any]:
         """The connection that other parts join."""
 
-    def send(self, statement: Sent) -> PGresult:
+    def send(self, statement: BinaryStatement) -> PGresult:
         """Execute one statement."""
 
-    def send_each(self, statements: Iterable[Sent]) -> None:
+    def send_each(self, statements: Iterable[BinaryStatement]) -> None:
         """Execute statements one after the other."""
 
     def take_long(self, for_s: float) -> None:
@@ -46,9 +46,9 @@ class Joined:
         self.raw = connection
         self._cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
         register(self._cursor)
-        self._transformer = Transformer(_Ours(connection))
+        self._transformer = Transformer(_PsycopgValues(connection))
 
-    def send(self, statement: Sent) -> PGresult:
+    def send(self, statement: BinaryStatement) -> PGresult:
         text, parameters, _ = statement
         self._cursor.execute(text, parameters, prepare=False, binary=True)
         return cast(PGresult, self._cursor.pgresult)
@@ -56,7 +56,7 @@ class Joined:
     def take_long(self, for_s: float) -> None:
         """The caller decides how long it may take."""
 
-    def send_each(self, statements: Iterable[Sent]) -> None:
+    def send_each(self, statements: Iterable[BinaryStatement]) -> None:
         for statement in statements:
             self.send(statement)
 
@@ -65,7 +65,7 @@ class Joined:
         return self._transformer.load_rows(0, answer.ntuples, tuple)
 
 
-class _Ours:
+class _PsycopgValues:
     """How values are read: as psycopg does it where nobody registered anything on the connection."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
@@ -86,11 +86,13 @@ def joined(tx: object, id_sql: str, database_id: str, where: str) -> Iterator[Jo
     if status == TransactionStatus.IDLE:
         if connection.autocommit:
             raise tx_idle(where)
-        caller.send(Sent(b"SELECT", often=False))  # psycopg begins the transaction that the caller will commit
+        caller.send(
+            BinaryStatement(b"SELECT", often=False)
+        )  # psycopg begins the transaction that the caller will commit
     with connection.transaction():
         try:
             with connection.transaction():
-                found = caller.rows_of(caller.send(Sent(id_sql.encode(), often=False)))
+                found = caller.rows_of(caller.send(BinaryStatement(id_sql.encode(), often=False)))
         except psycopg.ProgrammingError:  # no such table, or none that this user may read
             found = []
         if not found or found[0][0] != database_id:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from threading import Lock
 from typing import Final, NamedTuple
 
-from strandline.log.folding import End
+from strandline.log.folding import PartitionEnd
 from strandline.values.heads import State
 
 STATES_MAX: Final = 10_000
@@ -23,7 +23,7 @@ LATER: Final = 16
 class LastCommit(NamedTuple):
     """The end of a partition, and states of its keys as of then; None for a key that had none."""
 
-    end: End
+    end: PartitionEnd
     states: dict[str, State]
 
 
@@ -43,7 +43,12 @@ class LastCommits:
             return {partition: self._left.pop(partition) for partition in partitions if partition in self._left}
 
     def leave(
-        self, partition: int, before: LastCommit | None, start: End, end: End, states: Mapping[str, State]
+        self,
+        partition: int,
+        before: LastCommit | None,
+        start: PartitionEnd,
+        end: PartitionEnd,
+        states: Mapping[str, State],
     ) -> None:
         """A commit moved the partition from `start` to `end`. What was left `before` holds if it was at `start`."""
         known = before.states if before is not None and before.end == start else {}

@@ -27,8 +27,8 @@ from strandline.backends.postgres import Begun, open_database
 from strandline.backends.postgres.last_commit import LastCommit, LastCommits
 from strandline.backends.postgres.notifications import Bell
 from strandline.errors import Corrupt, Unavailable
-from strandline.log.api import Draft, Page, Recorded
-from strandline.log.folding import End, fold_drafts, known_states
+from strandline.log.api import ActionDraft, Recorded, RecordPage
+from strandline.log.folding import PartitionEnd, fold_drafts, known_states
 from strandline.log.refusals import check_holes, check_trim, hole, last_older, trimmed
 from strandline.log.state_json import DamagedHead, check_state, state_digest, state_in, state_text
 from strandline.log.waiting import Arrivals
@@ -97,7 +97,7 @@ class PostgresLog:
 
     # ------------------------------------------------------------ writing
 
-    def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
+    def append(self, drafts: Sequence[ActionDraft]) -> list[Recorded]:
         for left in range(TRIES - 1, -1, -1):
             try:
                 return self._append(drafts)
@@ -108,7 +108,7 @@ class PostgresLog:
                 time.sleep(TRY_AGAIN_S)  # servers that do not wait for locks say so instead
         raise AssertionError("unreachable")
 
-    def _append(self, drafts: Sequence[Draft]) -> list[Recorded]:
+    def _append(self, drafts: Sequence[ActionDraft]) -> list[Recorded]:
         digests = {key: key_digest(key) for draft in drafts if (key := draft.action.key) is not None}
         partitions = sorted({draft.partition for draft in drafts})
         lefts = self._last_commits.take(partitions)
@@ -143,7 +143,7 @@ class PostgresLog:
 
     def _append_at_once(
         self,
-        drafts: Sequence[Draft],
+        drafts: Sequence[ActionDraft],
         digests: Mapping[str, bytes],
         known: Mapping[str, State],
         lefts: dict[int, LastCommit],
@@ -186,11 +186,11 @@ class PostgresLog:
 
     def _leave(
         self,
-        drafts: Sequence[Draft],
+        drafts: Sequence[ActionDraft],
         states: Mapping[str, State],
         lefts: Mapping[int, LastCommit],
-        starts: Mapping[int, End],
-        ends: Mapping[int, End],
+        starts: Mapping[int, PartitionEnd],
+        ends: Mapping[int, PartitionEnd],
     ) -> None:
         """A commit moved partitions from `starts` to `ends`: the next append may go on from there."""
         of: dict[int, dict[str, State]] = {partition: {} for partition in ends}
@@ -213,11 +213,11 @@ class PostgresLog:
             database.sent("heads", digests),
         )
 
-    def _ends(self, transaction: Begun) -> tuple[dict[int, End], int]:
+    def _ends(self, transaction: Begun) -> tuple[dict[int, PartitionEnd], int]:
         """Where the partitions end, and the server's clock."""
         locked, heads = transaction.answers
         ends = {
-            _int(locked.get_value(row, 0)): End(_int(locked.get_value(row, 1)), _int(locked.get_value(row, 2)))
+            _int(locked.get_value(row, 0)): PartitionEnd(_int(locked.get_value(row, 1)), _int(locked.get_value(row, 2)))
             for row in range(locked.ntuples)
         }
         for row in range(heads.ntuples):
@@ -235,7 +235,7 @@ class PostgresLog:
         place = Place(partition, offset + 1, max(self._clock() if self._clock else now, timestamp + 1))
         record = Record(*place, key, header, value)
         digests = {} if key is None else {key: key_digest(key)}
-        arrays = _arrays([record], digests, {}, {partition: End(*place[1:])})
+        arrays = _arrays([record], digests, {}, {partition: PartitionEnd(*place[1:])})
         transaction.commit(self._database.sent("append", *arrays))
         self._announce()
         return place
@@ -252,7 +252,7 @@ class PostgresLog:
         bytes_max: int | None = None,
         key: str | None = None,
         values: bool = True,
-    ) -> Page:
+    ) -> RecordPage:
         to = OFFSET_MAX if to is None else to
         bytes_max = OFFSET_MAX if bytes_max is None or not values else bytes_max
         if key is not None:
@@ -265,7 +265,7 @@ class PostgresLog:
                 if not records:
                     raise hole(partition, after + 1, newest)
         check_holes(partition, after, records)
-        return Page(records, records[-1].offset + 1 if records else after + 1)
+        return RecordPage(records, records[-1].offset + 1 if records else after + 1)
 
     def _records(self, partition: int, after: int, to: int, bytes_max: int, values: bool) -> list[Record]:
         if bytes_max == OFFSET_MAX:
@@ -276,14 +276,14 @@ class PostgresLog:
 
     def _read_key(
         self, key: str, partition: int, after: int, to: int, limit: int, bytes_max: int, values: bool
-    ) -> Page:
+    ) -> RecordPage:
         bounds = (partition, after, to, limit, values, bytes_max)
         rows = self._database.rows("read_key", (*bounds, _int(key_digest(key)[:8]), key), often=True)
         last_trimmed, newest, _, *first = rows[0]
         if after < last_trimmed:
             raise trimmed(partition, after, last_trimmed + 1)
         if first[0] is None:
-            return Page([], max(min(to, newest), after) + 1)
+            return RecordPage([], max(min(to, newest), after) + 1)
         full = len(rows) == limit
         size = rows[-1][2]
         if size is not None and size > bytes_max:
@@ -291,7 +291,7 @@ class PostgresLog:
             if len(rows) > 1:
                 rows.pop()  # the one that was too much
         records: list[Record] = [make(Record, row[3:]) for row in rows]
-        return Page(records, records[-1].offset + 1 if full else max(min(to, newest), after) + 1)
+        return RecordPage(records, records[-1].offset + 1 if full else max(min(to, newest), after) + 1)
 
     def _newest_untrimmed(self, partition: int, after: int) -> int:
         """The newest offset; `NotFound.trimmed` if something after `after` was trimmed."""
@@ -352,7 +352,10 @@ class PostgresLog:
 
 
 def _arrays(
-    records: Sequence[Record], digests: Mapping[str, bytes], changed: Mapping[str, State], ends: Mapping[int, End]
+    records: Sequence[Record],
+    digests: Mapping[str, bytes],
+    changed: Mapping[str, State],
+    ends: Mapping[int, PartitionEnd],
 ) -> list[Sequence[Any]]:
     """Return the values of the statements that append: columns of records, states, and ends of partitions."""
     partitions, offsets, timestamps, keys, headers, values, lives, firsts, lasts = zip(*records, strict=True)
@@ -367,7 +370,7 @@ def _arrays(
     ]  # fmt: skip
 
 
-def _known(drafts: Sequence[Draft], lefts: Mapping[int, LastCommit]) -> dict[str, State]:
+def _known(drafts: Sequence[ActionDraft], lefts: Mapping[int, LastCommit]) -> dict[str, State]:
     """The states of keys as they were left."""
     known: dict[str, State] = {}
     for draft in drafts:
@@ -378,7 +381,7 @@ def _known(drafts: Sequence[Draft], lefts: Mapping[int, LastCommit]) -> dict[str
 
 
 def _states(
-    transaction: Begun, digests: Mapping[str, bytes], drafts: Sequence[Draft]
+    transaction: Begun, digests: Mapping[str, bytes], drafts: Sequence[ActionDraft]
 ) -> tuple[dict[str, State], set[str]]:
     """The states of keys, and the keys whose state is damaged and not known from elsewhere."""
     heads = transaction.answers[1]

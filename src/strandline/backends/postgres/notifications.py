@@ -26,7 +26,7 @@ from psycopg.sql import SQL, Identifier
 
 from strandline import forks
 from strandline.backends.postgres.binary import texts
-from strandline.backends.postgres.round_trips import Connection, Sent
+from strandline.backends.postgres.round_trips import BinaryStatement, Connection
 from strandline.errors import StrandlineError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Bell:
     def __init__(self, database: Database, channel: str, interval_s: float = RING_S) -> None:
         self._database = database
         self._interval_s = interval_s
-        self._ring = Sent(database.schema.server("ring").encode(), (texts([channel]),))
+        self._ring = BinaryStatement(database.schema.server("ring").encode(), (texts([channel]),))
         self._generation = forks.generation
         self._lock = Lock()
         self._wanted = Event()
@@ -173,7 +173,7 @@ class Listener:
             heard(told)
 
 
-class Watch:
+class PostgresWatch:
     """Woken by what is notified on a channel (`sql.api.Watch`); where nothing is heard, after every interval."""
 
     def __init__(self, listener: Listener, channel: str, interval_s: float) -> None:

@@ -55,7 +55,7 @@ class TimedOut(Lost):
     """The server did not answer in time. The connection must not be used any more."""
 
 
-class Sent(NamedTuple):
+class BinaryStatement(NamedTuple):
     """A statement with its parameters, all in binary form."""
 
     text: bytes
@@ -69,7 +69,7 @@ class Sent(NamedTuple):
         return MESSAGE_BYTES + len(self.text) + sum(len(value) + 4 for value in self.parameters if value is not None)
 
 
-DISCARD_PLANS: Final = Sent(b"DISCARD PLANS", often=False)
+DISCARD_PLANS: Final = BinaryStatement(b"DISCARD PLANS", often=False)
 
 
 class Connection(psycopg.Connection[tuple[object, ...]]):
@@ -141,14 +141,14 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         """Let statements take so long, until the connection is given back."""
         self.timeout_s = max(self.timeout_s, for_s)
 
-    def exchange(self, statements: Sequence[Sent]) -> list[PGresult]:
+    def exchange(self, statements: Sequence[BinaryStatement]) -> list[PGresult]:
         """Send all, then wait for all; the answer of each, in binary form.
 
         An error of the server is raised as psycopg does; `Lost` if the connection broke.
         """
         return self.start(statements)()
 
-    def start(self, statements: Sequence[Sent]) -> Callable[[], list[PGresult]]:
+    def start(self, statements: Sequence[BinaryStatement]) -> Callable[[], list[PGresult]]:
         """Send all statements, and return a call that waits for the answers, before anything else is sent."""
         discard: int | None = None
         try:
@@ -208,7 +208,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         """The server has prepared a statement of the caller's."""
         self._theirs[text, types] = name
 
-    def send(self, statement: Sent) -> PGresult:
+    def send(self, statement: BinaryStatement) -> PGresult:
         """Execute one statement of a transaction that may hold locks, however large its parameters are."""
         text, parameters, often = statement
         formats = [Format.BINARY] * len(parameters)
@@ -226,9 +226,9 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
             raise self._lost(error) from None
         return self._end()[-1]
 
-    def send_each(self, statements: Iterable[Sent]) -> None:
+    def send_each(self, statements: Iterable[BinaryStatement]) -> None:
         """Execute statements one after the other, in as few round trips as that allows."""
-        group: list[Sent] = []
+        group: list[BinaryStatement] = []
         size = 0
         for sent in statements:
             if group and size + sent.size > AT_ONCE_BYTES:
@@ -242,11 +242,11 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         if group:
             self._round_trip(partial(self._send, group))
 
-    def ask(self, statement: Sent) -> list[Any]:
+    def ask(self, statement: BinaryStatement) -> list[Any]:
         """The rows that one statement gives, as psycopg makes them."""
         return self.start_ask(statement)()
 
-    def start_ask(self, statement: Sent) -> Callable[[], list[Any]]:
+    def start_ask(self, statement: BinaryStatement) -> Callable[[], list[Any]]:
         """Send a statement, and return a call that waits for its rows."""
         answers = self.start((statement,))
         return lambda: self.rows_of(answers()[0])
@@ -256,7 +256,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         self.transformer.set_pgresult(answer)
         return self.transformer.load_rows(0, answer.ntuples, tuple)
 
-    def _send(self, statements: Sequence[Sent], pgconn: PGconn) -> None:
+    def _send(self, statements: Sequence[BinaryStatement], pgconn: PGconn) -> None:
         for text, parameters, _ in statements:
             formats = [Format.BINARY] * len(parameters)
             name = self._names.get(text)
@@ -265,7 +265,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
             else:
                 pgconn.send_query_prepared(name, parameters, formats, Format.BINARY)
 
-    def _prepare(self, statements: Sequence[Sent]) -> None:
+    def _prepare(self, statements: Sequence[BinaryStatement]) -> None:
         """Prepare those that are not prepared yet."""
         new = {text: parameters for text, parameters, often in statements if often and text not in self._names}
         if not new:

@@ -24,14 +24,14 @@ import psycopg
 from psycopg.sql import Identifier
 
 from strandline.backends.postgres.binary import Dumps, declared, parameters
-from strandline.backends.postgres.round_trips import Connection, Sent
+from strandline.backends.postgres.round_trips import BinaryStatement, Connection
 from strandline.errors import Unavailable
 from strandline.sql.api import DATABASE_ID, Part
 from strandline.sql.statements import script, statement
 from strandline.sql.steps import (
     Columns,
     Description,
-    Step,
+    SchemaStep,
     StepDone,
     check_schema,
     in_sets,
@@ -65,7 +65,7 @@ _NO_COLUMN: Final = ("--", "PRIMARY KEY", "UNIQUE", "CHECK", "CONSTRAINT", "FORE
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class PostgresSchema:
     """The schema of a part: its name, what this program knows of the part, and how statements name it."""
 
     name: str
@@ -75,7 +75,7 @@ class Schema:
     _sent: dict[str, tuple[bytes, Dumps]] = field(default_factory=dict)
 
     @property
-    def steps(self) -> Sequence[Step]:
+    def steps(self) -> Sequence[SchemaStep]:
         """The steps that make it, in order."""
         return steps_of(self.part.package, self.part.also, "sql", "postgres")
 
@@ -87,14 +87,14 @@ class Schema:
         """A statement of the part, on its tables."""
         return self._text(self.part.package, name)
 
-    def sent(self, name: str, values: Sequence[Any], *, often: bool = False) -> Sent:
+    def sent(self, name: str, values: Sequence[Any], *, often: bool = False) -> BinaryStatement:
         """A statement of the part with its values."""
         known = self._sent.get(name)
         if known is None:
             text = self.statement(name)
             known = self._sent[name] = text.encode(), declared(text)
         text_, types = known
-        return Sent(text_, parameters(types, values), often)
+        return BinaryStatement(text_, parameters(types, values), often)
 
     def own(self, name: str) -> str:
         """A statement that all parts have, on the tables of this one."""
@@ -137,13 +137,13 @@ def _column(text: str) -> tuple[object, ...]:
     return name, kind, "NOT NULL" not in rest and "PRIMARY KEY" not in rest
 
 
-def is_there(connection: Connection, schema: Schema) -> bool:
+def is_there(connection: Connection, schema: PostgresSchema) -> bool:
     """Whether anything of the schema is there."""
     found = connection.execute(schema.server("has_table"), (schema.name, f"{schema.part.prefix}schema_step"))
     return bool(found.fetchone())
 
 
-def check_right_to_create(connection: Connection, schema: Schema) -> None:
+def check_right_to_create(connection: Connection, schema: PostgresSchema) -> None:
     """`InsufficientPrivilege`, as the server would raise it, for a user who could not make the schema's tables."""
     ((allowed,),) = connection.execute(schema.server("may_create"), (schema.name,)).fetchall()
     if not allowed:
@@ -152,7 +152,7 @@ def check_right_to_create(connection: Connection, schema: Schema) -> None:
 
 def create(
     connection: Connection,
-    schema: Schema,
+    schema: PostgresSchema,
     fixed: Mapping[str, str],
     filling: Sequence[tuple[str, tuple[Any, ...]]],
     *,
@@ -176,7 +176,7 @@ def create(
             finish()
 
 
-def upgrade(connection: Connection, schema: Schema, *, advisory: bool) -> list[str]:
+def upgrade(connection: Connection, schema: PostgresSchema, *, advisory: bool) -> list[str]:
     """Do the steps that are missing; their names."""
     for _ in range(DEADLOCKS):
         try:
@@ -186,7 +186,7 @@ def upgrade(connection: Connection, schema: Schema, *, advisory: bool) -> list[s
     return _upgrade(connection, schema, advisory=advisory)
 
 
-def _upgrade(connection: Connection, schema: Schema, *, advisory: bool) -> list[str]:
+def _upgrade(connection: Connection, schema: PostgresSchema, *, advisory: bool) -> list[str]:
     with _alone(connection, schema, advisory=advisory):
         missing = missing_steps(schema.part.kind, _done(connection, schema), schema.steps)
         _do(connection, schema, missing)
@@ -194,7 +194,7 @@ def _upgrade(connection: Connection, schema: Schema, *, advisory: bool) -> list[
         return [step.name for step in missing]
 
 
-def check(connection: Connection, schema: Schema) -> None:
+def check(connection: Connection, schema: PostgresSchema) -> None:
     """`SchemaMismatch.version` unless the steps done are those known and the columns are as declared."""
     with connection.transaction():
         # Of one moment: others make and remove tables of a set meanwhile.
@@ -209,24 +209,24 @@ def check(connection: Connection, schema: Schema) -> None:
     check_schema(schema.part.kind, done, schema.steps, found, with_made(schema.columns, made))
 
 
-def describe(connection: Connection, schema: Schema) -> Description:
+def describe(connection: Connection, schema: PostgresSchema) -> Description:
     """Describe a schema."""
     return Description(
         [step.name for step in _done(connection, schema)], schema.names, fixed_settings(connection, schema)
     )
 
 
-def fixed_settings(connection: Connection, schema: Schema) -> dict[str, str]:
+def fixed_settings(connection: Connection, schema: PostgresSchema) -> dict[str, str]:
     """Return the settings that creation fixed, by name."""
     return {str(name): str(value) for name, value in connection.execute(schema.own("settings")).fetchall()}
 
 
-def _done(connection: Connection, schema: Schema) -> list[StepDone]:
+def _done(connection: Connection, schema: PostgresSchema) -> list[StepDone]:
     rows = connection.execute(schema.own("steps_done")).fetchall()
     return [StepDone(str(name), bool(additive)) for name, additive in rows]
 
 
-def _do(connection: Connection, schema: Schema, missing: Sequence[Step]) -> None:
+def _do(connection: Connection, schema: PostgresSchema, missing: Sequence[SchemaStep]) -> None:
     for step in missing:
         with _transaction(connection):
             if is_on_sets(step.script):
@@ -236,7 +236,7 @@ def _do(connection: Connection, schema: Schema, missing: Sequence[Step]) -> None
             connection.execute(schema.own("record_step"), (step.name, step.additive))
 
 
-def _sets(connection: Connection, schema: Schema) -> list[str]:
+def _sets(connection: Connection, schema: PostgresSchema) -> list[str]:
     return [str(name) for (name,) in connection.execute(schema.statement("sets")).fetchall()]
 
 
@@ -251,7 +251,7 @@ def _transaction(connection: Connection) -> Iterator[None]:
 
 
 @contextmanager
-def _alone(connection: Connection, schema: Schema, *, advisory: bool) -> Iterator[None]:
+def _alone(connection: Connection, schema: PostgresSchema, *, advisory: bool) -> Iterator[None]:
     """Make sure of the foundation, and let nobody else change the schema meanwhile."""
     if advisory and _has_advisory_locks(connection, schema):
         with connection.transaction():
@@ -271,7 +271,7 @@ def _alone(connection: Connection, schema: Schema, *, advisory: bool) -> Iterato
         connection.execute(schema.server("free_lock"), (holder,))
 
 
-def _has_advisory_locks(connection: Connection, schema: Schema) -> bool:
+def _has_advisory_locks(connection: Connection, schema: PostgresSchema) -> bool:
     try:
         with _timeout(connection, LOCK_WAIT_S), connection.transaction():
             connection.execute(schema.server("advisory_lock"), (lock_number(schema),))
@@ -280,14 +280,14 @@ def _has_advisory_locks(connection: Connection, schema: Schema) -> bool:
     return True
 
 
-def _lay_foundation(connection: Connection, schema: Schema) -> None:
+def _lay_foundation(connection: Connection, schema: PostgresSchema) -> None:
     if not connection.execute(schema.server("has_schema"), (schema.name,)).fetchone():
         connection.execute(schema.server("create_schema"))
     if not is_there(connection, schema):
         connection.execute(schema.filled(script("strandline.sql", "foundation", "postgres")))
 
 
-def _take_row(connection: Connection, schema: Schema, holder: str) -> None:
+def _take_row(connection: Connection, schema: PostgresSchema, holder: str) -> None:
     deadline = time.monotonic() + LOCK_WAIT_S
     while not connection.execute(schema.server("take_lock"), (holder, LOCK_OLD_S * 10**6)).fetchone():
         if time.monotonic() > deadline:
@@ -317,7 +317,7 @@ def _timeout(connection: Connection, timeout_s: float) -> Iterator[None]:
         connection.timeout_s = before
 
 
-def lock_number(schema: Schema) -> int:
+def lock_number(schema: PostgresSchema) -> int:
     """The advisory lock of a schema: 64 bits of a digest of its name, so that schemas do not wait for each other."""
     digest = blake2b(f"strandline {schema.name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

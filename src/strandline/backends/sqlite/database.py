@@ -28,8 +28,8 @@ from strandline.backends.sqlite import files, schema
 from strandline.backends.sqlite.checks import check_file_system, check_library
 from strandline.backends.sqlite.driver_errors import Doing, kills, outcome_of
 from strandline.backends.sqlite.files import OPEN_FILES
-from strandline.backends.sqlite.schema import APPLICATION_ID, Schema, schema_of
-from strandline.backends.sqlite.transaction import Transaction, Watch, bound, joined
+from strandline.backends.sqlite.schema import APPLICATION_ID, SqliteSchema, schema_of
+from strandline.backends.sqlite.transaction import SqliteWatch, Transaction, bound, joined
 from strandline.clock import now_us
 from strandline.errors import (
     NO_JOURNAL,
@@ -171,7 +171,7 @@ class Database:
         path: Path,
         writer: apsw.Connection,
         settings: Settings,
-        known: Schema,
+        known: SqliteSchema,
         fixed: dict[str, str],
         clock: Callable[[], int],
         vfs: str | None,
@@ -182,7 +182,7 @@ class Database:
         """The text of a named statement of the part."""
         self.now_us = clock
         self._known = known
-        self._watches: set[Watch] = set()
+        self._watches: set[SqliteWatch] = set()
         self.writer = writer
         """For who holds the write transaction (`begin`)."""
         self.cursor = writer.cursor()
@@ -206,9 +206,9 @@ class Database:
         self._waiting_pages = settings.wal_bytes_max // WAITING_SHARE // page_bytes
         self._version = -1
         wal = f"{path}-wal"
-        self._wal_place = _Place(wal, *files.inode_of(wal))
+        self._wal_place = _OpenedPath(wal, *files.inode_of(wal))
         self._inode = OPEN_FILES.add(path, self)
-        self._place = _Place(str(path), *self._inode)
+        self._place = _OpenedPath(str(path), *self._inode)
         self._read_places = _Folder(path, self._place)
         self._written_places = _Folder(path, self._place, self._wal_place)
 
@@ -349,10 +349,10 @@ class Database:
         finally:
             self._give_back(connection)
 
-    def watch(self, channel: str, *, interval_s: float = 0.05) -> Watch:
+    def watch(self, channel: str, *, interval_s: float = 0.05) -> SqliteWatch:
         """Be woken by commits of anybody, whatever the channel."""
         self.check()
-        watch = Watch(self._opened_reader(), interval_s, self._watches.discard)
+        watch = SqliteWatch(self._opened_reader(), interval_s, self._watches.discard)
         self._watches.add(watch)
         return watch
 
@@ -468,7 +468,7 @@ class Database:
         return outcome or error
 
 
-class _Place:
+class _OpenedPath:
     """A name, and the file that it led to when it was opened."""
 
     def __init__(self, name: str, device: int, number: int) -> None:
@@ -493,7 +493,7 @@ class _Folder:
     the names are looked at now and then.
     """
 
-    def __init__(self, path: Path, *places: _Place) -> None:
+    def __init__(self, path: Path, *places: _OpenedPath) -> None:
         self._handle = os.open(path.parent, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
         self.close = weakref.finalize(self, os.close, self._handle)
         """Let go of the handle. Twice is harmless."""
@@ -549,7 +549,7 @@ def _has_schema(path: Path, part: Part, settings: Settings, vfs: str | None) -> 
 
 
 def _create(
-    path: Path, part: Part, known: Schema, settings: Settings, fixed: Mapping[str, str], vfs: str | None
+    path: Path, part: Part, known: SqliteSchema, settings: Settings, fixed: Mapping[str, str], vfs: str | None
 ) -> None:
     files.prepare_folder(path)
     with files.folder_lock(path.parent):

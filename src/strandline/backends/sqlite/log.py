@@ -37,8 +37,8 @@ from strandline.backends.sqlite.log_heads import (
 from strandline.caller_warnings import caution
 from strandline.clock import now_us
 from strandline.errors import Corrupt
-from strandline.fold import Duplicate, Effect, Refused, fold
-from strandline.log.api import Draft, Page, Recorded
+from strandline.fold import Duplicate, Effect, RefusedAppend, fold
+from strandline.log.api import ActionDraft, Recorded, RecordPage
 from strandline.log.folding import HEAD_DAMAGED, known_states
 from strandline.log.refusals import check_holes, check_trim, last_older, trimmed
 from strandline.log.waiting import Arrivals
@@ -102,7 +102,7 @@ class SqliteLog:
 
     # ------------------------------------------------------------ writing
 
-    def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
+    def append(self, drafts: Sequence[ActionDraft]) -> list[Recorded]:
         try:
             answers, recorded = self._append(drafts)
         except WrongGuess:
@@ -112,7 +112,7 @@ class SqliteLog:
             self._arrivals.announce()
         return answers
 
-    def _append(self, drafts: Sequence[Draft]) -> tuple[list[Recorded], bool]:
+    def _append(self, drafts: Sequence[ActionDraft]) -> tuple[list[Recorded], bool]:
         """Answers, and whether anything was recorded."""
         database, cursor = self._database, self._database.cursor
         connection = database.begin()
@@ -150,7 +150,7 @@ class SqliteLog:
         ((last_seq, self._placed),) = rows(on, "last_seq")
         self._seq = max(last_seq, self._placed)
 
-    def _fold(self, drafts: Sequence[Draft]) -> tuple[list[Recorded], list[list[Any]], dict[str, Latest]]:
+    def _fold(self, drafts: Sequence[ActionDraft]) -> tuple[list[Recorded], list[list[Any]], dict[str, Latest]]:
         """Answers, rows to insert, and the keys that changed, each with the last action that did it.
 
         That one's row has the key's head: of those before it in the same commit nobody asks for theirs.
@@ -180,7 +180,7 @@ class SqliteLog:
                 entry = known[key]
                 hash_ = entry.hash
                 state, effect = fold(entry.state, action, place, rules)
-                if isinstance(effect, (Refused, Duplicate)):
+                if isinstance(effect, (RefusedAppend, Duplicate)):
                     answers.append(Recorded(None, True, effect, state))
                     continue
                 life, first, last = numbers_of(entry.state, state, effect)
@@ -245,7 +245,7 @@ class SqliteLog:
         bytes_max: int | None = None,
         key: str | None = None,
         values: bool = True,
-    ) -> Page:
+    ) -> RecordPage:
         bindings = {
             "partition": partition,
             "after": after,
@@ -266,10 +266,10 @@ class SqliteLog:
             if not records or records[0].offset != after + 1:
                 self._check_trimmed(partition, after)
             check_holes(partition, after, records)
-            return Page(records, records[-1].offset + 1 if records else after + 1)
+            return RecordPage(records, records[-1].offset + 1 if records else after + 1)
         if not whole:
-            return Page(records, records[-1].offset + 1)
-        return Page(records, max(newest if to is None else min(to, newest), after) + 1)
+            return RecordPage(records, records[-1].offset + 1)
+        return RecordPage(records, max(newest if to is None else min(to, newest), after) + 1)
 
     def newest(self) -> list[int]:
         with self._database.connection() as connection:

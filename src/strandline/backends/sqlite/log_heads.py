@@ -39,7 +39,7 @@ from strandline.numbering import append_left
 from strandline.record import BadHeader, decode_header
 from strandline.sql.statements import repeated, statement
 from strandline.values.actions import Append
-from strandline.values.heads import Ended, Head, Remembered, State
+from strandline.values.heads import EndedLife, Head, Remembered, State
 from strandline.values.keys import key_digest
 
 CACHED_MAX = 20_000
@@ -65,7 +65,7 @@ class Latest(NamedTuple):
     digest: int | None
 
 
-class Entry:
+class RememberedHead:
     """The remembered state of a key."""
 
     __slots__ = ("hash", "row", "state")
@@ -80,7 +80,7 @@ class SqliteHeads:
     """States by key. Only who holds the write transaction may use it."""
 
     def __init__(self) -> None:
-        self.known: dict[str, Entry] = {}
+        self.known: dict[str, RememberedHead] = {}
         self.damaged: set[str] = set()
         """Those of them whose state is not known, because the head is damaged."""
         self._new_in_a_row = 0
@@ -99,7 +99,7 @@ class SqliteHeads:
         if not missing:
             return missing
         for key in missing:
-            known[key] = Entry(key_hash(key))
+            known[key] = RememberedHead(key_hash(key))
         if self._new_in_a_row >= NEW_TO_GUESS:
             return missing
         self._load(on, missing)
@@ -186,9 +186,9 @@ class SqliteHeads:
         for key, latest in others.items():
             self._write_other(cursor, key, self.known[key], latest)
 
-    def _write_other(self, cursor: apsw.Cursor, key: str, entry: Entry, latest: Latest) -> None:
+    def _write_other(self, cursor: apsw.Cursor, key: str, entry: RememberedHead, latest: Latest) -> None:
         """A key that was purged, or whose head is not with its latest action so far."""
-        if isinstance(entry.state, Ended):
+        if isinstance(entry.state, EndedLife):
             if entry.row == LATEST:
                 cursor.execute(sql("leave_latest"), (f"[{entry.hash}]",))
                 entry.row = EMPTY
@@ -219,7 +219,7 @@ def key_hash(key: str) -> int:
     return int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), "big", signed=True)
 
 
-def _head_row(key: str, state: Head | Ended) -> tuple[bytes, str, int]:
+def _head_row(key: str, state: Head | EndedLife) -> tuple[bytes, str, int]:
     """A row of table `head`."""
     text = state_text(state)
     return key_digest(key), text, state_digest(key, text)

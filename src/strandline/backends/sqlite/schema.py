@@ -14,7 +14,7 @@ from strandline.sql.statements import script, sqlite_text, statement
 from strandline.sql.steps import (
     Columns,
     Description,
-    Step,
+    SchemaStep,
     StepDone,
     check_schema,
     in_sets,
@@ -29,11 +29,11 @@ APPLICATION_ID = 0x5374724C
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Schema:
+class SqliteSchema:
     """The schema of a part, as this program knows it."""
 
     part: Part
-    steps: tuple[Step, ...]
+    steps: tuple[SchemaStep, ...]
     """In order."""
     columns: Columns
     _texts: dict[str, str] = field(default_factory=dict)
@@ -57,22 +57,22 @@ class Schema:
 @cache
 def schema_of(
     kind: str, package: str, also: tuple[str, ...] = (), sets: bool = False, declared: Declared = undeclared
-) -> Schema:
+) -> SqliteSchema:
     """The schema that the steps of a part make."""
     part = Part(kind, package, also=also, sets=sets, declared=declared)
     return schema_with(part, steps_of(package, also, "sql", "sqlite"))
 
 
-def schema_with(part: Part, steps: tuple[Step, ...]) -> Schema:
+def schema_with(part: Part, steps: tuple[SchemaStep, ...]) -> SqliteSchema:
     """The schema that these steps make. Its columns are learnt by making it in memory."""
     connection = apsw.Connection(":memory:")
-    schema = Schema(part, steps, {})
+    schema = SqliteSchema(part, steps, {})
     _lay_foundation(connection, schema)
     for step in steps:
         _run(connection, sqlite_text(in_template(step.script)))
     columns = _columns(connection, schema)
     connection.close()
-    return Schema(part, steps, columns)
+    return SqliteSchema(part, steps, columns)
 
 
 def is_there(connection: apsw.Connection, part: Part) -> bool:
@@ -81,7 +81,7 @@ def is_there(connection: apsw.Connection, part: Part) -> bool:
     return bool(found.get)
 
 
-def create(connection: apsw.Connection, schema: Schema, fixed: Mapping[str, str]) -> None:
+def create(connection: apsw.Connection, schema: SqliteSchema, fixed: Mapping[str, str]) -> None:
     """Make the schema and keep what is fixed, in one transaction. The caller holds the folder's lock."""
     connection.execute("BEGIN IMMEDIATE")
     _lay_foundation(connection, schema)
@@ -92,7 +92,7 @@ def create(connection: apsw.Connection, schema: Schema, fixed: Mapping[str, str]
     connection.execute("COMMIT")
 
 
-def upgrade(connection: apsw.Connection, schema: Schema) -> list[str]:
+def upgrade(connection: apsw.Connection, schema: SqliteSchema) -> list[str]:
     """Do the steps that are missing, each in a transaction of its own; their names. The caller holds the lock."""
     missing = missing_steps(schema.part.kind, _done(connection, schema), schema.steps)
     for step in missing:
@@ -103,7 +103,7 @@ def upgrade(connection: apsw.Connection, schema: Schema) -> list[str]:
     return [step.name for step in missing]
 
 
-def check(connection: apsw.Connection, schema: Schema) -> None:
+def check(connection: apsw.Connection, schema: SqliteSchema) -> None:
     """`SchemaMismatch.version` unless the steps done are those known and the columns are as declared."""
     connection.execute("BEGIN")  # one moment: others make tables of a set meanwhile
     try:
@@ -116,38 +116,38 @@ def check(connection: apsw.Connection, schema: Schema) -> None:
     check_schema(schema.part.kind, done, schema.steps, found, with_made(schema.columns, made))
 
 
-def describe(connection: apsw.Connection, schema: Schema) -> Description:
+def describe(connection: apsw.Connection, schema: SqliteSchema) -> Description:
     """Describe the schema of a part."""
     done = [step.name for step in _done(connection, schema)]
     return Description(done, schema.names, fixed_settings(connection, schema))
 
 
-def fixed_settings(connection: apsw.Connection, schema: Schema) -> dict[str, str]:
+def fixed_settings(connection: apsw.Connection, schema: SqliteSchema) -> dict[str, str]:
     """Return the settings that creation fixed, by name."""
     return {str(name): str(value) for name, value in connection.execute(schema.own("settings")).fetchall()}
 
 
-def _lay_foundation(connection: apsw.Connection, schema: Schema) -> None:
+def _lay_foundation(connection: apsw.Connection, schema: SqliteSchema) -> None:
     foundation = script("strandline.sql", "foundation", "sqlite")
     _run(connection, foundation.replace("{prefix}", schema.part.prefix))
 
 
-def _do(connection: apsw.Connection, schema: Schema, step: Step) -> None:
+def _do(connection: apsw.Connection, schema: SqliteSchema, step: SchemaStep) -> None:
     for script_ in in_sets(step.script, lambda: _sets(connection, schema)):
         _run(connection, sqlite_text(script_))
     connection.execute(schema.own("record_step"), (step.name, step.additive))
 
 
-def _sets(connection: apsw.Connection, schema: Schema) -> list[str]:
+def _sets(connection: apsw.Connection, schema: SqliteSchema) -> list[str]:
     return [str(name) for (name,) in connection.execute(schema.statement("sets")).fetchall()]
 
 
-def _done(connection: apsw.Connection, schema: Schema) -> list[StepDone]:
+def _done(connection: apsw.Connection, schema: SqliteSchema) -> list[StepDone]:
     rows = connection.execute(schema.own("steps_done")).fetchall()
     return [StepDone(str(name), bool(additive)) for name, additive in rows]
 
 
-def _columns(connection: apsw.Connection, schema: Schema) -> Columns:
+def _columns(connection: apsw.Connection, schema: SqliteSchema) -> Columns:
     found: dict[str, set[tuple[object, ...]]] = {}
     for table, *column in connection.execute(schema.own("columns")).fetchall():
         found.setdefault(str(table), set()).add(tuple(column))

@@ -105,13 +105,13 @@ def _connection_of(tx: object) -> apsw.Connection | None:
     return None if raw is None else _connection_of(raw)
 
 
-class Watch:
+class SqliteWatch:
     """Looks for commits of anybody (`sql.api.Watch`), with a connection of its own.
 
     For one thread at a time; another one may close it.
     """
 
-    def __init__(self, connection: apsw.Connection, interval_s: float, closed: Callable[[Watch], None]) -> None:
+    def __init__(self, connection: apsw.Connection, interval_s: float, closed: Callable[[SqliteWatch], None]) -> None:
         self._connection = connection
         self._interval_s = interval_s
         self._tell_closed = closed

@@ -36,7 +36,7 @@ class Offer(NamedTuple):
     names: tuple[str, ...]
 
 
-class Unbound(Exception):
+class UnboundParameter(Exception):
     """A parameter has no value, or not one of this kind."""
 
 
@@ -79,7 +79,7 @@ def _sources(path: list[str], values: set[str], offers: list[Offer], row: bool) 
 def bound(
     sources: Mapping[str, Source], values: Mapping[str, Any], results: Results, row: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The value of each parameter; `Unbound` if one is not there."""
+    """The value of each parameter; `UnboundParameter` if one is not there."""
     made = {}
     for name, source in sources.items():
         try:
@@ -90,5 +90,5 @@ def bound(
             else:
                 made[name] = results[source.name][source.recipe][source.result]
         except KeyError:
-            raise Unbound(f":{name} has no value") from None
+            raise UnboundParameter(f":{name} has no value") from None
     return made

@@ -18,7 +18,7 @@ from typing import Any, Final
 from strandline.errors import InvalidExpression
 from strandline.group.core import operators
 from strandline.group.core.scope import Scope
-from strandline.group.core.tokens import Token, refused, tokens_of
+from strandline.group.core.tokens import ExpressionToken, refused, tokens_of
 
 DEPTH_MAX: Final = 32
 NODES_MAX: Final = 500
@@ -45,7 +45,7 @@ class Expression:
     def __call__(self, scope: Scope) -> Any:
         try:
             return self._evaluate(scope)
-        except operators.Wrong as wrong:
+        except operators.ExpressionError as wrong:
             raise InvalidExpression(
                 f"{wrong}\n  {self.text}", code=wrong.code, hint="mend the expression, or what it is given",
                 text=self.text,
@@ -80,7 +80,7 @@ class _Parser:
         return made
 
     @property
-    def _token(self) -> Token:
+    def _token(self) -> ExpressionToken:
         return self.tokens[self.at]
 
     def _sign(self, *signs: str) -> str | None:

@@ -28,7 +28,7 @@ _ORDERED: Final = frozenset({"<", "<=", ">", ">="})
 Evaluate = Callable[[Scope], Any]
 
 
-class Wrong(Exception):
+class ExpressionError(Exception):
     """An expression has no value on this scope."""
 
     def __init__(self, why: str, code: str = "expression_value") -> None:
@@ -92,13 +92,13 @@ def _one(scope: Scope, name: str) -> Mapping[str, Any]:
     if scope.columns and name.partition(".")[0] not in (scope.columns | scope.tables):
         raise _unknown(scope, name)
     if not scope.rows:
-        raise Wrong(f"{name}: no row")
-    raise Wrong(f"{name}: {len(scope.rows)} rows: say first.{name} or rows.{name}")
+        raise ExpressionError(f"{name}: no row")
+    raise ExpressionError(f"{name}: {len(scope.rows)} rows: say first.{name} or rows.{name}")
 
 
 def _first(scope: Scope) -> Mapping[str, Any]:
     if not scope.rows:
-        raise Wrong("first: no row")
+        raise ExpressionError("first: no row")
     return scope.rows[0]
 
 
@@ -110,9 +110,9 @@ def _cell(scope: Scope, row: Mapping[str, Any], name: str) -> Any:
     raise _unknown(scope, name)
 
 
-def _unknown(scope: Scope, name: str) -> Wrong:
+def _unknown(scope: Scope, name: str) -> ExpressionError:
     known = ", ".join(sorted(scope.columns)[:20]) or "none"
-    return Wrong(f"there is no column {name}; columns: {known}", "expression_name")
+    return ExpressionError(f"there is no column {name}; columns: {known}", "expression_name")
 
 
 def _column(scope: Scope, name: str) -> list[Any]:
@@ -121,13 +121,13 @@ def _column(scope: Scope, name: str) -> list[Any]:
 
 def _applied(scope: Scope) -> bool:
     if scope.applied is None:
-        raise Wrong("applied: the statement has no IF")
+        raise ExpressionError("applied: the statement has no IF")
     return scope.applied
 
 
 def _counted(elements: Any) -> Any:
     if len(elements) > ELEMENTS_MAX:
-        raise Wrong(f"more than {ELEMENTS_MAX} elements", "expression_limit")
+        raise ExpressionError(f"more than {ELEMENTS_MAX} elements", "expression_limit")
     return elements
 
 
@@ -142,7 +142,7 @@ def parameter(names: tuple[str, ...]) -> Evaluate:
                 for name in members:
                     found = _member(found, name)
                 return found
-        raise Wrong(f"nothing is bound to :{'.'.join(names)}", "expression_name")
+        raise ExpressionError(f"nothing is bound to :{'.'.join(names)}", "expression_name")
 
     return bound
 
@@ -153,16 +153,16 @@ def member(of: Evaluate, name: str) -> Evaluate:
 
 def _member(value: Any, name: str) -> Any:
     if value is None:
-        raise Wrong(f"null has no {name}")
+        raise ExpressionError(f"null has no {name}")
     if name == "size" and isinstance(value, (str, bytes, list, tuple, Mapping, set, frozenset)):
         return len(value)
     if isinstance(value, Mapping):
         if name in value:
             return value[name]
-        raise Wrong(f"there is no {name}", "expression_name")
+        raise ExpressionError(f"there is no {name}", "expression_name")
     if isinstance(value, (list, tuple)) and value and all(isinstance(one, Mapping) for one in _counted(value)):
         return [_member(one, name) for one in value]
-    raise Wrong(f"{_kind(value)} has no {name}")
+    raise ExpressionError(f"{_kind(value)} has no {name}")
 
 
 # ---------------------------------------------------------------- true and false
@@ -171,7 +171,7 @@ def _member(value: Any, name: str) -> Any:
 def _truth(value: Any) -> bool:
     if value is True or value is False:
         return value
-    raise Wrong(f"{_kind(value)} is neither true nor false")
+    raise ExpressionError(f"{_kind(value)} is neither true nor false")
 
 
 def both(left: Evaluate, right: Evaluate) -> Evaluate:
@@ -202,15 +202,15 @@ def comparison(sign: str, left: Evaluate, right: Evaluate) -> Evaluate:
 def _alike(a: Any, b: Any, ordered: bool) -> tuple[Any, Any]:
     if a is None or b is None:
         if ordered:
-            raise Wrong("null has no order")
+            raise ExpressionError("null has no order")
         return a is None, b is None
     kind = _kind(a)
     if kind != _kind(b):
-        raise Wrong(f"{kind} and {_kind(b)} are not compared")
+        raise ExpressionError(f"{kind} and {_kind(b)} are not compared")
     if kind == "number":
         return _same_numbers(a, b)
     if ordered and kind in ("boolean", "list", "map"):
-        raise Wrong(f"a {kind} has no order")
+        raise ExpressionError(f"a {kind} has no order")
     if kind in ("list", "map"):
         _counted(a)
         _counted(b)
@@ -224,7 +224,7 @@ def _same_numbers(a: Any, b: Any) -> tuple[Any, Any]:
         try:
             return float(a), float(b)
         except OverflowError:
-            raise Wrong("a number is too large for a float") from None
+            raise ExpressionError("a number is too large for a float") from None
     return a, b
 
 
@@ -260,28 +260,28 @@ def arithmetic(sign: str, left: Evaluate, right: Evaluate) -> Evaluate:
             return _joined(a, b)
         for value in (a, b):
             if _kind(value) != "number":
-                raise Wrong(f"{_kind(value)} is no number")
+                raise ExpressionError(f"{_kind(value)} is no number")
         try:
             return calculate(*_same_numbers(a, b))
         except (decimal.DivisionByZero, ZeroDivisionError):
-            raise Wrong("division by zero") from None
+            raise ExpressionError("division by zero") from None
         except decimal.InvalidOperation:
-            raise Wrong("this has no result") from None
+            raise ExpressionError("this has no result") from None
         except (decimal.Inexact, decimal.Overflow, OverflowError):
-            raise Wrong("the result has more than 34 digits, or is too large") from None
+            raise ExpressionError("the result has more than 34 digits, or is too large") from None
 
     return calculated
 
 
 def _joined(a: str, b: str) -> str:
     if len(a) + len(b) > TEXT_BYTES_MAX or len((a + b).encode(errors="replace")) > TEXT_BYTES_MAX:
-        raise Wrong(f"a text of more than {TEXT_BYTES_MAX} bytes", "expression_limit")
+        raise ExpressionError(f"a text of more than {TEXT_BYTES_MAX} bytes", "expression_limit")
     return a + b
 
 
 def _whole(value: int) -> int:
     if not -INT_MAX - 1 <= value <= INT_MAX:
-        raise Wrong("an integer has at most 64 bits")
+        raise ExpressionError("an integer has at most 64 bits")
     return value
 
 

@@ -125,7 +125,7 @@ class Undo(NamedTuple):
     message_id: str
 
 
-class Told(NamedTuple):
+class HookMessage(NamedTuple):
     """What a hook is told. `n` grows with every message of a group."""
 
     group: str
@@ -139,7 +139,7 @@ class Told(NamedTuple):
     """Of a group's post-hook: how it ended."""
 
 
-class Start(NamedTuple):
+class StartMessage(NamedTuple):
     """Asks the process that serves code of a version to start a handler, for one group alone."""
 
     group: str

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import orjson
 
 from strandline.errors import InvalidExpression, InvalidInput
-from strandline.group.core.binding import Results, Source, Unbound, bound
+from strandline.group.core.binding import Results, Source, UnboundParameter, bound
 from strandline.group.core.encoding import encoded, readable
 from strandline.group.core.expression import compiled
 from strandline.group.core.parts import Data, Recipe
@@ -39,7 +39,7 @@ class StepFailed(Exception):
         self.reason, self.detail, self.retry, self.unknown, self.away = reason, detail, retry, unknown, away
 
 
-class Job(Protocol):
+class StepDefinition(Protocol):
     """What the core needs to know of a step."""
 
     @property
@@ -91,22 +91,22 @@ def identity(data: Data) -> dict[str, Any]:
     return {"rows": data.by_column(), "columns": list(data.columns)}
 
 
-def context(job: Job, states: States) -> dict[str, Any]:
+def context(job: StepDefinition, states: States) -> dict[str, Any]:
     """The value of each parameter of a step; `StepFailed` (binding) if one is not there."""
     results: Results = {source.name: states[source.name].results for source in job.sources.values() if source.recipe}
     try:
         return bound({name: one for name, one in job.sources.items() if one.kind != "row"}, job.values, results)
-    except Unbound as error:
+    except UnboundParameter as error:
         raise StepFailed("binding", str(error)) from None
 
 
-def given(job: Job, states: States) -> Data:
+def given(job: StepDefinition, states: States) -> Data:
     """The rows that its recipes are given."""
     state = states.get(job.data_from or job.name)
     return (state.data if state is not None else None) or Data()
 
 
-def scope_of(job: Job, states: States) -> Scope:
+def scope_of(job: StepDefinition, states: States) -> Scope:
     """What its expressions may name."""
     data = given(job, states)
     values = {**job.values, **context(job, states)}

@@ -19,7 +19,7 @@ _PYTHON: Final = frozenset("lambda import eval exec def class yield await del".s
 Kind = Literal["value", "name", "sign", "end"]
 
 
-class Token(NamedTuple):
+class ExpressionToken(NamedTuple):
     """A word, and the column (from 1) where it begins."""
 
     kind: Kind
@@ -27,13 +27,13 @@ class Token(NamedTuple):
     column: int
 
 
-def tokens_of(text: str) -> list[Token]:
+def tokens_of(text: str) -> list[ExpressionToken]:
     """The words of an expression, the last one being its end; `InvalidExpression` at the first that is none."""
     if not isinstance(text, str):
         raise InvalidExpression("an expression is text", code="expression_syntax", hint="give text", column=1)
     if len(text) > EXPRESSION_BYTES_MAX or len(text.encode(errors="replace")) > EXPRESSION_BYTES_MAX:
         raise refused("expression_limit", text, 1, f"longer than {EXPRESSION_BYTES_MAX} bytes")
-    found: list[Token] = []
+    found: list[ExpressionToken] = []
     at = 0
     while at < len(text):
         if text[at] in " \t\r\n":
@@ -41,7 +41,7 @@ def tokens_of(text: str) -> list[Token]:
             continue
         token, at = _next(text, at)
         found.append(token)
-    found.append(Token("end", "", len(text) + 1))
+    found.append(ExpressionToken("end", "", len(text) + 1))
     return found
 
 
@@ -55,7 +55,7 @@ def refused(code: str, text: str, column: int, why: str) -> InvalidExpression:
     )
 
 
-def _next(text: str, at: int) -> tuple[Token, int]:
+def _next(text: str, at: int) -> tuple[ExpressionToken, int]:
     char = text[at]
     if char in "'\"":
         return _quoted(text, at)
@@ -68,13 +68,13 @@ def _next(text: str, at: int) -> tuple[Token, int]:
     if text[at : at + 2] == "**":
         raise refused("expression_limit", text, at + 1, "there are no powers")
     if text[at : at + 2] in _PAIRS:
-        return Token("sign", text[at : at + 2], at + 1), at + 2
+        return ExpressionToken("sign", text[at : at + 2], at + 1), at + 2
     if char in _SINGLE:
-        return Token("sign", char, at + 1), at + 1
+        return ExpressionToken("sign", char, at + 1), at + 1
     raise refused("expression_syntax", text, at + 1, f"{shown(char)} is no sign of an expression")
 
 
-def _quoted(text: str, at: int) -> tuple[Token, int]:
+def _quoted(text: str, at: int) -> tuple[ExpressionToken, int]:
     quote, parts, start = text[at], [], at + 1
     while True:
         end = text.find(quote, start)
@@ -82,11 +82,11 @@ def _quoted(text: str, at: int) -> tuple[Token, int]:
             raise refused("expression_syntax", text, at + 1, "this text does not end")
         parts.append(text[start:end])
         if text[end + 1 : end + 2] != quote:
-            return Token("value", quote.join(parts), at + 1), end + 1
+            return ExpressionToken("value", quote.join(parts), at + 1), end + 1
         start = end + 2
 
 
-def _number(text: str, at: int) -> tuple[Token, int]:
+def _number(text: str, at: int) -> tuple[ExpressionToken, int]:
     end = _digits(text, at)
     decimal = text[end : end + 1] == "." and text[end + 1 : end + 2].isascii() and text[end + 1 : end + 2].isdigit()
     if decimal:
@@ -96,10 +96,10 @@ def _number(text: str, at: int) -> tuple[Token, int]:
     if decimal:
         if end - at > 35:
             raise refused("expression_limit", text, at + 1, "a number has at most 34 digits")
-        return Token("value", Decimal(text[at:end]), at + 1), end
+        return ExpressionToken("value", Decimal(text[at:end]), at + 1), end
     if end - at > 19 or int(text[at:end]) > INT_MAX:
         raise refused("expression_limit", text, at + 1, "an integer has at most 64 bits")
-    return Token("value", int(text[at:end]), at + 1), end
+    return ExpressionToken("value", int(text[at:end]), at + 1), end
 
 
 def _digits(text: str, at: int) -> int:
@@ -108,7 +108,7 @@ def _digits(text: str, at: int) -> int:
     return at
 
 
-def _name(text: str, at: int) -> tuple[Token, int]:
+def _name(text: str, at: int) -> tuple[ExpressionToken, int]:
     end = at
     while end < len(text) and (_is_letter(text[end]) or "0" <= text[end] <= "9" or text[end] == "_"):
         end += 1
@@ -118,10 +118,10 @@ def _name(text: str, at: int) -> tuple[Token, int]:
     if word in _PYTHON:
         raise refused("expression_not_allowed", text, at + 1, f"{word} is no word of an expression")
     if word in _WORDS:
-        return Token("sign", _WORDS[word], at + 1), end
+        return ExpressionToken("sign", _WORDS[word], at + 1), end
     if word in _CONSTANTS:
-        return Token("value", _CONSTANTS[word], at + 1), end
-    return Token("name", word, at + 1), end
+        return ExpressionToken("value", _CONSTANTS[word], at + 1), end
+    return ExpressionToken("name", word, at + 1), end
 
 
 def _is_letter(char: str) -> bool:

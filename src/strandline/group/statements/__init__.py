@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from strandline.group.statements.api import (
     OURS,
     Plan,
-    Problem,
     RowSet,
     Statement,
-    Table,
+    StatementProblem,
+    TargetTable,
 )
 from strandline.group.statements.cql_planning import plan_cql
 from strandline.group.statements.holding import held
@@ -21,7 +21,7 @@ __all__ = ["held", "parse", "plan", "plan_now"]
 
 def plan(
     statement: Statement,
-    tables: Mapping[str, Table],
+    tables: Mapping[str, TargetTable],
     *,
     barrier_keep_s: float = 0.0,
 ) -> Plan:
@@ -42,7 +42,7 @@ def plan(
     return made if statement.understood else made._replace(rows=whole)
 
 
-def plan_now(made: Plan, now: Table | None, *, undo: bool) -> Plan | str:
+def plan_now(made: Plan, now: TargetTable | None, *, undo: bool) -> Plan | str:
     """The plan of the same statement on its table as it is now; or what has changed that it rests on.
 
     That is the key, columns that it uses, and, if it is to be undone, whatever stands in the way of that.
@@ -63,12 +63,12 @@ def plan_now(made: Plan, now: Table | None, *, undo: bool) -> Plan | str:
     return again._replace(rows=made.rows)
 
 
-def _of_tables(statement: Statement, tables: Mapping[str, Table]) -> Iterator[Problem]:
+def _of_tables(statement: Statement, tables: Mapping[str, TargetTable]) -> Iterator[StatementProblem]:
     """Those that are not there, and ours."""
     for name in statement.tables:
         if name not in tables:
-            yield Problem("value", f"there is no table {name}")
+            yield StatementProblem("value", f"there is no table {name}")
     named, text = {name.rpartition(".")[2].lower() for name in statement.tables}, statement.text.lower()
     for ours in OURS:
         if ours in named or (not statement.understood and ours in text):
-            yield Problem("table_unsafe", f"{ours} belongs to Strandline")
+            yield StatementProblem("table_unsafe", f"{ours} belongs to Strandline")

@@ -23,7 +23,7 @@ OURS: Final = ("strandline_target", "strandline_barrier")
 """Tables that a statement of the user's does not touch."""
 
 
-class Problem(NamedTuple):
+class StatementProblem(NamedTuple):
     """Something wrong with a statement. `code` is one of `InvalidGroup`'s or `NotInvertible`'s."""
 
     code: str
@@ -69,7 +69,7 @@ def _shown(parameter: Parameter) -> str:
 # ---------------------------------------------------------------- a table, as its target describes it
 
 
-class Column(NamedTuple):
+class TargetColumn(NamedTuple):
     name: str
     type: str
     """In the target's own words."""
@@ -94,12 +94,12 @@ class ForeignKey(NamedTuple):
     """Which of a parent's changes it carries on into the child: CASCADE, SET NULL, SET DEFAULT."""
 
 
-class Table(NamedTuple):
+class TargetTable(NamedTuple):
     """What the plan of a statement rests on. If it is another one later, the plan does not hold (`schema_changed`)."""
 
     name: str
     """As the target spells it, with its schema where it has schemas."""
-    columns: tuple[Column, ...]
+    columns: tuple[TargetColumn, ...]
     key: tuple[str, ...]
     """Of the primary key, in its order; Cassandra: partition, then clustering columns."""
     what: Literal["table", "view", "counter"] = "table"
@@ -113,7 +113,7 @@ class Table(NamedTuple):
     gc_grace_s: int = 0
     """Cassandra's: how long it remembers what was deleted."""
 
-    def column(self, name: str) -> Column | None:
+    def column(self, name: str) -> TargetColumn | None:
         return next((column for column in self.columns if column.name == name), None)
 
     @property
@@ -133,11 +133,11 @@ class Table(NamedTuple):
         return made
 
     @classmethod
-    def from_json(cls, made: Mapping[str, Any]) -> Table:
+    def from_json(cls, made: Mapping[str, Any]) -> TargetTable:
         return cls(
             **{
                 **made,
-                "columns": tuple(Column(**column) for column in made["columns"]),
+                "columns": tuple(TargetColumn(**column) for column in made["columns"]),
                 "key": tuple(made["key"]),
                 "unique": tuple(map(tuple, made["unique"])),
                 "foreign": tuple(map(_foreign_key, made["foreign"])),
@@ -172,9 +172,9 @@ class Statement(NamedTuple):
     dialect: Dialect
     kind: Kind
     template: Template
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[StatementProblem, ...] = ()
     """That refuse it: several statements, no statement, what the grammar does not know, a slip."""
-    obstacles: tuple[Problem, ...] = ()
+    obstacles: tuple[StatementProblem, ...] = ()
     """Why it cannot be undone by rewriting, as far as the text alone tells."""
     writes: str = ""
     """The table that it changes, as the text names it: `schema.table` or `table`, folded to lower case if unquoted."""
@@ -228,7 +228,7 @@ class Plan(NamedTuple):
     """How a statement runs on its target, and back. Made once, when its group is submitted; data only."""
 
     statement: Statement
-    table: Table | None = None
+    table: TargetTable | None = None
     """The one that it changes."""
     columns: tuple[str, ...] = ()
     """Of the image: the key, then all that the statement can change."""
@@ -239,9 +239,9 @@ class Plan(NamedTuple):
     used: tuple[str, ...] = ()
     """Columns of the table that its text rests on: with the key, they must be what they were (G85)."""
     rows: tuple[RowSet, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[StatementProblem, ...] = ()
     """That refuse the statement in any case: unknown tables or columns, `table_unsafe`."""
-    obstacles: tuple[Problem, ...] = ()
+    obstacles: tuple[StatementProblem, ...] = ()
     """Why it cannot be undone by rewriting: `not_invertible`, unless an undo is given or it is irreversible."""
     not_restored: tuple[str, ...] = ()
     """For `explain`."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from strandline.group.statements.api import Given, Parameter, Problem, Statement, Template
+from strandline.group.statements.api import Given, Parameter, Statement, StatementProblem, Template
 from strandline.group.statements.binding import LISTS, Unbound
 from strandline.group.statements.lexer import Token, cut, joined
 
@@ -99,7 +99,7 @@ class CqlShape(NamedTuple):
         )
 
 
-class _Wrong(Exception):
+class _CqlSyntaxError(Exception):
     """A statement that is not in the grammar."""
 
 
@@ -107,21 +107,21 @@ def parse_cql(statement: Statement, tokens: list[Token]) -> Statement | None:
     """What a statement is, of which the tokens are known; None if it is not in the grammar."""
     if statement.kind == "any":
         wrong = f"{tokens[0].text.upper()} cannot be undone by rewriting"
-        return statement._replace(obstacles=(Problem("not_invertible", wrong),))
+        return statement._replace(obstacles=(StatementProblem("not_invertible", wrong),))
     try:
-        return _Reader(statement, tokens).read()
-    except (_Wrong, IndexError, StopIteration):
+        return _CqlReader(statement, tokens).read()
+    except (_CqlSyntaxError, IndexError, StopIteration):
         return None
 
 
-class _Reader:
+class _CqlReader:
     def __init__(self, statement: Statement, tokens: list[Token]) -> None:
         self._statement = statement
         self._text = statement.text
         self._tokens = tokens
         self._place = 0
-        self._problems: list[Problem] = []
-        self._obstacles: list[Problem] = []
+        self._problems: list[StatementProblem] = []
+        self._obstacles: list[StatementProblem] = []
 
     def read(self) -> Statement:
         verb = self._statement.kind
@@ -130,7 +130,7 @@ class _Reader:
         self._refuse_functions()
         table, shape = {"insert": self._insert, "update": self._update, "delete": self._delete}[verb]()
         if self._place < len(self._tokens):
-            raise _Wrong
+            raise _CqlSyntaxError
         return self._statement._replace(
             problems=tuple(self._problems),
             obstacles=tuple(self._obstacles),
@@ -145,7 +145,7 @@ class _Reader:
     def _select(self) -> Statement:
         start = next((n for n, token in enumerate(self._tokens) if token.depth == 0 and token.says("FROM")), None)
         if start is None:
-            raise _Wrong
+            raise _CqlSyntaxError
         selected = tuple(self._selected(self._tokens[1:start]))
         self._place = start + 1
         table = self._name()
@@ -167,7 +167,7 @@ class _Reader:
         self._expect("VALUES")
         terms = tuple(cut(self._text, part) for part in self._bracket())
         if not columns or len(columns) != len(terms):
-            raise _Wrong
+            raise _CqlSyntaxError
         head = cut(self._text, self._tokens[: self._place])
         only_if = ""
         if self._says("IF"):
@@ -191,7 +191,7 @@ class _Reader:
         for token in body:
             if token.depth == 0 and token.says("AND"):
                 wrong = "SET a = x AND b = y is no CQL: write SET a = x, b = y"
-                self._problems.append(Problem("statement_and_in_set", wrong, token.start))
+                self._problems.append(StatementProblem("statement_and_in_set", wrong, token.start))
         for part in _parted(body, ","):
             column = _name(part[0])
             assigned[column] = cut(self._text, part[2:])
@@ -209,7 +209,7 @@ class _Reader:
         head = cut(self._text, self._tokens[: self._place])
         used = self._using()
         if "ttl" in used:
-            raise _Wrong
+            raise _CqlSyntaxError
         inside = tuple(_name(part[0]) for part in parts if len(part) > 1)
         return table, self._conditioned(CqlShape(columns, inside=inside, **used), head, self._place)
 
@@ -227,7 +227,7 @@ class _Reader:
             return shape._replace(only_if="exists")
         conditions = self._relations(self._until())
         if any(len(one.columns) != 1 or one.sign not in {*_SIGNS, "IN"} for one in conditions):
-            raise _Wrong
+            raise _CqlSyntaxError
         return shape._replace(only_if="if", conditions=conditions)
 
     def _relations(self, tokens: list[Token]) -> tuple[Relation, ...]:
@@ -247,7 +247,7 @@ class _Reader:
                 sign += rest[0].text.upper()
                 rest = rest[1:]
             if not sign or not rest:
-                raise _Wrong
+                raise _CqlSyntaxError
             terms: tuple[Template, ...] = (cut(self._text, rest),)
             if sign == "IN" and rest[0].says("("):
                 terms = tuple(cut(self._text, one) for one in _parted(rest[1:-1], ",", rest[0].depth + 1))
@@ -261,11 +261,11 @@ class _Reader:
         found = {}
         for part in _parted(self._until("SET", "WHERE"), "AND") if self._says("USING") else ():
             if not part[0].says("TTL", "TIMESTAMP"):
-                raise _Wrong
+                raise _CqlSyntaxError
             found[part[0].text.lower()] = cut(self._text, part[1:])
             if part[0].says("TIMESTAMP"):
                 wrong = "a statement of a group brings no timestamp: the processor gives it"
-                self._problems.append(Problem("value", wrong, part[0].start))
+                self._problems.append(StatementProblem("value", wrong, part[0].start))
         return found
 
     def _refuse_functions(self) -> None:
@@ -274,7 +274,7 @@ class _Reader:
             called = token.kind == "word" and following.says("(") and not keyword and not self._is_table(token)
             if called and token.text.lower() not in _PURE:
                 wrong = f"{token.text}() may be another one the next time: bind a value"
-                self._obstacles.append(Problem("not_invertible", wrong, token.start))
+                self._obstacles.append(StatementProblem("not_invertible", wrong, token.start))
 
     def _is_table(self, token: Token) -> bool:
         """`INSERT INTO t(a, b)`."""
@@ -331,7 +331,7 @@ class _Reader:
     def _expect(self, *words: str) -> None:
         for word in words:
             if not self._says(word):
-                raise _Wrong
+                raise _CqlSyntaxError
 
     def _take(self) -> Token:
         self._place += 1
@@ -362,7 +362,7 @@ def _adds(tokens: list[Token]) -> bool:
 
 def _name(token: Token) -> str:
     if token.kind not in ("name", "word"):
-        raise _Wrong
+        raise _CqlSyntaxError
     return _plain(token)
 
 

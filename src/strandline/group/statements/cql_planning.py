@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from strandline.group.statements import texts
-from strandline.group.statements.api import Plan, Problem, Table, Template
+from strandline.group.statements.api import Plan, StatementProblem, TargetTable, Template
 from strandline.group.statements.cql import CqlShape
 from strandline.group.statements.holding import rows_of
 from strandline.group.statements.lexer import joined
 
 
-def plan_cql(plan: Plan, tables: Mapping[str, Table], *, barrier_keep_s: float) -> Plan:
+def plan_cql(plan: Plan, tables: Mapping[str, TargetTable], *, barrier_keep_s: float) -> Plan:
     """Pure: the same statement and tables give the same plan."""
     statement, shape = plan.statement, plan.statement.shape
     table = tables[statement.writes or statement.reads[0]]
@@ -19,22 +19,24 @@ def plan_cql(plan: Plan, tables: Mapping[str, Table], *, barrier_keep_s: float) 
     return plan if statement.kind == "query" else _planned(plan, table, shape, barrier_keep_s)
 
 
-def _planned(plan: Plan, table: Table, shape: CqlShape, barrier_keep_s: float) -> Plan:
+def _planned(plan: Plan, table: TargetTable, shape: CqlShape, barrier_keep_s: float) -> Plan:
     kind = plan.statement.kind
     problems, obstacles = list(plan.problems), list(plan.obstacles)
     if table.what == "counter":
-        problems.append(Problem("table_unsafe", f"{table.name} has counters, which cannot be written twice alike"))
+        problems.append(
+            StatementProblem("table_unsafe", f"{table.name} has counters, which cannot be written twice alike")
+        )
     if table.what == "view":
-        obstacles.append(Problem("not_invertible", f"{table.name} is a view"))
+        obstacles.append(StatementProblem("not_invertible", f"{table.name} is a view"))
     if table.gc_grace_s < barrier_keep_s:
         wrong = f"{table.name} forgets deletions after {table.gc_grace_s} s, barrier_keep_s is {barrier_keep_s:g}"
-        problems.append(Problem("table_unsafe", wrong))
-    obstacles += [Problem("not_invertible", f"{table.name} {why}") for why in table.unsafe]
+        problems.append(StatementProblem("table_unsafe", wrong))
+    obstacles += [StatementProblem("not_invertible", f"{table.name} {why}") for why in table.unsafe]
     missing = [name for name in shape.columns if table.column(name) is None]
-    problems += [Problem("value", f"{table.name} has no column {name}") for name in missing]
+    problems += [StatementProblem("value", f"{table.name} has no column {name}") for name in missing]
     changed = _changed(kind, table, shape)
     if kind == "update" and set(changed) & set(table.key):
-        obstacles.append(Problem("not_invertible", f"it changes the key of {table.name}"))
+        obstacles.append(StatementProblem("not_invertible", f"it changes the key of {table.name}"))
     columns = changed
     if kind == "insert" or (shape.only_if and not shape.columns):
         columns = tuple(name for name in table.names if name not in table.key)
@@ -46,9 +48,11 @@ def _planned(plan: Plan, table: Table, shape: CqlShape, barrier_keep_s: float) -
             wrong = (
                 f"{name} is a list that is not frozen: an answer that was lost could not be told by sending it again"
             )
-            obstacles.append(Problem("not_invertible", wrong))
+            obstacles.append(StatementProblem("not_invertible", wrong))
     if kind != "delete" and not problems and not _keys_told(kind, table, shape):
-        obstacles.append(Problem("not_invertible", "its key is not given by values: write = :value, or IN :list"))
+        obstacles.append(
+            StatementProblem("not_invertible", "its key is not given by values: write = :value, or IN :list")
+        )
     before = None
     if not problems:
         before = _before(kind, table, shape, columns)
@@ -65,7 +69,7 @@ def _planned(plan: Plan, table: Table, shape: CqlShape, barrier_keep_s: float) -
     )
 
 
-def _keys_told(kind: str, table: Table, shape: CqlShape) -> bool:
+def _keys_told(kind: str, table: TargetTable, shape: CqlShape) -> bool:
     """Whether each row that is written has a key that is known before."""
     given = {one.column for one in shape.given if one.parameter or one.value is not None}
     lists = {one.columns[0] for one in shape.relations if one.sign == "IN" and len(one.columns) == 1 and one.is_list}
@@ -74,7 +78,7 @@ def _keys_told(kind: str, table: Table, shape: CqlShape) -> bool:
     return all(name in given or name in lists for name in (table.partition if static else table.key))
 
 
-def _changed(kind: str, table: Table, shape: CqlShape) -> tuple[str, ...]:
+def _changed(kind: str, table: TargetTable, shape: CqlShape) -> tuple[str, ...]:
     """Columns whose cells the statement writes."""
     if kind == "insert":
         return tuple(name for name in shape.columns if name not in table.key)
@@ -90,7 +94,7 @@ def _changed(kind: str, table: Table, shape: CqlShape) -> tuple[str, ...]:
     )
 
 
-def _before(kind: str, table: Table, shape: CqlShape, columns: tuple[str, ...]) -> Template:
+def _before(kind: str, table: TargetTable, shape: CqlShape, columns: tuple[str, ...]) -> Template:
     """Key and columns, then write time and TTL of each column."""
     selected = [*(texts.quoted(name) for name in (*table.key, *columns))]
     selected += [f"writetime({texts.quoted(name)})" for name in columns]
@@ -106,7 +110,7 @@ def _before(kind: str, table: Table, shape: CqlShape, columns: tuple[str, ...]) 
     return joined(*pieces)
 
 
-def _undo_text(kind: str, table: Table, changed: tuple[str, ...]) -> str:
+def _undo_text(kind: str, table: TargetTable, changed: tuple[str, ...]) -> str:
     where = texts.equal(table.key, [f":{name}" for name in table.key])
     back = texts.put_back(table.name, changed, [f":before.{name}" for name in changed], where)
     back = back.replace(" SET ", " USING TIMESTAMP :last + 1 AND TTL :left SET ", 1)

@@ -7,13 +7,13 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from strandline.group.statements.api import Dialect, Given, Held, Plan, RowSet, Table
+from strandline.group.statements.api import Dialect, Given, Held, Plan, RowSet, TargetTable
 
 _INTEGERS: Final = ("int", "serial", "bigint", "smallint", "counter", "tinyint", "varint")
 _TEXTS: Final = ("text", "varchar", "character varying", "ascii", "clob", "char", "character", "bpchar")
 
 
-def rows_of(table: Table, key: Sequence[str], given: Iterable[Given], *, writes: bool = False) -> RowSet:
+def rows_of(table: TargetTable, key: Sequence[str], given: Iterable[Given], *, writes: bool = False) -> RowSet:
     """The rows whose `key` is given as a whole; else any of the table's."""
     by_column = {item.column: item for item in given if item.parameter or item.value is not None}
     columns = [column for name in key if name in by_column and (column := table.column(name)) and not column.collation]

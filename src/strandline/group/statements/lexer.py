@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
-from strandline.group.statements.api import Dialect, Parameter, Problem, Template
+from strandline.group.statements.api import Dialect, Parameter, StatementProblem, Template
 
 TokenKind = Literal["word", "name", "text", "number", "parameter", "foreign_parameter", "sign"]
 
@@ -72,7 +72,7 @@ class Token(NamedTuple):
 class Unreadable(Exception):
     """A text that ends in the middle of something."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: StatementProblem) -> None:
         super().__init__(problem.text)
         self.problem = problem
 
@@ -95,16 +95,16 @@ def tokens_of(text: str, dialect: Dialect) -> list[Token]:
         said = match.group()
         if group == "sign":
             if said in _OPENS_TEXT:
-                raise Unreadable(Problem("value", f"{said!r} is opened and not closed", match.start()))
+                raise Unreadable(StatementProblem("value", f"{said!r} is opened and not closed", match.start()))
             depth -= said in _CLOSES
         if depth < 0:
-            raise Unreadable(Problem("value", f"{said!r} closes nothing", match.start()))
+            raise Unreadable(StatementProblem("value", f"{said!r} closes nothing", match.start()))
         compared = condition and group == "parameter" and found[-1].says(*_COMPARES)
         found.append(Token(_KINDS[str(group)], said, match.start(), depth, compared))
         condition = condition or found[-1].says("WHERE", "HAVING", "ON")
         depth += group == "sign" and said in _OPENS
     if depth:
-        raise Unreadable(Problem("value", "a bracket is opened and not closed", len(text)))
+        raise Unreadable(StatementProblem("value", "a bracket is opened and not closed", len(text)))
     return found
 
 
@@ -115,7 +115,7 @@ def _comment_end(text: str, start: int) -> int:
         depth += 1 if match.group() == "/*" else -1
         if depth == 0:
             return match.end()
-    raise Unreadable(Problem("value", "a comment is opened and not closed", start))
+    raise Unreadable(StatementProblem("value", "a comment is opened and not closed", start))
 
 
 def cut(text: str, tokens: list[Token]) -> Template:

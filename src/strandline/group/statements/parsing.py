@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from strandline.group.statements.api import TEXT_BYTES_MAX, Dialect, Kind, Problem, Statement, Template
+from strandline.group.statements.api import TEXT_BYTES_MAX, Dialect, Kind, Statement, StatementProblem, Template
 from strandline.group.statements.cql import parse_cql
 from strandline.group.statements.lexer import Token, Unreadable, cut, tokens_of
 
@@ -24,7 +24,7 @@ FORBIDDEN: Final[dict[Dialect, list[str]]] = {"sqlite": [*_SQL, "EXPLAIN"], "pos
 def parse(text: str, dialect: Dialect) -> Statement:
     """What a text is. What is wrong with it is in its `problems`; nothing is raised."""
     if len(text.encode("utf-8", "surrogatepass")) > TEXT_BYTES_MAX:
-        wrong = Problem("statement_too_long", f"a statement has at most {TEXT_BYTES_MAX:,} bytes")
+        wrong = StatementProblem("statement_too_long", f"a statement has at most {TEXT_BYTES_MAX:,} bytes")
         return _refused(text[:100], dialect, wrong)
     try:
         tokens = tokens_of(text, dialect)
@@ -39,7 +39,7 @@ def parse(text: str, dialect: Dialect) -> Statement:
     known = _parser(dialect)(statement, tokens)
     if known is not None:
         return known
-    wrong = Problem("not_invertible", f"the parser does not know this statement: {text[:60]}")
+    wrong = StatementProblem("not_invertible", f"the parser does not know this statement: {text[:60]}")
     return statement._replace(obstacles=(wrong,) * (kind != "query"))
 
 
@@ -51,20 +51,20 @@ def _parser(dialect: Dialect) -> Callable[[Statement, list[Token]], Statement | 
     return parse_sql
 
 
-def _refused(text: str, dialect: Dialect, problem: Problem) -> Statement:
+def _refused(text: str, dialect: Dialect, problem: StatementProblem) -> Statement:
     return Statement(text, dialect, "any", Template((text,)), (problem,), understood=False)
 
 
-def _misuse(tokens: list[Token], dialect: Dialect) -> Problem | None:
+def _misuse(tokens: list[Token], dialect: Dialect) -> StatementProblem | None:
     if not tokens:
-        return Problem("statement_count", "there is no statement")
+        return StatementProblem("statement_count", "there is no statement")
     for token in tokens:
         if token.says(";") and token.depth == 0 and not _has_statements(tokens):
-            return Problem("statement_count", "a step is one statement", token.start)
+            return StatementProblem("statement_count", "a step is one statement", token.start)
         if token.kind == "foreign_parameter":
-            return Problem("value", f"{token.text} is no parameter here: write :name", token.start)
+            return StatementProblem("value", f"{token.text} is no parameter here: write :name", token.start)
     if tokens[0].says(*FORBIDDEN[dialect]):
-        return Problem("statement_kind", f"{tokens[0].text.upper()} has no place in a step", tokens[0].start)
+        return StatementProblem("statement_kind", f"{tokens[0].text.upper()} has no place in a step", tokens[0].start)
     return None
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from strandline.group.statements import texts
-from strandline.group.statements.api import Plan, Problem, RowSet, Statement, Table, Template
+from strandline.group.statements.api import Plan, RowSet, Statement, StatementProblem, TargetTable, Template
 from strandline.group.statements.holding import rows_of
 from strandline.group.statements.lexer import joined
 from strandline.group.statements.sql import Shape
 from strandline.group.statements.texts import named, quoted
 
 
-def plan_sql(plan: Plan, tables: Mapping[str, Table]) -> Plan:
+def plan_sql(plan: Plan, tables: Mapping[str, TargetTable]) -> Plan:
     """Pure: the same statement and tables give the same plan."""
     statement, shape = plan.statement, plan.statement.shape
     if statement.kind != "query":
-        return _Planner(statement, tables).plan(plan)
+        return _ChangePlanner(statement, tables).plan(plan)
     if any(table.what == "view" for table in tables.values()):
         return plan._replace(rows=(RowSet(None),))
     read = [tables[name] for name in statement.reads]
@@ -25,17 +25,17 @@ def plan_sql(plan: Plan, tables: Mapping[str, Table]) -> Plan:
     return plan._replace(rows=tuple(RowSet(table.name) for table in read))
 
 
-class _Planner:
+class _ChangePlanner:
     """Of a statement that changes a table."""
 
-    def __init__(self, statement: Statement, tables: Mapping[str, Table]) -> None:
+    def __init__(self, statement: Statement, tables: Mapping[str, TargetTable]) -> None:
         self._statement = statement
         self._shape: Shape = statement.shape
         self._tables = tables
         self._table = tables[statement.writes]
         self._cast = texts.CAST[statement.dialect]
-        self._obstacles: list[Problem] = []
-        self._problems: list[Problem] = []
+        self._obstacles: list[StatementProblem] = []
+        self._problems: list[StatementProblem] = []
         sets = [self._column(name) for name in self._shape.sets]
         self._sets = tuple(name for name in sets if name)
 
@@ -74,7 +74,7 @@ class _Planner:
         for column in self._table.columns:
             if column.name == name or (self._statement.dialect == "sqlite" and column.name.lower() == name.lower()):
                 return column.name
-        self._problems.append(Problem("value", f"{self._table.name} has no column {name}"))
+        self._problems.append(StatementProblem("value", f"{self._table.name} has no column {name}"))
         return ""
 
     # ------------------------------------------------------------ what cannot be undone
@@ -112,7 +112,7 @@ class _Planner:
             self._obstacle("a value of its rows may be another one the next time: bind a value")
 
     def _obstacle(self, text: str) -> None:
-        self._obstacles.append(Problem("not_invertible", text))
+        self._obstacles.append(StatementProblem("not_invertible", text))
 
     # ------------------------------------------------------------ the image
 

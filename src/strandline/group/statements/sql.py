@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import sqlglot
 from sqlglot import exp
 
-from strandline.group.statements.api import Dialect, Given, Problem, Statement, Template
+from strandline.group.statements.api import Dialect, Given, Statement, StatementProblem, Template
 from strandline.group.statements.lexer import Token, cut, renamed
 from strandline.group.statements.texts import quoted
 
@@ -80,7 +80,7 @@ class Shape(NamedTuple):
 def parse_sql(statement: Statement, tokens: list[Token]) -> Statement | None:
     """What a statement is, of which the tokens are known; None if the library does not know."""
     tree = _tree(statement.text, tokens, statement.dialect)
-    return None if tree is None else _Reader(statement, tree, tokens).read()
+    return None if tree is None else _SqlReader(statement, tree, tokens).read()
 
 
 def _tree(text: str, tokens: list[Token], dialect: Dialect) -> exp.Expr | None:
@@ -93,7 +93,7 @@ def _tree(text: str, tokens: list[Token], dialect: Dialect) -> exp.Expr | None:
     return tree if isinstance(tree, exp.Expr) and not isinstance(tree, exp.Command) else None
 
 
-class _Reader:
+class _SqlReader:
     """Reads one tree."""
 
     def __init__(self, statement: Statement, tree: exp.Expr, tokens: list[Token]) -> None:
@@ -102,7 +102,7 @@ class _Reader:
         self._tokens = tokens
         self._dialect = statement.dialect
         self._names = [token.text[1:] for token in tokens if token.kind == "parameter"]
-        self._obstacles: list[Problem] = []
+        self._obstacles: list[StatementProblem] = []
 
     def read(self) -> Statement:
         tree, statement = self._tree, self._statement
@@ -110,10 +110,12 @@ class _Reader:
             return self._query(tree)
         if not isinstance(tree, (exp.Insert, exp.Update, exp.Delete)):
             wrong = f"{self._tokens[0].text.upper()} cannot be undone by rewriting"
-            return statement._replace(kind="any", obstacles=(Problem("not_invertible", wrong),))
+            return statement._replace(kind="any", obstacles=(StatementProblem("not_invertible", wrong),))
         table = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
         if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
-            return statement._replace(obstacles=(Problem("not_invertible", "what it changes is no plain table"),))
+            return statement._replace(
+                obstacles=(StatementProblem("not_invertible", "what it changes is no plain table"),)
+            )
         written = _qualified(table)
         problems = tuple(self._slips())
         self._look_for_obstacles(table)
@@ -135,7 +137,7 @@ class _Reader:
 
     def _query(self, tree: exp.Query | exp.Values) -> Statement:
         if any(True for _ in tree.find_all(exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Into)):
-            wrong = Problem("not_invertible", "a query that changes data cannot be undone by rewriting")
+            wrong = StatementProblem("not_invertible", "a query that changes data cannot be undone by rewriting")
             return self._statement._replace(kind="any", obstacles=(wrong,))
         reads, known = self._reads(None)
         tables = list(tree.find_all(exp.Table))
@@ -244,17 +246,17 @@ class _Reader:
                 self._obstacle("a column that it sets cannot be told")
         return found
 
-    def _slips(self) -> Iterable[Problem]:
+    def _slips(self) -> Iterable[StatementProblem]:
         """Words of another dialect; `SET a = :x AND b = :y`, which stores a boolean and was to set two columns."""
         if self._dialect == "postgres" and (self._tree.args.get("alternative") or self._tree.args.get("ignore")):
-            yield Problem(
+            yield StatementProblem(
                 "value", "PostgreSQL has no INSERT OR …, nor REPLACE: write ON CONFLICT", self._tokens[0].start
             )
         if isinstance(self._tree, exp.Update):
             for assignment in self._tree.expressions:
                 if isinstance(assignment, exp.And) or isinstance(assignment.args.get("expression"), exp.And):
                     at = next((t.start for t in self._tokens if t.says("AND")), 0)
-                    yield Problem(
+                    yield StatementProblem(
                         "statement_and_in_set", "SET a = x AND b = y stores a boolean: write SET a = x, b = y", at
                     )
 
@@ -279,7 +281,7 @@ class _Reader:
                 self._obstacle(f"INSERT OR {alternative} removes or leaves other rows")
 
     def _obstacle(self, text: str) -> None:
-        self._obstacles.append(Problem("not_invertible", text))
+        self._obstacles.append(StatementProblem("not_invertible", text))
 
     # ------------------------------------------------------------ what is read
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Final
 
 from strandline.backends import backend_of
-from strandline.group.target import Target
+from strandline.group.target import TargetDatabase
 from strandline.urls import Url
 
 _MODULES: Final = {
@@ -19,10 +19,14 @@ _MODULES: Final = {
 }  # fmt: skip
 
 
-def open_target(url: Url, *, connections: int, consistency: str = "LOCAL_QUORUM", read_back: bool = True) -> Target:
+def open_target(
+    url: Url, *, connections: int, consistency: str = "LOCAL_QUORUM", read_back: bool = True
+) -> TargetDatabase:
     """A database of the user's; `Unsupported` if its client library is not installed."""
     if url.scheme != "lww":
         backend_of(url)
     module = import_module(f"{__name__}.{_MODULES[url.scheme]}")
-    opened: Target = module.open_target(url, connections=connections, consistency=consistency, read_back=read_back)
+    opened: TargetDatabase = module.open_target(
+        url, connections=connections, consistency=consistency, read_back=read_back
+    )
     return opened

@@ -20,11 +20,11 @@ from strandline.backends.cassandra.statements import statement
 from strandline.clock import now_us
 from strandline.errors import SchemaMismatch
 from strandline.group.statements import texts
-from strandline.group.statements.api import Column, Table
+from strandline.group.statements.api import TargetColumn, TargetTable
 from strandline.group.statements.binding import Bound
 from strandline.group.target import Limits, Owner
 from strandline.group.targets.cassandra_values import given, held
-from strandline.group.targets.cql import CqlSteps, Refused, serialized, unhexed
+from strandline.group.targets.cql import CqlRefused, CqlSteps, serialized, unhexed
 from strandline.urls import Url
 
 ROLES: Final = {"partition_key": "partition", "clustering": "clustering", "static": "static", "regular": ""}
@@ -53,7 +53,7 @@ class _RawHandler(_ProtocolHandler):  # type: ignore[misc]
     }
 
 
-class _Session(Session):
+class _UserSession(Session):
     """Statements of users: unqualified names are those of the keyspace."""
 
     raw: DriverSession
@@ -93,9 +93,9 @@ class CassandraTarget(CqlSteps):
         self.clock = clock
         self.reads_back = read_back
         self._level = getattr(ConsistencyLevel, consistency)
-        self._session = _Session(url, timeout_s)
+        self._session = _UserSession(url, timeout_s)
         self._prepared: dict[str, PreparedStatement] = {}
-        self._known: dict[str, tuple[list[Row], Table | None]] = {}
+        self._known: dict[str, tuple[list[Row], TargetTable | None]] = {}
         """Tables by name: the version of the schema when they were read, and what they are."""
 
     # ------------------------------------------------------------ whose it is, and what is there
@@ -118,14 +118,14 @@ class CassandraTarget(CqlSteps):
                 return mine
             self._rows("target_add_owner", (place, mine.identity, history_id, stream, mine.row))  # one is first
 
-    def tables(self, names: Sequence[str]) -> Mapping[str, Table]:
+    def tables(self, names: Sequence[str]) -> Mapping[str, TargetTable]:
         state = self._rows("target_state")
         for name in names:
             if name not in self._known or self._known[name][0] != state:
                 self._known[name] = (state, self._table(name))
         return {name: table for name in names if (table := self._known[name][1]) is not None}
 
-    def _table(self, asked: str) -> Table | None:
+    def _table(self, asked: str) -> TargetTable | None:
         keyspace, _, name = asked.rpartition(".")
         keyspace = keyspace or self._session.keyspace
         columns = self._rows("target_columns", (keyspace, name))
@@ -139,9 +139,9 @@ class CassandraTarget(CqlSteps):
         what: Any = "view" if not facts else "counter" if "counter" in (flags or ()) else "table"
         if any(kind == "counter" for _, _, _, kind in columns):
             what = "counter"
-        return Table(
+        return TargetTable(
             name=f"{keyspace}.{name}",
-            columns=tuple(Column(column, kind, role=ROLES[role]) for column, role, _, kind in ordered),  # type: ignore[arg-type]
+            columns=tuple(TargetColumn(column, kind, role=ROLES[role]) for column, role, _, kind in ordered),  # type: ignore[arg-type]
             key=tuple(column for column, role, _, _ in ordered if role in {"partition_key", "clustering"}),
             what=what,
             unsafe=tuple(f"has the trigger {trigger}" for (trigger,) in triggers),
@@ -178,7 +178,7 @@ class CassandraTarget(CqlSteps):
                 break
         return found, types
 
-    def kinds(self, table: Table) -> Mapping[str, Any]:
+    def kinds(self, table: TargetTable) -> Mapping[str, Any]:
         text = texts.select(table.key, texts.named(table.name))
         prepared = self._call(lambda session: self._prepare(session, text), writing=False)
         return {name: kind for _, _, name, kind in prepared.result_metadata or ()}
@@ -214,7 +214,7 @@ class CassandraTarget(CqlSteps):
         try:
             return work(session)
         except (InvalidRequest, SyntaxException) as error:
-            raise Refused(str(error)) from error
+            raise CqlRefused(str(error)) from error
         except FAILURES as error:
             raise outcome_of(error, self._url, writing=writing) from error
 

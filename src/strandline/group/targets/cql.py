@@ -14,21 +14,21 @@ from itertools import product
 from typing import Any, Final, ParamSpec, TypeVar
 from uuid import UUID
 
-from strandline.group.cells import Back, RowState, rows_written, undo_of
+from strandline.group.cells import RowState, UndoStatement, rows_written, undo_of
 from strandline.group.core.encoding import Opaque
 from strandline.group.points import reached
 from strandline.group.statements import plan_now, texts
-from strandline.group.statements.api import Dialect, Plan, Table
+from strandline.group.statements.api import Dialect, Plan, TargetTable
 from strandline.group.statements.binding import Bound, Unbound, bound
 from strandline.group.statements.cql import TIMESTAMP, CqlShape, Relation, holds, value_of
 from strandline.group.target import (
     Cells,
-    Conflict,
     Failed,
     Image,
     Limits,
     NotUndone,
     OnConflict,
+    RowConflict,
     Rows,
     Undone,
     Work,
@@ -43,7 +43,7 @@ Described = list[tuple[str, Any]]
 """Name and type of each column; a type packs a value into bytes and back (`serialize`, `deserialize`)."""
 
 
-class Refused(Exception):
+class CqlRefused(Exception):
     """The target refuses a statement of the user's: nothing was changed."""
 
 
@@ -56,7 +56,7 @@ def _answering(call: Callable[P, T]) -> Callable[P, T | Failed]:
             return call(*given, **named)
         except Unbound as error:
             return Failed("binding", str(error))
-        except Refused as error:
+        except CqlRefused as error:
             return Failed("statement", str(error))
 
     return answered
@@ -74,22 +74,22 @@ class CqlSteps(ABC):
     def asked(
         self, asked: Bound, limits: Limits, *, raw: int = 0, raw_values: bool = False
     ) -> tuple[list[Row], Described]:
-        """Rows, at most one more than `rows_max`, and what their columns are. May be `Refused`.
+        """Rows, at most one more than `rows_max`, and what their columns are. May be `CqlRefused`.
 
         The first `raw` columns are left as bytes; `raw_values`: the values given are in hexadecimal.
         """
 
     @abstractmethod
-    def tables(self, names: Sequence[str]) -> Mapping[str, Table]:
+    def tables(self, names: Sequence[str]) -> Mapping[str, TargetTable]:
         """The schema of these tables; those that are not there are left out."""
 
     @abstractmethod
-    def kinds(self, table: Table) -> Mapping[str, Any]:
+    def kinds(self, table: TargetTable) -> Mapping[str, Any]:
         """The type of each column of a table's key."""
 
     @abstractmethod
     def sent(self, asked: Bound, limits: Limits, *, raw: bool = False) -> None:
-        """Execute a statement that changes something; `raw`: its values are in hexadecimal. May be `Refused`."""
+        """Execute a statement that changes something; `raw`: its values are in hexadecimal. May be `CqlRefused`."""
 
     # ------------------------------------------------------------ reading
 
@@ -238,20 +238,20 @@ class CqlSteps(ABC):
     ) -> Undone | NotUndone:  # fmt: skip
         try:
             return self._put_back(states, limits, "overwrite" if force else on_conflict, now, over)
-        except Refused as error:
+        except CqlRefused as error:
             return NotUndone(str(error))
 
     def _put_back(
         self, states: Sequence[RowState], limits: Limits, on_conflict: OnConflict, now: int, over: Callable[[int], int]
     ) -> Undone | NotUndone:
         foreign: dict[tuple[str, Row, str], int] = {}
-        conflicts: list[Conflict] = []
+        conflicts: list[RowConflict] = []
         for state in states if self.reads_back or on_conflict == "overwrite" else ():
             found = self._current(state.table, state.key, tuple(state.last), limits)
             for name, (value, time, _) in found.items():
                 if time is not None and time > state.last[name] + 1:
                     foreign[state.table.name, state.key, name] = time
-                    conflicts.append(Conflict((*state.key, name), (state.first[name].value,), None, (value,)))
+                    conflicts.append(RowConflict((*state.key, name), (state.first[name].value,), None, (value,)))
         if conflicts and on_conflict == "fail":
             return NotUndone("cells were written by others since", tuple(conflicts))
         restored, above = 0, over(max(foreign.values())) if foreign and on_conflict == "overwrite" else 0
@@ -279,7 +279,9 @@ class CqlSteps(ABC):
                         return False
         return True
 
-    def _against(self, back: Back, foreign: Mapping[tuple[str, Row, str], int], above: int) -> list[Back]:
+    def _against(
+        self, back: UndoStatement, foreign: Mapping[tuple[str, Row, str], int], above: int
+    ) -> list[UndoStatement]:
         """A statement without the cells that others wrote; those written before `above` are put back there."""
         if back.how not in {"set", "unset"}:
             return [back]
@@ -294,7 +296,7 @@ class CqlSteps(ABC):
         return [*made, back._replace(values=tuple(kept))] if kept else made
 
     def _current(
-        self, table: Table, key: Row, columns: Sequence[str], limits: Limits
+        self, table: TargetTable, key: Row, columns: Sequence[str], limits: Limits
     ) -> dict[str, tuple[Any, int | None, int | None]]:
         """Value, write time and TTL of these cells of a row."""
         if not columns:
@@ -330,7 +332,7 @@ def _holds(relation: Relation, kind: Any, found: Any, values: Mapping[str, Any])
     return holds(found, relation.sign, wanted)
 
 
-def _statement(back: Back) -> Bound:
+def _statement(back: UndoStatement) -> Bound:
     """One statement of an undo."""
     table = back.table
     marks = ["?"] * len(back.key)
@@ -348,7 +350,7 @@ def _statement(back: Back) -> Bound:
     return Bound(texts.put_back_cql(table.name, names, where), (back.timestamp, back.ttl, *values, *back.key))
 
 
-def _role(table: Table, name: str) -> str:
+def _role(table: TargetTable, name: str) -> str:
     column = table.column(name)
     return column.role if column is not None else ""
 

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from strandline.backends.memory import cells
 from strandline.group.statements import parse
-from strandline.group.statements.api import Column, Statement, Table, Template
+from strandline.group.statements.api import Statement, TargetColumn, TargetTable, Template
 from strandline.group.statements.binding import Bound
 from strandline.group.statements.cql import CqlShape, Relation, Selected, holds, value_of
 from strandline.group.statements.lexer import renamed, tokens_of
-from strandline.group.targets.cql import Described, Refused, Row, serialized
+from strandline.group.targets.cql import CqlRefused, Described, Row, serialized
 
 SECOND_US: Final = 1_000_000
 GC_GRACE_S: Final = 864_000
@@ -62,8 +62,8 @@ class Keyspace:
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.clock = clock
-        self.tables: dict[str, Table] = {}
-        self.cells: dict[str, cells.Table] = {}
+        self.tables: dict[str, TargetTable] = {}
+        self.cells: dict[str, cells.CellTable] = {}
 
     def create(self, text: str) -> None:
         """`CREATE TABLE name (a text, b int, c int static, PRIMARY KEY (a, b))`, or `((a, b), c)`."""
@@ -79,13 +79,13 @@ class Keyspace:
             if not key and "PRIMARY" in words:
                 partition = [words[0]]
             role = "partition" if words[0] in partition else "clustering" if words[0] in clustering else ""
-            columns.append(Column(words[0], words[1], role="static" if "static" in words else role))  # type: ignore[arg-type]
-        self.tables[name] = Table(name, tuple(columns), (*partition, *clustering), gc_grace_s=GC_GRACE_S)
-        self.cells[name] = cells.Table()
+            columns.append(TargetColumn(words[0], words[1], role="static" if "static" in words else role))  # type: ignore[arg-type]
+        self.tables[name] = TargetTable(name, tuple(columns), (*partition, *clustering), gc_grace_s=GC_GRACE_S)
+        self.cells[name] = cells.CellTable()
 
     def execute(self, asked: Bound, *, raw: bool = False) -> tuple[list[Row], Described]:
         """Rows, and name and type of their columns; `raw`: values given are in hexadecimal."""
-        return _Execution(self, asked, raw).run()
+        return _CqlExecution(self, asked, raw).run()
 
 
 def _names(text: str) -> list[str]:
@@ -98,18 +98,18 @@ def _parsed(text: str) -> Statement:
     return parse(renamed(text, tokens_of(text, "cassandra"), "foreign_parameter"), "cassandra")
 
 
-class _Execution:
+class _CqlExecution:
     """The execution of one statement."""
 
     def __init__(self, keyspace: Keyspace, asked: Bound, raw: bool) -> None:
         statement = _parsed(asked.text)
         name = statement.writes or next(iter(statement.reads), "")
         if not isinstance(statement.shape, CqlShape):
-            raise Refused(f"{asked.text.split()[0]} is not known here")
+            raise CqlRefused(f"{asked.text.split()[0]} is not known here")
         if name not in keyspace.tables:
-            raise Refused(f"there is no table {name}")
+            raise CqlRefused(f"there is no table {name}")
         if any(len(one.columns) != 1 for one in statement.shape.relations):
-            raise Refused("only single columns are compared here")
+            raise CqlRefused("only single columns are compared here")
         self._kind, self._shape = statement.kind, statement.shape
         self._table, self._cells = keyspace.tables[name], keyspace.cells[name]
         self._clustering = self._table.key[len(self._table.partition) :]
@@ -172,7 +172,7 @@ class _Execution:
         rows = [tuple(self._shown(one, values, live) for one in selected) for values, live in found[:limit]]
         return rows, [(one.name, self._type(one)) for one in selected]
 
-    def _read(self) -> Iterator[tuple[dict[str, Any], dict[str, cells.Cell]]]:
+    def _read(self) -> Iterator[tuple[dict[str, Any], dict[str, cells.TimedValue]]]:
         """Values and cells of each row; of a partition that has none, its static columns."""
         for partition in self._cells.partitions():
             static = self._cells.cells(partition, STATIC, self._now) if self._clustering else {}
@@ -187,7 +187,7 @@ class _Execution:
                         values[name] = KINDS[self._column(name).type].deserialize(cell.value, 4)
                 yield values, live
 
-    def _shown(self, one: Selected, values: Mapping[str, Any], live: Mapping[str, cells.Cell]) -> Any:
+    def _shown(self, one: Selected, values: Mapping[str, Any], live: Mapping[str, cells.TimedValue]) -> Any:
         cell = live.get(one.column)
         if not one.function:
             return values[one.column]
@@ -202,7 +202,7 @@ class _Execution:
             column = self._column(name)
             static = column.role == "static"
             if place is None and not static:
-                raise Refused(f"{name} needs the whole key")
+                raise CqlRefused(f"{name} needs the whole key")
             data = None if value is None else serialized(KINDS[column.type], value)
             at = STATIC if static else place
             self._cells.put(partition, at, {name: data}, self._timestamp, self._expires if data is not None else None)
@@ -217,7 +217,7 @@ class _Execution:
         """The partition, and the place in it; none if no clustering column is given."""
         partition = tuple(given.get(name) for name in self._table.partition)
         if None in partition:
-            raise Refused("the partition key is not given")
+            raise CqlRefused("the partition key is not given")
         if self._clustering and not any(name in given for name in self._clustering):
             return partition, None
         return partition, tuple(given[name] for name in self._clustering)
@@ -241,8 +241,8 @@ class _Execution:
     def _type(self, selected: Selected) -> Kind:
         return KINDS["bigint" if selected.function else self._column(selected.column).type]
 
-    def _column(self, name: str) -> Column:
+    def _column(self, name: str) -> TargetColumn:
         column = self._table.column(name)
         if column is None:
-            raise Refused(f"{self._table.name} has no column {name}")
+            raise CqlRefused(f"{self._table.name} has no column {name}")
         return column

@@ -7,7 +7,7 @@ from threading import RLock
 from typing import Any, Final
 
 from strandline.clock import now_us
-from strandline.group.statements.api import Table
+from strandline.group.statements.api import TargetTable
 from strandline.group.statements.binding import Bound
 from strandline.group.target import Limits, Owner
 from strandline.group.targets.cql import CqlSteps, Described, Row, serialized
@@ -48,14 +48,14 @@ class LwwTarget(CqlSteps):
         packed = (map(_packed, kinds, row) for row in rows[: limits.rows_max + 1])
         return [(*left, *row[raw:]) for left, row in zip(packed, rows, strict=False)], described
 
-    def kinds(self, table: Table) -> Mapping[str, Any]:
+    def kinds(self, table: TargetTable) -> Mapping[str, Any]:
         return {column.name: KINDS[column.type] for column in table.columns}
 
     def sent(self, asked: Bound, limits: Limits, *, raw: bool = False) -> None:
         with self._lock:
             self.keyspace.execute(asked, raw=raw)
 
-    def tables(self, names: Sequence[str]) -> Mapping[str, Table]:
+    def tables(self, names: Sequence[str]) -> Mapping[str, TargetTable]:
         return {name: self.keyspace.tables[name] for name in names if name in self.keyspace.tables}
 
     def own(self, history_id: str, stream: str, *, shared: bool) -> Owner:

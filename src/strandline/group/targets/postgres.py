@@ -20,14 +20,14 @@ from strandline.backends.postgres.driver_errors import Doing, lost
 from strandline.backends.postgres.pool import Pool
 from strandline.backends.postgres.round_trips import DISCARD_PLANS, OTHER_SESSION, Connection, TimedOut
 from strandline.errors import SchemaMismatch, StrandlineError, Unavailable
-from strandline.group.statements.api import OURS, Dialect, Plan, Table
+from strandline.group.statements.api import OURS, Dialect, Plan, TargetTable
 from strandline.group.statements.binding import Bound, Unbound, bound
 from strandline.group.statements.texts import named, quoted
 from strandline.group.target import Failed, Limits, Rows
 from strandline.group.targets import postgres_values
 from strandline.group.targets.postgres_round_trips import Answer, Ours, answers
 from strandline.group.targets.postgres_schema import table_of
-from strandline.group.targets.sql import Ask, Call, Changed, Changes, Collided, Refused, SqlSteps
+from strandline.group.targets.sql import Ask, Call, Changed, Changes, Collided, SqlRefused, SqlSteps
 from strandline.settings import Settings
 from strandline.sql.statements import statement
 from strandline.urls import Url
@@ -95,7 +95,7 @@ class PostgresTarget(SqlSteps):
                 return self._once(limits, work)
             except _Race as error:
                 if time.monotonic() + wait_s > until:
-                    raise Refused(Failed("statement", f"others were always first: {error}", retry=True)) from error
+                    raise SqlRefused(Failed("statement", f"others were always first: {error}", retry=True)) from error
                 time.sleep(wait_s)
                 wait_s = min(2 * wait_s, 1.0)
 
@@ -105,7 +105,7 @@ class PostgresTarget(SqlSteps):
         try:
             connection.timeout_s = limits.timeout_s + 1
             begin = self._begin(connection, limits)
-            changes = _Changes(connection, self.our_schema, begin, limits.timeout_s, self._unlocked)
+            changes = _PostgresChanges(connection, self.our_schema, begin, limits.timeout_s, self._unlocked)
             found = work(changes)
             reused, doing = False, "commit"
             changes.commit()
@@ -131,11 +131,11 @@ class PostgresTarget(SqlSteps):
         if state in _RACES or (state == "23505" and error.diag.table_name in OURS):
             return _Race(_said(error))
         if state in _IN_A_MOMENT and doing != "commit":
-            return Refused(Failed("statement", _said(error), retry=True))
+            return SqlRefused(Failed("statement", _said(error), retry=True))
         if not state and isinstance(error, (psycopg.ProgrammingError, psycopg.DataError)):  # before anything was sent
-            return Refused(Failed("binding", str(error)))
+            return SqlRefused(Failed("binding", str(error)))
         if state[:2] in _OF_STATEMENT and state not in {"25P02", "25P03"}:
-            return Refused(Failed("statement", _said(error)))
+            return SqlRefused(Failed("statement", _said(error)))
         return self._pool.translated(error, doing)
 
     def may_create(self, changes: Changes) -> None:
@@ -169,10 +169,10 @@ class PostgresTarget(SqlSteps):
 
         try:
             return self._reading(rows)
-        except Refused as error:
+        except SqlRefused as error:
             return error.failed
 
-    def described(self, ask: Ask, name: str) -> Table | None:
+    def described(self, ask: Ask, name: str) -> TargetTable | None:
         return table_of(ask, name)
 
     def reading(self, read: Callable[[Ask], T]) -> T:
@@ -207,7 +207,7 @@ class _Race(Exception):
     """Somebody else was first, or the connection was dead to begin with: nothing was done, and is tried again."""
 
 
-class _Changes:
+class _PostgresChanges:
     """A transaction. What is asked together, and what comes last, is one round trip each."""
 
     def __init__(
@@ -350,7 +350,7 @@ def _queried(
     told = found[len(before) + (len(sent) > 1)]
     rows = told.rows()
     if len(rows) > rows_max:
-        raise Refused(Failed("too_large", f"more than rows_max rows, {rows_max:,}"))
+        raise SqlRefused(Failed("too_large", f"more than rows_max rows, {rows_max:,}"))
     return _rows(connection, told.columns(), rows, plan)
 
 

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from strandline.group.statements.api import Column, ForeignKey, Table
+from strandline.group.statements.api import ForeignKey, TargetColumn, TargetTable
 from strandline.group.statements.lexer import columns_in
 from strandline.group.statements.texts import named
 from strandline.group.targets.sql import Ask
 
 
-def table_of(ask: Ask, asked: str) -> Table | None:
+def table_of(ask: Ask, asked: str) -> TargetTable | None:
     """A table by the name that a statement gives it; None if there is none such, or its name has a point in it."""
     found = ask("target_table", (named(asked),))
     if not found or "." in found[0][1] + found[0][2]:
         return None
     oid, schema, name, plain, has_heirs = found[0]
     columns = tuple(
-        Column(column, kind, computed, identity, collation=collation or "")
+        TargetColumn(column, kind, computed, identity, collation=collation or "")
         for column, kind, computed, identity, collation in ask("target_columns", (oid,))
     )
     indexes = ask("target_indexes", (oid,))
     names = [column.name for column in columns]
     foreign = [_foreign_key(row) for row in ask("target_foreign", (oid,))]
     full = f"{schema}.{name}"
-    return Table(
+    return TargetTable(
         name=full,
         columns=columns,
         key=next((tuple(told) for is_key, told, _ in indexes if is_key), ()),

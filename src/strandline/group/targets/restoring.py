@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from strandline.group.target import Conflict, Image, OnConflict
+from strandline.group.target import Image, OnConflict, RowConflict
 
 Row = tuple[Any, ...]
 
@@ -34,7 +34,7 @@ class Back(NamedTuple):
 
 class Restoration(NamedTuple):
     rows: list[Back]
-    conflicts: list[Conflict]
+    conflicts: list[RowConflict]
 
 
 def keys_of(*images: Image) -> list[Row]:
@@ -66,7 +66,7 @@ def restoration(
         if _same(now, old, compared, whole):
             continue
         if not _same(now, new, compared, whole):
-            made.conflicts.append(Conflict(key, old, new, now))
+            made.conflicts.append(RowConflict(key, old, new, now))
             if on_conflict != "overwrite":
                 continue
         if old is None:

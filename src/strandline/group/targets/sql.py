@@ -21,23 +21,23 @@ import orjson
 from strandline.errors import InvalidInput, LeaseLost, SchemaMismatch, Unavailable
 from strandline.group.core.encoding import decoded, encoded
 from strandline.group.statements import plan_now, texts
-from strandline.group.statements.api import Dialect, Plan, Table
+from strandline.group.statements.api import Dialect, Plan, TargetTable
 from strandline.group.statements.binding import Bound, Unbound, bound
 from strandline.group.statements.binding import place as parameter
 from strandline.group.target import (
     Barrier,
-    Conflict,
     Done,
     Failed,
-    Host,
     Image,
     Limits,
     NotUndone,
     OnConflict,
     Owner,
     Ran,
+    RowConflict,
     Rows,
     Segment,
+    SegmentHost,
     SegmentStep,
     StepId,
     Undone,
@@ -55,7 +55,7 @@ Ask = Callable[[str, Sequence[Any]], list[Row]]
 """The rows of a named statement of a target's catalogue."""
 
 
-class Refused(Exception):
+class SqlRefused(Exception):
     """The database refuses a statement of the user's, or we do: nothing was changed."""
 
     def __init__(self, failed: Failed) -> None:
@@ -83,7 +83,7 @@ class _Altered(Exception):
     """A table is not what it was when it was looked at last: nothing was done, and is tried again."""
 
 
-class Collided(Refused):
+class Collided(SqlRefused):
     """A constraint is in the way of a row."""
 
 
@@ -124,7 +124,7 @@ class Changes(Protocol):
         """Each statement that follows has so long."""
 
     def query(self, statement: Bound, plan: Plan, rows_max: int) -> Rows:
-        """Execute the user's query, which changes nothing. `Refused` for more rows than these."""
+        """Execute the user's query, which changes nothing. `SqlRefused` for more rows than these."""
 
     def image(self, statement: Bound) -> list[Row]:
         """Rows, encoded."""
@@ -165,7 +165,7 @@ class SqlSteps(ABC):
     """The package of the statements that describe tables."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[list[Row], Table | None]] = {}
+        self._known: dict[str, tuple[list[Row], TargetTable | None]] = {}
         """Tables by name: in which state they were when they were read, and what they are."""
 
     @abstractmethod
@@ -177,7 +177,7 @@ class SqlSteps(ABC):
         """Make the tables; `SchemaMismatch.barrier` if this user may not."""
 
     @abstractmethod
-    def described(self, ask: Ask, name: str) -> Table | None:
+    def described(self, ask: Ask, name: str) -> TargetTable | None:
         """A table by the name that a statement gives it; None if there is none such."""
 
     @abstractmethod
@@ -186,11 +186,11 @@ class SqlSteps(ABC):
 
     # ------------------------------------------------------------ tables
 
-    def tables(self, names: Sequence[str]) -> Mapping[str, Table]:
+    def tables(self, names: Sequence[str]) -> Mapping[str, TargetTable]:
         found = self.reading(lambda ask: {name: self._table(ask, name) for name in names})
         return {name: table for name, table in found.items() if table is not None}
 
-    def _table(self, ask: Ask, name: str) -> Table | None:
+    def _table(self, ask: Ask, name: str) -> TargetTable | None:
         """A table as it is; it is read again if anything was declared anew since."""
         state = ask("target_state", (texts.named(name),))
         known = self._known.get(name)
@@ -205,7 +205,7 @@ class SqlSteps(ABC):
         """A transaction without a statement of the user's: what keeps it from coming through does so for a while."""
         try:
             return self.changing(limits, work)
-        except Refused as error:
+        except SqlRefused as error:
             raise Unavailable(
                 f"{self.name}: {error.failed.detail}", code="timeout", hint="call again; see who holds a lock there"
             ) from error
@@ -258,7 +258,7 @@ class SqlSteps(ABC):
             return found._replace(step="")
         return found.done[work.id.step]._replace(again=found.again)
 
-    def run_segment(self, owner: Owner, segment: Segment, host: Host | None = None) -> Ran | Failed:
+    def run_segment(self, owner: Owner, segment: Segment, host: SegmentHost | None = None) -> Ran | Failed:
         at = [segment.steps[0]]
         if missing := [table for table in segment.held if table not in self._known]:
             self.tables(missing)
@@ -270,7 +270,7 @@ class SqlSteps(ABC):
                     self.tables(segment.held)
         except _Known as known:
             return known.ran
-        except Refused as error:
+        except SqlRefused as error:
             return self._explained(at[0], error.failed)._replace(step=at[0].name)
 
     def _explained(self, step: SegmentStep, failed: Failed) -> Failed:
@@ -282,7 +282,9 @@ class SqlSteps(ABC):
                 return Failed("schema_changed", now)
         return failed
 
-    def _run(self, changes: Changes, owner: Owner, segment: Segment, host: Host | None, at: list[SegmentStep]) -> Ran:
+    def _run(
+        self, changes: Changes, owner: Owner, segment: Segment, host: SegmentHost | None, at: list[SegmentStep]
+    ) -> Ran:
         """`at` has the step that is run."""
         at[0] = segment.steps[0]
         calls = [Call("own", ("gate", (owner.row, *segment.id)))]
@@ -306,7 +308,7 @@ class SqlSteps(ABC):
         for n, (step, plan) in enumerate(zip(segment.steps, plans, strict=True)):
             at[0] = step
             if isinstance(plan, str):
-                raise Refused(Failed("schema_changed", plan))
+                raise SqlRefused(Failed("schema_changed", plan))
             values, each = step.values, step.each
             if values is None and host is not None:
                 values, each = host.values(step.name)
@@ -351,7 +353,9 @@ class SqlSteps(ABC):
             self._check_required(step, changed.affected, saved=len(saved))
             touched = self._by_key(plan, changed.ours)
             if step.undo and plan.undo in ("update", "delete") and saved.keys() != touched.keys():
-                raise Refused(Failed("statement", "what it changed are not the rows that were saved before: bind keys"))
+                raise SqlRefused(
+                    Failed("statement", "what it changed are not the rows that were saved before: bind keys")
+                )
             for key, row in saved.items():
                 if key in touched and key not in after:  # what this step itself inserted was not there before it
                     before.setdefault(key, row)
@@ -372,7 +376,7 @@ class SqlSteps(ABC):
         rows = step.plan.statement.shape.rows if step.plan.undo == "insert" else None
         there = affected > 0 if step.plan.undo != "insert" else saved > 0 or affected < len(rows or "1")
         if there != (step.require == "exists"):
-            raise Refused(Failed("not_applied", f"its row is {'there already' if there else 'not there'}"))
+            raise SqlRefused(Failed("not_applied", f"its row is {'there already' if there else 'not there'}"))
 
     def _by_key(self, plan: Plan, rows: Sequence[Row]) -> dict[bytes, Row]:
         """Rows of an image; refused where a key does not tell them from each other."""
@@ -382,7 +386,7 @@ class SqlSteps(ABC):
             wrong = (
                 f"a row of {plan.table.name if plan.table else ''} has NULL in its key, and cannot be told from others"
             )
-            raise Refused(Failed("statement", f"{wrong}: give undo= or irreversible=True"))
+            raise SqlRefused(Failed("statement", f"{wrong}: give undo= or irreversible=True"))
         return made
 
     def _keys(self, plan: Plan) -> int:
@@ -414,9 +418,9 @@ class SqlSteps(ABC):
 
     def _check_size(self, rows: Sequence[Row], limits: Limits) -> None:
         if len(rows) > limits.rows_max:
-            raise Refused(Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}"))
+            raise SqlRefused(Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}"))
         if len(orjson.dumps(rows)) > limits.image_bytes_max:
-            raise Refused(Failed("too_large", f"an image of more than image_bytes_max, {limits.image_bytes_max:,}"))
+            raise SqlRefused(Failed("too_large", f"an image of more than image_bytes_max, {limits.image_bytes_max:,}"))
 
     # ------------------------------------------------------------ back
 
@@ -465,7 +469,7 @@ class SqlSteps(ABC):
             return self.changing(limits, undone)
         except _Left as left:
             return left.outcome
-        except Refused as error:
+        except SqlRefused as error:
             return NotUndone(error.failed.detail, retry=error.failed.retry)
 
     def _undo(self, changes: Changes, plan: Plan, done: Done, on_conflict: OnConflict) -> Undone | NotUndone:
@@ -502,7 +506,7 @@ class SqlSteps(ABC):
                     collided = error
                     left.append(back)
             if collided is not None and len(left) == len(pending):
-                raise Refused(collided.failed)
+                raise SqlRefused(collided.failed)
             pending = left
         return Undone(restored=restored, kept=tuple(made.conflicts) if on_conflict == "keep_current" else ())
 
@@ -544,7 +548,7 @@ class SqlSteps(ABC):
                 found[place(row[:size])] = row
         return found
 
-    def _children(self, changes: Changes, plan: Plan, rows: Sequence[Back]) -> list[Conflict]:
+    def _children(self, changes: Changes, plan: Plan, rows: Sequence[Back]) -> list[RowConflict]:
         """Removing a row that was inserted must not take rows of others with it, which a foreign key would."""
         found = []
         for child in plan.table.children if plan.table is not None else ():
@@ -557,7 +561,7 @@ class SqlSteps(ABC):
                 if back.how == "delete":
                     values = tuple(back.row[plan.columns.index(name)] for name in child.parent_columns)
                     if hit := changes.image(Bound(text, values)):
-                        found.append(Conflict(back.key, None, back.row, hit[0]))
+                        found.append(RowConflict(back.key, None, back.row, hit[0]))
         return found
 
     # ------------------------------------------------------------ barrier rows
@@ -626,13 +630,13 @@ def _bound(template: Any, values: Mapping[str, Any], dialect: Dialect, limits: L
     try:
         return bound(template, values, dialect, limits.rows_max, suffix)
     except Unbound as error:
-        raise Refused(Failed("binding", str(error))) from None
+        raise SqlRefused(Failed("binding", str(error))) from None
 
 
 def _together(one: Rows, other: Rows, limits: Limits) -> Rows:
     rows = one.rows + other.rows
     if len(rows) > limits.rows_max:
-        raise Refused(Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}"))
+        raise SqlRefused(Failed("too_large", f"more than rows_max rows, {limits.rows_max:,}"))
     return other._replace(rows=rows)
 
 
@@ -649,7 +653,7 @@ def _written(done: Done) -> dict[str, Any]:
     try:
         kept = [encoded(list(row)) for row in rows.rows]
     except InvalidInput as error:
-        raise Refused(Failed("statement", f"what it returned cannot be kept: {error.message}")) from error
+        raise SqlRefused(Failed("statement", f"what it returned cannot be kept: {error.message}")) from error
     return {
         "affected": done.affected,
         "rows": [rows.columns, rows.types, kept, rows.keys],

@@ -23,10 +23,10 @@ from strandline.backends.sqlite.driver_errors import Doing, outcome_of
 from strandline.backends.sqlite.files import OPEN_FILES
 from strandline.errors import SchemaMismatch, Unavailable, Unsupported, closed, unusable, used_after_fork
 from strandline.group.core.encoding import decoded, encoded
-from strandline.group.statements.api import Dialect, Plan, Table
+from strandline.group.statements.api import Dialect, Plan, TargetTable
 from strandline.group.statements.binding import Bound, Unbound, bound
 from strandline.group.target import Failed, Limits, Rows
-from strandline.group.targets.sql import Ask, Call, Changed, Changes, Collided, Refused, SqlSteps
+from strandline.group.targets.sql import Ask, Call, Changed, Changes, Collided, SqlRefused, SqlSteps
 from strandline.group.targets.sqlite_schema import table_of
 from strandline.sql.statements import statement
 from strandline.urls import Url
@@ -104,7 +104,7 @@ class SqliteTarget(SqlSteps):
         try:
             with _within(connection, clock):
                 connection.execute("BEGIN IMMEDIATE")
-                found = work(_Changes(connection, clock))
+                found = work(_SqliteChanges(connection, clock))
                 doing = "commit"
                 connection.execute("COMMIT")
             return found
@@ -121,9 +121,9 @@ class SqliteTarget(SqlSteps):
 
     def _translated(self, error: apsw.Error, connection: apsw.Connection, doing: Doing, timeout_s: float) -> Exception:
         if isinstance(error, apsw.InterruptError):
-            return Refused(Failed("statement", f"it took longer than {timeout_s:g} s", retry=True))
+            return SqlRefused(Failed("statement", f"it took longer than {timeout_s:g} s", retry=True))
         if isinstance(error, _OF_STATEMENT):
-            return Refused(Failed("statement", f"{type(error).__name__}: {error}"))
+            return SqlRefused(Failed("statement", f"{type(error).__name__}: {error}"))
         return outcome_of(error, self.path, doing, connection) or error
 
     def may_create(self, changes: Changes) -> None:
@@ -148,15 +148,15 @@ class SqliteTarget(SqlSteps):
             try:
                 with _within(connection, _Clock(limits.timeout_s)):
                     return _queried(connection, asked, plan, limits.rows_max)
-            except Refused as error:
+            except SqlRefused as error:
                 return error.failed
             except apsw.Error as error:
                 translated = self._translated(error, connection, "read", limits.timeout_s)
-                if isinstance(translated, Refused):
+                if isinstance(translated, SqlRefused):
                     return translated.failed
                 raise translated from error
 
-    def described(self, ask: Ask, name: str) -> Table | None:
+    def described(self, ask: Ask, name: str) -> TargetTable | None:
         return table_of(ask, name)
 
     def reading(self, read: Callable[[Ask], T]) -> T:
@@ -214,7 +214,7 @@ class SqliteTarget(SqlSteps):
             OPEN_FILES.remove(self._inode, self)
 
 
-class _Changes:
+class _SqliteChanges:
     """A transaction that holds the write lock."""
 
     def __init__(self, connection: apsw.Connection, clock: _Clock) -> None:
@@ -291,7 +291,7 @@ def _within(connection: apsw.Connection, clock: _Clock) -> Iterator[None]:
 def _queried(connection: apsw.Connection, asked: Bound, plan: Plan, rows_max: int) -> Rows:
     rows, description = _execute(connection, asked, rows_max + 1)
     if len(rows) > rows_max:
-        raise Refused(Failed("too_large", f"more than rows_max rows, {rows_max:,}"))
+        raise SqlRefused(Failed("too_large", f"more than rows_max rows, {rows_max:,}"))
     return _rows(rows, description, plan)
 
 
@@ -312,7 +312,7 @@ def _execute(connection: apsw.Connection, asked: Bound, most: int = 0) -> tuple[
             if most and len(rows) >= most:
                 break
     except UnicodeDecodeError as error:
-        raise Refused(Failed("statement", f"a text is not UTF-8: {error}")) from error
+        raise SqlRefused(Failed("statement", f"a text is not UTF-8: {error}")) from error
     finally:  # one that stays open is in the way of the next commit
         cursor.close(True)
     return rows, described[0] if described else ()

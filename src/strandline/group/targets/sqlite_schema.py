@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Literal
 
-from strandline.group.statements.api import Column, ForeignKey, Table
+from strandline.group.statements.api import ForeignKey, TargetColumn, TargetTable
 from strandline.group.statements.lexer import columns_in, tokens_of
 from strandline.group.targets.sql import Ask
 
 
-def table_of(ask: Ask, asked: str) -> Table | None:
+def table_of(ask: Ask, asked: str) -> TargetTable | None:
     """A table by the name that a statement gives it; None if there is none such."""
     schema, _, plain = asked.rpartition(".")
     found = ask("target_table", (plain,)) if schema.lower() in {"", "main"} else []
@@ -23,10 +23,10 @@ def table_of(ask: Ask, asked: str) -> Table | None:
     unique, collations = _indexes(ask, name, [column for column, *_ in columns])
     foreign = _foreign_keys(ask)
     rowid = len(key) == 1 and next(kind for column, kind, *_ in columns if column == key[0]).upper() == "INTEGER"
-    return Table(
+    return TargetTable(
         name=name,
         columns=tuple(
-            Column(column, kind, bool(computed), rowid and column == key[0], collation=collations.get(column, ""))
+            TargetColumn(column, kind, bool(computed), rowid and column == key[0], collation=collations.get(column, ""))
             for column, kind, _, computed in columns
         ),
         key=key,

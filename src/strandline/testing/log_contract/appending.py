@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from strandline.fold import Duplicate, EventsAppended, EventsDeleted, LifePurged, Refused, fold
+from strandline.fold import Duplicate, EventsAppended, EventsDeleted, LifePurged, RefusedAppend, fold
 from strandline.log.api import Log, Recorded
 from strandline.record import decode_header
 from strandline.testing.clock import FakeClock
@@ -29,7 +29,7 @@ from strandline.testing.log_contract.made import (
     purge_of,
 )
 from strandline.values.actions import Place
-from strandline.values.heads import Ended, Head, State
+from strandline.values.heads import EndedLife, Head, State
 
 ID = "5" * 32
 
@@ -104,7 +104,7 @@ class AppendingContract:
                 action = decode_header(record.header)
                 key = str(action.key)
                 states[key], effect = fold(states.get(key), action, Place(*record[:3]), log.rules)
-                assert not isinstance(effect, (Refused, Duplicate))
+                assert not isinstance(effect, (RefusedAppend, Duplicate))
                 if isinstance(effect, EventsAppended):
                     assert (record.life, record.first, record.last) == (effect.life, effect.first, effect.last)
         for key, answer in answers:
@@ -121,7 +121,8 @@ class AppendingContract:
         answers = log.append(drafts)
         assert [answer.place is None for answer in answers] == [True, False, True, False, True, True]
         assert [answer.effect for answer in answers if answer.place is None] == [
-            Refused("expected", 0), Refused("expected", 1), Refused("first", 2), Refused("seq_nr_range", 2),
+            RefusedAppend("expected", 0), RefusedAppend("expected", 1), RefusedAppend("first", 2),
+            RefusedAppend("seq_nr_range", 2),
         ]  # fmt: skip
         records = everything(log, partition_for(KEY))
         assert [record.header for record in records] == [drafts[1].header, drafts[3].header]
@@ -132,7 +133,7 @@ class AppendingContract:
         log.append([draft_of(KEY)])
         before = log.newest(), everything(log, partition_for(KEY))
         answers = log.append([draft_of(KEY, expected=0), draft_of(KEY, first=1)])
-        assert [answer.effect for answer in answers] == [Refused("expected", 1), Refused("first", 1)]
+        assert [answer.effect for answer in answers] == [RefusedAppend("expected", 1), RefusedAppend("first", 1)]
         assert (log.newest(), everything(log, partition_for(KEY))) == before
         assert log.append([draft_of(KEY, expected=1)])[0].effect == EventsAppended(2, 2, 1, 1)
 
@@ -149,7 +150,7 @@ class AppendingContract:
         assert (answer.first, answer.last, answer.offset, answer.timestamp) == (1, 2, *first.place[1:])
         assert len(everything(log, partition_for(KEY))) == 3
         other = draft_of(KEY, "other", append_id=ID)
-        assert log.append([other])[0].effect == Refused("append_id_reused", 4)
+        assert log.append([other])[0].effect == RefusedAppend("append_id_reused", 4)
         in_one = log.append([draft_of(KEY, "x", append_id="6" * 32), draft_of(KEY, "x", append_id="6" * 32)])
         assert [type(answer.effect) for answer in in_one] == [EventsAppended, Duplicate]
 
@@ -170,7 +171,7 @@ class AppendingContract:
         log.append([draft_of(KEY, "a", "b", append_id=ID)])
         (purged,) = log.append([purge_of(KEY)])
         assert purged.place is not None
-        assert purged.state == Ended(1, partition_for(KEY), purged.place.offset)
+        assert purged.state == EndedLife(1, partition_for(KEY), purged.place.offset)
         assert head_of(log, KEY) is None
         (again,) = log.append([draft_of(KEY, "a", "b", append_id=ID, expected=0)])
         assert again.effect == EventsAppended(1, 2, 0, 2)
@@ -255,7 +256,7 @@ class AppendingContract:
         for number in range(rounds):
             effects = [outcome[number].effect for outcome in outcomes]
             assert sum(isinstance(effect, EventsAppended) for effect in effects) == 1
-            assert all(effect.actual > number for effect in effects if isinstance(effect, Refused))
+            assert all(effect.actual > number for effect in effects if isinstance(effect, RefusedAppend))
         assert [record.first for record in everything(log, partition_for(KEY))] == list(range(1, rounds + 1))
 
     @pytest.mark.req("RA1", "RA4")

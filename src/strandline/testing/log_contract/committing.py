@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from strandline.errors import InvalidInput, StrandlineError, Unavailable, Unsupported
-from strandline.fold import EventsAppended, Refused
-from strandline.log.api import Draft, Log, Recorded
+from strandline.fold import EventsAppended, RefusedAppend
+from strandline.log.api import ActionDraft, Log, Recorded
 from strandline.log.committer import Committer, unchanged
 from strandline.record import decode_header
 from strandline.settings import Settings
@@ -40,14 +40,14 @@ class Gate:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self.groups: list[list[Draft]] = []
+        self.groups: list[list[ActionDraft]] = []
         self.open = threading.Event()
         self.open.set()
         self.threads: list[str] = []
         self.entered = threading.Semaphore(0)
         self.error: BaseException | None = None
 
-    def append(self, drafts: Sequence[Draft]) -> list[Recorded]:
+    def append(self, drafts: Sequence[ActionDraft]) -> list[Recorded]:
         self.groups.append(list(drafts))
         self.threads.append(threading.current_thread().name)
         self.entered.release()
@@ -88,7 +88,7 @@ class Held:
         self.first = self.submit(draft_of("order|first"))
         self.gate.entered.acquire(timeout=DEADLINE_S)
 
-    def submit(self, draft: Draft, timeout_s: float | None = None) -> Any:
+    def submit(self, draft: ActionDraft, timeout_s: float | None = None) -> Any:
         """Append in a thread of its own, and wait until it is queued."""
         queued = len(self.committer._queue)
         busy = self.committer._committing
@@ -173,7 +173,8 @@ class CommittingContract:
         held.gate.open.set()
         effects = [future.result(DEADLINE_S).effect for future in waiting]
         assert effects == [
-            EventsAppended(1, 1, 0, 1), Refused("expected", 1), Refused("expected", 1), EventsAppended(2, 2, 1, 1),
+            EventsAppended(1, 1, 0, 1), RefusedAppend("expected", 1), RefusedAppend("expected", 1),
+            EventsAppended(2, 2, 1, 1),
         ]  # fmt: skip
         assert len(held.gate.groups) == 2
 
@@ -263,7 +264,7 @@ class CommittingContract:
             assert committer.append(draft_of(KEY)).effect == EventsAppended(1, 1, 0, 1)
             many = committer.append_all([draft_of(KEY), draft_of(KEY, expected=0), draft_of(KEY)])
             assert [one.effect for one in many] == [
-                EventsAppended(2, 2, 1, 1), Refused("expected", 2), EventsAppended(3, 3, 2, 1),
+                EventsAppended(2, 2, 1, 1), RefusedAppend("expected", 2), EventsAppended(3, 3, 2, 1),
             ]  # fmt: skip
             gate.error = Unavailable("no luck", code="no_space", hint="try again")
             for call in calls:
@@ -310,7 +311,7 @@ class CommittingContract:
         gate.open.clear()
         with ThreadPoolExecutor() as pool:
 
-            def submit(draft: Draft) -> Any:
+            def submit(draft: ActionDraft) -> Any:
                 return committer.submit(draft, unchanged) if future else pool.submit(committer.append, draft)
 
             first = submit(draft_of(KEY, "under way"))

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any, TypeVar
 
-from strandline.log.api import Draft, Log
-from strandline.log.cursor import Cursor
+from strandline.log.api import ActionDraft, Log
+from strandline.log.cursor import PartitionCursor
 from strandline.record import Content, Record, content_digest, decode_header, encode_header, encode_value
 from strandline.values.actions import Action, Append, Delete, Mark, Purge
 from strandline.values.heads import Head
@@ -30,7 +30,7 @@ def draft_of(
     append_id: str | None = None,
     headers: dict[str, str] | None = None,
     **fields: Any,
-) -> Draft:
+) -> ActionDraft:
     """An Append of one event per payload ("one" if there is none), on its way to the partition of its key."""
     contents = [Content(*encode(payload), None) for payload in payloads or ("one",)]
     events = tuple([(f"type-{index}", ()) for index in range(len(contents))])
@@ -39,30 +39,30 @@ def draft_of(
     action = Append(
         key, events, append_id or f"f{next(_ids):031x}", append_id is not None, digest, headers=headers, **fields
     )
-    return Draft(key_partition(key, partitions), action, encode_header(action), value)
+    return ActionDraft(key_partition(key, partitions), action, encode_header(action), value)
 
 
-def draft_with(action: Action, partition: int | None = None, partitions: int = PARTITIONS) -> Draft:
+def draft_with(action: Action, partition: int | None = None, partitions: int = PARTITIONS) -> ActionDraft:
     """Any other action, to the partition of its key or to a given one."""
     key = action.key
     if partition is None:
         if key is None:
             raise ValueError("an action without a key needs a partition")
         partition = key_partition(key, partitions)
-    return Draft(partition, action, encode_header(action))
+    return ActionDraft(partition, action, encode_header(action))
 
 
-def mark_in(partition: int, *, at_least: int | None = None, key: str | None = None) -> Draft:
+def mark_in(partition: int, *, at_least: int | None = None, key: str | None = None) -> ActionDraft:
     """A Mark."""
     return draft_with(Mark(key, f"mark-{next(_ids)}", at_least), partition)
 
 
-def delete_of(key: str, to: int, life: int | None = None) -> Draft:
+def delete_of(key: str, to: int, life: int | None = None) -> ActionDraft:
     """A Delete."""
     return draft_with(Delete(key, to, life))
 
 
-def purge_of(key: str, if_offset: int | None = None) -> Draft:
+def purge_of(key: str, if_offset: int | None = None) -> ActionDraft:
     """A Purge."""
     return draft_with(Purge(key, if_offset))
 
@@ -99,7 +99,7 @@ def everything(log: Log, partition: int, *, page: int = 1000) -> list[Record]:
 
 def timed(log: Log, partition: int) -> list[Record]:
     """All records of a partition that was never trimmed, with the timestamps that all readers see."""
-    cursor = Cursor(log, partition, -1, 0)
+    cursor = PartitionCursor(log, partition, -1, 0)
     records: list[Record] = []
     while found := cursor.read(to=2**62, limit=1000):
         records += found

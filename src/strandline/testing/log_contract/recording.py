@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from strandline.log.api import Recorded
-from strandline.log.cursor import Cursor
+from strandline.log.cursor import PartitionCursor
 from strandline.record import Record
 from strandline.testing.log_contract.made import (
     HOUR_US,
@@ -79,7 +79,7 @@ class RecordingContract:
         assert timestamps[len(before) :] == [ahead, ahead + 1, ahead + 2, ahead + 3]
         for page in (1, 3, 7):
             for start, record in enumerate(records):
-                cursor = Cursor(log, 1, record.offset, record.timestamp)
+                cursor = PartitionCursor(log, 1, record.offset, record.timestamp)
                 found: list[Record] = []
                 while got := cursor.read(to=records[-1].offset, limit=page, key=key if page == 7 else None):
                     found += got

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from strandline.query.feed import Ended, Pace
+from strandline.query.feed import Pace, QueryClosed
 from strandline.testing import limits
 from strandline.testing.prove import journal
 from strandline.testing.prove.journal import KEYS, TAGS, brief
@@ -122,7 +122,7 @@ class NoMore(Pace):
         self._now_s += seconds
         self.waits()
         if self._pauses > PAUSES_MAX:
-            raise Ended
+            raise QueryClosed
         super().pause(min(seconds, REFRESH_S))
 
     def rested(self) -> None:

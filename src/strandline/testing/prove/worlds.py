@@ -350,8 +350,8 @@ def _copied(value: Any) -> Any:
         return {key: _copied(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_copied(each) for each in value]
-    if isinstance(value, cells.Table):
-        made = cells.Table()
+    if isinstance(value, cells.CellTable):
+        made = cells.CellTable()
         vars(made).update(_copied(vars(value)))
         return made
     return value

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from strandline.pipeline.target import Target
+from strandline.pipeline.target import JournalRef
 from strandline.sql.statements import statement
 from strandline.testing.shop.checker import ShownEvent
 from strandline.urls import Url, urls_of
@@ -20,7 +20,7 @@ from strandline.urls import Url, urls_of
 TYPE_AT = 68
 
 
-def stored_events(target: Target) -> dict[str, list[ShownEvent]]:
+def stored_events(target: JournalRef) -> dict[str, list[ShownEvent]]:
     """The events of each key, by life and number."""
     events: dict[str, list[ShownEvent]] = {}
     rows = sorted(_rows(_store_of(target), "stored_events"), key=lambda row: (row[0], row[2], row[1]))
@@ -29,7 +29,7 @@ def stored_events(target: Target) -> dict[str, list[ShownEvent]]:
     return events
 
 
-def stored_keys(target: Target) -> set[str]:
+def stored_keys(target: JournalRef) -> set[str]:
     """The keys that have a head."""
     return {key for (key,) in _rows(_store_of(target), "stored_keys")}
 
@@ -41,7 +41,7 @@ def _taken_apart(body: bytes) -> tuple[str, Any]:
     return body[TYPE_AT:type_end].decode(), json.loads(payload) if payload else None
 
 
-def _store_of(target: Target) -> Url:
+def _store_of(target: JournalRef) -> Url:
     return urls_of(target.url, target.log, target.store).store
 
 

@@ -20,7 +20,7 @@ from uuid import UUID
 
 import strandline
 from strandline import Event, SeqNrConflict, StrandlineError, Unavailable
-from strandline.pipeline.target import Target
+from strandline.pipeline.target import JournalRef
 from strandline.testing.shop.ledger import Entry, LedgerWriter, path_of
 from strandline.testing.shop.orders import APPEND, DELETE, PURGE, STALE, Call, day
 
@@ -209,7 +209,7 @@ def main() -> int:
     gate = Gate(len(calls))
     threading.Thread(target=gate.obey, name="gate", daemon=True).start()
     try:
-        with Target.from_json(target).connect() as s:
+        with JournalRef.from_json(target).connect() as s:
             Writer(s.journal, ledger, calls).work(gate, float(rate_per_s))
     except StrandlineError as error:
         sys.stderr.write(f"{error.name}: {error}\n")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from strandline.carry.range import Range, decode, prepare
-from strandline.rows import Batch, Pointer
+from strandline.carry.range import CarriedRange, decode, prepare
+from strandline.rows import PartitionBatch, Pointer
 from strandline.store.api import Store, StoreSettings
 from strandline.store.scans import entity_types_of, events_of, keys_of, look_at, quarantined, snapshots_of
 from strandline.store.tables import SnapshotRow
@@ -69,13 +69,13 @@ def contents(store: Store, keys: Iterable[str], *, lives: int = 4) -> dict[str, 
     return shown
 
 
-def batch_of(tape: Tape, store: Store, partition: int = 0) -> tuple[Batch, Pointer]:
+def batch_of(tape: Tape, store: Store, partition: int = 0) -> tuple[PartitionBatch, Pointer]:
     """What a task would write now, and the pointer that it saw."""
     look = store.look(partition, tape.all_keys())
     seen = look.pointer
     records = tape.records[partition]
     decoded, _ = decode(records, tape.partitions)
-    range_ = Range(partition, seen.offset + 1, records[-1].offset + 1, records)
+    range_ = CarriedRange(partition, seen.offset + 1, records[-1].offset + 1, records)
     return prepare(range_, decoded, look, store.settings, seen.fence, views=store.views), seen
 
 

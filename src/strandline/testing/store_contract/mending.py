@@ -12,7 +12,7 @@ from zlib import crc32
 import pytest
 
 from strandline.backends.memory.store import MemoryStore
-from strandline.carry.tag_findings import Counts, ExaminedRow, Journal
+from strandline.carry.tag_findings import ExaminedRow, KeyFacts, TagRebuildCounts
 from strandline.carry.tag_mending import TagMender
 from strandline.errors import Corrupt, LeaseHeld, LeaseLost, MissingEvent
 from strandline.fold import segment_of
@@ -35,12 +35,12 @@ Damage = tuple[dict[Table, list[Any]], dict[Table, list[Any]]]
 """Rows anew, and rows that go."""
 
 
-def rebuilt(store: Store, tape: Tape, tag: str) -> Counts:
+def rebuilt(store: Store, tape: Tape, tag: str) -> TagRebuildCounts:
     """Mend the view of a tag, as the pipeline does it."""
     lease = store.lease().take("rebuild")
     try:
         mender = TagMender(store, tag, lease.fence, partial(tape.carry_mark, store))
-        done = Counts()
+        done = TagRebuildCounts()
         for partition in range(store.settings.partitions):
             for counts in mender.mend_keys(partition):
                 done.add(counts)
@@ -213,7 +213,7 @@ class MendingContract(MadeStore):
         tag = "red"
         before = tables_of(store, tape, tag)
         assert before[0]
-        assert rebuilt(store, tape, tag) == Counts(keys=_living(store, tape), rows=len(before[0]))
+        assert rebuilt(store, tape, tag) == TagRebuildCounts(keys=_living(store, tape), rows=len(before[0]))
         kinds: set[str] = set()
         hurt: set[str] = set()
         for row in chance.sample(before[0], min(8, len(before[0]))):
@@ -227,9 +227,9 @@ class MendingContract(MadeStore):
             kinds.add(kind)
         assert tables_of(store, tape, tag) != before, kinds
         done = rebuilt(store, tape, tag)
-        assert done != Counts(keys=done.keys, rows=done.rows), kinds
+        assert done != TagRebuildCounts(keys=done.keys, rows=done.rows), kinds
         assert tables_of(store, tape, tag) == before, kinds
-        assert rebuilt(store, tape, tag) == Counts(keys=done.keys, rows=len(before[0])), kinds
+        assert rebuilt(store, tape, tag) == TagRebuildCounts(keys=done.keys, rows=len(before[0])), kinds
         assert shown(query(store, tag)) == counted_now(tape, store, tag)
 
     @pytest.mark.req("T81", "T83", "T84", "J118")
@@ -251,7 +251,7 @@ class MendingContract(MadeStore):
                 if kind != "place extra" or tables_of(store, tape, "red") != before:
                     assert tables_of(store, tape, "red") != before, kind
                     done = rebuilt(store, tape, "red")
-                    assert done != Counts(keys=done.keys, rows=done.rows), kind
+                    assert done != TagRebuildCounts(keys=done.keys, rows=done.rows), kind
                 assert tables_of(store, tape, "red") == before, (at, kind)
                 assert shown(query(store, "red")) == counted_now(tape, store, "red"), kind
                 added = put_back(store, 0)[listed:]
@@ -401,7 +401,7 @@ class MendingContract(MadeStore):
         mender = Interrupted(store, tape, bad.offset)
         assert [counts.missing for counts in mender.mend_keys(0)] == [1]
         assert mender.looked > 1
-        assert rebuilt(store, tape, "red") == Counts(keys=2, rows=6)
+        assert rebuilt(store, tape, "red") == TagRebuildCounts(keys=2, rows=6)
         assert shown(query(store, "red")) == counted_now(tape, store, "red")
         assert [each.body for each in view_of(store, "red")].count(b"") == 1
 
@@ -412,7 +412,7 @@ class MendingContract(MadeStore):
         tape.append(KEY, ["a", "b"], tags=("red",))
         tape.mark()
         tape.carry(store)
-        assert rebuilt(store, tape, "nobody's") == Counts(keys=1)
+        assert rebuilt(store, tape, "nobody's") == TagRebuildCounts(keys=1)
         row = view_of(store, "red")[0]
         assert plant(store, tape, KEY, ({}, {TAG_VIEW: [row]}))
         left = tables_of(store, tape, "red")
@@ -437,7 +437,7 @@ class Interrupted(TagMender):
         self._tape, self._offset = tape, offset
         self.looked = 0
 
-    def _rows(self, life: Life, journal: Journal, places: dict[int, tuple[int, int]]) -> list[ExaminedRow]:
+    def _rows(self, life: Life, journal: KeyFacts, places: dict[int, tuple[int, int]]) -> list[ExaminedRow]:
         found = super()._rows(life, journal, places)
         if life.key == KEY:
             self.looked += 1

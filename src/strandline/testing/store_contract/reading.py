@@ -10,7 +10,7 @@ import pytest
 
 from strandline.clock import now_us
 from strandline.errors import InvalidInput
-from strandline.rows import Batch, Pointer
+from strandline.rows import PartitionBatch, Pointer
 from strandline.store.api import Store
 from strandline.store.pages import LARGE_BYTES
 from strandline.store.scans import (
@@ -365,7 +365,7 @@ class ReadingContract(MadeStore):
             lambda: look_at(store, KEY, 0),
             lambda: store.page(KEY, 1, 3, from_=1, to=2, limit=1).rows,
             lambda: states_of(store, 0, [KEY]),
-            lambda: store.write(Batch(Pointer(0, 1)), Pointer(0)),
+            lambda: store.write(PartitionBatch(Pointer(0, 1)), Pointer(0)),
             lambda: store.lease().take("nobody"),
             lambda: store.save(snapshot(1), 0),
             lambda: quarantined(store),

@@ -11,14 +11,14 @@ import pytest
 
 from strandline.carry.range import decode
 from strandline.errors import Corrupt
-from strandline.fold import EventsAppended, LifePurged, Rules, fold
+from strandline.fold import EventsAppended, FoldRules, LifePurged, fold
 from strandline.projection.definition import ByTag
 from strandline.projection.tag_events import TagEvents
 from strandline.query.by_tag import TagFeed
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.stored_tags import StoredTags
 from strandline.query.tags import by_tag
-from strandline.store.api import Page, Store
+from strandline.store.api import RowPage, Store
 from strandline.store.tag_scans import BUCKETS, PLACES, PROGRESS, is_partitioned
 from strandline.testing.store_contract.made import KEY, MadeStore, Make, settings_of
 from strandline.testing.tape import Tape
@@ -48,7 +48,7 @@ class Counting:
         self._store = store
         self.names: list[str] = []
 
-    def scan(self, scan: Any, *what: Any, **how: Any) -> Page:
+    def scan(self, scan: Any, *what: Any, **how: Any) -> RowPage:
         self.names.append(scan.name)
         return self._store.scan(scan, *what, **how)
 
@@ -76,7 +76,7 @@ def counted(tape: Tape, tag: str, segment_size: int = 3) -> list[Shown]:
             if action is None or action.key is None:
                 continue
             place = Place(record.partition, record.offset, record.timestamp)
-            states[action.key], effect = fold(states.get(action.key), action, place, Rules(segment_size, 32))
+            states[action.key], effect = fold(states.get(action.key), action, place, FoldRules(segment_size, 32))
             if isinstance(effect, EventsAppended) and isinstance(action, Append):
                 for seq_nr, (_, tags) in enumerate(action.events, effect.first):
                     if tag in tags:

@@ -25,7 +25,7 @@ from strandline.testing.store_contract.made import (
 )
 from strandline.testing.tape import Tape
 from strandline.values.events import Life
-from strandline.values.heads import SEQ_NR_MAX, Ended, Head
+from strandline.values.heads import SEQ_NR_MAX, EndedLife, Head
 
 
 class WritingContract(MadeStore):
@@ -161,7 +161,7 @@ class WritingContract(MadeStore):
             store.save(snapshot(5, key="order|stays"), 0)
         purge = tape.purge(KEY)
         tape.carry(store, size=batch)
-        assert state(store, KEY) == Ended(1, 0, purge.offset)
+        assert state(store, KEY) == EndedLife(1, 0, purge.offset)
         assert events(store, KEY) == []
         assert snapshots_of(store, KEY, 1) == []
         assert [row.key for row in quarantined(store)] == ["order|stays"]
@@ -189,7 +189,7 @@ class WritingContract(MadeStore):
             tape.append(KEY, [life])
             assert tape.purge(KEY)
         tape.carry(store, size=3)
-        assert state(store, KEY) == Ended(5, 0, tape.records[0][-1].offset)
+        assert state(store, KEY) == EndedLife(5, 0, tape.records[0][-1].offset)
         tape.delete(KEY, 4)
         tape.carry(store)
         head = state(store, KEY)
