@@ -14,7 +14,12 @@ from strandline.errors import Unsupported
 
 IN_CHECKOUT = Path(__file__).with_name("bench").is_dir()
 """Whether this is a checkout, which has benchmarks, the demo and servers for trials beside the product."""
-EXTRAS = {"spark": "carrying and replaying", **({"dev": "tests, benchmarks, the demo, servers"} if IN_CHECKOUT else {})}
+EXTRAS = {
+    "spark": "carrying and replaying",
+    "metrics": "metrics for Prometheus",
+    "otel": "traces for OpenTelemetry",
+    **({"dev": "tests, benchmarks, the demo, servers"} if IN_CHECKOUT else {}),
+}
 """Extras that this version has a use for, those of back-ends aside."""
 USES = {**EXTRAS, "postgres": "PostgreSQL", "kafka": "Kafka", "cassandra": "Cassandra"}
 PACKAGES = {
@@ -22,6 +27,8 @@ PACKAGES = {
     "psycopg": "postgres",
     "confluent_kafka": "kafka",
     "cassandra": "cassandra",
+    "prometheus_client": "metrics",
+    "opentelemetry": "otel",
     **dict.fromkeys(("dbos", "eventsourcing", "matplotlib", "psutil"), "dev"),
 }
 """Which extra brings a package that is imported where it is used."""

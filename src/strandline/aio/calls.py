@@ -147,12 +147,17 @@ class Awaited:
         return f"<aio {self._plain!r}>"
 
 
+def _bound(call: Callable[..., R], plain_: Any) -> Callable[..., R]:
+    """Return the call as the object has it now: metrics and traces may have wrapped it since this module was loaded."""
+    return getattr(plain_, call.__name__)  # type: ignore[no-any-return]
+
+
 def called(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
     """A call that runs in one of the threads."""
 
     @wraps(call)
     async def awaited(self: Any, /, *given: P.args, **named: P.kwargs) -> R:
-        asked = partial(call, self._plain, *given, **named)
+        asked = partial(_bound(call, self._plain), *given, **named)
         try:
             answer = asyncio.get_running_loop().run_in_executor(self._threads, asked)
         except RuntimeError:  # closed: the plain call says so in its own words
@@ -167,7 +172,7 @@ def waited(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, 
 
     @wraps(call)
     async def awaited(self: Any, /, *given: P.args, **named: P.kwargs) -> R:
-        return await in_a_thread(partial(call, self._plain, *given, **named))
+        return await in_a_thread(partial(_bound(call, self._plain), *given, **named))
 
     return awaited
 
@@ -212,7 +217,7 @@ def sent(call: Callable[Concatenate[Any, P], Future[R]]) -> Callable[Concatenate
 
     @wraps(call)
     async def awaited(self: Any, /, *given: P.args, **named: P.kwargs) -> R:
-        return await asyncio.wrap_future(call(self._plain, *given, **named))
+        return await asyncio.wrap_future(_bound(call, self._plain)(*given, **named))
 
     return awaited
 
@@ -222,7 +227,7 @@ def streamed(call: Callable[Concatenate[Any, P], Iterator[E]]) -> Callable[Conca
 
     @wraps(call)
     def opened(self: Any, /, *given: P.args, **named: P.kwargs) -> Stream[E]:
-        return Stream(partial(call, self._plain, *given, **named))
+        return Stream(partial(_bound(call, self._plain), *given, **named))
 
     return opened
 

@@ -12,6 +12,7 @@ import typer
 
 from strandline.cli.arguments import pairs, whole_number
 from strandline.cli.failure import unknown
+from strandline.cli.measuring import MetricsOption, measured
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note, printable, say, write_file
 from strandline.cli.stopping import stopped_in_order
@@ -93,6 +94,7 @@ def run(
     target: TargetOption = None,
     handlers: HandlersOption = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when no group is left to run.")] = False,
+    metrics: MetricsOption = None,
 ) -> None:
     """Run the groups of a stream, until SIGTERM or Ctrl-C.
 
@@ -100,7 +102,7 @@ def run(
 
     Example: strandline group run --url sqlite:orders --target shop=sqlite:shop.db --handlers shop:HANDLERS
     """
-    with opened(options, stream, target, handlers) as groups:
+    with measured(options, metrics), opened(options, stream, target, handlers) as groups:
         processor = groups.processor()
         note(f"running stream {groups.stream}")
         with stopped_in_order(processor.stop, "the groups that run"):

@@ -14,6 +14,7 @@ import typer
 
 from strandline.cli.arguments import confirm, whole_number
 from strandline.cli.display import display_for
+from strandline.cli.measuring import MetricsOption, measured
 from strandline.cli.options import Options
 from strandline.cli.output import (
     bytes_text,
@@ -41,6 +42,7 @@ def run(
         str | None, typer.Option("--master", metavar="URL", help="Spark's master; else the cores of this machine.")
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Make the journal if it is not there.")] = False,
+    metrics: MetricsOption = None,
 ) -> None:
     """Carry the log into the store, on Spark, until stopped.
 
@@ -52,7 +54,8 @@ def run(
     if not options.json:
         note("starting Spark …")
     stop = threading.Event()
-    with display_for(json=options.json) as display, stopped_in_order(stop.set, "the batch in hand"):
+    in_order = stopped_in_order(stop.set, "the batch in hand")
+    with measured(options, metrics), display_for(json=options.json) as display, in_order:
         guard = Guard(display.show, stop)
         done = carry(**options.target(), once=once, progress=guard, stop=stop, master=master, **options.settings)
     guard.raise_if_unread()

@@ -17,6 +17,7 @@ import typer
 from strandline.children.process import Process
 from strandline.cli.arguments import key_of, time_of, whole_number
 from strandline.cli.importing import object_of
+from strandline.cli.measuring import MetricsOption, measured
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note, printable, say
 from strandline.cli.stopping import stopped_in_order
@@ -47,6 +48,7 @@ def run(
     instances: Annotated[str, typer.Option("--instances", metavar="N", help="So many processes.")] = "1",
     spark: Annotated[bool, typer.Option("--spark", help="On Spark: this process hands ranges to its tasks.")] = False,
     master: MasterOption = None,
+    metrics: MetricsOption = None,
 ) -> int:
     """Run projections until SIGTERM or Ctrl-C.
 
@@ -58,14 +60,18 @@ def run(
     count = whole_number(instances, "--instances", code="option", allowed=f"1..{INSTANCES_MAX}")
     if not 1 <= count <= INSTANCES_MAX:
         raise invalid("option", "--instances", "out of range", allowed=f"1..{INSTANCES_MAX}", got=instances)
+    if count > 1 and metrics is not None:
+        allowed, hint = "one instance", "every instance is a process: start each with a port of its own"
+        raise invalid("option", "--metrics", "given with --instances", allowed=allowed, got=instances, hint=hint)
     found = _projections(what)
     if spark or master is not None:
-        return _on_spark(options, found, master)
+        with measured(options, metrics):
+            return _on_spark(options, found, master)
     if count > 1:
         return _in_processes(count, found)
     from strandline.projection.host import Host
 
-    with options.connect() as s:
+    with measured(options, metrics), options.connect() as s:
         host = Host(s, found)
         with stopped_in_order(host.stop, _what_runs(found)):
             if not options.json:

@@ -13,6 +13,7 @@ import typer
 
 from strandline.cli.arguments import seconds_of, time_of, whole_number
 from strandline.cli.importing import object_of
+from strandline.cli.measuring import MetricsOption, measured
 from strandline.cli.options import Options
 from strandline.cli.output import emit, plain, printable, say
 from strandline.cli.stopping import stopped_in_order
@@ -90,6 +91,7 @@ def run(
     concurrency: Annotated[str, typer.Option("--concurrency", metavar="N", help="So many at a time, 1..1000.")] = "1",
     owner: Annotated[str | None, typer.Option("--owner", metavar="NAME", help="The claimer's name.")] = None,
     max_run_s: Annotated[float, typer.Option("--max-run-s", metavar="S", help="Give a handler up then.")] = 3600.0,
+    metrics: MetricsOption = None,
 ) -> None:
     """Work: call a handler for each entry, until SIGTERM or Ctrl-C.
 
@@ -99,7 +101,7 @@ def run(
 
     found = mapping_of(handlers)
     most = whole_number(concurrency, "--concurrency", code="option", allowed="1..1000")
-    with options.connect() as s:
+    with measured(options, metrics), options.connect() as s:
         worker = Worker(s, found, concurrency=most, owner=owner, max_run_s=max_run_s)
         if not options.json:
             say(f"working on {', '.join(found)}")
