@@ -16,7 +16,7 @@ from typing import Any, Final
 from strandline.group.driver import Drive
 from strandline.group.execution import Execution
 from strandline.group.processor import Processor
-from strandline.group.record import Record
+from strandline.group.record import GroupRecord
 from strandline.journal.journal import Journal
 from strandline.log.committer import Committer
 from strandline.pipeline.replicate import Replication
@@ -87,7 +87,7 @@ step: Final = Seam(Execution.executed)
 undo: Final = Seam(Execution.undone)
 at_once: Final = Seam(Drive._run_all)
 """All steps of a group in one transaction."""
-recorded: Final = Seam(Record.add)
+recorded: Final = Seam(GroupRecord.add)
 """An event of a group's history."""
 processing: Final = Seam(Processor._work)
 """A processor runs its stream, from its lease on."""

@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from strandline.errors import StrandlineError
-from strandline.journal.status import Section, Status
+from strandline.journal.status import Status, StatusSection
 
 if TYPE_CHECKING:
     from strandline.connect import Strandline
@@ -94,7 +94,7 @@ def _of_status(status: Status) -> Iterator[Metric]:
     yield _gauge("quarantined", "Records in the quarantine, up to 1000", status.quarantined)
 
 
-def _of_section(section: Section) -> Iterator[Metric]:
+def _of_section(section: StatusSection) -> Iterator[Metric]:
     named, columns = SECTIONS.get(section.name, ((), {}))
     for column, says in columns.items():
         name = f"{PREFIX[section.name]}_{column.removesuffix('_s')}{'_seconds' if column.endswith('_s') else ''}"
