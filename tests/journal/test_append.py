@@ -49,6 +49,7 @@ from strandline.testing import carry
 from strandline.testing.faults import Faults, fail
 from strandline.values.actions import Place
 from strandline.values.heads import Head
+from tests.journal.damage import rot
 from tests.journal.worlds import BACKENDS, KEY, events, needs_exact, numbered, paired, seq_nrs, world
 
 spawned = multiprocessing.get_context("spawn")
@@ -224,6 +225,57 @@ def test_a_delete_behind_a_purge_is_void() -> None:
     assert s.journal.delete(KEY, to=2) is None
     assert s.journal.head(KEY) is None
     assert s.journal.append(KEY, events("new")).first == 1
+
+
+@pytest.mark.req("J47", "J16")
+def test_a_delete_beyond_the_end_takes_nothing_that_comes_meanwhile() -> None:
+    """An append lands between the delete's look at the head and its write: it was not meant."""
+    faults = Faults()
+    log = MemoryLog(partitions=1)
+    s = paired(faults.around("log", log), MemoryStore(StoreSettings(log.log_id, 1, 10_000)))
+    s.journal.append(KEY, events(1, 2, 3))
+    other = paired(log, s.store)
+
+    def append() -> None:
+        other.journal.append(KEY, events(4))
+
+    faults.at("before log.append", append)
+    done = s.journal.delete(KEY, to=100)
+    assert done is not None
+    assert (done.delete_to, seq_nrs(s.journal.read(KEY))) == (3, [4])
+
+
+@pytest.mark.req("J48", "J11", "J77", "J106", "T40")
+def test_a_purge_leaves_one_row_that_does_not_tell_the_key(tmp_path: Path) -> None:
+    """Of everything that a store has of a key: events, head, snapshots, rows of tags, the quarantine."""
+    with strandline.connect(f"sqlite:{tmp_path}/orders", partitions=1) as s:
+        database = s.store._database  # type: ignore[attr-defined]
+
+        def counted() -> dict[str, int]:
+            with database.connection() as connection:
+                tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+                return {name: connection.execute(f'SELECT count(*) FROM "{name}"').get for (name,) in tables}
+
+        carry(s)
+        empty = counted()
+        s.journal.append(KEY, [Event("Placed", number, tags=["red", "blue"]) for number in range(5)])
+        rot(s, s.journal.append(KEY, events(6)).offset)
+        carry(s)
+        s.journal.delete(KEY, to=2)
+        s.journal.save_snapshot(KEY, 3, {"state": 1})
+        s.journal.save_snapshot(KEY, 5, {"state": 2})
+        carry(s)
+        full = counted()
+        assert {name for name, rows in full.items() if rows > empty.get(name, 0)} >= {
+            "journal", "metajournal", "snapshot", "tag_view", "tag_progress", "quarantine"
+        }  # fmt: skip
+        s.journal.purge(KEY)
+        carry(s)
+        left = {name: rows for name, rows in counted().items() if rows > empty.get(name, 0) and name != "pointer"}
+        assert left == {"ended": 1}
+        with database.connection() as connection:
+            (row,) = connection.execute("SELECT * FROM ended").fetchall()
+        assert not any(str(KEY).encode() in (value if type(value) is bytes else str(value).encode()) for value in row)
 
 
 @pytest.mark.req("J48")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -27,12 +27,14 @@ from strandline.backends.memory.store import MemoryStore
 from strandline.carry.resolve import resolve
 from strandline.connect import Strandline
 from strandline.journal.checks import new_id
-from strandline.log.api import ActionDraft, RecordPage
+from strandline.log.api import ActionDraft, Answered, Log, RecordPage
 from strandline.record import decode_header, encode_header, encode_value
+from strandline.settings import Settings
 from strandline.store.api import StoreSettings
 from strandline.store.scans import quarantined
 from strandline.testing import FakeClock, carry, raw_append
 from strandline.testing.faults import Faults, fail
+from strandline.testing.inexact import InexactMemoryLog
 from strandline.values.actions import Append, Mark
 from tests.journal.worlds import BACKENDS, KEY, events, fields, inexact, needs_exact, numbered, paired, seq_nrs, world
 
@@ -117,6 +119,11 @@ def test_the_tail_is_read_twice_only_past_the_buffer() -> None:
     s.journal.append(KEY, [Event("Placed", b"x" * 600)])
     assert seq_nrs(s.journal.read(KEY)) == [1, 2]
     assert faults.seen["before log.read"] == before + 3
+    s.journal.append(KEY, [Event("Placed", b"y" * 600)])
+    s.journal.append(KEY, [Event("Placed", b"z" * 600)])
+    found = [(event.seq_nr, event.payload[:1]) for event in s.journal.read(KEY)]
+    assert found == [(1, b"x"), (2, b"x"), (3, b"y"), (4, b"z")]
+    assert faults.seen["before log.read"] == before + 5
 
 
 @pytest.mark.req("J55")
@@ -178,6 +185,53 @@ def test_moving() -> None:
             faults.at(point, lambda: carry_once(s))  # noqa: B023 (called within this turn)
             assert seq_nrs(s.journal.read(KEY)) == [1, 2, 3, 4, 5], point
             assert faults.seen[point] > before, point
+
+
+class WaitsForTheStore(InexactMemoryLog):
+    """Answers a Mark only once the store was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(partitions=1)
+        self.answers: list[Callable[[], None]] = []
+
+    def send(self, draft: ActionDraft, answered: Answered) -> None:
+        recorded = self._recorded(draft)
+        if isinstance(draft.action, Mark):
+            self.answers.append(lambda: answered(recorded, None))
+        else:
+            answered(recorded, None)
+
+    def answer(self) -> None:
+        while self.answers:
+            self.answers.pop()()
+
+
+@pytest.mark.req("J52")
+def test_the_mark_and_the_store_are_asked_for_at_the_same_time() -> None:
+    log, faults = WaitsForTheStore(), Faults()
+    store = faults.around("store", MemoryStore(StoreSettings(log.log_id, 1, 10_000)))
+    s = Strandline(cast(Log, log), store, Settings.of({"append_timeout_s": 0.5, "heads_cache": False}))
+    s.journal.append(KEY, events(1), numbers=False)
+    faults.at("before store.look", log.answer)
+    assert seq_nrs(s.journal.read(KEY)) == [1]
+
+
+@pytest.mark.req("J62", "RR6")
+def test_a_log_that_has_lost_its_end_is_told() -> None:
+    """Half an answer is none."""
+
+    class Short(MemoryLog):
+        def read(self, *given: Any, **more: Any) -> RecordPage:
+            page = super().read(*given, **more)
+            return RecordPage([record for record in page.records if record.offset < 1], min(page.position, 1))
+
+    log = Short(partitions=1)
+    s = paired(log, MemoryStore(StoreSettings(log.log_id, 1, 10_000)))
+    s.journal.append(KEY, events(1, 2))
+    s.journal.append(KEY, events(3))
+    with pytest.raises(SchemaMismatch) as caught:
+        list(s.journal.read(KEY))
+    assert (caught.value.code, caught.value.newest, caught.value.expected) == ("log_replaced", 0, 1)
 
 
 @pytest.mark.req("J51", "RJ1")

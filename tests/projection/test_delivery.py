@@ -10,7 +10,10 @@ import pytest
 
 from strandline import Event, InvalidInput, Key
 from strandline.connect import Strandline
+from strandline.projection import range_reader
 from strandline.projection.definition import BySlices, Projection
+from strandline.projection.offset_store import OffsetStore
+from strandline.testing import carry
 from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, check_exactly_once, running, until
 from tests.query.filling import carry_all, key_in, put
 
@@ -39,6 +42,42 @@ def test_each_event_once_while_more_come(s: Strandline, table: Table) -> None:
     check_exactly_once(s, table)
     counts = [found.counts for found in s.projections.status("totals").ranges]
     assert sum(count.get("duplicate", 0) for count in counts) == 0
+
+
+@pytest.mark.req("P29")
+def test_a_save_writes_the_last_row_of_a_key_only(s: Strandline, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[list[tuple[str, int]]] = []
+    save = OffsetStore.save
+
+    def noted(self: OffsetStore, tx: Any, claim: Any, rows: Any, *more: Any) -> None:
+        saved.append([(row.key, row.seq_nr) for row in rows])
+        save(self, tx, claim, rows, *more)
+
+    monkeypatch.setattr(OffsetStore, "save", noted)
+    put(s, Key("order", "a"), 7)
+    put(s, Key("order", "a"), 7)
+    carry_all(s)
+    with running(s, Projection("totals", ORDERS, table.add, **QUICK)):
+        until(lambda: caught_up(s))
+    assert [("order|a", 14)] in saved
+    assert all(len({key for key, _ in rows}) == len(rows) for rows in saved)
+    check_exactly_once(s, table)
+
+
+@pytest.mark.req("P31")
+def test_the_position_of_an_idle_range_is_saved_now_and_then(
+    s: Strandline, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but Marks: no event is behind it, and it comes up to the bound all the same."""
+    monkeypatch.setattr(range_reader, "IDLE_SAVE_S", 0.05)
+    put(s, Key("order", "a"))
+    carry_all(s)
+    with running(s, Projection("totals", ORDERS, table.add, **QUICK)):
+        until(lambda: caught_up(s))
+        marks = [s.journal.mark(key_in(partition, s.log.partitions)) for partition in range(s.log.partitions)]
+        carry(s)
+        to = min(int(mark.timestamp or 0) for mark in marks)
+        until(lambda: all(found.position >= to for found in s.projections.status("totals").ranges))
 
 
 @pytest.mark.req("P49", "P10", "P30", "RP6")

@@ -86,6 +86,20 @@ def test_skip(s: Strandline, table: Table) -> None:
 
 
 @pytest.mark.req("P65")
+@pytest.mark.parametrize("policy", ["skip", "park"])
+def test_a_letter_says_why_in_so_many_characters_and_has_no_payload(s: Strandline, table: Table, policy: Any) -> None:
+    s.journal.append(A, [Event("Placed", {"name": "a secret"})])
+    carry_all(s)
+    handle = failing(table, A, 1, error=RuntimeError("é" * 1001))
+    with running(s, Projection("totals", ORDERS, handle, retries=0, on_failure=policy, **QUICK)):
+        until(lambda: s.projections.dead_letters("totals"))
+    (letter,) = s.projections.dead_letters("totals")
+    assert (letter.error_type, letter.message, letter.attempts) == ("RuntimeError", "é" * 1000, 1)
+    assert letter.reason == {"skip": "skipped", "park": "parked"}[policy]
+    assert "a secret" not in str(letter)
+
+
+@pytest.mark.req("P65")
 def test_discard_and_letters_whose_event_is_gone(s: Strandline, table: Table) -> None:
     fill(s)
     handle = failing(table, B, 3)
@@ -527,9 +541,10 @@ def test_a_handler_that_ends_its_process_is_skipped(s: Strandline, table: Table)
 
     with running(s, Projection("totals", ORDERS, handle, retries=1, on_failure="skip", **QUICK)):
         until(lambda: table.of(A) == [1, 3], 20)
-    assert len(deaths) >= 3
+    # Three claims together with event 1, which goes alone then; then event 2 alone: three more, and its two attempts.
+    assert len(deaths) == 3 + 1 + 3 + 2
     (letter,) = s.projections.dead_letters("totals")
-    assert (letter.seq_nr, letter.reason) == (2, "skipped")
+    assert (letter.seq_nr, letter.reason, letter.attempts) == (2, "skipped", 2)
 
 
 @pytest.mark.req("P82")

@@ -427,6 +427,16 @@ def test_fillers_fill_the_hole_move_the_offset_and_are_not_delivered() -> None:
     assert events.resume_offset == offset_of(rows[3])
 
 
+@pytest.mark.req("T46", "T55")
+def test_a_row_that_was_delivered_before_is_dropped_and_counted() -> None:
+    """Once more at another place, as after a clock that went back: of a number that is done, and of the last one."""
+    rows = rows_of("A1 A2 B1")
+    later = [row_of("k|A", number, T0 + 10 * SECOND + number) for number in (1, 2, 3)]
+    view = PlayedView([*rows, later[1], linked([*rows[:2], later[2]])[2]])
+    events = feed(view)
+    assert (shown(events), events.repeats) == (["A1", "A2", "B1", "A3"], 1)
+
+
 @pytest.mark.req("T46", "T55", "RJ9")
 @pytest.mark.parametrize("seed", range(20))
 def test_random_histories_are_delivered_once_and_in_order(seed: int) -> None:

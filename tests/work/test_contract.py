@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from random import Random
 from typing import Any
 from uuid import uuid4
@@ -53,6 +53,19 @@ def test_a_process_date_may_be_a_time_from_now(world: World) -> None:
     assert len(work.entries()) == 3
 
 
+@pytest.mark.req("W8")
+def test_datetimes_are_dates_to_the_microsecond(world: World) -> None:
+    """Whatever their zone; and what stands for never stays never."""
+    work = world.work()
+    date = world.clock.now + 3_600_000_001
+    given = datetime(1970, 1, 1, tzinfo=timezone(timedelta(hours=-5))) + timedelta(hours=-5, microseconds=date)
+    work.add(**one("a"), process_date=given, expiration_date=given + timedelta(microseconds=1))
+    work.add(**one("b"), insertion_date=given - timedelta(hours=1, microseconds=2))
+    (a, b) = work.entries()
+    assert (a.process_date, a.expiration_date, b.expiration_date) == (date, date + 1, 0)
+    assert b.insertion_date == date - 3_600_000_002
+
+
 @pytest.mark.req("W80")
 @pytest.mark.parametrize("merge", ["key", "none"])
 def test_an_add_with_an_id_is_stored_once(world: World, merge: str) -> None:
@@ -78,6 +91,10 @@ def test_an_add_with_an_id_is_stored_once(world: World, merge: str) -> None:
     found = work.add_many([one("d", id="x"), one("e", id="event b"), one("d", "2", id="x"), one("f")])
     assert [added.outcome for added in found] == ["inserted", "repeated", "repeated", "inserted"]
     assert (found[2].id, sorted(pages(cursor.claim(9)))) == (found[0].id, ["d", "f"])
+    soon = one("g", expiration_date=world.clock.now + S, id="soon")
+    added = work.add(**soon)
+    world.clock.pass_s(2)
+    assert work.add(**soon) == ("repeated", added.id), "the clock says nothing of what is not added"
     for bad in ("", "x" * 1000, 7, b"x"):
         with pytest.raises(InvalidInput, match=r"^id: not an id of an add"):
             work.add(**one("g", id=bad))
@@ -185,6 +202,22 @@ def test_two_versions_of_columns(world: World) -> None:
     assert other.add(key={"page": "a", "site": "s"}, data={"url": "u"}).outcome == "inserted"
 
 
+@pytest.mark.req("W66")
+def test_each_entry_is_read_by_the_columns_of_its_own_version(world: World) -> None:
+    """A column that was text and is bytes now: neither is taken for the other, whoever claims."""
+    old = world.work()
+    old.add(**one("a", "YWJj"))
+    new = world.work(data={"url": "bytes"})
+    new.add(key={"page": "b"}, data={"url": b"abc"})
+    wanted = {"a": "YWJj", "b": b"abc"}
+    for journal in (old, new):
+        assert {entry.key["page"]: entry.data["url"] for entry in journal.entries()} == wanted
+        claims = journal.cursor("w").claim(5).claims
+        assert {claim.entry.key["page"]: claim.entry.data["url"] for claim in claims} == wanted
+        for claim in claims:
+            claim.release()
+
+
 @pytest.mark.req("W5", "W67")
 def test_a_key_column_keeps_its_type(world: World) -> None:
     """With another type the same key would be another one: what waits would be done beside it."""
@@ -269,6 +302,47 @@ def test_each_date_is_in_its_column(world: World) -> None:
     (claim,) = work.cursor("w").claim(1).claims
     assert (claim.entry.claimed_date, claim.entry.start_date) == (world.clock.now, world.clock.now)
     assert (claim.entry.status, claim.entry.owner, claim.entry.fence > 0) == ("P", "w", True)
+
+
+@pytest.mark.req("W7", "W11", "W41", "W46")
+def test_each_column_that_claims_change_is_its_own(world: World) -> None:
+    """After a heartbeat the start is another date than the claim, after `fail` the retry date another than both."""
+    work = world.work()
+    world.work(data={"url": "text"}).add(key={"page": "a"}, data={"url": "u"})
+    world.clock.pass_s(1)
+    (claim,) = work.cursor("w").claim(1).claims
+    claimed = world.clock.now
+    world.clock.pass_s(2)
+    claim.heartbeat()
+    began = world.clock.now
+    (entry,) = work.entries(status="P")
+    assert (entry.version, entry.start_date, entry.claimed_date, entry.retry_date) == (2, began, claimed, 0)
+    world.clock.pass_s(3)
+    claim.fail("no", delay_s=7)
+    (entry,) = work.entries(status="W")
+    assert (entry.start_date, entry.claimed_date, entry.timeout_counter) == (began, claimed, 1)
+    assert entry.retry_date == world.clock.now + 7 * S
+    world.clock.pass_s(7)
+    (again,) = work.cursor("v").claim(1).claims
+    assert (again.entry.owner, again.entry.claimed_date, again.entry.start_date) == ("v", *[world.clock.now] * 2)
+
+
+@pytest.mark.req("W11", "W28", "W39")
+def test_what_waits_again_is_shown_as_waiting_and_keeps_its_start(world: World) -> None:
+    """A lapse that somebody has recorded; and one that is folded with what was added behind."""
+    work = world.work()
+    work.add(**one("a"))
+    work.add(**one("b"))
+    world.clock.pass_s(1)
+    work.cursor("w").claim(2)
+    began = world.clock.now
+    work.add(**one("b", "behind"))
+    world.clock.pass_s(31)
+    work.tick()
+    assert [(entry.key["page"], entry.status, entry.start_date) for entry in work.entries()] == [
+        ("a", "W", began), ("b", "W", began)
+    ]  # fmt: skip
+    assert {claim.entry.data["url"] for claim in work.cursor("w").claim(2).claims} == {"u", "behind"}
 
 
 @pytest.mark.req("W23", "W60", "RW7")
@@ -418,6 +492,32 @@ def test_what_is_not_due_holds_nothing_back(world: World) -> None:
     assert work.counts().later == 1
     world.clock.now = now + 3600 * S
     assert pages(cursor.claim(10)) == ["soon", "later", "now"], "with those that lapsed"
+
+
+@pytest.mark.req("W36")
+@pytest.mark.parametrize("first", ["date", "lease"])
+def test_the_next_date_is_the_least_of_all(world: World, first: str) -> None:
+    work = world.work(lease_s=30)
+    work.add(**one("held"))
+    (claim,) = work.cursor("w").claim(1).claims
+    ends = world.clock.now + 30 * S + 1
+    due = world.clock.now + (20 if first == "date" else 40) * S
+    work.add(**one("soon", process_date=due))
+    assert work.cursor("v").claim(1).next_date == min(due, ends)
+    claim.done()
+    assert work.cursor("v").claim(1).next_date == due
+    work.drop(work.entries()[0].id)
+    assert work.cursor("v").claim(1).next_date is None
+
+
+@pytest.mark.req("W33")
+def test_a_claim_stops_after_so_many_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = world.work()
+    work.add_many([one(f"p{number}", "x" * 100) for number in range(6)])
+    monkeypatch.setattr(tables, "CLAIM_BYTES_MAX", 1)
+    assert len(work.cursor("w").claim(10).claims) == 1, "at least one"
+    monkeypatch.setattr(tables, "CLAIM_BYTES_MAX", 250)
+    assert len(work.cursor("w").claim(10).claims) == 3
 
 
 @pytest.mark.req("W18", "W36", "W49", "W54")
@@ -583,6 +683,33 @@ def test_back_off_and_an_add_that_ends_it(world: World) -> None:
     assert claim.entry.timeout_counter == 0
 
 
+@pytest.mark.req("W46", "W43")
+def test_the_text_of_a_failure_is_cut(world: World) -> None:
+    work = world.work(max_timeouts=1)
+    work.add(**one("a"))
+    work.cursor("w").claim(1).claims[0].fail("é" * 2000 + "x")
+    assert [letter.reason for letter in work.dead()] == ["failed: " + "é" * 2000]
+
+
+@pytest.mark.req("W64", "W38")
+def test_a_tick_records_lapses(world: World) -> None:
+    """Without any claim or add: a letter for what is at its limit, an entry that waits again for what is not."""
+    work = world.work(max_timeouts=1)
+    patient = world.work(declaration("nails"))
+    for journal in (work, patient):
+        journal.add(**one("a"))
+        journal.cursor("w").claim(1)
+    world.clock.pass_s(31)
+    for journal in (work, patient):
+        assert journal.dead() == []
+        journal.tick()
+    assert [(letter.reason, letter.timeout_counter) for letter in work.dead()] == [("timeout", 1)]
+    (entry,) = patient.entries()
+    world.clock.now -= 10 * S  # a clock that goes back brings no claim back: the lapse is written
+    (again,) = patient.entries()
+    assert (entry.status, entry.timeout_counter, again.status) == ("W", 1, "W")
+
+
 @pytest.mark.req("W9", "W13", "W30", "RW1")
 def test_a_clock_that_goes_back_and_forth_loses_nothing(world: World) -> None:
     """The database's clock is set back an hour, then forward again: work is late or early, never lost or refused."""
@@ -633,7 +760,7 @@ def test_the_third_time_is_a_dead_letter(world: World, caplog: pytest.LogCapture
         assert missing.value.code == "dead_letter"
 
 
-@pytest.mark.req("W28", "W44")
+@pytest.mark.req("W28", "W44", "RW1")
 def test_dead_letters_and_newer_data(world: World) -> None:
     work = world.work(max_timeouts=1)
     work.add(**one("a", "old", expiration_date=world.clock.now + 60 * S))
@@ -715,6 +842,14 @@ def test_looking(world: World) -> None:
     assert [entry.id for entry in work.entries(after=ids[1], limit=2)] == ids[2:4]
     counts = work.counts()
     assert (counts.due, counts.running, counts.oldest_due_s) == (3, 2, 3.0)
+    behind = work.add(**one("p0", "behind")).id
+    for shown in (work.get({"page": "p0"}), work.get({"page": "p1"}), work.get({"page": "p2"})):
+        assert shown is not None
+        assert (shown.id, shown.status) == {"p0": (behind, "W"), "p1": (ids[1], "P"), "p2": (ids[2], "W")}[
+            shown.key["page"]
+        ]
+    assert work.get({"page": "p9"}) is None
+    work.drop(behind)
     work.drop(ids[0])
     with pytest.raises(NotFound) as missing:
         work.drop(ids[0])

@@ -28,6 +28,26 @@ def test_a_file_declares_the_same(tmp_path: Path) -> None:
         WorkDeclaration.load(file)
 
 
+@pytest.mark.req("W1")
+def test_declarations_are_equal_if_all_of_them_is() -> None:
+    declared = WorkDeclaration("thumbs", key=KEY, data=DATA, lease_s=31)
+    assert declared == WorkDeclaration("thumbs", key=dict(KEY), data=dict(reversed(DATA.items())), lease_s=31)
+    for other in (
+        WorkDeclaration("nails", key=KEY, data=DATA, lease_s=31),
+        WorkDeclaration("thumbs", key={"page": "int"}, data=DATA, lease_s=31),
+        WorkDeclaration("thumbs", key=KEY, data={"url": "text", "width": "int"}, lease_s=31),
+        WorkDeclaration("thumbs", key=KEY, data=DATA, lease_s=32),
+    ):
+        assert declared != other
+
+
+@pytest.mark.req("W1")
+def test_keys_and_data_are_stored_as_json_with_the_names_of_columns() -> None:
+    codec = Codec(Columns({"page": "text", "site": "int"}, DATA))
+    assert codec.key({"site": 7, "page": "é"}) == '{"page":"é","site":7}'.encode()
+    assert codec.data({"url": "u"}, 100) == b'{"url":"u","width":null}'
+
+
 OTHER_THAN_BY_DEFAULT: dict[str, Any] = {
     "merge": "none", "merge_process_date": "smallest", "max_delay_s": 7.5, "default_priority": 21, "slow_from": 180,
     "slow_limit": 3, "slow_pause_s": 2.5, "lease_s": 45.0, "max_timeouts": 5, "retry_delay_s": 2.0,
@@ -57,6 +77,8 @@ def test_every_setting_of_a_file_counts(tmp_path: Path) -> None:
     [
         ("Thumbs", KEY, DATA, {}, "setting"),
         ("shared", KEY, DATA, {}, "setting"),
+        ("template", KEY, DATA, {}, "setting"),
+        ("1a", KEY, DATA, {}, "setting"),
         ("a" * 41, KEY, DATA, {}, "setting"),
         ("t", {}, DATA, {}, "column"),
         ("t", KEY, {}, {}, "column"),

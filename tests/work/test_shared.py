@@ -83,3 +83,37 @@ def test_dead_letters_of_journals_that_share_their_tables(world: World) -> None:
     assert (first.counts().dead, second.counts().dead, second.counts().unacknowledged) == (0, 1, 1)
     assert second.cursor("w").claim(5).claims == []
     assert [claim.entry.key["page"] for claim in first.cursor("w").claim(5).claims] == ["a"]
+
+
+@pytest.mark.req("W70", "W6")
+def test_settings_and_kept_letters_of_journals_that_share_their_tables(world: World) -> None:
+    """Only the tables' own settings are shared; a tick forgets no letter of another journal."""
+    first = world.work(declaration("first", tables="shared", max_timeouts=1))
+    second = world.work(declaration("second", tables="shared", max_timeouts=1, dead_keep_s=60.0, lease_s=7))
+    first.add(**one("a"))
+    first.cursor("w").claim(1).claims[0].fail("no")
+    world.clock.pass_s(3600)
+    second.tick()
+    assert len(first.dead()) == 1
+    world.work(declaration("second", tables="shared", lease_s=77))
+    for journal in (first, world.work("first")):
+        journal.counts()
+        journal.cursor("w").claim(1)  # whoever looks has the newest settings
+        assert (journal.settings.lease_s, journal.settings.max_timeouts, journal.settings.dead_keep_s) == (30, 1, None)
+    second.cursor("w").claim(1)
+    assert (second.settings.lease_s, second.settings.max_timeouts) == (77, 3)
+
+
+@pytest.mark.req("W70", "W60")
+def test_an_add_wakes_nobody_who_waits_for_another_journal(world: World) -> None:
+    """Both listen; the one whose journal was added to is told, the other is not."""
+    first, second = (world.real(declaration(name, tables="shared", poll_s=600.0)) for name in ("first", "second"))
+    cursors = {journal: journal.cursor("w") for journal in (first, second)}
+    for journal, cursor in cursors.items():
+        while journal.wait(0.2):  # what was told before it listened
+            cursor.claim(1)
+    second.add(**one("a"))
+    assert second.wait(10)
+    assert not first.wait(0.05)
+    first.add(**one("a"))
+    assert first.wait(10)

@@ -93,7 +93,7 @@ def test_heartbeats_keep_what_takes_long_and_not_what_hangs(world: World) -> Non
         work.add(**one("long"))
         with running(Worker(s, {"thumbs": handle}, concurrency=2, max_run_s=0.8)):
             until(lambda: work.counts().running == 1)
-            time.sleep(0.5)
+            until(lambda: (held := other.entries()[0]).start_date > held.claimed_date + 500_000)
             assert other.cursor("v").claim(5).claims == []
             assert other.entries()[0].timeout_counter == 0
             go.set()
@@ -131,17 +131,29 @@ def test_done_is_said_again_after_an_error(world: World, monkeypatch: pytest.Mon
 
 
 @pytest.mark.req("W19", "W75")
-def test_how_far_a_worker_claims_ahead(world: World) -> None:
+def test_how_far_a_worker_claims_ahead(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with connected(world) as s:
         work = s.work(declaration())
         work.add_many([one(f"p{number}") for number in range(20)] + [one("slow", priority=200)])
         go = Event()
-        with running(Worker(s, {"thumbs": lambda _: go.wait(10)}, concurrency=2)):
+        worker = Worker(s, {"thumbs": lambda _: go.wait(10)}, concurrency=2)
+        journal = worker._lanes[0].journal
+        claim, held = journal.claim, list[tuple[int, bool]]()
+
+        def noted(*given: Any, **more: Any) -> Any:
+            """What it holds after each claim, and whether a slow entry is among it."""
+            batch = claim(*given, **more)
+            running = work.entries(status="P")
+            held.append((len(running), any(entry.priority == 200 for entry in running)))
+            return batch
+
+        monkeypatch.setattr(journal, "claim", noted)
+        with running(worker):
             until(lambda: work.counts().running >= 4)
-            time.sleep(0.1)
-            assert work.counts().running == 4
             go.set()
             until(lambda: work.counts()[:4] == (0, 0, 0, 0))
+        assert max(count for count, _ in held) == 4
+        assert max(count for count, slow in held if slow) <= 2, "a slow one only where a handler has nothing to do"
 
 
 @pytest.mark.req("W75")
