@@ -32,8 +32,6 @@ class Pointer(NamedTuple):
     fence: int = 0
     revision: int = 0
     """Grows with every change of the partition's rows: who prepared rows outside the lock sees that they still hold."""
-    repaired: int = 0
-    """The newest number in the partition's list of rows that were put back, as `Store.pointers` tells it."""
 
 
 class QuarantineRow(NamedTuple):

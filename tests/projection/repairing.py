@@ -7,11 +7,11 @@ from typing import Any
 
 from strandline import Key
 from strandline.carry.resolve import mark_carrier
-from strandline.carry.tag_mending import NUMBER_BITS, TagMender
+from strandline.carry.tag_mending import TagMender
 from strandline.connect import Strandline
 from strandline.projection.offset_store import DeadEvent
 from strandline.store.scans import events_of
-from strandline.store.tables import REPAIRED, RepairedRow
+from strandline.store.tables import REPAIRED, RepairedRow, repaired_number
 from strandline.store.tag_view import TAG_VIEW
 from strandline.testing.store_contract.mending import view_of
 from strandline.values.events import EventRow
@@ -45,7 +45,7 @@ class Lost:
     def listed(self) -> dict[Any, list[RepairedRow]]:
         """What is written into the list when it is put back."""
         row = self._row
-        number = self._s.store.pointers()[row.partition].revision + 1 << NUMBER_BITS
+        number = repaired_number(self._s.store.pointers()[row.partition].revision)
         return {
             REPAIRED: [RepairedRow(row.partition, number, row.key, row.life, row.seq_nr, row.timestamp, None, None)]
         }

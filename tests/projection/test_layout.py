@@ -7,14 +7,14 @@ from itertools import product
 
 import pytest
 
-from strandline.projection.layout import RangeRow, cut_anew, line_of, numbers_in, numbers_text, share
+from strandline.projection.layout import RangeRow, cut_anew, line_of, share
 from strandline.projection.offsets import KeyRow, KeyRows, RangeOffsets
 from strandline.projection.recovery import RecoveryStep, decide, restart_delay_s, retry_delay_s
 from strandline.projection.settings import ProjectionSettings
 from strandline.query.acceptance import Acceptance, Candidate
 from strandline.query.look_back import candidate
 from strandline.query.query_row import QueryRow
-from strandline.values.keys import SLICES, partition_of, slice_of
+from strandline.values.keys import SLICES, slice_of
 from strandline.values.ranges import ranges
 
 
@@ -68,7 +68,7 @@ def test_no_sequence_of_rescales_loses_or_repeats() -> None:
                 for slice_ in range(one.lo, one.hi + 1):
                     done[slice_] = max(done[slice_], one.position)
             n = random.choice([1, 2, 3, 4, 8, 100, 1024])
-            cut = cut_anew(layout, slices, n, 8)
+            cut = cut_anew(layout, slices, n)
             layout = [row(*range_, position=position) for range_, position in cut.positions.items()]
             slices = cut.slices
             assert [(one.lo, one.hi) for one in layout] == ranges(n)
@@ -76,32 +76,6 @@ def test_no_sequence_of_rescales_loses_or_repeats() -> None:
                 for slice_ in range(one.lo, one.hi + 1):
                     assert max(one.position, slices.get(slice_, -1)) == done[slice_]
                     assert one.position <= done[slice_]
-
-
-@pytest.mark.req("P96", "P73")
-def test_a_rescale_judges_what_was_put_back_from_the_least_number_on() -> None:
-    """No range is past a number that one of its slices has not come to, nor behind what all of them have."""
-    random.seed(12)
-    for partitions in (1, 3, 8, 700):
-        layout = rows(5)
-        for _ in range(10):
-            layout = [
-                one._replace(repaired=numbers_text({p: random.randint(0, 9) for p in one.range.partitions(partitions)}))
-                for one in layout
-            ]
-            reached = [0] * SLICES
-            for one in layout:
-                for slice_ in range(one.lo, one.hi + 1):
-                    reached[slice_] = numbers_in(one.repaired).get(partition_of(slice_, partitions), 0)
-            n = random.choice([1, 2, 3, 8, 100])
-            cut = cut_anew(layout, {}, n, partitions)
-            layout = [row(*range_)._replace(repaired=cut.repaired[range_]) for range_ in cut.positions]
-            for one in layout:
-                expected: dict[int, int] = {}
-                for slice_ in range(one.lo, one.hi + 1):
-                    partition = partition_of(slice_, partitions)
-                    expected[partition] = min(reached[slice_], expected.get(partition, 9))
-                assert numbers_in(one.repaired) == {p: number for p, number in expected.items() if number}
 
 
 @pytest.mark.req("P33")

@@ -301,7 +301,7 @@ def test_a_crash_in_a_rescale_leaves_the_old_or_the_new_layout(s: Strandline) ->
     def killed_before_its_commit() -> None:
         with store.database.write() as tx:
             locked = store.locked(tx, row.id)
-            store.change(tx, store.cut(tx, locked, cut_anew(store.ranges(tx, locked), {}, 9, 3)))
+            store.change(tx, store.cut(tx, locked, cut_anew(store.ranges(tx, locked), {}, 9)))
             raise Killed
 
     with pytest.raises(Killed):

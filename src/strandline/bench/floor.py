@@ -123,7 +123,7 @@ def _sql(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
     from strandline.store.end_state import change_of
     from strandline.store.heads import head_row
     from strandline.store.sql_store import PART
-    from strandline.store.tables import METAJOURNAL, stored_pointer
+    from strandline.store.tables import METAJOURNAL, POINTER
 
     database = backend_of(url).open_database(url, PART, s.settings, fixed={})
     stack.callback(database.close)
@@ -131,7 +131,7 @@ def _sql(url: Url, s: Strandline, stack: ExitStack) -> Prepared:
     def prepared(batch: PartitionBatch, seen: Pointer) -> Callable[[], None]:
         change = change_of(batch)
         events, heads = list(change.events), [METAJOURNAL.stored(head_row(key, head)) for key, head in change.heads]
-        pointer = stored_pointer(batch.pointer)
+        pointer = POINTER.stored(batch.pointer)
         views = {f"put_{table.name}": list(map(table.stored, some)) for table, some in change.rows.items()}
 
         def write() -> None:
@@ -238,8 +238,8 @@ class _RecordingSession:
 
 
 def _pointer_values(pointer: Pointer, seen: Pointer) -> tuple[Any, ...]:
-    from strandline.store.tables import stored_pointer
+    from strandline.store.tables import POINTER
 
-    _, *values = (*stored_pointer(pointer), pointer.repaired)
+    _, *values = POINTER.stored(pointer)
     absent = seen == Pointer(seen.partition)
     return (*values, seen.partition, *((None,) * 3 if absent else (seen.offset, seen.fence, seen.revision)))

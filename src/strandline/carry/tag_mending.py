@@ -32,7 +32,7 @@ from strandline.fold import segment_of
 from strandline.rows import Pointer, life_of
 from strandline.store.api import Amend, CarryMark, Store
 from strandline.store.scans import MOST, entity_types_of, keys_of
-from strandline.store.tables import REPAIRED, RepairedRow
+from strandline.store.tables import REPAIRED, RepairedRow, repaired_number
 from strandline.store.tag_scans import BUCKETS, BY_NUMBER, BY_TIME, IN_BUCKET, PLACES, is_partitioned, tag_row_at
 from strandline.store.tag_view import TAG_BUCKET, TAG_PLACE, TAG_PROGRESS, TAG_VIEW
 from strandline.values.buckets import LENGTHS_US
@@ -46,8 +46,6 @@ ROWS_AT_ONCE: Final = 500
 AMENDED_AT_ONCE: Final = 1000
 PAGE_BYTES: Final = 8 * 2**20
 ATTEMPTS_MAX: Final = 100
-NUMBER_BITS: Final = 20
-"""So many rows may be listed under one revision of a pointer. That never comes again, so neither does a number."""
 SEGMENTS_BACK: Final = 1000
 """So far back places are looked for where no progress tells the first."""
 LEAST: Final = -(2**63)
@@ -112,7 +110,7 @@ class TagMender:
             return seen
         listed = [
             RepairedRow(
-                seen.partition, (seen.revision << NUMBER_BITS) + at, row.key, row.life, row.seq_nr, row.timestamp,
+                seen.partition, repaired_number(seen.revision, at), row.key, row.life, row.seq_nr, row.timestamp,
                 row.tag, row.tag_seq_nr,
             )
             for at, row in enumerate(mending.listed)

@@ -24,7 +24,7 @@ from strandline.cli.stopping import stopped_in_order
 from strandline.cli.verbs import Noun, ShellParameter, Values, Verb, command, number
 from strandline.clock import seconds_text, time_text
 from strandline.errors import counted, invalid
-from strandline.projection.management import Projections
+from strandline.projection.management import Projections, stale_hint
 from strandline.query.times import time_us
 from strandline.values.ranges import ranges as check_ranges
 
@@ -240,6 +240,8 @@ def _shown(options: Options, found: ProjectionStatus, given: Values) -> None:
         said += [counted(one.dead_letters, "dead letter")] if one.dead_letters else []
         said += [f"{one.last_error.get('key', '')} {one.last_error['message']}"] if one.last_error else []
         say("  " + printable("  ".join(said)))
+    if found.stale is not None:
+        note(f"stale: {found.stale}; {stale_hint(found)}")
     for request in found.requests:
         say(printable(f"  {request.verb} {request.key}: {request.refused or 'not done yet'}"))
     for warning in found.warnings:
@@ -318,11 +320,12 @@ def verbs() -> dict[str, list[Callable[..., None]]]:
              _said(lambda _, given: f"{given['key']} is to be skipped up to {given['to']}")),
         Verb(Projections.unpark, "Hand over what waits of a key.", "projections unpark totals 'order|42'",
              _said(lambda _, given: f"{given['key']} is to be unparked")),
-        Verb(Projections.redeliver, "Hand a dead letter over again, and remove it.",
+        Verb(Projections.redeliver, "Hand over a dead letter again, or an event that was put back.",
              "projections redeliver totals 'order|42' 7",
              _said(lambda _, given: f"{given['key']} {given['seq_nr']} is to be handed over again")),
-        Verb(Projections.discard, "Remove a dead letter.", "projections discard totals 'order|42' 7",
-             _said(lambda _, given: f"the dead letter {given['key']} {given['seq_nr']} is gone")),
+        Verb(Projections.discard, "Remove a dead letter, or count an event that was put back as done.",
+             "projections discard totals 'order|42' 7",
+             _said(lambda _, given: f"{given['key']} {given['seq_nr']} is discarded")),
         Verb(Projections.switch, "Let a rebuilt generation take the place of the serving one.",
              "projections switch totals 2", _said(_switched)),
     ]  # fmt: skip

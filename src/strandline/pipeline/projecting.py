@@ -49,7 +49,7 @@ from strandline.projection.host import (
     take_away,
     too_long,
 )
-from strandline.projection.layout import RangeRow, numbers_in
+from strandline.projection.layout import RangeRow
 from strandline.projection.offset_store import BUILDING, SWITCHING, OffsetStore, ProjectionRow, RangeClaim, SliceRequest
 from strandline.projection.range_runner import FAILED, LOST, STOPPED, RangeRunner
 from strandline.rows import Pointer
@@ -164,7 +164,7 @@ def begin(s: Strandline, projection: Projection, ranges: int | None, *, allow_de
         return offsets.begin_generation(
             projection.name, projection.generation, source.text, start=int(start),
             count=ranges or s.store.settings.partitions, history_id=s.store.settings.history_id,
-            repaired=[pointer.repaired for pointer in s.store.pointers()],
+            revisions=[pointer.revision for pointer in s.store.pointers()],
         )  # fmt: skip
 
 
@@ -218,8 +218,6 @@ class ProjectionTaskResult(NamedTuple):
     row: RangeRow
     reached: int
     levelled: bool
-    heard: dict[int, int]
-    """Up to which number it knows of rows that were put back, by partition."""
 
 
 class SparkRange:
@@ -232,7 +230,6 @@ class SparkRange:
         self.asked: dict[str, SliceRequest] = {}
         self._done: set[str] = set()
         self.reached, self.levelled = -1, False
-        self.heard = numbers_in(claim.row.repaired)
         self._store, self._due = run.store, due
 
     @property
@@ -260,7 +257,7 @@ class SparkRange:
     def take(self, done: ProjectionTaskResult, asked: Sequence[SliceRequest]) -> None:
         """What a task came to. One that lost its range, or failed, has given it back."""
         self.claim = self.claim._replace(row=done.row)
-        self.reached, self.levelled, self.heard = done.reached, done.levelled, done.heard
+        self.reached, self.levelled = done.reached, done.levelled
         self._done.update(request.id for request in asked)
         self.asked = {id_: request for id_, request in self.asked.items() if id_ not in self._done}
         if done.outcome != STOPPED:
@@ -335,10 +332,8 @@ class SparkHost(Host):
             return run.store.ranges(tx, row)
 
     def has_done(self, pointers: Sequence[Pointer]) -> bool:
-        """Whether all ranges have come to where these pointers are, and heard of what was put back."""
+        """Return whether all ranges have come to where these pointers are."""
         for run in self._runs:
-            if any(_has_repaired(runner, pointers) for runner in run.runners.values()):
-                return False
             for row in self._rows(run):
                 slices = slices_of(self._s.store, run.projection, RangeClaim(run.row, row), run.store, run.living)
                 if row.position < slices.bound(pointers):
@@ -410,8 +405,6 @@ class SparkHost(Host):
         claim = runner.claim
         if claim.projection.state == SWITCHING and not runner.levelled:
             return True
-        if _has_repaired(runner, pointers):
-            return True
         slices = slices_of(self._s.store, run.projection, claim, run.store, run.living)
         return slices.bound(pointers) > max(runner.reached, claim.row.position)
 
@@ -446,14 +439,6 @@ class SparkHost(Host):
                 del self._failed[run.row.id, runner.claim.row.lo]
             if done[0] != STOPPED or done[3] or self.until is not None:
                 self._wake.set()  # something may be over
-
-
-def _has_repaired(runner: Runner, pointers: Sequence[Pointer]) -> bool:
-    """Whether rows were put back of which a range has not heard."""
-    if not isinstance(runner, SparkRange) or runner.ended.is_set():
-        return False
-    partitions = runner.claim.row.range.partitions(len(pointers))
-    return any(pointers[partition].repaired > runner.heard.get(partition, 0) for partition in partitions)
 
 
 # ---------------------------------------------------------------- on an executor
@@ -513,5 +498,5 @@ def _run(s: Strandline, offsets: Offsets, projection: Projection, work: Projecti
             fresh = s.open_offsets(settings.offset_store, create=False).store
             take_away(fresh, projection, runner.claim, too_long(settings.handler_timeout_s))
             fresh.close()
-            return ProjectionTaskResult(LOST, runner.claim.row, runner.reached, levelled=False, heard=runner.heard)
-    return ProjectionTaskResult(runner.outcome, runner.claim.row, runner.reached, runner.levelled, runner.heard)
+            return ProjectionTaskResult(LOST, runner.claim.row, runner.reached, levelled=False)
+    return ProjectionTaskResult(runner.outcome, runner.claim.row, runner.reached, runner.levelled)

@@ -306,7 +306,7 @@ class Host:
                 start=int(start),
                 partitions=1 if isinstance(source, ByTag) else self._s.store.settings.partitions,
                 history_id=history,
-                repaired=[pointer.repaired for pointer in self._s.pointer_watch.within(LOOK_S)],
+                revisions=[pointer.revision for pointer in self._s.pointer_watch.now()],
             )
         except NotFound:
             return None
@@ -488,7 +488,7 @@ class Host:
     def _cut(self, run: HostedProjection, living: set[str]) -> None:
         if not run.runners:
             with run.store.database.write() as tx:
-                rescale_if_free(run.store, tx, run.row.id, living - {self.name}, self._s.store.settings.partitions)
+                rescale_if_free(run.store, tx, run.row.id, living - {self.name})
 
     def _watch_handlers(self, run: HostedProjection) -> None:
         """Free ranges whose handler does not return."""
@@ -554,17 +554,14 @@ def _ask(runner: Runner, requests: Sequence[SliceRequest]) -> None:
             runner.ask(request)
 
 
-def rescale_if_free(store: OffsetStore, tx: Transaction, id_: str, living: set[str], partitions: int) -> bool:
-    """Cut the ranges of a projection anew, if that is wanted and none of them is owned; whether it is done.
-
-    `partitions`: how many the log has.
-    """
+def rescale_if_free(store: OffsetStore, tx: Transaction, id_: str, living: set[str]) -> bool:
+    """Cut the ranges of a projection anew, if that is wanted and none of them is owned; whether it is done."""
     row = store.locked(tx, id_)
     if row.wanted is None:
         return True
     rows = store.ranges(tx, row)
     if any(found.owner is not None and found.owner in living for found in rows):
         return False
-    cut = cut_anew(rows, store.slice_rows(tx, row), row.wanted, partitions)
+    cut = cut_anew(rows, store.slice_rows(tx, row), row.wanted)
     store.change(tx, store.cut(tx, row, cut))
     return True

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import orjson
-
 from strandline.values.keys import SLICES
-from strandline.values.ranges import Range, first_slice, ranges
+from strandline.values.ranges import Range, ranges
 
 
 class RangeRow(NamedTuple):
@@ -32,8 +30,6 @@ class RangeRow(NamedTuple):
     """Before this time (µs) nobody starts a range that failed."""
     restarts: int
     counts: str
-    repaired: str = "{}"
-    """Up to which number it has judged rows that were put back, by partition (`numbers_in`)."""
 
     @property
     def range(self) -> Range:
@@ -65,8 +61,6 @@ class RangeLayout(NamedTuple):
 
     positions: dict[Range, int]
     slices: dict[int, int]
-    repaired: dict[Range, str]
-    """Up to which numbers rows that were put back are judged."""
 
 
 def done_of(rows: Iterable[RangeRow], slice_rows: Mapping[int, int]) -> list[int]:
@@ -78,49 +72,16 @@ def done_of(rows: Iterable[RangeRow], slice_rows: Mapping[int, int]) -> list[int
     return done
 
 
-def cut_anew(rows: Sequence[RangeRow], slice_rows: Mapping[int, int], n: int, partitions: int) -> RangeLayout:
+def cut_anew(rows: Sequence[RangeRow], slice_rows: Mapping[int, int], n: int) -> RangeLayout:
     """Ranges for a rescale. A new one starts at the least position of its slices; what the others have done already is
-    known by their slice rows, and dropped. Of the numbers of `repaired` the least counts, too: to judge twice does no
-    harm."""
+    known by their slice rows, and dropped."""
     done = done_of(rows, slice_rows)
     positions = {new: min(done[new.lo : new.hi + 1]) for new in ranges(n)}
     further = {
         slice_: done[slice_] for new, least in positions.items() for slice_ in range(new.lo, new.hi + 1)
         if done[slice_] > least
     }  # fmt: skip
-    return RangeLayout(positions, further, _least_numbers(rows, positions, partitions))
-
-
-def _least_numbers(rows: Iterable[RangeRow], new: Iterable[Range], partitions: int) -> dict[Range, str]:
-    """By new range, for each partition the least number that any of its slices there has come to."""
-    judged = [0] * SLICES
-    for row in rows:
-        for partition, number in numbers_in(row.repaired).items():
-            for slice_ in _shared(row.range, partition, partitions):
-                judged[slice_] = number
-    return {
-        range_: numbers_text({
-            partition: min(judged[slice_] for slice_ in _shared(range_, partition, partitions))
-            for partition in range_.partitions(partitions)
-        })
-        for range_ in new
-    }  # fmt: skip
-
-
-def _shared(range_: Range, partition: int, partitions: int) -> range:
-    """The slices of a partition that are in a range."""
-    lo = max(range_.lo, first_slice(partition, partitions))
-    return range(lo, min(range_.hi + 1, first_slice(partition + 1, partitions)))
-
-
-def numbers_in(text: str) -> dict[int, int]:
-    """Numbers by partition, as a range keeps them; one that is not there is 0."""
-    return {int(partition): number for partition, number in orjson.loads(text).items()}
-
-
-def numbers_text(numbers: Mapping[int, int]) -> str:
-    """The same as text."""
-    return orjson.dumps({str(each): numbers[each] for each in sorted(numbers) if numbers[each]}).decode()
+    return RangeLayout(positions, further)
 
 
 def line_of(rows: Iterable[RangeRow], old: int, delete_after_us: int) -> int:

@@ -22,6 +22,7 @@ from strandline.projection.host import Offsets, rescale_if_free
 from strandline.projection.layout import RangeRow
 from strandline.projection.offset_store import (
     ALL,
+    RETIRED,
     SERVING,
     SWITCHING,
     DeadEvent,
@@ -31,6 +32,7 @@ from strandline.projection.offset_store import (
     unknown_projection,
 )
 from strandline.projection.sources import tag_of
+from strandline.projection.stale import Stale, stale_of, was_put_back
 from strandline.projection.tag_events import TagEvents
 from strandline.query.slices import Slices
 from strandline.query.times import time_us
@@ -86,6 +88,8 @@ class ProjectionStatus:
     requests: tuple[SliceRequest, ...] = field(default=())
     """Those not done, or refused, with the reason."""
     warnings: tuple[str, ...] = field(default=())
+    stale: Stale | None = None
+    """Events that a rebuild put back behind it."""
 
     @property
     def at_start(self) -> bool:
@@ -124,10 +128,10 @@ class Projections:
     # ------------------------------------------------------------ looking
 
     def list(self) -> Sequence[tuple[str, int, str]]:
-        """Name, generation and state of each."""
+        """Return name, generation and state of each, `serving, stale` if events were put back behind it."""
         try:
             with self._offsets() as offsets:
-                return [(row.name, row.generation, row.state) for row in offsets.store.all()]
+                return [(row.name, row.generation, self._state(offsets, row)) for row in offsets.store.all()]
         except NotFound:
             return []
 
@@ -157,6 +161,7 @@ class Projections:
             for row in rows
             if row["failed"]
         ]
+        warnings += [f"projection {one.name} is stale: {one.stale}; {stale_hint(one)}" for one in found if one.stale]
         counts = [counted(sum(row[name] for row in rows), what) for name, what in COUNTED.items()]
         return StatusSection(
             "projections", ", ".join([counted(len(rows), "projection"), *counts]), rows, tuple(warnings)
@@ -169,14 +174,22 @@ class Projections:
             requests = store.requests(tx, row.id)
             letters = dict(tx.rows("letters_by_slice", (row.id,)))
             parks = dict(tx.rows("parks_by_slice", (row.id, now.epoch)))
+        stale = self._stale(offsets, now)
         described = tuple(self._range(now, found, pointers, hosts, parks, letters) for found in rows)
         behind_log_s, carried = behind
         warnings = () if carried else ("no pipeline runs: projections wait for it",)
         return ProjectionStatus(
             now.name, now.generation, now.state, now.source, bool(now.paused), now.wanted, now.line, described,
             tuple(sorted(hosts)), max(found.behind_store_s for found in described), behind_log_s, tuple(requests),
-            warnings,
+            warnings, stale,
         )  # fmt: skip
+
+    def _state(self, offsets: Offsets, row: ProjectionRow) -> str:
+        return row.state if self._stale(offsets, row) is None else f"{row.state}, stale"
+
+    def _stale(self, offsets: Offsets, row: ProjectionRow) -> Stale | None:
+        """A generation that does not serve any more is not stale: nobody reads what it made."""
+        return None if row.state == RETIRED else stale_of(self._store, offsets.store, row)
 
     def _range(
         self,
@@ -216,7 +229,6 @@ class Projections:
         """Cut it into `n` ranges. It is done when this returns True, else by a host, once all ranges are released."""
         ranges(n)
         wait_s = checks.timeout_s(timeout_s)
-        partitions = self._store.settings.partitions
         with self._offsets(name) as offsets:
             if n != 1 and tag_of(offsets.store.find(name, generation).source) is not None:
                 hint = 'for more ranges, use BySlices(…, filter={"tags": …})'
@@ -225,7 +237,7 @@ class Projections:
             deadline = time.monotonic() + wait_s
             while True:
                 with offsets.store.database.write() as tx:
-                    if rescale_if_free(offsets.store, tx, row.id, self._living(offsets, tx, row), partitions):
+                    if rescale_if_free(offsets.store, tx, row.id, self._living(offsets, tx, row)):
                         return True
                 if time.monotonic() >= deadline:
                     return False
@@ -300,8 +312,8 @@ class Projections:
         keep_parked: bool,
     ) -> None:
         """Begin at a time, as a projection of this store's history: what was put back so far is in its place there."""
-        repaired = [pointer.repaired for pointer in pointers]
-        new = store.begin_epoch(tx, row, time, keep_parked=keep_parked, repaired=repaired)
+        revisions = [pointer.revision for pointer in pointers]
+        new = store.begin_epoch(tx, row, time, keep_parked=keep_parked, revisions=revisions)
         store.change(tx, new._replace(history_id=self._store.settings.history_id))
 
     def rename(self, name: str, new: str) -> None:
@@ -419,27 +431,47 @@ class Projections:
             return offsets.store.letters(row.id, place, most)
 
     def redeliver(self, name: str, key: object, seq_nr: int, *, life: int = 1, generation: int | None = None) -> None:
-        """Hand a dead letter over again, and remove it. The owner of its range does it: see `status`."""
+        """Hand over a dead letter again and remove it, or an event that was put back behind the projection.
+
+        The owner of its range does it: see `status`. What lacks before an event that was put back comes with it.
+        """
         _, written, _ = known_key(key)
         with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
             with offsets.store.database.write() as tx:
-                letter = offsets.store.letter(tx, row.id, written, life, seq_nr)
-                if letter.reason == "parked":
+                letter = self._letter(offsets, tx, row, (written, life, seq_nr))
+                if letter is not None and letter.reason == "parked":
                     raise InvalidInput(
                         f"{written} is parked", code="setting", hint="unpark it: its events wait for each other"
                     )
                 offsets.store.ask(tx, row.id, "redeliver", written, life=life, seq_nr=seq_nr)
 
     def discard(self, name: str, key: object, seq_nr: int, *, life: int = 1, generation: int | None = None) -> None:
-        """Remove a dead letter."""
+        """Remove a dead letter, or count an event that was put back behind the projection as done."""
         _, written, _ = known_key(key)
         with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
             with offsets.store.database.write() as tx:
-                offsets.store.letter(tx, row.id, written, life, seq_nr)
+                if self._letter(offsets, tx, row, (written, life, seq_nr)) is None:
+                    tx.execute("settle", (row.id, written, life, seq_nr))
                 tx.execute("end_letter", (row.id, written, life, seq_nr))
                 tx.execute("forget_refused", (row.id, "redeliver", written, life, seq_nr))
+
+    def _letter(
+        self, offsets: Offsets, tx: Transaction, row: ProjectionRow, event: tuple[str, int, int]
+    ) -> DeadEvent | None:
+        """The dead letter of an event; None if it has none, but was put back. `NotFound.dead_letter` if neither."""
+        letter = offsets.store.letter(tx, row.id, *event)
+        if letter is None and not was_put_back(self._store, row, *event):
+            key, _, seq_nr = event
+            hint = "see `strandline projections dead-letters` and `projections status`"
+            raise NotFound(f"{key} {seq_nr} is no dead letter, nor was it put back", code="dead_letter", hint=hint)
+        return letter
+
+
+def stale_hint(one: ProjectionStatus) -> str:
+    """What an operator does about a projection that is stale."""
+    return f"rebuild it, or hand over each with `strandline projections redeliver {one.name} KEY SEQ_NR`"
 
 
 def _row(one: ProjectionStatus) -> dict[str, Any]:
@@ -447,12 +479,14 @@ def _row(one: ProjectionStatus) -> dict[str, Any]:
     return {
         "name": one.name,
         "generation": one.generation,
-        "state": "paused" if one.paused else one.state if one.hosts else f"{one.state}, no host",
+        "state": ("paused" if one.paused else one.state if one.hosts else f"{one.state}, no host")
+        + (", stale" if one.stale else ""),
         "behind_store_s": None if one.at_start else one.behind_store_s,
         "ranges": len(one.ranges),
         "failed": sum(each.state == "failed" for each in one.ranges),
         "parked": sum(each.parked for each in one.ranges),
         "dead_letters": sum(each.dead_letters for each in one.ranges),
+        "stale": 0 if one.stale is None else one.stale.events,
     }
 
 

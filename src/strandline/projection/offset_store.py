@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 import orjson
 
 from strandline.errors import InvalidInput, LeaseLost, NotFound, SchemaMismatch, Unavailable, invalid
 from strandline.projection.alive import Beat
-from strandline.projection.layout import RangeLayout, RangeRow, done_of, numbers_text
+from strandline.projection.layout import RangeLayout, RangeRow, done_of
 from strandline.projection.offsets import KeyRow, KeyRows
 from strandline.sql.api import Database, Part, Transaction
 from strandline.values.keys import SLICES, slice_of
@@ -46,6 +46,8 @@ class ProjectionRow(NamedTuple):
     wanted: int | None
     fence: int
     history_id: str
+    revisions: str = "[]"
+    """Of the store's pointers when the epoch began, as JSON. It reads what was put back before that in its place."""
 
 
 class SliceRequest(NamedTuple):
@@ -75,7 +77,7 @@ class DeadEvent(NamedTuple):
     error_type: str
     message: str
     reason: str
-    """skipped, parked, operator (skipped by one), or repaired (put back after its place was passed)."""
+    """skipped, parked, or operator (skipped by one)."""
 
 
 class RangeClaim(NamedTuple):
@@ -132,19 +134,21 @@ class OffsetStore:
         start: int,
         partitions: int,
         history_id: str,
-        repaired: Sequence[int] = (),
+        revisions: Sequence[int] = (),
     ) -> ProjectionRow:
         """The projection, made if it is not there, with as many ranges as the log has partitions.
 
-        `repaired` are the newest numbers of rows that were put back, by partition: it will read those in their places.
+        `revisions` are those of the store's pointers: rows that were put back before them are read in their places.
         `InvalidInput.projection_changed` if it has another source.
         """
-        made = (uuid4().hex, name, generation, SERVING, 1, source, start, start, 0, None, 0, history_id)
+        made = ProjectionRow(
+            uuid4().hex, name, generation, SERVING, 1, source, start, start, 0, None, 0, history_id, _text(revisions)
+        )
 
         def ensured(tx: Transaction) -> ProjectionRow:
             if any(row[2] != generation for row in tx.rows("named", (name,))):
                 self._known(tx, name, generation)
-            return self._made(tx, made, partitions, repaired)
+            return self._made(tx, made, partitions)
 
         return self._alone(ensured)  # of two first ones, one serves
 
@@ -157,13 +161,15 @@ class OffsetStore:
         start: int,
         count: int,
         history_id: str,
-        repaired: Sequence[int] = (),
+        revisions: Sequence[int] = (),
     ) -> ProjectionRow:
         """Begin a generation beside the one that serves, cut into `count` ranges; one that was begun goes on.
 
         `InvalidInput.generation_serving` if it serves, or a later one does; `NotFound.projection` if none does.
         """
-        made = (uuid4().hex, name, generation, BUILDING, 1, source, start, start, 0, None, 0, history_id)
+        made = ProjectionRow(
+            uuid4().hex, name, generation, BUILDING, 1, source, start, start, 0, None, 0, history_id, _text(revisions)
+        )
 
         def begun(tx: Transaction) -> ProjectionRow:
             serving = self.serving(tx, name)
@@ -172,7 +178,7 @@ class OffsetStore:
                 raise invalid("generation_serving", "generation", "not a new one", allowed=allowed, got=generation)
             if orjson.loads(serving.source)[:2] != orjson.loads(source)[:2]:
                 raise _changed(serving, source)
-            return self._made(tx, made, count, repaired)
+            return self._made(tx, made, count)
 
         return self._alone(begun)
 
@@ -188,17 +194,16 @@ class OffsetStore:
                 refused = error
         raise refused
 
-    def _made(self, tx: Transaction, made: tuple[Any, ...], count: int, repaired: Sequence[int]) -> ProjectionRow:
+    def _made(self, tx: Transaction, made: ProjectionRow, count: int) -> ProjectionRow:
         """Write a row if its generation has none, with so many ranges; what is there then."""
-        _, name, generation, _, _, source, start, *_ = made
         tx.execute("add_projection", made)
-        (found,) = (row for row in tx.rows("named", (name,)) if row[2] == generation)
+        (found,) = (row for row in tx.rows("named", (made.name,)) if row[2] == made.generation)
         row = self.locked(tx, found[0])
-        if row.source != source:
-            raise _changed(row, source)
+        if row.source != made.source:
+            raise _changed(row, made.source)
         if not tx.rows("ranges", (row.id, row.epoch)):
             for range_ in ranges(count):
-                tx.execute("add_range", (row.id, row.epoch, *range_, 0, start, _begun(range_, repaired)))
+                tx.execute("add_range", (row.id, row.epoch, *range_, 0, made.start))
         return row
 
     def serving(self, tx: Transaction, name: str) -> ProjectionRow:
@@ -226,7 +231,7 @@ class OffsetStore:
             "set_projection",
             (
                 row.id, row.name, row.state, row.epoch, row.start, row.line, row.paused, row.wanted, row.fence,
-                row.history_id,
+                row.history_id, row.revisions,
             ),
         )  # fmt: skip
 
@@ -235,23 +240,24 @@ class OffsetStore:
         for name in ("drop_ranges", "drop_offsets"):
             tx.execute(name, (row.id, row.epoch))
         tx.execute("drop_letters", (row.id, -1))
-        for name in ("drop_hosts", "drop_requests", "drop_projection"):
+        for name in ("drop_hosts", "drop_requests", "drop_settled", "drop_projection"):
             tx.execute(name, (row.id,))
 
     def begin_epoch(
-        self, tx: Transaction, row: ProjectionRow, time: int, *, keep_parked: bool, repaired: Sequence[int]
+        self, tx: Transaction, row: ProjectionRow, time: int, *, keep_parked: bool, revisions: Sequence[int]
     ) -> ProjectionRow:
         """Everything up to a time counts as done, nothing above it. The old epoch's rows go with the next deletion.
 
-        `repaired`: as for `ensure`.
+        `revisions`: as for `ensure`.
         """
         fence = row.fence + 1
-        new = row._replace(epoch=row.epoch + 1, line=time, fence=fence)
+        new = row._replace(epoch=row.epoch + 1, line=time, fence=fence, revisions=_text(revisions))
         for old in self.ranges(tx, row):
-            tx.execute("add_range", (row.id, new.epoch, *old.range, fence, time, _begun(old.range, repaired)))
+            tx.execute("add_range", (row.id, new.epoch, *old.range, fence, time))
         if keep_parked:
             tx.execute("copy_parked", (row.id, row.epoch, new.epoch, time))
         tx.execute("drop_letters", (row.id, time if keep_parked else -1))
+        tx.execute("drop_settled", (row.id,))
         tx.execute("drop_ranges", (row.id, row.epoch))
         return new
 
@@ -301,7 +307,7 @@ class OffsetStore:
         slices = [(slice_, "", 0, 0, position, None) for slice_, position in cut.slices.items()]
         tx.many("save_keys", slices, row.id, row.epoch)
         for range_, position in cut.positions.items():
-            tx.execute("add_range", (row.id, row.epoch, *range_, new.fence, position, cut.repaired[range_]))
+            tx.execute("add_range", (row.id, row.epoch, *range_, new.fence, position))
         return new
 
     def done(self, tx: Transaction, row: ProjectionRow) -> list[int]:
@@ -346,16 +352,10 @@ class OffsetStore:
         rows: Iterable[KeyRow],
         position: int,
         counts: str,
-        repaired: str | None = None,
     ) -> None:
-        """Write key rows, then move the range: the last statement. `LeaseLost` unless it is its owner's next save.
-
-        `repaired`: up to which numbers it has judged rows that were put back, if that has changed.
-        """
+        """Write key rows, then move the range: the last statement. `LeaseLost` unless it is its owner's next save."""
         id_, epoch, lo, fence = claim.place
         tx.many("save_keys", list(rows), id_, epoch)
-        if repaired is not None:
-            tx.execute("save_repaired", (*claim.place, repaired))
         if not tx.execute("save_range", (id_, epoch, lo, fence, claim.row.saves, position, counts)):
             raise lease_lost(claim)
 
@@ -415,21 +415,14 @@ class OffsetStore:
     def letters(self, id_: str, after: tuple[str, int, int], limit: int) -> list[DeadEvent]:
         return [DeadEvent(*row) for row in self.database.rows("letters", (id_, *after, limit))]
 
-    def letter(self, tx: Transaction, id_: str, key: str, life: int, seq_nr: int) -> DeadEvent:
+    def letter(self, tx: Transaction, id_: str, key: str, life: int, seq_nr: int) -> DeadEvent | None:
+        """Return the dead letter of an event, if it has one."""
         rows = tx.rows("letter", (id_, key, life, seq_nr))
-        if not rows:
-            raise NotFound(
-                f"{key} {seq_nr} is no dead letter",
-                code="dead_letter",
-                hint="see `strandline projections dead-letters`",
-            )
-        return DeadEvent(*rows[0])
+        return DeadEvent(*rows[0]) if rows else None
 
 
-def _begun(range_: Range, repaired: Sequence[int]) -> str:
-    """What a range that begins has judged of rows that were put back: it reads all of them in their places."""
-    partitions = range_.partitions(len(repaired)) if repaired else ()
-    return numbers_text({partition: repaired[partition] for partition in partitions})
+def _text(revisions: Sequence[int]) -> str:
+    return orjson.dumps(list(revisions)).decode()
 
 
 def _changed(row: ProjectionRow, source: str) -> InvalidInput:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
@@ -51,11 +51,8 @@ class RangeReader:
 
     # ------------------------------------------------------------ in order
 
-    def read(self, behind: Callable[[], object]) -> bool:
-        """Read up to the bound, as it was not long ago; whether anything was there to read.
-
-        `behind` is called after each page, and at the end: it looks after what was passed.
-        """
+    def read(self) -> bool:
+        """Read up to the bound, as it was not long ago; whether anything was there to read."""
         state, size = self._state, self._settings.page_size
         bound, newest = self.bounds(self._settings.refresh_interval_s)
         if not self._settings.use_strandline and not self._back_tracked(bound):
@@ -64,17 +61,14 @@ class RangeReader:
             self._settle(state.read_to[0], newest)
             if state.fed is not None:
                 state.fed.caught_up(state.read_to[0])
-            behind()
             return False
         rows = self.slices.rows(state.read_to, bound, size)
         while page := list(islice(rows, size)):
             self._judge_page(page, state.hand_max)
             if state.interrupted:
                 return True
-            behind()
         state.read_to = end_of(bound)
         self._settle(bound, newest)
-        behind()
         return self._settings.use_strandline  # the clock has moved, whether or not anything came
 
     def read_carefully(self) -> bool:

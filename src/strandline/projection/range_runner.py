@@ -6,7 +6,7 @@ load ──▶ read a page ──▶ judge each event ──▶ hand over, in tr
 
 range_state     what it knows, and how that is saved        requests    what operators ask for
 range_reader    what it reads, and what of it is next       levelling   taking another generation's place
-delivery        handlers, transactions, failures            repaired    rows that were put back behind it
+delivery        handlers, transactions, failures
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from strandline.projection.offset_store import SERVING, OffsetStore, RangeClaim,
 from strandline.projection.range_reader import RangeReader
 from strandline.projection.range_state import RangeFailed, RangeGivenBack, RangeState, ReadAgain
 from strandline.projection.recovery import CAREFUL_AFTER_CLAIMS, restart_delay_s
-from strandline.projection.repaired import RepairedEntries
 from strandline.projection.requests import Requests
 from strandline.query.pointer_watch import PointerWatch
 from strandline.query.slices import Slices
@@ -61,7 +60,6 @@ class RangeRunner:
         self._reader = RangeReader(state, self._delivery, slices, watch)
         self._requests = Requests(state, self._delivery, self._reader)
         self._levelling = Levelling(state, self._delivery, self._reader)
-        self._repaired = RepairedEntries(state, self._delivery, self._reader, watch)
         self._tell_ended, self._once = ended, once
         self.outcome = FAILED
         """How it ended: stopped, lost or failed."""
@@ -112,11 +110,6 @@ class RangeRunner:
     def levelled(self) -> bool:
         """Whether it has done all that the generation has whose place it takes."""
         return self._levelling.done
-
-    @property
-    def heard(self) -> dict[int, int]:
-        """Up to which number it knows of rows that were put back, by partition."""
-        return self._repaired.heard
 
     @property
     def offset_store(self) -> OffsetStore:
@@ -187,7 +180,7 @@ class RangeRunner:
                 if self._careful and self._reader.read_carefully():
                     self._careful = False
                     raise ReadAgain
-                read = self._reader.read(self._repaired.judge)
+                read = self._reader.read()
                 if not self._reader.take_fed() and not read and not self._level():
                     if self._once and not state.asked:
                         self._finish()

@@ -19,7 +19,6 @@ from strandline.errors import LeaseLost, Unavailable, shown
 from strandline.plain_calls import told
 from strandline.projection.definition import Projection
 from strandline.projection.handed import HandedEvent
-from strandline.projection.layout import numbers_in, numbers_text
 from strandline.projection.live_feed import FedRange
 from strandline.projection.offset_store import OffsetStore, RangeClaim, SliceRequest
 from strandline.projection.offsets import KeyRow, RangeOffsets
@@ -96,8 +95,6 @@ class RangeState:
         self.abandoned = False
         """Whether its handler did not return: nothing that it does later counts."""
         self.offsets = RangeOffsets(claim.row.position, {}, self.settings.keys_in_memory_max)
-        self.judged: dict[int, int] = {}
-        """Up to which number rows that were put back are judged, by partition."""
         self.read_to: Place = end_of(claim.row.position)
         self.back_track_at: float | None = None
         """Without the strandline: when what lies shortly behind is read again; None: before anything else."""
@@ -111,7 +108,6 @@ class RangeState:
         with self.store.database.read() as tx:
             slices = self.store.slice_rows(tx, self.claim.projection, self.claim.row.range)
         self.offsets = RangeOffsets(self.claim.row.position, slices, self.settings.keys_in_memory_max)
-        self.judged = numbers_in(self.claim.row.repaired)
         self.back_track_at = None
         self.begin_again()
 
@@ -187,15 +183,12 @@ class RangeState:
         """The last statements of a transaction that saves."""
         if also is not None:
             also(tx)
-        repaired = self._judged_text()
-        self.store.save(tx, self.claim, [*_last_rows(hand), *rows], position, self._counted(hand), repaired)
+        self.store.save(tx, self.claim, [*_last_rows(hand), *rows], position, self._counted(hand))
 
     def done(self, hand: Sequence[Accepted], position: int, rows: Sequence[KeyRow] = ()) -> None:
         """It is committed: remember it."""
         row = self.claim.row
-        repaired = self._judged_text() or row.repaired
-        row = row._replace(saves=row.saves + 1, position=position, restarts=0, repaired=repaired)
-        self.claim = self.claim._replace(row=row)
+        self.claim = self.claim._replace(row=row._replace(saves=row.saves + 1, position=position, restarts=0))
         self.offsets.undone([*_last_rows(hand), *rows])
         self.offsets.saved(position)
         self.counts += _outcomes(hand)
@@ -219,14 +212,7 @@ class RangeState:
     @property
     def unsaved(self) -> bool:
         """Whether it has come further than what is saved, with nothing in hand."""
-        return self.reached > self.offsets.position or self._judged_text() is not None
-
-    def _judged_text(self) -> str | None:
-        """The numbers of what was judged; None if they are saved."""
-        if not self.judged:
-            return None
-        text = numbers_text(self.judged)
-        return None if text == self.claim.row.repaired else text
+        return self.reached > self.offsets.position
 
     def _counted(self, hand: Sequence[Accepted]) -> str:
         return orjson.dumps(self.counts + _outcomes(hand), option=orjson.OPT_SORT_KEYS).decode()

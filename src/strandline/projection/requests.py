@@ -108,9 +108,9 @@ class Requests:
     # ------------------------------------------------------------ dead letters
 
     def _redeliver(self, request: SliceRequest) -> None:
-        """Run a dead letter, and remove it in the same transaction."""
+        """Hand over a dead letter, or an event that was put back, and remember it in the same transaction."""
         letter, row = self._letter(request), self._row(request)
-        hand = self._judged(row) if letter.reason == "repaired" else [self._past(row)]
+        hand = self._judged(row) if letter is None else [self._past(row)]
         if hand is None:
             self._refuse(request, f"{row.key} is parked: unpark it, which hands this over in its place")
             return
@@ -118,6 +118,8 @@ class Requests:
         def removed(tx: Transaction) -> None:
             for each in {row.seq_nr: row, **{each.row.seq_nr: each.row for each in hand}}.values():
                 self._end_letter(tx, each)
+                if letter is None:
+                    tx.execute("settle", (self._state.claim.projection.id, each.key, each.life, each.seq_nr))
             tx.execute("asked_done", (request.id,))
 
         try:
@@ -152,7 +154,7 @@ class Requests:
         forgotten = known is None and row.timestamp <= line[0]
         return list(map(self._past if forgotten else self._reader.accepted, rows))
 
-    def _letter(self, request: SliceRequest) -> DeadEvent:
+    def _letter(self, request: SliceRequest) -> DeadEvent | None:
         store, projection = self._state.store, self._state.claim.projection
         with store.database.read() as tx:
             return store.letter(tx, projection.id, request.key, request.life, request.seq_nr)
@@ -161,7 +163,7 @@ class Requests:
         row = next(self._slices.of_key(request.key, request.life, request.seq_nr, request.seq_nr), None)
         if row is None:
             gone = f"{request.key} {request.seq_nr} is not in the store any more"
-            raise NotFound(gone, code="event", hint="discard the dead letter")
+            raise NotFound(gone, code="event", hint="discard it")
         return row
 
     def _end_letter(self, tx: Transaction, row: QueryRow) -> None:

@@ -41,8 +41,6 @@ from strandline.store.tables import (
     SNAPSHOT,
     SnapshotRow,
     Table,
-    pointer_in,
-    stored_pointer,
 )
 from strandline.store.view_list import packages, views_of
 from strandline.store.views import View, ViewRows, kept, mirrored
@@ -115,7 +113,7 @@ class SqlStore:
         return self._pointers(self._database.rows("pointers"))
 
     def _pointers(self, rows: Iterable[Sequence[Any]]) -> list[Pointer]:
-        found = {row[0]: pointer_in(row) for row in rows}
+        found = {row[0]: POINTER.read(row) for row in rows}
         return [found.get(partition) or Pointer(partition) for partition in range(self.settings.partitions)]
 
     def look(self, partition: int, keys: Collection[str], followed: Collection[str] = ()) -> KeyStates:
@@ -268,7 +266,7 @@ class SqlStore:
                 tx.many(_named(table, f"put_{table.name}"), some)
             putting.clear()
             tx.many("put_metajournal", heads)
-            tx.execute("set_pointer", stored_pointer(new._replace(revision=found.revision + 1)))
+            tx.execute("set_pointer", POINTER.stored(new._replace(revision=found.revision + 1)))
 
     def _remove(self, tx: Transaction, change: Change) -> None:
         segments = [
@@ -292,7 +290,7 @@ class SqlStore:
 
     def _raise_fence(self, tx: Transaction, fence: int) -> None:
         pointers = self._pointers(tx.rows("lock_pointers"))
-        tx.each("set_pointer", [stored_pointer(pointer._replace(fence=fence)) for pointer in pointers])
+        tx.each("set_pointer", [POINTER.stored(pointer._replace(fence=fence)) for pointer in pointers])
 
     # ------------------------------------------------------------ corrections
 
@@ -329,7 +327,7 @@ class SqlStore:
             tx.many("put_metajournal", [METAJOURNAL.stored(head_row(*head))] if head is not None else [])
             if resolved is not None:
                 tx.execute("remove_quarantine_row", (seen.partition, resolved))
-            tx.execute("set_pointer", stored_pointer(found._replace(revision=found.revision + 1)))
+            tx.execute("set_pointer", POINTER.stored(found._replace(revision=found.revision + 1)))
 
     # ------------------------------------------------------------ snapshots
 

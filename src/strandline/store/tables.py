@@ -13,7 +13,7 @@ damage.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -283,6 +283,10 @@ class SliceRow(NamedTuple):
     digest: int
 
 
+_LISTED_BITS: Final = 20
+"""So many rows may be listed by one correction, as a power of two."""
+
+
 class RepairedRow(NamedTuple):
     """A row that was put back, at a place that projections may have passed."""
 
@@ -329,7 +333,6 @@ POINTER: Final = Table(
     "pointer", lambda row: Pointer(*row),
     columns_of("partition integer, log_offset bigint, timestamp bigint, moved bigint, fence bigint, revision bigint"),
     place=("partition",), partitioned_by=1, taken_by="never", phase="own",
-    beside=columns_of("repaired bigint null"),
 )  # fmt: skip
 QUARANTINE: Final = Table(
     "quarantine", QuarantineRow._make,
@@ -373,19 +376,9 @@ ENTITY_TYPE: Final = Table(
 )  # fmt: skip
 
 
-def stored_pointer(pointer: Pointer) -> Sequence[Any]:
-    """The values of a pointer as it is stored, its digest behind it; what stands beside it is not among them."""
-    return POINTER.stored(pointer[: len(POINTER.columns)])
+def repaired_number(revision: int, at: int = 0) -> int:
+    """Return the number of the row that one correction lists at place `at`, by the revision of the pointer that it saw.
 
-
-def pointer_in(values: Sequence[Any]) -> Pointer:
-    """The pointer in stored values, with the newest number of `repaired` behind its digest, if that was asked for."""
-    pointer: Pointer = POINTER.read(values)
-    beside = values[len(POINTER.columns) + 1 :]
-    return pointer._replace(repaired=beside[0]) if beside and beside[0] else pointer
-
-
-def newest_repaired(before: int, anew: Mapping[Table, Sequence[Any]] | None) -> int:
-    """The newest number of a partition once these rows are there."""
-    listed: Sequence[RepairedRow] = (anew or {}).get(REPAIRED, ())
-    return max([before, *(row.number for row in listed)])
+    A revision never comes again, so neither does a number. A correction that begins later gives greater ones.
+    """
+    return (revision << _LISTED_BITS) + at

@@ -39,13 +39,11 @@ from strandline.store.tables import (
     JOURNAL,
     METAJOURNAL,
     QUARANTINE,
-    REPAIRED,
     SLICE_VIEW,
     SNAPSHOT,
     SliceRow,
     SnapshotRow,
     Table,
-    newest_repaired,
 )
 from strandline.store.view_list import views_of
 from strandline.store.views import Row, Span, View, ViewRows, kept
@@ -257,7 +255,7 @@ class LastWriteWinsStore:
         if new.offset <= found.offset:
             return
         run(written(batch, self.views), self._write, self._find)
-        self._move_pointer(new._replace(revision=found.revision + 1, repaired=found.repaired))
+        self._move_pointer(new._replace(revision=found.revision + 1))
 
     def _move_pointer(self, new: Pointer) -> None:
         """A conditional write: only under the fence in force, and never back."""
@@ -311,8 +309,7 @@ class LastWriteWinsStore:
         )  # fmt: skip
         run(steps, self._write, self._find)
         self.before_write("pointer")
-        repaired = newest_repaired(found.repaired, anew)
-        self._set_pointer(found._replace(revision=found.revision + 1, repaired=repaired))
+        self._set_pointer(found._replace(revision=found.revision + 1))
 
     # ------------------------------------------------------------ snapshots
 
@@ -343,8 +340,7 @@ class LastWriteWinsLeases:
         if self._name == PIPELINE:
             for pointer in store.pointers():
                 store.before_write("pointer")
-                listed = [row.number for row in store._all(REPAIRED) if row.partition == pointer.partition]
-                store._set_pointer(pointer._replace(fence=fence, repaired=max([pointer.repaired, *listed])))
+                store._set_pointer(pointer._replace(fence=fence))
         return LastWriteWinsLease(self, fence)
 
     def holder(self) -> tuple[str, int] | None:

@@ -60,7 +60,7 @@ CONSTANTS: Final[Mapping[str, Constant]] = {
     "projection.ended_lives.AT_ONCE": Constant(("projection.ended_lives",), (1, 2)),
     "projection.range_state.RELOAD_S": Constant(("projection.range_state",), (0.02,)),
     "projection.range_reader.IDLE_SAVE_S": Constant(("projection.range_reader",), (0.0, 0.05)),
-    "projection.repaired.AT_ONCE": Constant(("projection.repaired",), (1, 2)),
+    "projection.stale.AT_ONCE": Constant(("projection.stale",), (1, 2)),
     "projection.host.LOOK_S": Constant(("projection.host",), (0.02,)),
 }  # fmt: skip
 """By name, which is the module and the constant."""

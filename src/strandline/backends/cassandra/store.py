@@ -48,13 +48,11 @@ from strandline.store.scans import (
     page_of,
 )
 from strandline.store.tables import (
+    POINTER,
     QUARANTINE,
     SNAPSHOT,
     SnapshotRow,
     Table,
-    newest_repaired,
-    pointer_in,
-    stored_pointer,
 )
 from strandline.store.tag_scans import IN_BUCKET
 from strandline.store.tag_view import TAG_VIEW
@@ -424,7 +422,7 @@ class CassandraStore:
         if new.offset <= found.offset:  # all of it is there
             return
         run(written(batch, self.views), self._writing.write, self._writing.find)
-        self._move(found, new._replace(revision=found.revision + 1, repaired=found.repaired))
+        self._move(found, new._replace(revision=found.revision + 1))
 
     @property
     def _writing(self) -> Writing:
@@ -441,7 +439,7 @@ class CassandraStore:
         """Conditionally; the pointer that is there then. A write whose answer was lost is looked at again."""
         absent = found == Pointer(found.partition)
         seen = (None, None, None) if absent else (found.offset, found.fence, found.revision)
-        _, *values = (*stored_pointer(new), new.repaired)
+        _, *values = POINTER.stored(new)
         lost: Unavailable | None = None
         try:
             if self._session.conditional("set_pointer", (*values, new.partition, *seen)):
@@ -459,11 +457,9 @@ class CassandraStore:
         return CassandraLeases(self, name)
 
     def _raise_fence(self, pointer: Pointer, fence: int) -> None:
-        """Raise a pointer's fence. The last holder may have died between its rows in `repaired` and its pointer."""
-        listed = self._session.rows("last_repaired", (pointer.partition,))
-        last = listed[0][0] if listed else 0
+        """Raise a pointer's fence."""
         for _ in range(FENCE_ATTEMPTS_MAX):
-            now = self._set_pointer(pointer, pointer._replace(fence=fence, repaired=max(pointer.repaired, last)))
+            now = self._set_pointer(pointer, pointer._replace(fence=fence))
             if now.fence == fence:
                 return
             if now.fence > fence:
@@ -519,8 +515,7 @@ class CassandraStore:
             gone=gone or {},
         )  # fmt: skip
         run(steps, self._writing.write, self._writing.find)
-        repaired = newest_repaired(found.repaired, anew)
-        self._move(found, found._replace(revision=found.revision + 1, repaired=repaired))
+        self._move(found, found._replace(revision=found.revision + 1))
 
     # ------------------------------------------------------------ snapshots
 
@@ -570,7 +565,7 @@ def span_of(bucket: int, size: str) -> tuple[int, int]:
 
 def _pointer_in(rows: Sequence[Any], partition: int) -> Pointer:
     """The pointer in its row; one that was never written stands before everything."""
-    return pointer_in(rows[0]) if rows else Pointer(partition)
+    return POINTER.read(rows[0]) if rows else Pointer(partition)
 
 
 def _beyond(seq_nr: int, from_: int, to: int, backwards: bool) -> tuple[int, int]:

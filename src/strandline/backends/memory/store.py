@@ -27,7 +27,7 @@ from strandline.store.refusals import (
     used_after_fork,
 )
 from strandline.store.scans import LAST_KEY, Scan, bytes_in, page_of, scanned
-from strandline.store.tables import JOURNAL, METAJOURNAL, QUARANTINE, SNAPSHOT, SnapshotRow, Table, newest_repaired
+from strandline.store.tables import JOURNAL, METAJOURNAL, QUARANTINE, SNAPSHOT, SnapshotRow, Table
 from strandline.store.view_list import views_of
 from strandline.store.views import Row, View, ViewRows, kept, mirrored
 from strandline.values.events import EventRow
@@ -177,7 +177,7 @@ class MemoryStore:
                 return
             change = change_of(batch)
             self._apply(change._replace(events=self._new_rows(change)))
-            self._pointers[new.partition] = new._replace(revision=found.revision + 1, repaired=found.repaired)
+            self._pointers[new.partition] = new._replace(revision=found.revision + 1)
 
     def _new_rows(self, change: Change) -> list[EventRow]:
         """The rows that are not there yet; looked at before anything changes, so that a refusal changes nothing."""
@@ -288,8 +288,7 @@ class MemoryStore:
                     {**mirrored(self.views, replace), **{table: [*rows] for table, rows in (anew or {}).items()}},
                 )
             )
-            repaired = newest_repaired(found.repaired, anew)
-            self._pointers[seen.partition] = found._replace(revision=found.revision + 1, repaired=repaired)
+            self._pointers[seen.partition] = found._replace(revision=found.revision + 1)
 
     # ------------------------------------------------------------ snapshots
 

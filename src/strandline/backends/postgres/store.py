@@ -14,7 +14,7 @@ from strandline.store.beating_lease import FREE, BeatingLease, LeaseRow, wait_un
 from strandline.store.creation import to_fix
 from strandline.store.refusals import lease_held
 from strandline.store.sql_store import SqlStore, part_of
-from strandline.store.tables import stored_pointer
+from strandline.store.tables import POINTER
 from strandline.store.views import View
 from strandline.urls import Url
 
@@ -36,7 +36,7 @@ def open_store(
     `SchemaMismatch` for another log, other fixed settings, another fold; without a `log_id` nothing is created.
     """
     fixed = to_fix(settings, log_id, partitions)
-    pointers = [("set_pointer", tuple(stored_pointer(Pointer(number)))) for number in range(int(fixed["partitions"]))]
+    pointers = [("set_pointer", tuple(POINTER.stored(Pointer(number)))) for number in range(int(fixed["partitions"]))]
     database = open_database(
         url,
         part_of(views),

@@ -2,8 +2,8 @@
 
 -- name: add_range
 -- A new range, without owner.
-INSERT INTO {schema}.projection_range (projection, epoch, lo, hi, fence, owner, position, saves, claims, trying, failed, retry_at, restarts, counts, repaired)
-VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, NULL, $6::bigint, 0, 0, NULL, NULL, 0, 0, '{}', $7::text);
+INSERT INTO {schema}.projection_range (projection, epoch, lo, hi, fence, owner, position, saves, claims, trying, failed, retry_at, restarts, counts)
+VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint, NULL, $6::bigint, 0, 0, NULL, NULL, 0, 0, '{}');
 
 -- name: claim_range
 -- A range gets an owner and a new fence, unless somebody else was quicker, or its owner is in a transaction.
@@ -50,13 +50,13 @@ SELECT set_config('idle_in_transaction_session_timeout', $1::text, true), set_co
 
 -- name: lock_range
 -- A range, locked: a commit of it that is under way ends first.
-SELECT lo, hi, fence, owner, position, saves, claims, trying, failed, retry_at, restarts, counts, repaired
+SELECT lo, hi, fence, owner, position, saves, claims, trying, failed, retry_at, restarts, counts
 FROM {schema}.projection_range
 WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint FOR UPDATE;
 
 -- name: ranges
 -- The ranges of a projection.
-SELECT lo, hi, fence, owner, position, saves, claims, trying, failed, retry_at, restarts, counts, repaired
+SELECT lo, hi, fence, owner, position, saves, claims, trying, failed, retry_at, restarts, counts
 FROM {schema}.projection_range
 WHERE projection = $1::text AND epoch = $2::bigint
 ORDER BY lo;
@@ -73,12 +73,6 @@ UPDATE {schema}.projection_range
 SET position = $6::bigint, saves = saves + 1, claims = 0, trying = NULL, failed = NULL, retry_at = 0, restarts = 0,
     counts = $7::text
 WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint AND saves = $5::bigint;
-
--- name: save_repaired
--- Up to which numbers a range has judged rows that were put back.
-UPDATE {schema}.projection_range
-SET repaired = $5::text
-WHERE projection = $1::text AND epoch = $2::bigint AND lo = $3::bigint AND fence = $4::bigint;
 
 -- name: try_event
 -- An attempt, written down before the handler runs.

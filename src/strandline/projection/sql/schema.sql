@@ -169,13 +169,6 @@ CREATE TABLE projection_dead_letter (
     PRIMARY KEY (projection, key, life, seq_nr)
 ) STRICT, WITHOUT ROWID;
 
--- step: 002_repaired (postgres, additive)
--- Up to which number a range has judged rows that were put back: JSON, by partition; 0 for one that is not named.
-ALTER TABLE {schema}.projection_range ADD COLUMN IF NOT EXISTS repaired text NOT NULL DEFAULT '{}';
-
--- step: 002_repaired (sqlite, additive)
-ALTER TABLE projection_range ADD COLUMN repaired TEXT NOT NULL DEFAULT '{}';
-
 -- step: 003_lease (postgres, additive)
 -- How long a host lives after a beat, and since when it runs the projection (µs). An older program says neither.
 ALTER TABLE {schema}.projection_host ADD COLUMN IF NOT EXISTS lease_us bigint NOT NULL DEFAULT 30000000;
@@ -184,3 +177,26 @@ ALTER TABLE {schema}.projection_host ADD COLUMN IF NOT EXISTS since bigint NOT N
 -- step: 003_lease (sqlite, additive)
 ALTER TABLE projection_host ADD COLUMN lease_us INTEGER NOT NULL DEFAULT 30000000;
 ALTER TABLE projection_host ADD COLUMN since INTEGER NOT NULL DEFAULT 0;
+
+-- step: 004_stale (postgres, additive)
+-- Revisions of the store's pointers when the epoch began, as a JSON list: rows that were put back before are read in
+-- their places.
+ALTER TABLE {schema}.projection ADD COLUMN IF NOT EXISTS revisions text NOT NULL DEFAULT '[]';
+-- Events that were put back behind a projection, and that an operator handed over or discarded.
+CREATE TABLE IF NOT EXISTS {schema}.projection_settled (
+    projection text {by_bytes} NOT NULL,
+    key text {by_bytes} NOT NULL,
+    life bigint NOT NULL,
+    seq_nr bigint NOT NULL,
+    PRIMARY KEY (projection, key, life, seq_nr)
+);
+
+-- step: 004_stale (sqlite, additive)
+ALTER TABLE projection ADD COLUMN revisions TEXT NOT NULL DEFAULT '[]';
+CREATE TABLE projection_settled (
+    projection TEXT NOT NULL,
+    key TEXT NOT NULL,
+    life INTEGER NOT NULL,
+    seq_nr INTEGER NOT NULL,
+    PRIMARY KEY (projection, key, life, seq_nr)
+) STRICT, WITHOUT ROWID;

@@ -35,11 +35,8 @@ SELECT partition, log_offset, timestamp, moved, fence, revision, digest FROM {sc
 ORDER BY partition FOR UPDATE;
 
 -- name: pointers
--- How far all partitions are, and the newest number of rows that were put back in each.
-SELECT p.partition, p.log_offset, p.timestamp, p.moved, p.fence, p.revision, p.digest,
-    (SELECT max(r.number) FROM {schema}.repaired AS r WHERE r.partition = p.partition)
-FROM {schema}.pointer AS p
-ORDER BY p.partition;
+-- How far all partitions are.
+SELECT partition, log_offset, timestamp, moved, fence, revision, digest FROM {schema}.pointer ORDER BY partition;
 
 -- name: set_pointer
 -- Move a pointer, or raise its fence or revision.

@@ -1,0 +1,145 @@
+"""Which events were put back behind a projection: a rebuild found that the store had lost their rows, and mended it.
+
+    list of `repaired` ──▶ of this source ──▶ its place was passed ──▶ not done, by the key row ──▶ stale
+
+Nothing is kept of this while projections run: whoever asks reads the list, and compares it with what the projection has
+done. A projection reads what was listed before its epoch began in its place. An event that waits with its parked key is
+not stale, nor one that was deleted since, nor one that an operator handed over or discarded. Where the key row may have
+been forgotten, nobody can tell whether the event was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import orjson
+
+from strandline.errors import LeaseLost, counted
+from strandline.projection.offset_store import OffsetStore, ProjectionRow
+from strandline.projection.offsets import KeyRows
+from strandline.projection.sources import tag_of
+from strandline.store.api import Store
+from strandline.store.scans import put_back
+from strandline.store.tables import RepairedRow, repaired_number
+from strandline.values.heads import Head
+from strandline.values.keys import slice_of
+
+AT_ONCE: Final = 500
+READ_MAX: Final = 100_000
+"""So many rows of the list are read for one answer."""
+NAMED_MAX: Final = 10
+
+
+class StaleEvent(NamedTuple):
+    """An event that was put back behind a projection. `seq_nr`: of a tag's event its number under the tag."""
+
+    key: str
+    life: int
+    seq_nr: int
+    timestamp: int
+    perhaps_done: bool
+    """The key row may have been forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """What makes a projection stale."""
+
+    events: int
+    keys: int
+    first: tuple[StaleEvent, ...]
+    complete: bool
+    """Whether all of the list was read."""
+
+    def __str__(self) -> str:
+        named = [f"{one.key} {one.seq_nr}{' (perhaps done)' if one.perhaps_done else ''}" for one in self.first]
+        named += ["…"] if self.events > len(self.first) else []
+        many = f"{counted(self.events, 'event')} of {counted(self.keys, 'key')}"
+        return f"{'' if self.complete else 'at least '}{many} put back behind it: {', '.join(named)}"
+
+
+def stale_of(store: Store, offsets: OffsetStore, row: ProjectionRow) -> Stale | None:
+    """Return what makes a projection stale; None if nothing does."""
+    try:
+        return _stale_of(store, offsets, row)
+    except LeaseLost:  # it begins anew, and reads all in its place
+        return None
+
+
+def _stale_of(store: Store, offsets: OffsetStore, row: ProjectionRow) -> Stale | None:
+    events, keys, read = 0, set(), 0
+    first: list[StaleEvent] = []
+    with offsets.look(row.id) as (tx, now):
+        done = offsets.done(tx, now)
+    settled = {tuple(found) for found in offsets.database.rows("settled", (now.id,))}
+    for page in _pages(store, now, READ_MAX):
+        read += len(page)
+        passed = [(one, event) for one, event in _of_source(page, now) if event.timestamp <= done[slice_of(event.key)]]
+        open_ = [(one, event) for one, event in passed if event[:3] not in settled]
+        for event in _missed(store, offsets, now, open_):
+            events += 1
+            keys.add(event.key)
+            first += [event] if len(first) < NAMED_MAX else []
+    return Stale(events, len(keys), tuple(first), read < READ_MAX) if events else None
+
+
+def was_put_back(store: Store, row: ProjectionRow, key: str, life: int, seq_nr: int) -> bool:
+    """Whether an event of its source was put back since its epoch began."""
+    return any(
+        event[:3] == (key, life, seq_nr) for page in _pages(store, row, None) for _, event in _of_source(page, row)
+    )
+
+
+def _pages(store: Store, row: ProjectionRow, limit: int | None) -> Iterator[list[RepairedRow]]:
+    """What was listed since the epoch began, partition by partition."""
+    revisions, left = orjson.loads(row.revisions), limit
+    for partition in range(store.settings.partitions):
+        after = repaired_number(revisions[partition] if partition < len(revisions) else 0) - 1
+        while left is None or left:
+            page = put_back(store, partition, after=after, limit=AT_ONCE if left is None else min(AT_ONCE, left))
+            if not page:
+                break
+            left = None if left is None else left - len(page)
+            after = page[-1].number
+            yield page
+
+
+def _of_source(page: Sequence[RepairedRow], row: ProjectionRow) -> Iterator[tuple[RepairedRow, StaleEvent]]:
+    """The rows that a projection reads, each with its event as the projection counts it."""
+    tag, type_ = tag_of(row.source), orjson.loads(row.source)[1]
+    for one in page:
+        if one.timestamp <= row.start:
+            continue
+        if tag is None and one.tag is None and one.key.partition("|")[0] == type_:
+            yield one, StaleEvent(one.key, one.life, one.seq_nr, one.timestamp, perhaps_done=False)
+        elif tag is not None and one.tag == tag.tag and one.tag_seq_nr is not None:
+            yield one, StaleEvent(one.key, one.life, one.tag_seq_nr, one.timestamp, perhaps_done=False)
+
+
+def _missed(
+    store: Store, offsets: OffsetStore, row: ProjectionRow, passed: Sequence[tuple[RepairedRow, StaleEvent]]
+) -> Iterator[StaleEvent]:
+    """Those that key rows do not show as done."""
+    if not passed:
+        return
+    known = offsets.key_rows(row, list({event.key for _, event in passed}))
+    missed = [(one, event) for one, event in passed if not _is_done(event, known)]
+    if not missed:
+        return
+    states = store.look(missed[0][0].partition, {event.key for _, event in missed}).states
+    for one, event in missed:
+        head = states.get(event.key)
+        deleted = one.tag is None and isinstance(head, Head) and head.delete_to >= one.seq_nr
+        if isinstance(head, Head) and head.life == event.life and not deleted:
+            forgotten = event.key not in known.rows and event.timestamp <= known.line
+            yield event._replace(perhaps_done=forgotten)
+
+
+def _is_done(event: StaleEvent, known: KeyRows) -> bool:
+    """Whether an event was handled, or will be with its parked key."""
+    row = known.rows.get(event.key)
+    if row is None:
+        return False
+    return (row.life, row.seq_nr) >= (event.life, event.seq_nr) or (row.parked is not None and row.life == event.life)
