@@ -301,12 +301,16 @@ def test_what_must_exist_is_told_by_the_change_itself(
 
 @pytest.mark.req("G40", "S21")
 @pytest.mark.parametrize("text", ["", " ON CONFLICT (id) DO UPDATE SET amount = 1", " ON CONFLICT DO NOTHING"])
-def test_must_not_exist(world: World, text: str) -> None:
+@pytest.mark.parametrize("alone", [True, False])
+def test_must_not_exist(world: World, text: str, alone: bool) -> None:
     new, old = Group("new"), Group("old")
-    new.insert("x", f"INSERT INTO account VALUES (7, 'new', 7){text}", target="shop", must_not_exist=True)
-    old.insert("x", f"INSERT INTO account VALUES (1, 'new', 7){text}", target="shop", must_not_exist=True)
+    more: dict[str, Any] = {"target": "shop", "must_not_exist": True, "post_hook": None if alone else Hook("told")}
+    world.handlers["told"] = lambda message: None
+    new.insert("x", f"INSERT INTO account VALUES (7, 'new', 7){text}", **more)
+    old.insert("x", f"INSERT INTO account VALUES (1, 'new', 7){text}", **more)
     assert world.run(new).state == "committed"
-    assert world.run(old).state == "aborted"
+    told = world.run(old)
+    assert (told.state, told.reason) == ("aborted", "not_applied")
     assert world.accounts() == [*ACCOUNTS, (7, "new", 7)]
 
 

@@ -126,6 +126,9 @@ class PostgresTarget(SqlSteps):
         settings = Ours(statement(_HERE, "target_settings").encode(), (self._idle_ms,))
         return [_BEGIN, *[_DISCARD_PLANS] * connection.plans_are_old(), time, settings]
 
+    def is_taken(self, error: Exception) -> bool:
+        return isinstance(error, psycopg.errors.UniqueViolation)
+
     def _translated(self, error: psycopg.Error, doing: Doing) -> Exception:
         state = error.sqlstate or ""
         if state in _RACES or (state == "23505" and error.diag.table_name in OURS):

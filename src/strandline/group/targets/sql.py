@@ -349,7 +349,7 @@ class SqlSteps(ABC):
             *image, change = first or self._calls(step, {**values, **more})
             saved = self._by_key(plan, changes.image(*image[0].arguments) if image else ())
             self._check_size([*before.values(), *saved.values()], limits)
-            changed = changes.change(*change.arguments)
+            changed = self._changed(changes, step, change)
             self._check_required(step, changed.affected, saved=len(saved))
             touched = self._by_key(plan, changed.ours)
             if step.undo and plan.undo in ("update", "delete") and saved.keys() != touched.keys():
@@ -368,6 +368,18 @@ class SqlSteps(ABC):
             return Done(affected, returned)
         images = (self._image(plan, before.values()), self._image(plan, after.values()))
         return Done(affected, returned, *images, zone=changes.zone())
+
+    def _changed(self, changes: Changes, step: SegmentStep, change: Call) -> Changed:
+        try:
+            return changes.change(*change.arguments)
+        except Exception as error:
+            if step.require == "absent" and self.is_taken(error):
+                raise Refused(Failed("not_applied", f"its row is there already: {error}")) from error
+            raise
+
+    @abstractmethod
+    def is_taken(self, error: Exception) -> bool:
+        """Whether a driver says that a row is there already which has a key, or another unique value, of a new one."""
 
     def _check_required(self, step: SegmentStep, affected: int, saved: int) -> None:
         """What must exist, or must not, is told by the change itself: nobody comes between."""

@@ -40,6 +40,9 @@ MADE: Final = ("make_target", "make_barrier", "make_barrier_index")
 _OF_STATEMENT: Final = (
     apsw.SQLError, apsw.ConstraintError, apsw.MismatchError, apsw.RangeError, apsw.TooBigError, apsw.BindingsError,
 )  # fmt: skip
+_TAKEN: Final = {
+    apsw.SQLITE_CONSTRAINT_PRIMARYKEY, apsw.SQLITE_CONSTRAINT_ROWID, apsw.SQLITE_CONSTRAINT_UNIQUE,
+}  # fmt: skip
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
@@ -125,6 +128,9 @@ class SqliteTarget(SqlSteps):
         if isinstance(error, _OF_STATEMENT):
             return SqlRefused(Failed("statement", f"{type(error).__name__}: {error}"))
         return outcome_of(error, self.path, doing, connection) or error
+
+    def is_taken(self, error: Exception) -> bool:
+        return isinstance(error, apsw.ConstraintError) and getattr(error, "extendedresult", None) in _TAKEN
 
     def may_create(self, changes: Changes) -> None:
         try:
