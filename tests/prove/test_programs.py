@@ -23,6 +23,9 @@ SEEDS = [
     ("queries", "last-write-wins", 40),
     ("queries", "inexact", 15),
     ("work", "sqlite", 80),
+    ("groups", "sqlite", 45),
+    ("groups", "last-write-wins", 25),
+    ("groups", "inexact", 10),
 ]
 
 
@@ -50,6 +53,10 @@ def check(proof: Proof, count: int) -> None:
 @pytest.mark.req(
     "W31", "W33", "W36", "W38", "W39", "W40", "W41", "W42", "W43", "W44", "W45", "W46", "W47", "W48", "W71"
 )
+@pytest.mark.req("G5", "G8", "G9", "G10", "G13", "G15", "G16", "G17", "G19", "G20", "G22", "G27", "G28", "G29", "G33")
+@pytest.mark.req("G35", "G36", "G37", "G38", "G39", "G40", "G41", "G42", "G43", "G44", "G45", "G46", "G47", "G48")
+@pytest.mark.req("G49", "G50", "G51", "G52", "G53", "G59", "G61", "G62", "G66", "G68", "G71", "G72", "G75", "G76")
+@pytest.mark.req("G78", "G92", "S48", "S58", "RG3", "RG4")
 def test_programs_show_what_the_model_shows_and_reach_every_rare_path() -> None:
     reached: Counter[str] = Counter()
     for part, on, few in SEEDS:
@@ -62,6 +69,6 @@ def test_programs_show_what_the_model_shows_and_reach_every_rare_path() -> None:
 @pytest.mark.hypothesis
 @pytest.mark.timeout(0)
 @pytest.mark.req("J13", "J50", "T46", "P4", "W21", "W28", "W42", "W71")
-@pytest.mark.parametrize("part", ["journal", "queries", "work"])
+@pytest.mark.parametrize("part", ["journal", "queries", "work", "groups"])
 def test_programs_on_postgres(part: str, postgres: PostgresServer) -> None:
     check(prove(part, "postgres", seeds(5), url=postgres.url), len(seeds(5)))

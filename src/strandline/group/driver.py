@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, cast
 
@@ -106,7 +106,7 @@ class Tries:
 
     since: float
     count: int = 0
-    wait_s: float = WAIT_LEAST_S
+    wait_s: float = field(default_factory=lambda: WAIT_LEAST_S)
     unknown: bool = False
 
 

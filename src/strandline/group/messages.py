@@ -222,13 +222,14 @@ class Messages:
 
     def _post(
         self, box: str, message_id_: str, handler: str, message: Message, until: int, *, ack: bool = False,
-        then: Callable[[HandlerAnswer], None] | None = None, wait_s: float = WAIT_LEAST_S,
+        then: Callable[[HandlerAnswer], None] | None = None, wait_s: float | None = None,
     ) -> None:  # fmt: skip
         """Put a message into a work journal, in a thread of the handlers; again while its database is away."""
         start = self.plan.group.pre_hook
         started = None
         if isinstance(start, StartHandler) and handler == start.name:
             started = StartMessage(self.history.id, start.name, start.factory, start.props, message_id_)
+        waited_s = WAIT_LEAST_S if wait_s is None else wait_s
         made, away = written(message, handler, started, ack=ack), list[Unavailable]()
 
         def post(_: Any) -> None:
@@ -247,9 +248,9 @@ class Messages:
             if away and self.now() < until:
                 again = partial(
                     self._post, box, message_id_, handler, message, until, ack=ack, then=then,
-                    wait_s=min(2 * wait_s, WAIT_MOST_S),
+                    wait_s=min(2 * waited_s, WAIT_MOST_S),
                 )  # fmt: skip
-                self.later(wait_s, again)
+                self.later(waited_s, again)
             elif then is not None:
                 then(done.result())
             elif done.result().results is None:

@@ -374,7 +374,7 @@ class SqlSteps(ABC):
             return changes.change(*change.arguments)
         except Exception as error:
             if step.require == "absent" and self.is_taken(error):
-                raise Refused(Failed("not_applied", f"its row is there already: {error}")) from error
+                raise SqlRefused(Failed("not_applied", f"its row is there already: {error}")) from error
             raise
 
     @abstractmethod

@@ -1,0 +1,188 @@
+"""Makes programs of event groups at random."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Final
+
+from strandline.testing.prove.group_statements import AFFECTED, EXPRESSIONS, ProgramStatement
+from strandline.testing.prove.group_steps import statements_of
+from strandline.testing.prove.program import Call, Program
+
+KINDS: Final[dict[str, list[dict[str, str]]]] = {
+    "sqlite": [{"a": "sqlite", "b": "sqlite"}, {"a": "sqlite", "b": "sqlite"}, {"a": "sqlite", "b": "lww"}],
+    "memory": [{"a": "sqlite", "b": "sqlite"}],
+    "inexact": [{"a": "sqlite", "b": "sqlite"}, {"a": "lww", "b": "lww"}],
+    "postgres": [{"a": "postgres", "b": "postgres"}, {"a": "postgres", "b": "sqlite"}],
+    "last-write-wins": [{"a": "lww", "b": "lww"}, {"a": "lww", "b": "sqlite"}],
+    "cassandra": [{"a": "cassandra", "b": "cassandra"}, {"a": "cassandra", "b": "sqlite"}],
+}
+"""By what a program runs on: the databases, by name."""
+POINTS: Final = (
+    "fence.raised", "group.taken", "group.started", "step.before", "step.before", "step.done", "step.done",
+    "step.recorded", "intent.recorded", "step.written", "asked.recorded", "answered", "hook.queued", "hook.sent",
+    "decided", "undo.before", "undo.sent", "undo.done", "rollback.step", "undo.recorded", "ended", "progress.recorded",
+)  # fmt: skip
+"""At which a processor is killed."""
+NAMES: Final = ("x", "y", "it's", "z")
+
+
+class GroupProgramMaker:
+    """Makes calls at random."""
+
+    def __init__(self, chance: random.Random, kinds: dict[str, str]) -> None:
+        self.chance, self.kinds = chance, kinds
+        self._ids = chance.choice((3, 5, 8))
+
+    def write(self, on: str | None = None, *, writes: bool = True) -> dict[str, Any]:
+        """A statement on a target, with its values."""
+        chance = self.chance
+        on = on or chance.choice(sorted(self.kinds))
+        statements = statements_of(self.kinds, on)
+        names = [name for name, one in statements.items() if one.writes == writes]
+        weights = [3.0 if statements[name].exact else 1.0 for name in names]
+        return {"on": on, "op": chance.choices(names, weights)[0], **self.values()}
+
+    def values(self) -> dict[str, Any]:
+        chance = self.chance
+        return {
+            "id": chance.randint(1, self._ids), "k": chance.choice((1, 3, 20, 60, -30, 450)),
+            "b": chance.randint(1, 3), "name": chance.choice(NAMES),
+        }  # fmt: skip
+
+    # ------------------------------------------------------------ groups
+
+    def group(self) -> dict[str, Any]:
+        chance = self.chance
+        on = chance.choice((*sorted(self.kinds), None, None))
+        asks = on is None or chance.random() < 0.4
+        chain = chance.random() < 0.7
+        fails = chance.random() < 0.4
+        steps: list[dict[str, Any]] = []
+        for number in range(chance.choice((1, 2, 3, 3, 4, 5, 7))):
+            steps.append(self.step(number, on, steps, asks=asks, fails=fails, chain=chain))
+        if fails and chance.random() < 0.7:
+            steps.append({"n": len(steps), "needs": [chance.randrange(len(steps))], "checks": ["1 = 2"]})
+        if chance.random() < 0.1:
+            steps.append({"n": len(steps), "final": True, **self.write(on), "needs": list(range(len(steps)))})
+        made: dict[str, Any] = {"steps": steps, "chain": chain}
+        if chance.random() < 0.5:
+            made["conflict"] = chance.choice(("fail", "fail", "keep_current", "overwrite"))
+            made["resolve"] = [chance.choice(("retry", "force", "accept_current")) for _ in range(3)]
+        if asks and chance.random() < 0.2:
+            made["post"] = True
+        if chance.random() < 0.3:
+            made["kills"] = self.kills()
+        return made
+
+    def step(
+        self, number: int, on: str | None, before: list[dict[str, Any]], *, asks: bool, fails: bool, chain: bool
+    ) -> dict[str, Any]:
+        chance = self.chance
+        made: dict[str, Any] = {"n": number}
+        kind = chance.random()
+        if kind < 0.88:
+            made |= self.write(on, writes=kind < 0.66)
+        statement = statements_of(self.kinds, made.get("on")).get(made.get("op", ""))
+        if before:
+            made["needs"] = sorted({chance.randrange(number) for _ in range(chance.choice((0, 1, 1, 2)))})
+        if statement is not None and statement.wants and before:
+            made["from"] = chance.randrange(number)
+        made |= self.recipe(statement, asks=asks, chain=chain, fails=fails)
+        if chance.random() < 0.3:
+            made["checks"] = [self.check(statement, asks=asks and "ask" not in made, fails=fails)]
+        if statement is not None and statement.writes:
+            made["must"] = chance.choice(("exist", "absent", None, None, None, None))
+            if asks and chance.random() < 0.1:
+                made["undo"] = chance.choice(("handler", {"op": "name", "id": chance.randint(1, 3), "name": "back"}))
+        if fails and chance.random() < 0.1:
+            made["failing"] = [{"op": "name", "on": self.name_of(on), "id": chance.randint(1, 3), "name": "failed"}]
+        if asks and chance.random() < 0.15:
+            made[chance.choice(("pre", "post"))] = True
+        return made
+
+    def name_of(self, on: str | None) -> str:
+        return on or self.chance.choice(sorted(self.kinds))
+
+    def recipe(self, statement: ProgramStatement | None, *, asks: bool, chain: bool, fails: bool) -> dict[str, Any]:
+        chance = self.chance
+        if asks and chance.random() < 0.35:
+            return {"ask": self.answer(chain=chain, fails=fails)}
+        gives = () if statement is None else statement.gives
+        fitting = [
+            text for text, one in EXPRESSIONS.items()
+            if one.gives in ("value", "list") and (one.column in gives or not one.column) and gives
+        ]  # fmt: skip
+        return {"e": chance.choice(fitting)} if fitting and chance.random() < 0.7 else {}
+
+    def answer(self, *, chain: bool, fails: bool) -> dict[str, Any]:
+        """What a handler does. Where steps run side by side it does nothing that others could see."""
+        chance = self.chance
+        if chain and chance.random() < 0.45:
+            return {"do": "foreign", "call": self.write(), "v": chance.choice((2, 40))}
+        if fails and chance.random() < 0.4:
+            rare = ("cancel", "deadline", "late") if chain else ("late",)
+            return {"do": chance.choice(("raise", "refuse", "raise", *rare))}
+        return {"do": chance.choice(("answer", "answer", "refuse_once")), "v": chance.choice((2, 11, 40))}
+
+    def check(self, statement: ProgramStatement | None, *, asks: bool, fails: bool) -> Any:
+        chance = self.chance
+        if asks and chance.random() < 0.3:
+            values: tuple[Any, ...] = (True, True, "true") if not fails else (True, False, "false", 1, "yes")
+            return {"ask": {"do": "answer", "v": chance.choice(values)}}
+        if statement is not None and statement.writes and chance.random() < 0.6:
+            return [chance.choice(sorted(AFFECTED)), chance.randrange(3)] if fails else ["affected_rows_at_least", 0]
+        gives = () if statement is None else statement.gives
+        fitting = [
+            text for text, one in EXPRESSIONS.items()
+            if one.gives in ("verdict", "odd") and (one.column in gives or not one.column)
+            and (fails or text == "1 = 1" or one.column)
+        ]  # fmt: skip
+        return chance.choice(fitting)
+
+    def kills(self) -> list[Any]:
+        chance = self.chance
+        return [[chance.choice(POINTS), chance.choice((1, 1, 2, 3, 5))] for _ in range(chance.choice((1, 1, 2, 3)))]
+
+    # ------------------------------------------------------------ calls
+
+    def call(self) -> Call:
+        chance = self.chance
+        name = chance.choices(
+            ("submit", "run", "foreign", "cancel", "again", "clock", "new_process"), (12, 5, 3, 1, 1, 1, 1)
+        )[0]
+        if name == "submit":
+            return ["submit", {"group": self.group()}]
+        if name == "run":
+            kills = self.kills() if chance.random() < 0.4 else []
+            return ["run", {"kills": kills, "parallel": chance.choice((None, None, 1, 8))}]
+        if name == "foreign":
+            return ["foreign", {"call": self.write()}]
+        if name == "clock":
+            return ["clock", {"seconds": chance.choice((-3600, -1, 1, 86_400 * 30))}]
+        if name == "new_process":
+            return ["new_process", {"abandoned": chance.random() < 0.5}]
+        return [name, {"nth": chance.randrange(5)}]
+
+
+def make(seed: int, on: str) -> Program:
+    """The program of a seed. One of five has the shipped settings."""
+    chance = random.Random(f"groups {on} {seed}")
+    kinds = chance.choice(KINDS[on])
+    settings: dict[str, Any] = {"kinds": kinds, "journal": journal_of(on, seed)}
+    limits: dict[str, float] = {}
+    if seed % 5 != 4:
+        limits = {"group.settings.WAIT_LEAST_S": 0.002, "group.processor.FOLLOW_S": 0.005}
+        settings["parallel_groups"] = chance.choice((1, 2, 8))
+        if chance.random() < 0.3:
+            settings["on_conflict"] = chance.choice(("keep_current", "overwrite"))
+    maker = GroupProgramMaker(chance, kinds)
+    return Program("groups", on, [maker.call() for _ in range(chance.randint(2, 9))], settings, limits)
+
+
+def journal_of(on: str, seed: int) -> str:
+    """Where the histories of the groups are."""
+    if on == "inexact":
+        return on
+    often = {"sqlite": 3, "postgres": 6}.get(on, 0)
+    return on if often and seed % often == 0 else "memory"

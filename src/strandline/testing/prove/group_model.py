@@ -1,0 +1,405 @@
+"""Event groups as plain Python: one after the other, applied to dictionaries; each as a whole or not at all.
+
+Written from `docs/spec/groups.md`. A group is a list of steps as plain data (`Step.all_of` leaves out what makes no
+sense, so that any list is a group). Steps run in their order. The product may run steps side by side that do not depend
+on each other: which of several wrong ones fails first is then its choice, and the model follows it (`told`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from strandline.testing.prove.group_statements import (
+    AFFECTED,
+    COLUMNS,
+    EXPRESSIONS,
+    KEYS,
+    VALUES,
+    Database,
+    Effects,
+    Row,
+    RowChange,
+    Spec,
+    StepFails,
+    value_of,
+)
+from strandline.testing.prove.group_steps import Place, ProgramStep, answer_of, meet, statements_of
+
+STOPS: Final = {"cancel": "cancelled", "deadline": "deadline"}
+GIVES_NO_ANSWER: Final = {"raise": "error", "refuse": "error", "late": "timeout"}
+
+
+@dataclass
+class ModelStepEnd:
+    """What must be seen of a step. A None in `state` is not compared."""
+
+    state: str | None = "skipped"
+    affected: int | None = None
+    rows: list[Row] | None = None
+    result: Any = None
+    has_result: bool = False
+    reason: str | None = None
+    verdicts: list[bool] = field(default_factory=list)
+    ran: bool = False
+    """Something of it was executed or asked."""
+
+
+@dataclass
+class ModelGroupEnd:
+    """What must be seen of a group."""
+
+    state: str
+    failed_step: str | None = None
+    reason: str | None = None
+    steps: dict[str, ModelStepEnd] = field(default_factory=dict)
+    asked: dict[str, int] = field(default_factory=dict)
+    """How often a handler is called, by step."""
+    undone_by_handler: set[str] = field(default_factory=set)
+    hooks: set[tuple[Any, ...]] = field(default_factory=set)
+    loose: set[str] = field(default_factory=set)
+    """Steps of which nobody can say how far they came."""
+    unsure: bool = False
+    """Steps that ran side by side with the one that failed may have run, or not."""
+    states: frozenset[str] = frozenset()
+    """How it may have ended, where that depends on such steps."""
+
+
+class GroupIsCancelled(Exception):
+    """By its own handler, or by time."""
+
+
+# ---------------------------------------------------------------- the model
+
+
+@dataclass
+class GroupModel:
+    """The databases, and the groups that are open, in the order of the stream."""
+
+    kinds: dict[str, str]
+    on_conflict: str = "fail"
+    databases: dict[str, Database] = field(default_factory=dict)
+    foreign_cells: set[tuple[Any, ...]] = field(default_factory=set)
+    """Cells that somebody else wrote since the present group did."""
+
+    def foreign(self, spec: Spec) -> None:
+        """Somebody else executes a statement; one that fails has no effect."""
+        statement = statements_of(self.kinds, spec.get("on")).get(spec.get("op") or "")
+        if statement is None:
+            return
+        values = {key: spec.get(key) if spec.get(key) is not None else value for key, value in VALUES.items()}
+        try:
+            effect = statement.does(self.databases[spec["on"]], values, value_of(statement, values))
+        except StepFails:
+            return
+        for change in effect.changes:
+            for column in effect.columns:
+                self.foreign_cells.add((spec["on"], change.table, change.key, column))
+
+
+class ModelGroup:
+    """One group on its way through the model."""
+
+    def __init__(self, model: GroupModel, spec: Spec) -> None:
+        self.model = model
+        self.chain = bool(spec.get("chain", True))
+        self.steps = ProgramStep.all_of(spec.get("steps") or [], model.kinds, chain=self.chain)
+        self.conflict = spec.get("conflict") or None
+        self.on_conflict = self.conflict or model.on_conflict
+        self.post = bool(spec.get("post"))
+        self.seen = {one.name: ModelStepEnd() for one in self.steps}
+        self.end = ModelGroupEnd("committed", steps=self.seen)
+        self.done: list[tuple[ProgramStep, Effects | None]] = []
+        """What is to be undone."""
+        self.stuck: ProgramStep | None = None
+        self._rolled = False
+
+    def asks(self, what: str) -> bool:
+        """Whether a handler does this."""
+        return any((one.asks or {}).get("do") == what for one in self.steps)
+
+    def places(self) -> list[Place]:
+        """What it may touch."""
+        every = [place for one in self.steps for place in one.places()]
+        for one in self.steps:
+            backs = [*one.on_failure, *([one.undo] if isinstance(one.undo, dict) else [])]
+            every += [(spec.get("on", one.on), "account", (spec.get("id") or 1,), True) for spec in backs]
+        return every
+
+    # ------------------------------------------------------------ forward
+
+    def run(self, told: Any) -> None:
+        """From the start to the end, or until an undo fails. `told` is what the product says became of it."""
+        self.model.foreign_cells.clear()
+        before = deepcopy(self.model.databases)
+        wrong: dict[str, StepFails] = {}
+        cancelled = ""
+        for one in self.steps:
+            if any(self._is_behind(one, name, rows=not failed.asked) for name, failed in wrong.items()):
+                continue
+            try:
+                self._step(one)
+            except StepFails as failed:
+                wrong[one.name] = failed
+                self.seen[one.name].reason = failed.reason
+            except GroupIsCancelled as error:
+                cancelled = str(error)
+                self.end.loose.add(one.name)
+            if self.chain and (wrong or cancelled):
+                break
+        if cancelled:
+            self._fails(None, cancelled)
+        elif not wrong:
+            self._commits()
+        elif self.chain:
+            ((name, first),) = wrong.items()
+            self._fails(name, first.reason)
+        else:
+            self._fails_side_by_side(wrong, told, before)
+
+    def _is_behind(self, one: ProgramStep, name: str, *, rows: bool = True) -> bool:
+        """Whether a step waits for another: by what it needs, or by rows (for its statement, not for its handlers)."""
+        names = {name}
+        for other in self.steps:
+            if other is one:
+                break
+            if other.name not in names and self._follows(other, names, rows=rows):
+                names.add(other.name)
+        return self._follows(one, names, rows=rows)
+
+    def _follows(self, one: ProgramStep, names: set[str], *, rows: bool) -> bool:
+        needed = {*one.needs, one.from_}
+        before = [other for other in self.steps[: self.steps.index(one)] if other.name in names]
+        return bool(needed & names) or any(rows and meet(one.places(), other.places()) for other in before)
+
+    def _step(self, one: ProgramStep) -> None:
+        seen = self.seen[one.name]
+        self.hook(one, "pre", None)
+        self._execute(one, seen)
+        if one.expression is not None:
+            try:
+                self._result(seen, one.expression.of(seen.rows or []))
+            except StepFails:
+                raise StepFails("recipe_error") from None
+        if one.ask is not None:
+            answer = self._asked(one, one.ask, "recipe")
+            self._result(seen, answer)
+        wrong = None
+        for check in one.checks:
+            verdict = self._verdict(one, check, seen)
+            seen.verdicts.append(verdict is None)
+            wrong = wrong or verdict
+        if wrong is not None:
+            raise StepFails(wrong, asked=one.asks is not None)
+        seen.state = "succeeded"
+        self.hook(one, "post", True)
+
+    def _execute(self, one: ProgramStep, seen: ModelStepEnd) -> None:
+        if one.statement is None or one.on is None:
+            self.done.append((one, None))
+            return
+        db = self.model.databases[one.on]
+        value = self.seen[one.from_].result if one.from_ is not None else value_of(one.statement, one.spec)
+        key = tuple(one.spec[name] for name in one.statement.exact)
+        if one.must == "absent" and key in db[one.statement.table]:
+            seen.state = "failed"
+            raise StepFails("not_applied")
+        kept = dict(db[one.statement.table])
+        try:
+            effect = one.statement.does(db, one.spec, value)
+            if one.must == "exist" and effect.affected == 0:
+                db[one.statement.table] = kept
+                raise StepFails("not_applied")
+        except StepFails:
+            seen.state = "failed"
+            raise
+        seen.ran, seen.affected, seen.rows = True, effect.affected, effect.rows
+        if not one.writes:
+            seen.affected = None
+        self.done.append((one, effect))
+        for change in effect.changes:
+            for column in effect.columns or COLUMNS[change.table]:
+                self.model.foreign_cells.discard((one.on, change.table, change.key, column))
+
+    def _result(self, seen: ModelStepEnd, value: Any) -> None:
+        seen.ran, seen.has_result, seen.result = True, True, value
+
+    def _asked(self, one: ProgramStep, ask: Spec, what: str) -> Any:
+        """The answer of a handler."""
+        self.seen[one.name].ran = True
+        calls = {"refuse": 1 + ask.get("retries", 3), "refuse_once": 2}.get(ask["do"], 1)
+        self.end.asked[one.name] = calls
+        if ask["do"] == "foreign":
+            self.model.foreign(ask.get("call") or {})
+        if ask["do"] in STOPS:
+            raise GroupIsCancelled(STOPS[ask["do"]])
+        if ask["do"] in GIVES_NO_ANSWER:
+            raise StepFails(f"{what}_{GIVES_NO_ANSWER[ask['do']]}", asked=True)
+        return answer_of(ask)
+
+    def _verdict(self, one: ProgramStep, check: Any, seen: ModelStepEnd) -> str | None:
+        """Why a check does not hold."""
+        try:
+            if isinstance(check, dict):
+                value = self._asked(one, check["ask"], "check")
+            elif isinstance(check, list):
+                value = AFFECTED[check[0]](seen.affected or 0, check[1])
+            else:
+                value = EXPRESSIONS[check].of(seen.rows or [])
+        except StepFails as failed:
+            return failed.reason
+        if value is True or value == "true":
+            return None
+        return "check_false" if value is False or value == "false" else "check_error"
+
+    def hook(self, one: ProgramStep, when: str, succeeded: bool | None) -> None:
+        if getattr(one, when):
+            self.end.hooks.add((one.name, when, succeeded, None))
+
+    # ------------------------------------------------------------ ends
+
+    def _commits(self) -> None:
+        self._told_end()
+
+    def _told_end(self) -> None:
+        if self.post:
+            self.end.hooks.add(("group/post", "post", self.end.state == "committed", self.end.state))
+
+    def _fails(self, name: str | None, reason: str) -> None:
+        """Undo what was done, from the last step to the first."""
+        self.end.failed_step, self.end.reason = name, reason
+        self._say_failed(name)
+        self.go_back(None)
+
+    def _say_failed(self, name: str | None) -> None:
+        for one in self.steps:
+            seen = self.seen[one.name]
+            if one.name == name:
+                seen.state = "failed"
+                self.hook(one, "post", False)
+            elif one.statement is None and seen.state == "succeeded":
+                seen.state = None if not seen.has_result else "succeeded"
+
+    def go_back(self, how: str | None) -> None:
+        """Undo what is left to be undone. `how` an operator resolves the step that is stuck."""
+        while self.done:
+            one, effect = self.done[-1]
+            if self._is_to_be_undone(one):
+                self._rolled = True
+                if not self._undo(one, effect, how):
+                    self.stuck, self.end.state = one, "rollback_failed"
+                    self.seen[one.name].state = "undo_failed"
+                    return
+                self.seen[one.name].state = "undone"
+            how, self.stuck = None, None
+            self.done.pop()
+        self._after_undo()
+
+    def _is_to_be_undone(self, one: ProgramStep) -> bool:
+        return one.writes or (one.undo is not None and self.seen[one.name].ran)
+
+    def _after_undo(self) -> None:
+        failed = next((one for one in self.steps if one.name == self.end.failed_step), None)
+        for spec in failed.on_failure if failed is not None else ():
+            self._rolled = True
+            self.model.foreign({**spec})
+        self.end.state = "rolled_back" if self._rolled else "aborted"
+        self._told_end()
+
+    def _undo(self, one: ProgramStep, effect: Effects | None, how: str | None) -> bool:
+        if how == "accept_current":
+            return True
+        if one.undo == "handler":
+            self.end.undone_by_handler.add(one.name)
+            return True
+        if isinstance(one.undo, dict):
+            self.model.foreign({"on": one.on, **one.undo})
+            return True
+        if effect is None or one.on is None:
+            return True
+        policy = "overwrite" if how == "force" else self.on_conflict
+        if self.model.kinds[one.on] in ("lww", "cassandra"):
+            return self._cells_back(one.on, effect, policy)
+        return self._rows_back(self.model.databases[one.on], effect, policy)
+
+    def _rows_back(self, db: Database, effect: Effects, policy: str) -> bool:
+        """G53, row by row: all of a step, or nothing of it."""
+        back: list[RowChange] = []
+        for one in effect.changes:
+            now = db[one.table].get(one.key)
+            if _alike(now, one.before, one, effect.columns):
+                continue
+            if not _alike(now, one.after, one, effect.columns):
+                if policy == "fail":
+                    return False
+                if policy == "keep_current":
+                    continue
+                whole = {*effect.saved, *effect.columns, *KEYS[one.table]} >= set(COLUMNS[one.table])
+                if now is None and one.before is not None and one.after is not None and not whole:
+                    return False
+            back.append(one)
+        for one in back:
+            now = db[one.table].get(one.key)
+            if one.before is None:
+                db[one.table].pop(one.key, None)
+            elif now is None or one.after is None:
+                db[one.table][one.key] = one.before
+            else:
+                db[one.table][one.key] = {**now, **{name: one.before[name] for name in effect.columns}}
+        return True
+
+    def _cells_back(self, on: str, effect: Effects, policy: str) -> bool:
+        """G53 where cells have write times: what others wrote later is theirs."""
+        db = self.model.databases[on]
+        places = [(on, one.table, one.key, name) for one in effect.changes for name in effect.columns]
+        theirs = {place for place in places if place in self.model.foreign_cells}
+        if theirs and policy == "fail":
+            return False
+        for one in effect.changes:
+            cells = {name: (one.before or {}).get(name) for name in _columns(one.table)
+                     if one.before is None or one.after is None or name in effect.columns}  # fmt: skip
+            kept = {} if policy == "overwrite" else {
+                name: (db[one.table].get(one.key) or {}).get(name) for name in cells
+                if (on, one.table, one.key, name) in self.model.foreign_cells
+            }  # fmt: skip
+            named = dict(zip(KEYS[one.table], one.key, strict=True))
+            row = {**dict.fromkeys(COLUMNS[one.table]), **(db[one.table].get(one.key) or {}), **named, **cells, **kept}
+            if any(row[name] is not None for name in _columns(one.table)):
+                db[one.table][one.key] = row
+            else:
+                db[one.table].pop(one.key, None)
+        return True
+
+    # ------------------------------------------------------------ side by side
+
+    def _fails_side_by_side(self, wrong: Mapping[str, StepFails], told: Any, before: dict[str, Database]) -> None:
+        """One of those that are wrong fails first; what else ran beside it, nobody can say."""
+        name = told.failed_step if told is not None and told.failed_step in wrong else next(iter(wrong))
+        self.end.failed_step, self.end.reason, self.end.unsure = name, wrong[name].reason, True
+        self.model.databases.clear()
+        self.model.databases.update(before)
+        failed = next(one for one in self.steps if one.name == name)
+        others = [one for one in self.steps if self._is_to_be_undone(one) and one is not failed]
+        ran = [one for one in others if not self._is_behind(one, name, rows=False)]
+        sure = any(self.seen[one.name].ran and self._is_behind(failed, one.name) for one in ran)
+        sure = sure or (self.seen[name].ran and self._is_to_be_undone(failed))
+        self.seen[name].state = "undone" if self.seen[name].ran and self._is_to_be_undone(failed) else "failed"
+        for spec in failed.on_failure:
+            self.model.foreign({**spec})
+        sure = sure or bool(failed.on_failure)
+        self.end.states = frozenset({"rolled_back"} if sure else {"rolled_back", "aborted"} if ran else {"aborted"})
+        self.end.state = "rolled_back" if sure or told is None else told.state
+
+
+def _columns(table: str) -> Iterator[str]:
+    return (name for name in COLUMNS[table] if name not in KEYS[table])
+
+
+def _alike(now: Row | None, other: Row | None, change: RowChange, columns: tuple[str, ...]) -> bool:
+    """Whether a row is as it was: by what the statement can change, or whole, where it came or went."""
+    if now is None or other is None:
+        return now is other
+    whole = change.before is None or change.after is None
+    return all(now[name] == other[name] for name in (COLUMNS[change.table] if whole else columns))

@@ -1,0 +1,249 @@
+"""Databases of a user's, as targets of groups: made, looked at and changed from outside."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import apsw
+
+from strandline.testing.prove.group_statements import (
+    COLUMNS,
+    KEYS,
+    MOST,
+    VALUES,
+    Database,
+    ProgramStatement,
+    Spec,
+    value_of,
+)
+from strandline.testing.prove.worlds import SHM
+
+TABLES: Final = (
+    f"CREATE TABLE account (id integer PRIMARY KEY, name text, amount integer CHECK (amount < {MOST}))",
+    "CREATE TABLE pair (a integer, b integer, n integer, PRIMARY KEY (a, b))",
+    "CREATE TABLE seat (id integer PRIMARY KEY, who text UNIQUE)",
+)
+CELLS: Final = (
+    "CREATE TABLE account (id int, name text, amount int, PRIMARY KEY (id))",
+    "CREATE TABLE pair (a int, b int, n int, PRIMARY KEY (a, b))",
+)
+FIRST: Final[Database] = {
+    "account": {(n,): {"id": n, "name": f"a{n}", "amount": amount} for n, amount in ((1, 100), (2, 50), (3, 10))},
+    "pair": {(1, 1): {"a": 1, "b": 1, "n": 5}, (1, 2): {"a": 1, "b": 2, "n": 0}},
+    "seat": {(1,): {"id": 1, "who": "x"}},
+}
+"""What is there to begin with."""
+PARAMETER: Final = re.compile(r":(\w+)")
+
+
+class Shop(ABC):
+    """A database."""
+
+    url: str
+    tables: tuple[str, ...] = tuple(COLUMNS)
+
+    @abstractmethod
+    def execute(self, text: str) -> Sequence[tuple[Any, ...]]:
+        """As another program of the user would."""
+
+    def fill(self, creates: Sequence[str]) -> None:
+        for text in creates:
+            self.execute(text)
+        for table in self.tables:
+            for row in FIRST[table].values():
+                columns, values = ", ".join(row), ", ".join(map(literal, row.values()))
+                self.execute(f"INSERT INTO {table} ({columns}) VALUES ({values})")  # noqa: S608
+
+    def database(self) -> Database:
+        """All rows, as the model has them."""
+        found: Database = {}
+        for table in self.tables:
+            columns = COLUMNS[table]
+            rows = self.execute(f"SELECT {', '.join(columns)} FROM {table}")  # noqa: S608
+            made = [dict(zip(columns, row, strict=True)) for row in rows]
+            found[table] = {
+                tuple(row[name] for name in KEYS[table]): row
+                for row in made if any(row[name] is not None for name in columns if name not in KEYS[table])
+            }  # fmt: skip
+        return found
+
+    def foreign(self, statement: ProgramStatement, spec: Spec) -> None:
+        """Execute a statement from outside; what the database refuses has no effect."""
+        values: dict[str, Any] = {
+            key: spec.get(key) if spec.get(key) is not None else value for key, value in VALUES.items()
+        }
+        values |= {"v": value_of(statement, values), "id2": values["id"] + 1}
+        text = PARAMETER.sub(lambda found: literal(values[found[1]]), statement.text)
+        try:
+            self.execute(text)
+        except self.refusals:
+            return
+
+    refusals: tuple[type[Exception], ...] = (apsw.ConstraintError,)
+
+    def leftovers(self) -> str:
+        """What a processor that is gone has left open there."""
+        return ""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of it, and remove it."""
+
+
+def literal(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, list):
+        return f"({', '.join(map(literal, value))})"
+    return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "''") + "'"
+
+
+class SqliteShop(Shop):
+    """A file, in a folder that can go elsewhere for a while, as that of a disk which is not mounted."""
+
+    def __init__(self) -> None:
+        self._top = Path(tempfile.mkdtemp(prefix="strandline-prove-", dir=SHM if SHM.is_dir() else None))
+        self.folder = self._top / "disk"
+        self.folder.mkdir()
+        self.url = f"sqlite:{self.folder}/shop.db"
+        self._outside = apsw.Connection(str(self.folder / "shop.db"))
+        self._outside.pragma("journal_mode", "wal")
+        self._outside.set_busy_timeout(20_000)
+        self.fill(TABLES)
+
+    def execute(self, text: str) -> Sequence[tuple[Any, ...]]:
+        return list(self._outside.execute(text))
+
+    def leave(self) -> None:
+        self.folder.rename(self._top / "elsewhere")
+
+    def come_back(self) -> None:
+        (self._top / "elsewhere").rename(self.folder)
+
+    def leftovers(self) -> str:
+        self._outside.set_busy_timeout(1000)
+        try:
+            self.execute("BEGIN IMMEDIATE")
+            self.execute("ROLLBACK")
+        except apsw.BusyError:
+            return "somebody still writes in it"
+        finally:
+            self._outside.set_busy_timeout(20_000)
+        return ""
+
+    def close(self) -> None:
+        self._outside.close()
+        shutil.rmtree(self._top, ignore_errors=True)
+
+
+class PostgresShop(Shop):
+    """A database of a server, emptied before."""
+
+    def __init__(self, url: str, number: int) -> None:
+        import psycopg
+
+        self.refusals = (psycopg.errors.IntegrityError,)
+        self.name = f"prove_{number}"
+        with psycopg.connect(url, autocommit=True) as server:
+            if not server.execute("SELECT 1 FROM pg_database WHERE datname = %s", (self.name,)).fetchone():
+                server.execute(f"CREATE DATABASE {self.name}".encode())
+        head, _, options = url.partition("?")
+        self.url = f"{head.rpartition('/')[0]}/{self.name}?{options}"
+        self._outside = psycopg.connect(self.url, autocommit=True, cursor_factory=psycopg.RawCursor)
+        self._outside.execute("DROP SCHEMA IF EXISTS public, strandline CASCADE")
+        self._outside.execute("CREATE SCHEMA public")
+        self.fill(TABLES)
+
+    def execute(self, text: str) -> Sequence[tuple[Any, ...]]:
+        cursor = self._outside.execute(text.encode())
+        return cursor.fetchall() if cursor.description else []
+
+    def leftovers(self) -> str:
+        until = time.monotonic() + 5  # of removing old barrier rows, a processor that is over takes no notice
+        while (left := self._open()) and time.monotonic() < until:
+            time.sleep(0.02)
+        return f"a transaction is open: {left}" if left else ""
+
+    def _open(self) -> Sequence[tuple[Any, ...]]:
+        return self.execute(
+            "SELECT state, query FROM pg_stat_activity WHERE datname = current_database() "
+            "AND pid <> pg_backend_pid() AND state LIKE 'idle in transaction%'"
+        )
+
+    def close(self) -> None:
+        self._outside.close()
+
+
+class LwwShop(Shop):
+    """A target without transactions, in this process."""
+
+    tables = ("account", "pair")
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        from strandline.group.targets.last_write_wins import lww
+
+        self.url = f"lww:{uuid4().hex}"
+        self._target = lww(self.url.removeprefix("lww:"))
+        self._target.clock = clock
+        for text in CELLS:
+            self._target.create(text)
+        self.fill(())
+
+    def execute(self, text: str) -> Sequence[tuple[Any, ...]]:
+        return self._target.execute(text)
+
+    def close(self) -> None:
+        """It stays, with this process."""
+
+
+class CassandraShop(Shop):
+    """A keyspace."""
+
+    tables = ("account", "pair")
+
+    def __init__(self, url: str, number: int) -> None:
+        from strandline.backends.cassandra import Session
+        from strandline.urls import target_of
+
+        self._keyspace = f"prove_{number}_{uuid4().hex[:8]}"
+        self.url = f"{url}/{self._keyspace}"
+        self._session = Session(target_of("shop", self.url), 30)
+        replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+        self._session.alter(f"CREATE KEYSPACE {self._keyspace} WITH replication = {replication}")
+        for text in CELLS:
+            self._session.alter(self._placed(text))
+        self.fill(())
+
+    def _placed(self, text: str) -> str:
+        for table in self.tables:
+            text = re.sub(rf"\b(TABLE|INTO|FROM|UPDATE) {table}\b", rf"\1 {self._keyspace}.{table}", text)
+        return text
+
+    def execute(self, text: str) -> Sequence[tuple[Any, ...]]:
+        if text.startswith("SELECT"):
+            return [tuple(row) for row in self._session.each_row(self._placed(text))]
+        self._session.change(self._placed(text), ())
+        return []
+
+    def close(self) -> None:
+        self._session.alter(f"DROP KEYSPACE {self._keyspace}")
+        self._session.close()
+
+
+def shop(kind: str, number: int, url: str | None, clock: Callable[[], int]) -> Shop:
+    """A new one, with the rows of `FIRST`."""
+    if kind == "sqlite":
+        return SqliteShop()
+    if kind == "lww":
+        return LwwShop(clock)
+    if url is None:
+        raise ValueError(f"{kind} needs the URL of a server")
+    return PostgresShop(url, number) if kind == "postgres" else CassandraShop(url, number)
