@@ -25,6 +25,7 @@ An error has a `code` (one of its class's `codes`), a `hint` that says what to d
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
@@ -276,6 +277,18 @@ def invalid(
     """An `InvalidInput` in the form that every interface shows: what, why, what is allowed, what came."""
     message = f"{field}: {wrong}; allowed {allowed}; got {received(got)}"
     return InvalidInput(message, code=code, hint=hint or f"give {allowed}", field=field, **facts)
+
+
+def unknown(what: str, given: str, known: Iterable[str], *, code: str = "option", seen: str = "") -> InvalidInput:
+    """Return an `InvalidInput` for a name that does not exist, with the nearest that does."""
+    names = sorted(known)
+    near = [] if given == "help" else difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    return InvalidInput(
+        f"{what}: unknown; allowed {' '.join(names)}; got {shown(given)}",
+        code=code,
+        hint=f"did you mean {near[0]}?" if near else seen or f"known: {' '.join(names)}",
+        field=what,
+    )
 
 
 def closed(what: object) -> InvalidInput:

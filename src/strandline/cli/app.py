@@ -38,14 +38,13 @@ from strandline.cli.failure import (
     refuse_bad_text,
     report,
     report_bug,
-    unknown,
     usage_error,
 )
 from strandline.cli.later import to_come
 from strandline.cli.masking import forget, refuse_tokens, remember
 from strandline.cli.options import URL_VARIABLE, with_options
 from strandline.cli.output import note, say
-from strandline.errors import StrandlineError
+from strandline.errors import StrandlineError, unknown
 from strandline.extras import IN_CHECKOUT, not_installed
 
 PROGRAM = "strandline"

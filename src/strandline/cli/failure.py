@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import json
 import math
@@ -10,28 +9,17 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from strandline.cli.masking import masked
-from strandline.cli.output import plain, printable
-from strandline.errors import InvalidInput, StrandlineError, Unavailable, shown, text_of
+from strandline.cli.output import printable
+from strandline.errors import InvalidInput, StrandlineError, Unavailable, shown, text_of, unknown
+from strandline.values.json_form import json_form
 
 EXIT_BUG = 1
 EXIT_INTERRUPTED = 130
 TRACEBACK = "STRANDLINE_TRACEBACK"
-
-
-def unknown(what: str, given: str, known: Iterable[str], *, code: str = "option", seen: str = "") -> InvalidInput:
-    """`InvalidInput` for a name that does not exist, with the nearest that does."""
-    names = sorted(known)
-    near = [] if given == "help" else difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    return InvalidInput(
-        f"{what}: unknown; allowed {' '.join(names)}; got {shown(given)}",
-        code=code,
-        hint=f"did you mean {near[0]}?" if near else seen or f"known: {' '.join(names)}",
-        field=what,
-    )
 
 
 def usage_error(error: Any) -> InvalidInput:
@@ -122,7 +110,7 @@ def report(error: StrandlineError, *, as_json: bool) -> int:
             "applied": error.applied,
             "retryable": error.retryable,
             "exit_code": error.exit_code,
-            "facts": _told(plain(facts)),
+            "facts": _told(json_form(facts)),
         }
         _write(json.dumps(problem))
         return error.exit_code

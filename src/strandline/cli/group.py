@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.arguments import pairs, whole_number
-from strandline.cli.failure import unknown
 from strandline.cli.measuring import MetricsOption, measured
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note, printable, say, write_file
 from strandline.cli.stopping import stopped_in_order
 from strandline.cli.work import mapping_of
 from strandline.clock import time_text
-from strandline.errors import InvalidInput
+from strandline.errors import InvalidInput, unknown
 from strandline.values.payloads import parse_json
 
 if TYPE_CHECKING:

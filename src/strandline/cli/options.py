@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.arguments import pairs
-from strandline.cli.failure import unknown
 from strandline.cli.masking import remember
 from strandline.cli.output import emit, printable, say
-from strandline.errors import InvalidInput, shown
+from strandline.errors import InvalidInput, shown, unknown
 from strandline.settings import Settings, parse_setting
 
 if TYPE_CHECKING:

@@ -5,18 +5,14 @@ Text from a journal is never sent to a terminal as it is: control characters and
 
 from __future__ import annotations
 
-import base64
-import dataclasses
 import sys
-from datetime import timedelta
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from strandline.errors import InvalidInput
-from strandline.values.keys import Key
+from strandline.values.json_form import json_form
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +36,7 @@ def note(text: str) -> None:
 def emit(value: Any) -> None:
     """A JSON line, on stdout, as UTF-8 whatever the locale says."""
     sys.stdout.flush()
-    sys.stdout.buffer.write(orjson.dumps(plain(value)) + b"\n")
+    sys.stdout.buffer.write(orjson.dumps(json_form(value)) + b"\n")
 
 
 def write_file(option: str, path: str | Path, made: bytes) -> None:
@@ -53,27 +49,6 @@ def write_file(option: str, path: str | Path, made: bytes) -> None:
             code="option",
             hint="give a file that you can write",
         ) from None
-
-
-def plain(value: Any) -> Any:
-    """A value of ours as JSON carries it."""
-    if isinstance(value, (str, int, float, bool, type(None))):
-        return value.value if isinstance(value, Enum) else value
-    if isinstance(value, Key):
-        return str(value)
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {name: plain(member) for name, member in value._asdict().items()}
-    if isinstance(value, dict):
-        return {str(name): plain(member) for name, member in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(member) for member in value]
-    return str(value)
 
 
 def printable(text: str) -> str:

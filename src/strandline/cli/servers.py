@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strandline.cli.failure import unknown
 from strandline.cli.output import console, emit, note
 from strandline.clock import seconds_text
+from strandline.errors import unknown
 
 if TYPE_CHECKING:
     from strandline.servers.server import Server

@@ -15,11 +15,12 @@ from strandline.cli.arguments import seconds_of, time_of, whole_number
 from strandline.cli.importing import object_of
 from strandline.cli.measuring import MetricsOption, measured
 from strandline.cli.options import Options
-from strandline.cli.output import emit, plain, printable, say
+from strandline.cli.output import emit, printable, say
 from strandline.cli.stopping import stopped_in_order
 from strandline.cli.verbs import Noun, ShellParameter, Values, Verb, command, number
 from strandline.clock import seconds_text, time_text
 from strandline.errors import invalid
+from strandline.values.json_form import json_form
 from strandline.values.payloads import parse_json
 from strandline.work.journal import Claim, WorkJournal
 
@@ -272,5 +273,5 @@ def _json(columns: Mapping[str, Any] | None) -> str:
     """Columns as `--key` and `--data` take them; what a terminal would obey is escaped, as JSON can."""
     if columns is None:
         return "unreadable"
-    text = json.dumps(plain(columns), ensure_ascii=False)
+    text = json.dumps(json_form(columns), ensure_ascii=False)
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
