@@ -87,6 +87,11 @@ class Strandline:
         self.pointer_watch = PointerWatch(store)
         """One look at the pointers for all live queries and projections."""
 
+    @property
+    def urls(self) -> Urls | None:
+        """Where log and store are; None for those that were opened otherwise."""
+        return self._urls
+
     def strandline(self) -> int:
         """Every event recorded up to this time (µs) is in the store; 0 while a partition was never replicated."""
         self.check()

@@ -163,7 +163,9 @@ class NotFound(StrandlineError):
     http_status, exit_code = 404, 3
     http_status_by_code: ClassVar[Mapping[str, int]] = {"trimmed": 410}
     codes = frozenset(
-        ("event quarantine group message handler trimmed work_journal entry dead_letter projection parked_key").split()
+        (
+            "event quarantine group message handler trimmed work_journal entry dead_letter projection parked_key token"
+        ).split()
     )
 
 

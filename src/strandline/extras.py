@@ -18,6 +18,7 @@ EXTRAS = {
     "spark": "carrying and replaying",
     "metrics": "metrics for Prometheus",
     "otel": "traces for OpenTelemetry",
+    "server": "the HTTP server",
     **({"dev": "tests, benchmarks, the demo, servers"} if IN_CHECKOUT else {}),
 }
 """Extras that this version has a use for, those of back-ends aside."""
@@ -29,6 +30,7 @@ PACKAGES = {
     "cassandra": "cassandra",
     "prometheus_client": "metrics",
     "opentelemetry": "otel",
+    **dict.fromkeys(("starlette", "uvicorn"), "server"),
     **dict.fromkeys(("dbos", "eventsourcing", "matplotlib", "psutil"), "dev"),
 }
 """Which extra brings a package that is imported where it is used."""

@@ -26,9 +26,13 @@ ON_SPARK_OR_LONG = (
     "pipeline resolve",
     "servers",
     "prove",
+    "serve",
 )
-WITH_IDS = tuple(f"work {verb}" for verb in "heartbeat done fail release requeue acknowledge drop run".split())
-"""Their examples name what was handed out before; tests/work/test_cli.py calls them."""
+WITH_IDS = (
+    *(f"work {verb}" for verb in "heartbeat done fail release requeue acknowledge drop run".split()),
+    "token revoke",
+)
+"""Their examples name what was handed out before; tests/work/test_cli.py and tests/server/test_frame.py call them."""
 GROUP = ("submit run explain list show history playback cancel resolve answer ack load-code handlers").split()
 """Each call of `s.groups`."""
 OF_GROUPS = tuple(f"group {verb}" for verb in GROUP if verb != "list")
@@ -70,7 +74,7 @@ def test_commands_are_those_of_the_specification() -> None:
     assert sorted(commands()) == sorted(
         "append read head mark delete purge keys by-tag status bench demo servers doctor prove".split()
         + [f"pipeline {part}" for part in "run replay quarantine resolve rebuild purge-expired prepare".split()]
-        + ["schema show", "schema upgrade"]
+        + ["schema show", "schema upgrade", "serve", "token create", "token list", "token revoke"]
         + [f"work {verb}" for verb in WORK]
         + [f"group {verb}" for verb in GROUP]
         + ["by-slices", *(f"projections {verb}" for verb in PROJECTIONS)]
@@ -86,7 +90,7 @@ def specified() -> set[str]:
         group, _, rest = listed.partition(" ")
         if group in ("pipeline", "schema", "group"):
             found |= {f"{group} {name}" for part in rest.split(", ") for name in part.split()[0].split("|")}
-        elif group in ("work", "projections"):
+        elif group in ("work", "projections", "token"):
             found.add(group)
         elif listed:
             found |= {part.split()[0] for part in listed.split(", ")}
@@ -99,17 +103,17 @@ def test_every_command_of_the_specification_is_there_or_said_to_come() -> None:
     assert specified() - set(commands()) - groups == set(LATER)
 
 
-SAID = r"`strandline (?P<name>(?:(?:pipeline|schema|work|group|projections) )?[a-z][a-z-]+)"
+SAID = r"`strandline (?P<name>(?:(?:pipeline|schema|work|group|projections|token) )?[a-z][a-z-]+)"
 
 
 def test_no_hint_names_a_command_that_is_not_there() -> None:
     texts = [ROOT / "README.md", *(ROOT / "src").rglob("*.py")]
     said = {match["name"] for path in texts for match in re.finditer(SAID, path.read_text())}
     assert "pipeline run" in said
-    assert said - set(commands()) - {"pipeline", "schema", "work", "group", "projections"} == set()
+    assert said - set(commands()) - {"pipeline", "schema", "work", "group", "projections", "token"} == set()
 
 
-@pytest.mark.parametrize("name", ["", *commands(), "pipeline", "schema", "work", "group", "projections"])
+@pytest.mark.parametrize("name", ["", *commands(), "pipeline", "schema", "work", "group", "projections", "token"])
 def test_flags_have_no_value(name: str) -> None:
     assert "<bool>" not in call(*name.split(), "--help").out
 

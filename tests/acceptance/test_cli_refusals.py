@@ -175,7 +175,7 @@ def test_what_new_users_try(argv: list[str], said: str, hint: str, url: str) -> 
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["serve", "pipeline reconcile", "schema repartition"])
+@pytest.mark.parametrize("name", ["backup", "pipeline reconcile", "schema repartition"])
 def test_a_command_that_is_still_to_come(name: str) -> None:
     answer = call(*name.split(), "--url", "sqlite:x")
     assert answer.code == 2
@@ -276,9 +276,9 @@ def test_endless_input_is_refused_before_memory_is_gone(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("entity_type", ["group", "group_stream", "group_inbox"])
+@pytest.mark.parametrize("entity_type", ["group", "group_stream", "group_inbox", "admin_act"])
 @pytest.mark.req("J123")
-def test_types_of_groups_are_reserved(entity_type: str, tmp_path: Path) -> None:
+def test_types_of_strandline_itself_are_reserved(entity_type: str, tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path}/none"
     for argv in (["append", "--event", GOOD], ["delete", "--to", "1", "--yes"], ["purge", "--yes"]):
         refused(call(*argv, f"{entity_type}|x", "--url", url, "--json"), "InvalidInput.reserved_entity_type")

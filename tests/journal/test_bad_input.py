@@ -159,7 +159,7 @@ BAD: list[tuple[str, str, str, Callable[[Strandline], object]]] = [
     # reserved types
     *[
         (f"{call} {entity_type}", "reserved_entity_type", "key.entity_type", act)
-        for entity_type in ("group", "group_stream", "group_inbox")
+        for entity_type in ("group", "group_stream", "group_inbox", "admin_act")
         for call, act in (
             ("append", lambda s, key=entity_type: s.journal.append(f"{key}|x", events(1))),
             ("append_future", lambda s, key=entity_type: s.journal.append_future(f"{key}|x", events(1))),
@@ -197,7 +197,7 @@ def test_refused_and_nothing_written(
 
 
 @pytest.mark.req("J123")
-@pytest.mark.parametrize("entity_type", ["group", "group_stream", "group_inbox"])
+@pytest.mark.parametrize("entity_type", ["group", "group_stream", "group_inbox", "admin_act"])
 def test_reserved_types_can_be_read(s: Strandline, entity_type: str) -> None:
     assert list(s.journal.read(f"{entity_type}|x")) == []
     assert s.journal.head(f"{entity_type}|x") is None

@@ -28,8 +28,10 @@ from strandline.cli import (
     prove,
     record,
     schema,
+    serve,
     servers,
     status,
+    token,
     work,
 )
 from strandline.cli.failure import (
@@ -122,6 +124,10 @@ def app() -> typer.Typer:
     for panel, verbs in projections.verbs().items():
         _add(projecting, panel, *verbs)
     top.add_typer(projecting, name="projections", rich_help_panel="Act")
+    _add(top, "Serve", serve.serve)
+    access = _group("Tokens of the HTTP server: who may call it, and what they may do.")
+    _add(access, "Look after", token.create, token.list_, token.revoke)
+    top.add_typer(access, name="token", rich_help_panel="Serve")
     _add(top, "Query", by_tag.by_tag, by_slices.by_slices)
     _add(top, "Look after", look.keys)
     keeping = _group("Show or upgrade the schema of log and store.")

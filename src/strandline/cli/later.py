@@ -6,7 +6,7 @@ from strandline import __version__
 from strandline.errors import InvalidInput
 
 LATER = frozenset(
-    "backup verify token serve".split()
+    "backup verify".split()
     + [f"pipeline {name}" for name in ("reconcile", "archive", "sweep")]
     + ["schema repartition"]
 )

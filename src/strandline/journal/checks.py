@@ -30,7 +30,7 @@ from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.keys import SLICES, Key, slice_of
 from strandline.values.payloads import BYTES, JSON, encode, encode_json
 
-RESERVED_ENTITY_TYPES: Final = frozenset({"group", "group_stream", "group_inbox"})
+RESERVED_ENTITY_TYPES: Final = frozenset({"group", "group_stream", "group_inbox", "admin_act"})
 RESERVED_TAG_PREFIX: Final = "strandline."
 TYPE_BYTES_MAX: Final = 256
 TAG_BYTES_MAX: Final = 256
@@ -79,7 +79,7 @@ def writable_key(key: object) -> tuple[Key, str, int]:
         raise invalid(
             "reserved_entity_type",
             "key.entity_type",
-            "belongs to event groups",
+            "belongs to Strandline itself",
             allowed="any other entity type",
             got=known[0].entity_type,
         )

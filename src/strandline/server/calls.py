@@ -1,0 +1,87 @@
+"""One call: what a handler of a route knows of the request that it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from starlette.requests import Request
+
+from strandline.server.frame import forbidden, unauthorized
+from strandline.server.routes import HttpRoute
+from strandline.server.sessions import BrowserSession
+from strandline.server.tokens import AccessToken
+
+if TYPE_CHECKING:
+    from strandline.server.application import ServerApp
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class HttpCall:
+    """A request whose sender is known, and the server that it came to."""
+
+    app: ServerApp
+    request: Request
+    route: HttpRoute
+    token: AccessToken | None
+    """Whose request it is; None for a route that is open."""
+    session: BrowserSession | None = None
+    """The browser's session, if it came with a cookie."""
+
+    @property
+    def prefix(self) -> str:
+        """The path where this application is mounted: what all addresses in a page begin with."""
+        return str(self.request.scope.get("root_path", "")).rstrip("/")
+
+    @property
+    def secure(self) -> bool:
+        """Whether it came by TLS."""
+        return self.request.url.scheme == "https"
+
+    @property
+    def who(self) -> str:
+        """Who asks, as the record of an admin act says it."""
+        token = self.token
+        return "nobody" if token is None else f"{token.name} (token {token.id})"
+
+    def require(self, scope: str, entity_type: str | None = None) -> None:
+        """Refuse, with 403, a token that may not do this; without an entity type, to every entity type."""
+        if self.token is None:
+            raise unauthorized()
+        if not self.token.allows(scope, entity_type):
+            raise forbidden(scope, entity_type)
+
+    async def run(self, call: Callable[P, R], *given: P.args, **named: P.kwargs) -> R:
+        """Run a call of the plain API in one of the server's threads."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.app.threads, partial(call, *given, **named))
+
+    async def act(
+        self,
+        what: str,
+        on: str,
+        do: Callable[[], Any],
+        *,
+        why: str | None = None,
+        look: Callable[[], Any] = lambda: None,
+    ) -> Any:
+        """Do what an operator asks for, with a record of it: the only way to an admin act, for API and console.
+
+        `do` and `look` are plain calls, run in a thread: `look` tells how it stands, before and after.
+        """
+        self.require("admin")
+        done = partial(self.app.acts.done, do, who=self.who, why=why or "", what=what, on=on, look=look)
+        return await self.run(done)
+
+    async def body(self) -> bytes:
+        """Return the body as it came, for a route that reads it itself."""
+        return await self.app.body_of(self.request)
+
+
+Values = Mapping[str, Any]

@@ -1,0 +1,10 @@
+"""The console: pages for people, served beside the API."""
+
+from __future__ import annotations
+
+from strandline.server.routes import HttpRoute
+
+
+def routes() -> list[HttpRoute]:
+    """Return the routes of this part."""
+    return []

@@ -1,0 +1,89 @@
+"""The limits of the HTTP server, and the meter that holds each token to its own."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from strandline.server.frame import FrameError
+from strandline.settings import MIB, checked_settings, within
+
+KIB: Final = 1024
+METERED_MAX: Final = 10_000
+"""So many tokens are remembered by their rate; the one that was used longest ago is forgotten first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """What a client may ask of the server. Durations are seconds, sizes are bytes."""
+
+    body_bytes_max: int | None = within(None, 1, 64 * MIB, kind=int)
+    """1.5 × `append_bytes_max` where nothing is given."""
+    header_bytes_max: int = within(16 * KIB, KIB, 256 * KIB)
+    header_timeout_s: float = within(30.0, 0.1, 600)
+    """From the first moment of a connection, or the end of its last answer, to the end of a request's headers."""
+    body_timeout_s: float = within(30.0, 0.1, 600)
+    idle_timeout_s: float = within(30.0, 0.1, 600)
+    """How long the reader of a stream may take nothing."""
+    connections_max: int = within(1000, 10, 100_000)
+    """Of the whole server. Where one more comes, the one that has been idle longest is closed."""
+    token_connections_max: int = within(100, 1, 100_000)
+    """Requests of one token that are under way at once, open streams among them."""
+    token_requests_per_s: float = within(100.0, 0.1, 1_000_000)
+    """Requests of one token; as many may come at once."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> HttpLimits:
+        """Return limits from names and values; `InvalidInput.setting` for the first that is unknown or out of range."""
+        return cls(**checked_settings(cls, given))
+
+
+class RequestMeter:
+    """Counts the requests of each token: how many are under way, and how fast they come. Not for several threads."""
+
+    def __init__(self, limits: HttpLimits, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._limits, self._now_s = limits, now_s
+        self._under_way: dict[str, int] = {}
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """Of each token the requests that it may make at once, and when that was so."""
+
+    @contextmanager
+    def request_of(self, token_id: str) -> Iterator[None]:
+        """Count one request of a token while it is under way; `FrameError` 429 for one too many."""
+        self._take(token_id)
+        under_way = self._under_way.get(token_id, 0)
+        if under_way >= self._limits.token_connections_max:
+            most = self._limits.token_connections_max
+            raise _too_many(f"{most} requests of this token are under way", "end some of them, then call again", 1.0)
+        self._under_way[token_id] = under_way + 1
+        try:
+            yield
+        finally:
+            left = self._under_way[token_id] - 1
+            if left:
+                self._under_way[token_id] = left
+            else:
+                del self._under_way[token_id]
+
+    def _take(self, token_id: str) -> None:
+        most, now = self._limits.token_requests_per_s, self._now_s()
+        burst = max(1.0, most)
+        left, at = self._left.pop(token_id, (burst, now))
+        left = min(burst, left + (now - at) * most)
+        allowed = left >= 1
+        self._left[token_id] = (left - 1 if allowed else left), now
+        if len(self._left) > METERED_MAX:
+            self._left.popitem(last=False)
+        if not allowed:
+            raise _too_many(
+                f"more than {most:g} requests a second of this token", "call again later", (1 - left) / most
+            )
+
+
+def _too_many(detail: str, hint: str, after_s: float) -> FrameError:
+    after = str(max(1, round(after_s)))
+    return FrameError(429, "rate", detail, hint, retryable=True, headers={"Retry-After": after})
