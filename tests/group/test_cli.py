@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from strandline.errors import Unavailable
-from strandline.group.checks import ask
+from strandline.group.checks import ask, is_true
 from strandline.group.core.parts import Recipe
 from strandline.group.definition import Group
 from strandline.group.lease import said
@@ -183,7 +183,40 @@ def test_why_an_undo_failed_is_shown_and_what_to_do(world: World) -> None:
     (take,) = (line for line in answer.out.splitlines() if line.startswith("  take "))
     assert "rows were changed by others since" in take
     assert "current" in answer.out
-    assert "group resolve stuck STEP HOW`; STEP: take" in answer.out
+    assert "group resolve stuck STEP HOW --url sqlite:orders`; STEP: take" in answer.out
     with pytest.raises(Unavailable, match="rollback_failed") as caught:
         world.plain.wait("stuck", 0.01)
     assert "group resolve" in caught.value.hint
+
+
+@pytest.mark.req("G86", "G83")
+def test_what_a_person_reads_of_a_group(world: World, tmp_path: Path) -> None:
+    """Checks with what they check, events as names and JSON values, and what a run came to."""
+    g = transfer("move", 1, 2, 10)
+    g.empty("last", depends_on=["give"], checks=[is_true("1 = 2")])
+    (tmp_path / "move.json").write_text(g.to_json())
+    (tmp_path / "good.json").write_text(transfer("good", 1, 2, 10).to_json())
+    where, shop = ("--url", "sqlite:orders"), ("--target", "shop=sqlite:shop.db")
+    assert "is_true(1 = 2)" in call("group", "explain", "move.json", *where, *shop).out
+    for file in ("move.json", "good.json"):
+        assert call("group", "submit", file, *where, *shop).code == 0
+    answer = call("group", "run", "--until-idle", *where, *shop)
+    assert answer.err.splitlines()[-1] == "stream default: 2 groups ended: 1 committed, 1 rolled_back"
+    assert call("group", "run", "--until-idle", *where, *shop).err.splitlines()[-1] == "stream default: 0 groups ended"
+    shown = call("group", "history", "move", *where).out
+    assert ' step="take"' in shown
+    assert "{'" not in shown
+
+
+@pytest.mark.req("G86")
+def test_verbs_take_what_their_calls_take(world: World) -> None:
+    """A stream where the call is about one; nothing that a call does not take; ways and numbers that are none."""
+    where = ("--url", "sqlite:orders")
+    assert call("group", "load-code", "shop", "1", *where, "--stream", "s").out == (
+        "shop: version 1 from here on in stream s\n"
+    )
+    assert call("group", "show", "x", *where, "--stream", "s").code == 2
+    refused = call("group", "resolve", "x", "take", "fource", *where)
+    assert (refused.code, "force" in refused.err) == (2, True)
+    for limit in ("0", "1001", "x"):
+        assert "limit" in call("group", "list", "--limit", limit, *where).err

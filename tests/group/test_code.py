@@ -260,6 +260,9 @@ def test_versions_are_served_by_processes_and_an_old_one_ends_by_itself(world: W
         assert pids == [one.pid, two.pid]
         assert "shop_code" not in sys.modules
         assert one.wait(30) == 0
+        assert one.stderr is not None
+        first, *_ = one.stderr.read().splitlines()  # it was served before anybody loaded it
+        assert first.startswith(f"nobody loaded {V1} in stream default yet; `strandline group load-code shop 1 --url")
         assert two.poll() is None
     assert (tmp_path / "1" / "stopped").read_text() == "40"
 

@@ -310,3 +310,19 @@ def test_what_was_dropped_is_said(shop: Path) -> None:
     dropped = call("projections", "drop", "totals", "--generation", "2", "--yes", *url)
     assert dropped.out == "totals: generation 2 is dropped\n"
     assert call("projections", "drop", "totals", "--yes", *url).out == "totals: dropped\n"
+
+
+@pytest.mark.req("P88", "P84")
+def test_a_rebuild_of_what_serves_is_refused_before_spark_starts(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def starts(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("strandline.pipeline.projecting.open_session", starts)
+    with strandline.connect("sqlite:orders", partitions=2) as s:
+        put(s, Key("order", "1"))
+        carry_all(s)
+        with running(s, Projection("totals", BySlices("order"), lambda tx, event: None)):
+            until(s.projections.list)
+    answer = call("projections", "rebuild", "shop_projections:totals", "--url", "sqlite:orders")
+    assert (answer.code, "[InvalidInput.generation_serving]" in answer.err) == (2, True)
+    assert "starting Spark" not in answer.err

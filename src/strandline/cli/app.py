@@ -16,8 +16,6 @@ from typer.core import TyperCommand, TyperGroup
 from strandline import __version__
 from strandline.cli import (
     bench,
-    by_slices,
-    by_tag,
     demo,
     doctor,
     group,
@@ -26,6 +24,7 @@ from strandline.cli import (
     pipeline,
     projections,
     prove,
+    queries,
     record,
     schema,
     serve,
@@ -115,9 +114,10 @@ def app() -> typer.Typer:
     top.add_typer(working, name="work", rich_help_panel="Act")
     grouping = _group("Event groups: statements on databases that succeed, or are undone, as a whole.")
     _add(grouping, "Run", group.submit, group.run, group.explain)
-    _add(grouping, "Look", group.list_, group.show, group.history, group.playback)
-    _add(grouping, "Look after", group.cancel, group.resolve, group.answer, group.ack)
-    _add(grouping, "Code versions", group_code.load_code, group_code.handlers)
+    for panel, verbs in group.verbs().items():
+        _add(grouping, panel, *verbs)
+    _add(grouping, "Look after", group.answer)
+    _add(grouping, "Code versions", group_code.handlers)
     top.add_typer(grouping, name="group", rich_help_panel="Act")
     projecting = _group("Projections: run and rebuild them, see how far they are, look after what failed.")
     _add(projecting, "Run", projections.run, projections.rebuild)
@@ -128,7 +128,7 @@ def app() -> typer.Typer:
     access = _group("Tokens of the HTTP server: who may call it, and what they may do.")
     _add(access, "Look after", token.create, token.list_, token.revoke)
     top.add_typer(access, name="token", rich_help_panel="Serve")
-    _add(top, "Query", by_tag.by_tag, by_slices.by_slices)
+    _add(top, "Query", queries.by_tag, queries.by_slices)
     _add(top, "Look after", look.keys)
     keeping = _group("Show or upgrade the schema of log and store.")
     _add(keeping, "Look after", schema.show, schema.upgrade)

@@ -9,8 +9,10 @@ from datetime import datetime, timedelta
 
 from strandline.clock import now_us
 from strandline.errors import InvalidInput, invalid, shown
-from strandline.journal.checks import EXPIRE_AFTER_MAX
+from strandline.journal import checks
+from strandline.journal.checks import EXPIRE_AFTER_MAX, LIMIT_MAX
 from strandline.values.answers import KEEP, Keep
+from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.keys import Key
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
@@ -38,6 +40,12 @@ def whole_number(text: str, field: str, *, code: str, allowed: str) -> int:
     if not _WHOLE.fullmatch(text):
         raise invalid(code, field, "not a whole number", allowed=allowed, got=text)
     return int(text)
+
+
+def limit_of(text: str, most: int = LIMIT_MAX, field: str = "--limit") -> int:
+    """How many rows to show, 1..`most`."""
+    allowed = "1..2^63-1" if most == SEQ_NR_MAX else f"1..{most}"
+    return checks.limit(whole_number(text, field, code="limit_range", allowed=allowed), most)
 
 
 def seconds_of(text: str, field: str) -> float:

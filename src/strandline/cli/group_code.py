@@ -1,4 +1,4 @@
-"""`group load-code`, `handlers`: code of handlers by version, each served by a process of its own."""
+"""`group handlers`: serves the handlers of one version of code, in a process of their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from strandline.cli.arguments import whole_number
-from strandline.cli.group import StreamOption, opened
+from strandline.cli.group import StreamOption, stream_of
 from strandline.cli.options import Options
 from strandline.cli.output import note
 from strandline.cli.work import mapping_of, work_until_stopped
@@ -20,26 +20,6 @@ if TYPE_CHECKING:
     from strandline.work.worker import Worker
 
 WATCH_S = 1.0
-
-
-def load_code(
-    options: Options,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The code's, as in NAME/handler.")],
-    version: Annotated[str, typer.Argument(metavar="VERSION", help="As people call it.")],
-    stream: StreamOption = None,
-) -> None:
-    """Let groups from here on use this version of code.
-
-    Those that were submitted before keep theirs. They wait until it is served: `strandline group handlers`.
-
-    Example: strandline group load-code shop 2 --url sqlite:orders
-    """
-    with opened(options, stream, None, None) as groups:
-        groups.load_code(name, version)
-        options.tell(
-            {"name": name, "version": version, "stream": groups.stream},
-            f"{name}: version {version} from here on in stream {groups.stream}",
-        )
 
 
 def handlers(
@@ -68,7 +48,7 @@ def handlers(
         raise invalid("option", "--as", "not a version of code", allowed="NAME@VERSION, e.g. shop@2", got=as_) from None
     found = mapping_of(place)
     with options.connect(create=True) as s:
-        groups = s.groups(stream or options.group.get("stream", "default"))
+        groups = s.groups(stream_of(options, stream))
         box = box_of(code)
         s.work(WorkDeclaration(box, key=KEY, data=DATA, tables=SHARED, data_bytes_max=16 * 2**20))
         worker = Worker(s, {box: groups.answering(found)}, concurrency=most)
@@ -77,8 +57,12 @@ def handlers(
             f"serving {', '.join(sorted(found))} of {code} for stream {groups.stream}",
         )
         sys.stdout.flush()
-        over = Event()
-        watch = Thread(target=_watch, args=(groups.code_watch(code), worker, over), daemon=True)
+        code_watch, over = groups.code_watch(code), Event()
+        code_watch.over()
+        if not code_watch.seen:
+            load = options.command(f"group load-code {name} {version}")
+            note(f"nobody loaded {code} in stream {groups.stream} yet; {load} lets groups from then on use it")
+        watch = Thread(target=_watch, args=(code_watch, worker, over), daemon=True)
         watch.start()
         try:
             work_until_stopped(worker, s)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 
-from strandline.cli.arguments import key_of, seq_nr, whole_number
+from strandline.cli.arguments import key_of, limit_of, seq_nr
 from strandline.cli.events import Contents, contents_of
 from strandline.cli.options import Options
 from strandline.cli.output import emit, note, printable, say
@@ -48,12 +48,9 @@ def read(
             hint="give --last N, or --backwards --limit N",
             field="--last",
         )
-    most = None
-    if limit is not None or ending is not None:
-        name, text = ("--limit", limit) if ending is None else ("--last", ending)
-        allowed = "1..2^63-1" if ending is None else f"1..{LAST_MAX}"
-        number = whole_number(text or "", name, code="limit_range", allowed=allowed)
-        most = checks.limit(number, SEQ_NR_MAX if ending is None else LAST_MAX)
+    most = None if limit is None else limit_of(limit, SEQ_NR_MAX)
+    if ending is not None:
+        most = limit_of(ending, LAST_MAX, "--last")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     count = damaged = 0
     damage = None
@@ -104,7 +101,7 @@ def keys(
 
     Example: strandline keys order --limit 100 --url sqlite:orders
     """
-    most = checks.limit(whole_number(limit, "--limit", code="limit_range", allowed="1..1000"))
+    most = limit_of(limit)
     following = None if after is None else key_of(after, "--after")
     if entity_type is not None:
         checks.entity_type(entity_type)

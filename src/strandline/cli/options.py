@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.arguments import pairs
-from strandline.cli.masking import remember
+from strandline.cli.masking import masked, remember
 from strandline.cli.output import emit, printable, say
 from strandline.errors import InvalidInput, shown, unknown
 from strandline.settings import Settings, parse_setting
@@ -85,6 +85,11 @@ class Options:
     def tell(self, answer: Any, line: str) -> None:
         """An answer, as JSON for programs or as a line for people."""
         emit(answer) if self.json else say(printable(line))
+
+    def command(self, words: str) -> str:
+        """Return a command as it is to be typed next, for the same places."""
+        places = "".join(f" --{name} {masked(place)}" for name, place in self.places.items())
+        return f"`strandline {words}{places}`"
 
     def target(self) -> dict[str, Any]:
         """`url=`, or `log=` and `store=`, for a call that takes them; `InvalidInput.url_incomplete` without."""

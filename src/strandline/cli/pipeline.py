@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.arguments import confirm, whole_number
+from strandline.cli.arguments import confirm, limit_of, whole_number
 from strandline.cli.display import display_for
 from strandline.cli.measuring import MetricsOption, measured
 from strandline.cli.options import Options
@@ -202,10 +202,9 @@ def quarantine(
 
     Example: strandline pipeline quarantine --url sqlite:orders
     """
-    from strandline.journal import checks
     from strandline.pipeline.operator import quarantine as listed
 
-    most = checks.limit(whole_number(limit, "--limit", code="limit_range", allowed="1..1000"))
+    most = limit_of(limit)
     rows = listed(**options.target(), limit=most, **options.settings)
     if options.json:
         for row in rows:
@@ -220,7 +219,7 @@ def quarantine(
         for row in rows
     ]
     console().print(table(columns, cells, numbers=("partition", "offset")))
-    note("`strandline pipeline resolve PARTITION OFFSET skip` takes one off; `retry` reads it again")
+    note(f"{options.command('pipeline resolve PARTITION OFFSET skip')} takes one off; `retry` reads it again")
 
 
 def resolve(

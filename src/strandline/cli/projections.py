@@ -127,8 +127,11 @@ def rebuild(
     count = None if ranges is None else whole_number(ranges, "--ranges", code="slice_range", allowed="1..1024")
     if count is not None:
         check_ranges(count)
-    options.connect().close()
+    from strandline.pipeline.projecting import begin
     from strandline.pipeline.projecting import rebuild as rebuild_on_spark
+
+    with options.connect() as s:  # what it refuses is refused before Spark starts
+        begin(s, found[0], count, allow_deleted=allow_deleted)
 
     if not options.json:
         note("starting Spark …")
@@ -142,7 +145,8 @@ def rebuild(
         return
     say(f"{done.projection}: generation {done.generation} is {done.state}")
     if done.state == "ready":
-        note(f"run hosts of it, then `strandline projections switch {done.projection} {done.generation}`")
+        switch = options.command(f"projections switch {done.projection} {done.generation}")
+        note(f"run hosts of it, then {switch}")
 
 
 def _projections(text: str) -> Sequence[Projection]:

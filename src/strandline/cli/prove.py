@@ -26,7 +26,7 @@ def prove(
     seeds: Annotated[str, typer.Option("--seeds", metavar="N", help="How many programs.")] = "100",
     first: Annotated[str, typer.Option("--first", metavar="SEED", help="The first seed.")] = "0",
     on: Annotated[
-        str, typer.Option("--on", metavar="BACKENDS", help="sqlite, memory, last-write-wins, inexact, postgres.")
+        str, typer.Option("--on", metavar="NAMES", help="sqlite, memory, postgres; or last-write-wins, inexact.")
     ] = "sqlite",
     program: Annotated[
         str | None, typer.Option("--program", metavar="JSON", help="Run this program, or that of a file, instead.")

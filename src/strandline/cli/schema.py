@@ -37,7 +37,7 @@ def show(options: Options) -> None:
             say(f"  {name} = {printable(value)}")
         say(f"  steps done: {' '.join(found.done)}")
         if missing:
-            say(f"  missing: {' '.join(missing)}; `strandline schema upgrade` does them")
+            say(f"  missing: {' '.join(missing)}; {options.command('schema upgrade')} does them")
         if unknown:
             say(f"  not known to this program: {' '.join(unknown)}; use a newer strandline")
 

@@ -35,9 +35,11 @@ class Noun(NamedTuple):
     """Opens an object, and knows the parameters of its methods."""
 
     open: Callable[..., AbstractContextManager[Any]]
-    """Opens it, from the options and the arguments named in `takes`."""
+    """Opens it, from the options and the parameters named in `takes` and `may_take`."""
     parameters: Mapping[str, ShellParameter]
     takes: tuple[str, ...] = ()
+    may_take: tuple[str, ...] = ()
+    """Options that may be left out; None then."""
 
 
 class Verb(NamedTuple):
@@ -52,6 +54,8 @@ class Verb(NamedTuple):
     """What it will do, for a verb that asks before it does that."""
     hides: tuple[str, ...] = ()
     """Parameters that the command does not take."""
+    name: str | None = None
+    """The command's, if that is not the method's."""
 
 
 def number(code: str, allowed: str) -> Callable[[str, str, Any], int]:
@@ -65,19 +69,26 @@ def command(noun: Noun, verb: Verb) -> Callable[..., None]:
     every = inspect.signature(verb.call).parameters.values()
     own = [one for one in every if one.name in known and one.name not in verb.hides]
 
+    fields = {one.name: _field(one, known[one.name]) for one in own}
+
     def run(options: Options, **given: Any) -> None:
         sure = given.pop("yes", False)
-        opened = {name: given.pop(name) for name in noun.takes}
+        opened = {name: given.pop(name) for name in (*noun.takes, *noun.may_take)}
         with noun.open(options, **opened) as on:
-            values = {name: _read(known[name], name, value, on) for name, value in given.items() if value is not None}
+            values = {
+                name: value if isinstance(value, bool) else known[name].read(value, fields[name], on)
+                for name, value in given.items()
+                if value is not None
+            }
             if verb.asks is not None:
                 confirm(verb.asks({**opened, **values}), yes=sure)
             answer = verb.call(on, **values)
         verb.tell(options, answer, {**opened, **values})
 
     taken = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in noun.takes]
-    run.__signature__ = inspect.Signature(list(_signature([*taken, *own], known, verb)))  # type: ignore[attr-defined]
-    run.__name__ = verb.call.__name__
+    may = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in noun.may_take]
+    run.__signature__ = inspect.Signature(list(_signature([*taken, *own, *may], known, verb)))  # type: ignore[attr-defined]
+    run.__name__ = verb.name or verb.call.__name__
     run.__doc__ = f"{verb.help}\n\nExample: strandline {verb.example} --url sqlite:orders"
     return run
 
@@ -94,20 +105,22 @@ def _signature(
         yield inspect.Parameter("yes", inspect.Parameter.KEYWORD_ONLY, annotation=yes, default=False)
 
 
+def _field(one: inspect.Parameter, how: ShellParameter) -> str:
+    """Return how a person writes a parameter, and how errors name it."""
+    if one.default is inspect.Parameter.empty and how.option is None:
+        return how.metavar
+    return how.option or f"--{one.name.replace('_', '-')}"
+
+
 def _kind(one: inspect.Parameter, how: ShellParameter) -> tuple[Any, Any]:
     """The type of a parameter as the parser knows it, and its default."""
-    name = how.option or f"--{one.name.replace('_', '-')}"
-    required = one.default is inspect.Parameter.empty
+    name, required = _field(one, how), one.default is inspect.Parameter.empty
     if isinstance(one.default, bool):
         return Annotated[bool, typer.Option(name, help=how.help)], one.default
-    if required and how.option is None:
+    if not name.startswith("--"):
         return Annotated[str, typer.Argument(metavar=how.metavar, help=how.help)], one.default
     option = typer.Option(name, metavar=how.metavar, help=how.help)
     if required:
         return Annotated[str, option], one.default
     default = None if one.default is None else str(one.default)
     return Annotated[str | None, option], default
-
-
-def _read(how: ShellParameter, name: str, value: Any, on: Any) -> Any:
-    return value if isinstance(value, bool) else how.read(value, how.option or how.metavar, on)

@@ -91,7 +91,7 @@ def run(
     handlers: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="A mapping of journals to handlers.")],
     concurrency: Annotated[str, typer.Option("--concurrency", metavar="N", help="So many at a time, 1..1000.")] = "1",
     owner: Annotated[str | None, typer.Option("--owner", metavar="NAME", help="The claimer's name.")] = None,
-    max_run_s: Annotated[float, typer.Option("--max-run-s", metavar="S", help="Give a handler up then.")] = 3600.0,
+    max_run_s: Annotated[str, typer.Option("--max-run-s", metavar="S", help="Give a handler up then.")] = "3600",
     metrics: MetricsOption = None,
 ) -> None:
     """Work: call a handler for each entry, until SIGTERM or Ctrl-C.
@@ -102,8 +102,9 @@ def run(
 
     found = mapping_of(handlers)
     most = whole_number(concurrency, "--concurrency", code="option", allowed="1..1000")
+    longest_s = seconds_of(max_run_s, "--max-run-s")
     with measured(options, metrics), options.connect() as s:
-        worker = Worker(s, found, concurrency=most, owner=owner, max_run_s=max_run_s)
+        worker = Worker(s, found, concurrency=most, owner=owner, max_run_s=longest_s)
         if not options.json:
             say(f"working on {', '.join(found)}")
             sys.stdout.flush()

@@ -42,6 +42,13 @@ class Check:
     values: Mapping[str, Any] = field(default_factory=dict)
     target: str | None = None
 
+    @property
+    def text(self) -> str:
+        """The check as a person reads it, such as `is_true(balance >= 0)`."""
+        of = self.statement if self.statement is not None else self.handler
+        told = [str(one) for one in (self.n, of, self.expression) if one is not None]
+        return f"{self.kind}({': '.join(told)})" if told else self.kind
+
 
 def no_exception() -> Check:
     """Holds whenever the statement raised nothing."""

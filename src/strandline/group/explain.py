@@ -146,7 +146,7 @@ def _step(one: Planned, plan: GroupPlan) -> ExplainedStep:
         one.plan.not_restored if one.plan is not None else (),
         (
             *_required(one),
-            *(check.kind for check in one.checks),
+            *(check.text for check in one.checks),
         ),
         one.step.is_rollback,
         tuple(_recipe(recipe) for recipe in one.step.recipes),

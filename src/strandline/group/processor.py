@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -70,6 +70,8 @@ class Processor:
         self.waits_for: str | None = None
         """Who holds the stream, while this one waits."""
         self.lease: leases.StreamLease | None = None
+        self.ended: Counter[str] = Counter()
+        """How many groups have ended here, by the state in which they did."""
 
     def run(self) -> None:
         """Until `stop`. `LeaseLost` if another processor took over."""
@@ -237,6 +239,8 @@ class _Turn:
         return self._groups.load(id_)
 
     def ended(self, drive: Drive) -> None:
+        with self._changed:
+            self._processor.ended[drive.history.state] += 1
         self._near.ended(drive.history)
 
     def lost(self, target: str, why: str) -> None:

@@ -137,20 +137,21 @@ class CodeWatch:
         self._journal, self._stream, self._load, self._code = journal, stream, load, code
         self._in_force: dict[str, str] = {}
         self._read_to = -1
-        self._seen = False
+        self.seen = False
+        """Whether this version was ever loaded, as far as the last look saw."""
         self._ended_at = 0
         """Where in the stream another version took its place."""
 
     def over(self) -> bool:
         said = leases.said(self._journal, self._stream)
-        self._seen = self._seen or self._code in said.replaced  # it came and went between two looks
+        self.seen = self.seen or self._code in said.replaced  # it came and went between two looks
         if said.done_to > self._read_to:
             self._see(said.done_to, dict(said.code))
         for event in self._journal.read(stream_key(self._stream), from_=self._read_to + 1):
             if event.type == "LoadCode":
                 self._see(event.seq_nr, {**self._in_force, event.payload["name"]: event.payload["code"]})
             self._read_to = event.seq_nr
-        if not self._seen or self._code in self._in_force.values() or said.done_to < self._ended_at:
+        if not self.seen or self._code in self._in_force.values() or said.done_to < self._ended_at:
             return False
         codes = [code for place in said.open.values() for code in place.code.values()]
         for history in map(self._load, said.open):
@@ -161,4 +162,4 @@ class CodeWatch:
         if self._code in self._in_force.values() and self._code not in in_force.values():
             self._ended_at = place
         self._in_force, self._read_to = in_force, place
-        self._seen = self._seen or self._code in in_force.values()
+        self.seen = self.seen or self._code in in_force.values()
