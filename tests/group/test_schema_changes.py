@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 import strandline
+from strandline.errors import InvalidGroup
+from strandline.group.checks import ask
 from strandline.group.definition import Group
 from strandline.group.target import Failed, Undone
+from strandline.testing import points
 from tests.group.conftest import ACCOUNTS as ROWS
 from tests.group.target_rooms import Stage
 from tests.group.test_sql_schedules import between
@@ -229,3 +232,50 @@ def test_a_step_needs_no_second_connection_to_look_at_its_table(stage: Stage) ->
     stage.undo_all()
     stage.target.close()
     assert stage.room.execute("SELECT * FROM account ORDER BY id") == ROWS
+
+
+@pytest.mark.req("G59")
+@pytest.mark.parametrize("runs", [True, False], ids=["ended", "queued"])
+def test_a_group_that_was_submitted_stays_so_when_its_table_has_changed(world: World, runs: bool) -> None:
+    """Submitted again it is the same group, though as a new one it would be refused now."""
+    world.handlers["yes"] = lambda message: {"value": True}
+    g = update_and_ask("g")
+    world.plain.submit(g)
+    if runs:
+        world.plain.processor().run_until_idle()
+    for text in TRIGGER[dialect(world)]:
+        world.shop.execute(text)
+    for groups in (world.plain, world.groups()):
+        handle = groups.submit(g)
+        assert groups.get(handle.id).state == ("committed" if runs else "queued")
+        with pytest.raises(InvalidGroup):
+            groups.submit(update_and_ask("another"))
+    assert [type_ for type_, _, _ in world.plain.history("g")].count("Defined") == 1
+
+
+@pytest.mark.req("G59")
+def test_who_died_between_the_two_appends_is_told_that_its_table_has_changed(world: World) -> None:
+    """The group is in no stream: to say that it was submitted would be wrong."""
+    world.handlers["yes"] = lambda message: {"value": True}
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    points.at("group.defined", die)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            world.plain.submit(update_and_ask("g"))
+    finally:
+        points.clear()
+    for text in TRIGGER[dialect(world)]:
+        world.shop.execute(text)
+    with pytest.raises(InvalidGroup):
+        world.plain.submit(update_and_ask("g"))
+    assert world.plain.get("g").state == "defined"
+
+
+def update_and_ask(id_: str) -> Group:
+    g = Group(id_)
+    update(g, "x", 1, 5)
+    g.empty("asks", depends_on=["x"], checks=[ask("yes")])
+    return g

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from strandline.errors import GroupIdTaken, InvalidGroup, InvalidInput, SeqNrConflict, Unavailable
+from strandline.errors import GroupIdTaken, InvalidGroup, InvalidInput, SeqNrConflict, StrandlineError, Unavailable
 from strandline.group import lease as leases
 from strandline.group.core.names import Problem, is_id, refusal
 from strandline.group.definition import Group, hash_of
@@ -66,7 +66,12 @@ class Submitter:
 
         Returns when both are durable.
         """
-        definition, hash_, tables = self._checked(group)
+        try:
+            definition, hash_, tables = self._checked(group)
+        except StrandlineError:  # its tables have changed, or its target is away: what was submitted stays so
+            if not self._is_defined(group):
+                raise
+            return False
         self._check_queue()
         slip = self._near.expect(group.id)
         try:
@@ -80,6 +85,19 @@ class Submitter:
             self._near.forget(group.id)
             raise
         return submitted
+
+    def _is_defined(self, group: Group) -> bool:
+        """Whether a group that cannot be checked now is in its stream already."""
+        known = load(self._journal, group.id) if is_id(group.id) and not group.slips else None
+        if known is None or known.hash != hash_of(group.made()):
+            return False
+        return known.stream != self._stream or known.state != "queued" or self._is_in_stream(group.id)
+
+    def _is_in_stream(self, id_: str) -> bool:
+        """Whether an entry of its stream that is not over names a group; whoever submitted it may have died before."""
+        told = leases.said(self._journal, self._stream)
+        entries = self._journal.read(stream_key(self._stream), from_=told.done_to + 1)
+        return id_ in told.open or any(event.payload.get("group") == id_ for event in entries)
 
     def _define(self, definition: dict[str, Any], hash_: str, used: Tables, slip: Slip) -> bool:
         """Begin a history; whether the group, then or before, has been defined for this stream and not begun."""
