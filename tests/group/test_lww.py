@@ -134,6 +134,25 @@ def test_random_histories_with_later_writes_of_others(times: int) -> None:
     assert [found for found in map(differences, range(times)) if found] == []
 
 
+@pytest.mark.req("G47", "G53", "S34")
+@pytest.mark.parametrize("force", [True, False], ids=["force", "overwrite"])
+@pytest.mark.parametrize(
+    ("text", "left"), [(WRITES[0], [(1, None, 5)]), ("INSERT INTO seat (hall, row, guest) VALUES (:h, :r, :t)", [])]
+)
+def test_a_row_that_a_step_made_goes_also_where_others_wrote_in_it(text: str, left: list[Any], force: bool) -> None:
+    """Of a row that an UPDATE made what others wrote in other columns stays; an INSERT's was not there as a whole."""
+    clock = Told()
+    target = LwwTarget("made", clock=clock)
+    target.create(TABLE)
+    wrote = written(target, text, {"h": "h", "r": 1, "t": "x"}, clock.now)
+    clock.now += SECOND
+    target.execute("UPDATE seat SET guest = 'theirs', n = 5 WHERE hall = 'h' AND row = 1")
+    policy: Any = "fail" if force else "overwrite"
+    for _ in range(2):
+        assert isinstance(target.undo([wrote], policy, now=clock.now, force=force), Undone)
+        assert target.execute("SELECT row, guest, n FROM seat WHERE hall = 'h'") == left
+
+
 @pytest.mark.req("G40")
 @pytest.mark.parametrize(
     ("condition", "applies"), [("guest = null", True), ("guest = 'x'", False), ("guest != 'x'", True), ("n = 1", False)]

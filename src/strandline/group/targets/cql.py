@@ -255,11 +255,12 @@ class CqlSteps(ABC):
         if conflicts and on_conflict == "fail":
             return NotUndone("cells were written by others since", tuple(conflicts))
         restored, above = 0, over(max(foreign.values())) if foreign and on_conflict == "overwrite" else 0
-        for back in undo_of(states, now):
-            for one in self._against(back, foreign, above):
-                self.sent(_statement(one), limits, raw=True)
-                reached("undo.sent")
-                restored += 1
+        for state in states:
+            for back in undo_of([state], now):
+                for one in self._against(state, back, foreign, above):
+                    self.sent(_statement(one), limits, raw=True)
+                    reached("undo.sent")
+                    restored += 1
         return Undone(restored=restored, kept=tuple(conflicts) if on_conflict == "keep_current" else ())
 
     def _covers(self, wrote: Wrote, key: Row) -> bool:
@@ -280,9 +281,15 @@ class CqlSteps(ABC):
         return True
 
     def _against(
-        self, back: UndoStatement, foreign: Mapping[tuple[str, Row, str], int], above: int
+        self, state: RowState, back: UndoStatement, foreign: Mapping[tuple[str, Row, str], int], above: int
     ) -> list[UndoStatement]:
         """A statement without the cells that others wrote; those written before `above` are put back there."""
+        if back.how == "remove_row" and not state.present:
+            times = {name: foreign.get((back.table.name, back.key, name), above) for name in state.last}
+            theirs = tuple((name, None) for name, time in times.items() if time < above)
+            if theirs and state.inserted:
+                return [back._replace(timestamp=above)]
+            return [back, back._replace(how="unset", timestamp=above, values=theirs)] if theirs else [back]
         if back.how not in {"set", "unset"}:
             return [back]
         made = []
