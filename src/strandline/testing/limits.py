@@ -75,6 +75,7 @@ LEASTS: Final[Mapping[str, Least]] = {
     "projection.lease_s": Least("projection.settings:ProjectionSettings", "lease_s", 0.05),
     "projection.delete_after_s": Least("projection.settings:ProjectionSettings", "delete_after_s", 0),
     "projection.delete_interval_s": Least("projection.settings:ProjectionSettings", "delete_interval_s", 0.01),
+    "group.lease_s": Least("group.settings:GroupSettings", "lease_s", 0.2),
     "connect.batch_bytes_max": Least("settings:Settings", "batch_bytes_max", 1),
     "connect.lease_s": Least("settings:Settings", "lease_s", 0.05),
 }

@@ -5,14 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
-from strandline import points
 from strandline.group.core.parts import Refused
-from strandline.group.points import POINTS
-from strandline.testing.faults import Crash
 from strandline.testing.prove.group_model import ModelGroupEnd
 from strandline.testing.prove.group_statements import Spec
 from strandline.testing.prove.group_steps import ProgramStep, answer_of
@@ -20,44 +15,6 @@ from strandline.testing.prove.program import Difference
 
 DEADLINE_S: Final = 0.4
 """Of a group with a handler that lets its time pass."""
-
-
-class ProcessorKills:
-    """Ends a processor at a named point: whatever thread comes to any point from then on dies, too."""
-
-    def __init__(self) -> None:
-        self.left: list[Any] = []
-        self._lock = threading.Lock()
-        self._passed: Counter[str] = Counter()
-        self._dead = False
-
-    def plan(self, kills: list[Any]) -> None:
-        self.left = list(kills)
-
-    @contextmanager
-    def within(self) -> Iterator[None]:
-        """A processor runs."""
-        before = points.told
-        self._passed.clear()
-        self._dead = False
-
-        def told(name: str) -> None:
-            if before is not None:
-                before(name)
-            with self._lock:
-                self._passed[name] += 1
-                if self.left and self.left[0][0] == name and self._passed[name] >= self.left[0][1]:
-                    self.left.pop(0)
-                    self._dead = True
-                dead = self._dead
-            if dead and name in POINTS:
-                raise Crash
-
-        points.told = told
-        try:
-            yield
-        finally:
-            points.told = before
 
 
 class HandlerWorld(Protocol):
@@ -68,6 +25,8 @@ class HandlerWorld(Protocol):
     def step(self, group: str, step: str) -> ProgramStep: ...
 
     def foreign(self, call: Spec) -> None: ...
+
+    def lock(self, on: Any, seconds: float) -> None: ...
 
 
 class ProgramHandlers:
@@ -105,6 +64,8 @@ class ProgramHandlers:
             self.late.wait(5)
         if do in ("cancel", "deadline"):
             self._stopped(message.group, do)
+        if do == "lock":
+            self._run.lock(how.get("on"), how.get("seconds") or 0.1)
         with self._lock:
             first = (message.group, message.step) not in self._foreign
             self._foreign.add((message.group, message.step))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
+from strandline.testing.prove.group_building import REFUSED
 from strandline.testing.prove.group_statements import AFFECTED, EXPRESSIONS, ProgramStatement
 from strandline.testing.prove.group_steps import statements_of
 from strandline.testing.prove.program import Call, Program
@@ -24,14 +25,16 @@ POINTS: Final = (
     "decided", "undo.before", "undo.sent", "undo.done", "rollback.step", "undo.recorded", "ended", "progress.recorded",
 )  # fmt: skip
 """At which a processor is killed."""
+LEASE_S: Final = 0.3
+"""Where processors take over from each other."""
 NAMES: Final = ("x", "y", "it's", "z")
 
 
 class GroupProgramMaker:
     """Makes calls at random."""
 
-    def __init__(self, chance: random.Random, kinds: dict[str, str]) -> None:
-        self.chance, self.kinds = chance, kinds
+    def __init__(self, chance: random.Random, kinds: dict[str, str], *, takes_over: bool) -> None:
+        self.chance, self.kinds, self.takes_over = chance, kinds, takes_over
         self._ids = chance.choice((3, 5, 8))
 
     def write(self, on: str | None = None, *, writes: bool = True) -> dict[str, Any]:
@@ -68,6 +71,7 @@ class GroupProgramMaker:
         made: dict[str, Any] = {"steps": steps, "chain": chain}
         if chance.random() < 0.5:
             made["conflict"] = chance.choice(("fail", "fail", "keep_current", "overwrite"))
+            made["keep"] = chance.random() < 0.4
             made["resolve"] = [chance.choice(("retry", "force", "accept_current")) for _ in range(3)]
         if asks and chance.random() < 0.2:
             made["post"] = True
@@ -120,6 +124,9 @@ class GroupProgramMaker:
         chance = self.chance
         if chain and chance.random() < 0.45:
             return {"do": "foreign", "call": self.write(), "v": chance.choice((2, 40))}
+        if chain and chance.random() < 0.08:
+            on = self.name_of(None)
+            return {"do": "lock", "on": on, "seconds": chance.choice((0.05, 0.2)), "v": chance.choice((2, 40))}
         if fails and chance.random() < 0.4:
             rare = ("cancel", "deadline", "late") if chain else ("late",)
             return {"do": chance.choice(("raise", "refuse", "raise", *rare))}
@@ -149,19 +156,29 @@ class GroupProgramMaker:
     def call(self) -> Call:
         chance = self.chance
         name = chance.choices(
-            ("submit", "run", "foreign", "cancel", "again", "clock", "new_process"), (12, 5, 3, 1, 1, 1, 1)
+            ("submit", "run", "foreign", "cancel", "again", "clock", "new_process", "alter", "refused", "race"),
+            (24, 10, 6, 2, 2, 2, 2, 2, 2, 0.5),
         )[0]
         if name == "submit":
             return ["submit", {"group": self.group()}]
         if name == "run":
             kills = self.kills() if chance.random() < 0.4 else []
-            return ["run", {"kills": kills, "parallel": chance.choice((None, None, 1, 8))}]
+            how: dict[str, Any] = {"kills": kills, "parallel": chance.choice((None, None, 1, 8))}
+            if self.takes_over and chance.random() < 0.5:
+                how |= {"kills": [], "taken_over": [chance.choice(POINTS), chance.choice((1, 1, 2, 3))]}
+            return ["run", how]
         if name == "foreign":
             return ["foreign", {"call": self.write()}]
         if name == "clock":
             return ["clock", {"seconds": chance.choice((-3600, -1, 1, 86_400 * 30))}]
         if name == "new_process":
             return ["new_process", {"abandoned": chance.random() < 0.5}]
+        if name == "alter":
+            return ["alter", {"on": self.name_of(None), "what": chance.choice(("column", "triggers"))}]
+        if name == "refused":
+            return ["refused", {"on": self.name_of(None), "what": chance.choice(sorted(REFUSED))}]
+        if name == "race":
+            return ["race", {"on": self.name_of(None)}]
         return [name, {"nth": chance.randrange(5)}]
 
 
@@ -176,7 +193,10 @@ def make(seed: int, on: str) -> Program:
         settings["parallel_groups"] = chance.choice((1, 2, 8))
         if chance.random() < 0.3:
             settings["on_conflict"] = chance.choice(("keep_current", "overwrite"))
-    maker = GroupProgramMaker(chance, kinds)
+    takes_over = bool(limits) and chance.random() < 0.2
+    if takes_over:
+        settings["lease_s"] = limits["group.lease_s"] = LEASE_S
+    maker = GroupProgramMaker(chance, kinds, takes_over=takes_over)
     return Program("groups", on, [maker.call() for _ in range(chance.randint(2, 9))], settings, limits)
 
 

@@ -16,6 +16,7 @@ from strandline.testing.prove.group_statements import (
     AFFECTED,
     COLUMNS,
     EXPRESSIONS,
+    EXTRA,
     KEYS,
     VALUES,
     Database,
@@ -81,8 +82,19 @@ class GroupModel:
     kinds: dict[str, str]
     on_conflict: str = "fail"
     databases: dict[str, Database] = field(default_factory=dict)
+    triggers: set[str] = field(default_factory=set)
+    """Targets whose table of accounts has triggers."""
+    extra: set[str] = field(default_factory=set)
+    """Targets whose table of accounts has one more column."""
     foreign_cells: set[tuple[Any, ...]] = field(default_factory=set)
     """Cells that somebody else wrote since the present group did."""
+
+    def add_column(self, on: str) -> None:
+        """Its values differ from the default, as if somebody had written them."""
+        self.extra.add(on)
+        for row in self.databases[on]["account"].values():
+            row["extra"] = row["id"] * 10
+        self.databases[on]["defaults"] = {("account",): {"extra": EXTRA}}
 
     def foreign(self, spec: Spec) -> None:
         """Somebody else executes a statement; one that fails has no effect."""
@@ -114,7 +126,40 @@ class ModelGroup:
         self.done: list[tuple[ProgramStep, Effects | None]] = []
         """What is to be undone."""
         self.stuck: ProgramStep | None = None
+        self._away: str | None = None
+        """A target that somebody locked for a while."""
+        self._told: Any = None
         self._rolled = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is one transaction (G92)."""
+        targets = {one.on for one in self.steps if one.statement is not None}
+        told = any(one.asks is not None or one.pre or one.post for one in self.steps)
+        given = any(one.undo is not None or one.final or one.on_failure for one in self.steps)
+        sql = all(self.model.kinds.get(on or "") in ("sqlite", "postgres") for on in targets)
+        return len(targets) == 1 and sql and not told and not given
+
+    def _is_automatic(self, one: ProgramStep) -> bool:
+        """Whether a step saves rows, so that it can be undone by itself."""
+        return one.writes and one.undo is None and not one.final and not self.whole
+
+    def is_in_triggers(self) -> bool:
+        """Whether a step that saves rows writes a table with triggers."""
+        return any(
+            one.writes and one.undo is None and not one.final and one.on in self.model.triggers
+            and one.statement is not None and one.statement.table == "account" for one in self.steps
+        )  # fmt: skip
+
+    def kept(self) -> list[Place]:
+        """What it holds while it waits for an operator: the rows of steps that are not undone."""
+        found: list[Place] = []
+        for one, effect in self.done:
+            if effect is None or one.undo is not None:
+                found += one.places() if one.writes else []
+            else:
+                found += [(one.on or "", change.table, change.key, True) for change in effect.changes]
+        return found
 
     def asks(self, what: str) -> bool:
         """Whether a handler does this."""
@@ -133,6 +178,7 @@ class ModelGroup:
     def run(self, told: Any) -> None:
         """From the start to the end, or until an undo fails. `told` is what the product says became of it."""
         self.model.foreign_cells.clear()
+        self._told = told
         before = deepcopy(self.model.databases)
         wrong: dict[str, StepFails] = {}
         cancelled = ""
@@ -151,6 +197,8 @@ class ModelGroup:
                 break
         if cancelled:
             self._fails(None, cancelled)
+            if cancelled == "deadline":  # by a real clock: it may have come earlier
+                self.end.unsure, self.end.states = True, frozenset({"rolled_back", "aborted"})
         elif not wrong:
             self._commits()
         elif self.chain:
@@ -201,6 +249,12 @@ class ModelGroup:
             self.done.append((one, None))
             return
         db = self.model.databases[one.on]
+        if self._away == one.on and self._told_away(one):
+            seen.state = "failed"
+            raise StepFails("statement")
+        if self._is_automatic(one) and one.statement.table == "account" and one.on in self.model.triggers:
+            seen.state = "failed"
+            raise StepFails("schema_changed")
         value = self.seen[one.from_].result if one.from_ is not None else value_of(one.statement, one.spec)
         key = tuple(one.spec[name] for name in one.statement.exact)
         if one.must == "absent" and key in db[one.statement.table]:
@@ -223,6 +277,11 @@ class ModelGroup:
             for column in effect.columns or COLUMNS[change.table]:
                 self.model.foreign_cells.discard((one.on, change.table, change.key, column))
 
+    def _told_away(self, one: ProgramStep) -> bool:
+        """Whether a step failed because its target was away for too long: that is a matter of time."""
+        told = self._told
+        return told is not None and (told.failed_step, told.reason) == (one.name, "statement")
+
     def _result(self, seen: ModelStepEnd, value: Any) -> None:
         seen.ran, seen.has_result, seen.result = True, True, value
 
@@ -233,6 +292,8 @@ class ModelGroup:
         self.end.asked[one.name] = calls
         if ask["do"] == "foreign":
             self.model.foreign(ask.get("call") or {})
+        if ask["do"] == "lock":
+            self._away = ask.get("on")
         if ask["do"] in STOPS:
             raise GroupIsCancelled(STOPS[ask["do"]])
         if ask["do"] in GIVES_NO_ANSWER:
@@ -336,7 +397,7 @@ class ModelGroup:
                     return False
                 if policy == "keep_current":
                     continue
-                whole = {*effect.saved, *effect.columns, *KEYS[one.table]} >= set(COLUMNS[one.table])
+                whole = {*effect.saved, *effect.columns, *KEYS[one.table]} >= set(one.before or ())
                 if now is None and one.before is not None and one.after is not None and not whole:
                     return False
             back.append(one)
@@ -359,7 +420,7 @@ class ModelGroup:
             return False
         for one in effect.changes:
             cells = {name: (one.before or {}).get(name) for name in _columns(one.table)
-                     if one.before is None or one.after is None or name in effect.columns}  # fmt: skip
+                     if one.after is None or name in effect.columns}  # fmt: skip
             kept = {} if policy == "overwrite" else {
                 name: (db[one.table].get(one.key) or {}).get(name) for name in cells
                 if (on, one.table, one.key, name) in self.model.foreign_cells
@@ -402,4 +463,4 @@ def _alike(now: Row | None, other: Row | None, change: RowChange, columns: tuple
     if now is None or other is None:
         return now is other
     whole = change.before is None or change.after is None
-    return all(now[name] == other[name] for name in (COLUMNS[change.table] if whole else columns))
+    return all(now[name] == other[name] for name in (now if whole else columns))

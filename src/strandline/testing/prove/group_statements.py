@@ -19,6 +19,8 @@ KEYS: Final = {"account": ("id",), "pair": ("a", "b"), "seat": ("id",)}
 COLUMNS: Final = {"account": ("id", "name", "amount"), "pair": ("a", "b", "n"), "seat": ("id", "who")}
 VALUES: Final[Row] = {"id": 1, "k": 1, "b": 1, "name": "x"}
 """What a statement is given where a step says nothing."""
+EXTRA: Final = 5
+"""The default of a column that the table of accounts gets later."""
 MOST: Final = 500
 """What a CHECK of the table allows as an amount is less."""
 
@@ -86,11 +88,12 @@ def value_of(statement: ProgramStatement, spec: Spec) -> Any:
 def _applied(db: Database, table: str, changes: Iterable[RowChange]) -> None:
     """All of them, or `StepFails` where a constraint does not hold."""
     rows = dict(db[table])
+    defaults = db.get("defaults", {}).get((table,), {})
     for one in changes:
         if one.after is None:
             rows.pop(one.key, None)
         else:
-            rows[one.key] = one.after
+            one.after = rows[one.key] = {**(defaults if one.before is None else {}), **one.after}
     if table == "account" and any(row["amount"] is not None and row["amount"] >= MOST for row in rows.values()):
         raise StepFails("statement")
     named = [row["who"] for row in rows.values() if row["who"] is not None] if table == "seat" else []

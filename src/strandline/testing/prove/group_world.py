@@ -8,7 +8,9 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from threading import Event, Timer
 from typing import Any, Final
 from uuid import uuid4
 
@@ -16,6 +18,7 @@ import apsw
 
 from strandline.testing.prove.group_statements import (
     COLUMNS,
+    EXTRA,
     KEYS,
     MOST,
     VALUES,
@@ -48,6 +51,7 @@ class Shop(ABC):
     """A database."""
 
     url: str
+    _timers: list[Timer]
     tables: tuple[str, ...] = tuple(COLUMNS)
 
     @abstractmethod
@@ -62,18 +66,27 @@ class Shop(ABC):
                 columns, values = ", ".join(row), ", ".join(map(literal, row.values()))
                 self.execute(f"INSERT INTO {table} ({columns}) VALUES ({values})")  # noqa: S608
 
-    def database(self) -> Database:
-        """All rows, as the model has them."""
-        found: Database = {}
+    def rows(self, *, extra: bool) -> dict[str, list[dict[str, Any]]]:
+        """All rows of each table; of those without transactions, the ones that have a value. `extra`: with the column
+        that accounts got later."""
+        found = {}
         for table in self.tables:
-            columns = COLUMNS[table]
+            columns = (*COLUMNS[table], *(("extra",) if extra and table == "account" else ()))
             rows = self.execute(f"SELECT {', '.join(columns)} FROM {table}")  # noqa: S608
             made = [dict(zip(columns, row, strict=True)) for row in rows]
-            found[table] = {
-                tuple(row[name] for name in KEYS[table]): row
-                for row in made if any(row[name] is not None for name in columns if name not in KEYS[table])
-            }  # fmt: skip
+            found[table] = [row for row in made if any(row[name] is not None for name in columns[len(KEYS[table]) :])]
         return found
+
+    def _let_go(self, seconds: float, let_go: Callable[[], object]) -> None:
+        timer = Timer(seconds, let_go)
+        timer.start()
+        self._timers.append(timer)
+
+    def free(self) -> None:
+        """Wait until nobody has a lock any more."""
+        for timer in self._timers:
+            timer.join()
+        self._timers.clear()
 
     def foreign(self, statement: ProgramStatement, spec: Spec) -> None:
         """Execute a statement from outside; what the database refuses has no effect."""
@@ -98,6 +111,31 @@ class Shop(ABC):
         """Let go of it, and remove it."""
 
 
+class SqlShop(Shop):
+    """One with transactions, whose tables change."""
+
+    def add_column(self) -> None:
+        """Accounts get a column more, in which others write."""
+        self.execute(f"ALTER TABLE account ADD COLUMN extra integer DEFAULT {EXTRA}")
+        self.execute("UPDATE account SET extra = id * 10")
+
+    @abstractmethod
+    def triggers(self, *, on: bool) -> None:
+        """Accounts get triggers, or lose them."""
+
+    def race(self, over: Event) -> None:
+        """Remove and insert a row, again and again."""
+        while not over.is_set():
+            for text in ("DELETE FROM seat WHERE id = 90", "INSERT INTO seat (id, who) VALUES (90, NULL)"):
+                with suppress(*self.refusals):
+                    self.execute(text)
+                over.wait(0.001)
+
+    @abstractmethod
+    def lock(self, seconds: float) -> None:
+        """Let nobody else write for a while."""
+
+
 def literal(value: Any) -> str:
     if value is None:
         return "NULL"
@@ -106,10 +144,11 @@ def literal(value: Any) -> str:
     return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "''") + "'"
 
 
-class SqliteShop(Shop):
+class SqliteShop(SqlShop):
     """A file, in a folder that can go elsewhere for a while, as that of a disk which is not mounted."""
 
     def __init__(self) -> None:
+        self._timers = []
         self._top = Path(tempfile.mkdtemp(prefix="strandline-prove-", dir=SHM if SHM.is_dir() else None))
         self.folder = self._top / "disk"
         self.folder.mkdir()
@@ -122,11 +161,16 @@ class SqliteShop(Shop):
     def execute(self, text: str) -> Sequence[tuple[Any, ...]]:
         return list(self._outside.execute(text))
 
-    def leave(self) -> None:
-        self.folder.rename(self._top / "elsewhere")
+    def triggers(self, *, on: bool) -> None:
+        for event in ("INSERT", "UPDATE", "DELETE"):
+            made = f"CREATE TRIGGER of_{event} AFTER {event} ON account BEGIN SELECT 1; END"
+            self.execute(made if on else f"DROP TRIGGER of_{event}")
 
-    def come_back(self) -> None:
-        (self._top / "elsewhere").rename(self.folder)
+    def lock(self, seconds: float) -> None:
+        other = apsw.Connection(str(self.folder / "shop.db"))
+        other.set_busy_timeout(20_000)
+        other.execute("BEGIN IMMEDIATE")
+        self._let_go(seconds, other.close)
 
     def leftovers(self) -> str:
         self._outside.set_busy_timeout(1000)
@@ -144,12 +188,13 @@ class SqliteShop(Shop):
         shutil.rmtree(self._top, ignore_errors=True)
 
 
-class PostgresShop(Shop):
+class PostgresShop(SqlShop):
     """A database of a server, emptied before."""
 
     def __init__(self, url: str, number: int) -> None:
         import psycopg
 
+        self._timers = []
         self.refusals = (psycopg.errors.IntegrityError,)
         self.name = f"prove_{number}"
         with psycopg.connect(url, autocommit=True) as server:
@@ -161,6 +206,26 @@ class PostgresShop(Shop):
         self._outside.execute("DROP SCHEMA IF EXISTS public, strandline CASCADE")
         self._outside.execute("CREATE SCHEMA public")
         self.fill(TABLES)
+
+    def triggers(self, *, on: bool) -> None:
+        if on:
+            self.execute(
+                "CREATE OR REPLACE FUNCTION of_account() RETURNS trigger LANGUAGE plpgsql AS "
+                "$$ BEGIN RETURN COALESCE(NEW, OLD); END $$"
+            )
+            self.execute(
+                "CREATE TRIGGER of_account AFTER INSERT OR UPDATE OR DELETE ON account "
+                "FOR EACH ROW EXECUTE FUNCTION of_account()"
+            )
+        else:
+            self.execute("DROP TRIGGER of_account ON account")
+
+    def lock(self, seconds: float) -> None:
+        import psycopg
+
+        other = psycopg.connect(self.url)
+        other.execute("LOCK TABLE account, pair, seat IN ACCESS EXCLUSIVE MODE")
+        self._let_go(seconds, other.close)
 
     def execute(self, text: str) -> Sequence[tuple[Any, ...]]:
         cursor = self._outside.execute(text.encode())
@@ -190,6 +255,7 @@ class LwwShop(Shop):
     def __init__(self, clock: Callable[[], int]) -> None:
         from strandline.group.targets.last_write_wins import lww
 
+        self._timers = []
         self.url = f"lww:{uuid4().hex}"
         self._target = lww(self.url.removeprefix("lww:"))
         self._target.clock = clock
@@ -213,6 +279,7 @@ class CassandraShop(Shop):
         from strandline.backends.cassandra import Session
         from strandline.urls import target_of
 
+        self._timers = []
         self._keyspace = f"prove_{number}_{uuid4().hex[:8]}"
         self.url = f"{url}/{self._keyspace}"
         self._session = Session(target_of("shop", self.url), 30)

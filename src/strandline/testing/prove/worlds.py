@@ -99,6 +99,10 @@ class World(ABC):
         opened.journal.close()
         return s
 
+    def another(self) -> Strandline:
+        """Another process on the same log and store, beside the present one; nothing stands in its way."""
+        return self._open()
+
     def new_process(self, *, abandoned: bool = False) -> None:
         """Go on in a new process. An abandoned one is not closed: it is as if it had been killed."""
         before = self.s
