@@ -172,6 +172,8 @@ def _carry(
     for _ in range(PREPARE_ATTEMPTS_MAX):
         look = store.look(range_.partition, keys, followed)
         seen = look.pointer
+        if look.unfinished:
+            reached("carry.ends_a_purge_that_was_killed")
         if range_.start > seen.offset + 1:
             raise Unavailable(
                 f"partition {range_.partition}: the range starts at {range_.start}, the pointer is at {seen.offset}",
@@ -180,6 +182,7 @@ def _carry(
                 partition=range_.partition,
             )
         if range_.position - 1 <= seen.offset:
+            reached("carry.all_is_there")
             return CarryResult(0, 0, seen)
         batch = prepare(range_, decoded, look, settings, fence, plain, store.views)
         try:
@@ -244,11 +247,13 @@ def prepare(
     moved = seen.moved
     if plain.runs:
         if range_.records[0].offset <= done:  # some of them are there: look at each
+            reached("carry.part_is_there")
             left = plain.records
         else:
             left = add_plain(batch, plain, times, states, rules)
             moved = max([moved, *[cut.timestamp for cut in batch.cuts]])
         if left:
+            reached("carry.plain_ones_looked_at")
             decoded = sorted([*decoded, *decode(left, settings.partitions)[0]], key=lambda item: item.record.offset)
     clock = {} if range_.exact else dict(zip(map(_offset_of, range_.records), times, strict=True))
     open_cuts: dict[str, KeyRun] = {}

@@ -289,6 +289,8 @@ class _Actions:
         """Fold the first `count`; whether that could be done."""
         if state is not self.base and state != self.base:
             # Equal states stand for equal pasts: what was folded on one holds for the other, wherever the pointer is.
+            if self.states:
+                reached("heads.folded_anew")
             self.base, self.effects, self.states = state, [], []
         for index in range(len(self.states), count):
             before = self.states[-1] if index else state
@@ -346,6 +348,8 @@ class _Partition:
         offset = record.offset
         with self.lock:
             if offset != self._position:
+                if offset > self._position:
+                    reached("heads.own_before_what_lies_between")
                 if offset > self._position and len(self._own) < self._keys_max and not self._ended:
                     self._own[offset] = record
                 return
@@ -391,6 +395,7 @@ class _Partition:
             self._drop(next(iter(self.keys)))
 
     def _drop(self, key: str) -> None:
+        reached("heads.key_dropped")
         actions = self.keys.pop(key)
         self._absent_after = max(self._absent_after, actions.offsets[-1])
         self._free += sum(map(len, actions.headers))

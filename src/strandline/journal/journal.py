@@ -450,6 +450,8 @@ class Journal:
             if snapshot is not None and snapshot.seq_nr <= head.seq_nr:
                 return Recovery(snapshot, self._reader.events_after(plan, snapshot.seq_nr))
             if snapshot is None and (not head.delete_to or moment == none_in):
+                if head.delete_to:
+                    reached("recover.no_snapshot_since_the_delete")
                 return Recovery(None, self._reader.events_after(plan, head.delete_to))
             reached("recover.planned_again")
             none_in = moment if snapshot is None else None

@@ -238,12 +238,14 @@ class Reading:
             if not more and not missing and wanted <= stored.prev:
                 missing = stored.prev
             if missing:
+                reached("read.event_not_there")
                 self._look_again(missing)
                 return
             if self._cut is not None and rows and log_offset_of(rows[-1][2]) > self._cut:
                 rows = [row for row in rows if log_offset_of(row[2]) <= self._cut]
                 wanted = end + 1
             while rows and rows[-1][0] > end:
+                reached("read.page_beyond_its_end")
                 rows.pop()
             self._count(rows, wanted)
             yield map(RecordedEvent, repeat(life), rows)
@@ -286,6 +288,7 @@ class Reading:
             except NotFound as error:
                 if error.code != "trimmed":
                     raise
+                reached("read.trimmed_past_the_buffer")
                 break
             tail = KeyTail(key, state, reader.rules, from_=self._wanted, to=end, bytes_max=SEQ_NR_MAX)
             tail.add(records)
@@ -372,8 +375,10 @@ class BackwardReading(Reading):
         reader = self._reader
         pointer, _ = look_at(reader.store, key, partition)
         if pointer.offset >= mark:
+            reached("read.backwards_carried_meanwhile")
             self._look_again()
             return
+        reached("read.backwards_past_the_buffer")
         ends = [mark, *(stretch.after for stretch in reversed(stretches))]
         for (after, timestamp, state, first), end in zip(reversed(stretches), ends, strict=False):
             if first > self._wanted:

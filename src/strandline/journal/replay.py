@@ -30,6 +30,7 @@ from strandline.journal.tail import KeyTail
 from strandline.log.api import Log
 from strandline.log.cursor import PAGE_BYTES, PartitionCursor
 from strandline.log.refusals import trimmed_away
+from strandline.points import reached
 from strandline.record import Record, is_append
 from strandline.rows import Pointer
 from strandline.settings import Settings
@@ -107,6 +108,7 @@ class Replay:
             limit = max(1, min(PAGE, STORE_PAGE_BYTES * len(rows) // max(1, size)))
             place = rows[-1].timestamp, rows[-1].seq_nr
             if log_offset_of(rows[-1].body) > cut:
+                reached("replay.carried_past_the_cut")
                 rows, more = [row for row in rows if log_offset_of(row.body) <= cut], False
             if shown is not None:
                 rows = list(filter(shown, rows))
@@ -117,17 +119,18 @@ class Replay:
         before = self._before(portion)
         after = self._after(portion, before)
         pointer = self._pointer()
-        reached = min(pointer.timestamp, end)
-        yield from self.stored(bound, reached, lambda row: row.key in after and remains(row, after[row.key]))
+        stored_to = min(pointer.timestamp, end)
+        yield from self.stored(bound, stored_to, lambda row: row.key in after and remains(row, after[row.key]))
 
         def rows(key: str, events: Iterable[RecordedEvent]) -> Iterator[EventRow]:
-            from_, to, state = max(reached + 1, self._wanted.from_), self._wanted.to, after[key]
+            from_, to, state = max(stored_to + 1, self._wanted.from_), self._wanted.to, after[key]
             if isinstance(state, Head):
                 made = (event.row(state.segment_size) for event in events)
                 yield from (row for row in made if from_ <= row.timestamp <= to and remains(row, state))
 
         for key, state in before.items():
             if isinstance(state, Head) and state.offset > pointer.offset:
+                reached("replay.head_ahead_of_the_pointer")
                 yield list(rows(key, self._ahead(key, state)))
         tails = self._tails(before)
         found: list[EventRow] = []

@@ -206,6 +206,7 @@ class BackwardTail(KeyTail):
         self._hold(action, place, effect, value)
         self._held.append((size, len(self.events) - count))
         while self._held and (self._free < 0 or len(self.events) - self._held[0][1] >= self._most):
+            reached("tail.oldest_let_go")
             size, count = self._held.popleft()
             self._free += size
             del self.events[:count]

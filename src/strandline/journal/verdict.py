@@ -13,6 +13,7 @@ from typing import NamedTuple
 from strandline.errors import InvalidInput, SeqNrConflict, StrandlineError, Unavailable, invalid
 from strandline.fold import Duplicate, EventsAppended, EventsDeleted, LifePurged, RefusedAppend
 from strandline.log.api import ActionDraft, Recorded
+from strandline.points import reached
 from strandline.values.actions import Append, Delete, Place
 from strandline.values.answers import Appended, Deleted, Marked, Purged
 from strandline.values.heads import Head
@@ -41,11 +42,13 @@ def appended(key: Key, draft: ActionDraft, recorded: Recorded, append_id: object
     if type(effect) is EventsAppended and place is not None:
         return Appended(key, effect.first, effect.last, place.partition, place.offset, place.timestamp)
     if isinstance(effect, Duplicate):
+        reached("append.answered_from_its_id")
         first = effect.answer
         return Appended(key, first.first, first.last, draft.partition, first.offset, first.timestamp, duplicate=True)
     if isinstance(effect, RefusedAppend) and isinstance(draft.action, Append):
         raise _refused(draft.action, effect, append_id)
     if is_plain(draft) and place is not None:
+        reached("append.without_its_numbers")
         return Appended(key, None, None, place.partition, place.offset, None)
     raise _unknown(str(key))
 
@@ -66,6 +69,7 @@ def of_many(
 
 def not_tried(failed: StrandlineError) -> StrandlineError:
     """Return the error for appends behind a failed commit: the log never got them."""
+    reached("append_many.behind_a_failed_commit")
     hint = "call again" if failed.retryable else failed.hint
     return type(failed)(
         f"not tried, because a commit before it failed: {failed.message}", code=failed.code, hint=hint, applied="no"
@@ -130,6 +134,7 @@ def _refused(action: Append, refused: RefusedAppend, append_id: object) -> Stran
             actual=actual,
         )
     if refused.code == "append_id_reused":
+        reached("append.id_of_other_events")
         given = str(append_id or action.append_id)
         return invalid(
             "append_id_reused",

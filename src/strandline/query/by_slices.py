@@ -75,6 +75,7 @@ class SliceFeed(Feed[SlicedEvent]):
         line = self._line
         verdict = judge(candidate(row), last, way=way, line=line, strandline=strandline)
         if verdict is Acceptance.LOOK:
+            reached("slices.store_asked_of_the_key")
             looked = self._ask(lambda: self._slices.look(row))
             verdict = judge(candidate(row), last, way=way, line=line, strandline=strandline, looked=looked)
         return verdict

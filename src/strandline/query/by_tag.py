@@ -270,6 +270,7 @@ class StrandlineTagFeed(TagFeed):
         while True:
             self.searches += 1
             if self._ask(lambda: source.ended(key, life)):
+                reached("tag.life_ended_before_a_hole")
                 return False
             found = self._ask(lambda: source.numbered(key, life, wanted, number - 1, settings.page_size))  # noqa: B023
             broken = first_broken(found)

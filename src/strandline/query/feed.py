@@ -149,16 +149,16 @@ class Feed(ABC, Generic[E]):
         `bound` is looked up before the rows; `moved` may be a little older, and is asked again after `pause_s`. One
         that goes back, as it does in a store that was put back from a backup, is waited for.
         """
-        reached = min(self._ask(bound), to)
+        done_to = min(self._ask(bound), to)
         while True:
-            rows, more = self._ask(lambda: read(place, reached))  # noqa: B023 (called at once)
+            rows, more = self._ask(lambda: read(place, done_to))  # noqa: B023 (called at once)
             if rows:
                 place = place_of(rows[-1])
                 yield rows
             if more:
                 continue
-            if not self._live or reached >= to:
+            if not self._live or done_to >= to:
                 return
-            while (now := min(self._ask(moved), to)) <= reached:
+            while (now := min(self._ask(moved), to)) <= done_to:
                 self._pace.pause(pause_s())
-            reached = now
+            done_to = now

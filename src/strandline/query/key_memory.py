@@ -39,6 +39,8 @@ class KeyMemory(Generic[V]):
         found = {key: self._old.pop(key) for key in absent if key in self._old} if self._old else {}
         if len(self.young) + len(absent) > self._half:
             kept = {key: self.young.pop(key) for key in wanted if key in self.young}
+            if self._old:
+                reached("keys.evicted_within_a_page")
             self._forget_old()
             self._old, self.young = self.young, kept
         self.young.update(found)

@@ -12,6 +12,7 @@ from itertools import repeat, starmap
 from typing import Any
 
 from strandline.errors import MissingEvent, shown
+from strandline.points import reached
 from strandline.query.acceptance import Last, Looked, Place
 from strandline.query.feed import PAGE_BYTES, FeedPage
 from strandline.query.look_back import LookedBack, head_of, journal_of, look, look_back
@@ -158,6 +159,7 @@ class _PartitionRows:
         if bound is None or not self.rows or self.rows[-1] <= bound:
             taken, self.rows = self.rows, []
             return taken
+        reached("slices.read_ahead")
         at = bisect_right(self.rows, bound)
         taken, self.rows = self.rows[:at], self.rows[at:]
         return taken

@@ -53,8 +53,9 @@ class StoredTags:
 
     # ------------------------------------------------------------ rows in order
 
-    def page(self, after: Place, to: int, limit: int, bytes_max: int = PAGE_BYTES) -> FeedPage:
+    def page(self, after: Place, to: int, limit: int, bytes_max: int | None = None) -> FeedPage:
         """Rows after a place, up to a timestamp, in order of their places; of large ones about so many bytes."""
+        bytes_max = PAGE_BYTES if bytes_max is None else bytes_max
         if self._partitioned:
             return self._page_by_buckets(after, to, limit, bytes_max)
         page = self._store.scan(BY_TIME, (self.of.tag,), after=after, to=to, limit=limit, bytes_max=bytes_max)
@@ -65,6 +66,8 @@ class StoredTags:
         rows: list[Any] = []
         bucket, last = after[0] // self.bucket_us - 1, to // self.bucket_us
         listed = self._listed if self._listed is not None and self._listed.behind == (after, to) else None
+        if listed is not None:
+            reached("tag.buckets_kept_for_the_next_page")
         while True:
             if listed is None:
                 following = self._buckets_after(bucket, last, limit)

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from strandline.fold import LifePurged
+from strandline.points import reached
 from strandline.rows import PartitionBatch
 from strandline.store.tables import JOURNAL, QUARANTINE, Table
 from strandline.store.views import Row, Rows
@@ -57,6 +58,8 @@ def change_of(batch: PartitionBatch) -> Change:
         if isinstance(cut.ended_by, LifePurged):
             if isinstance(cut.state, EndedLife):
                 purges.append((cut.key, cut.state))
+            if cut.rows:
+                reached("store.view_begun_and_purged_at_once")
             rows.update({table: [] for table in rows if table.taken_by != "never"})
         elif cut.ended_by is not None and isinstance(cut.state, Head):
             life, from_, to = cut.ended_by

@@ -114,6 +114,8 @@ def _rounds(cuts: Sequence[KeyRun]) -> list[list[KeyRun]]:
         nr = met[cut.key]
         met[cut.key] += 1
         if nr == len(rounds):
+            if nr:
+                reached("phases.key_removed_twice_at_once")
             rounds.append([])
         rounds[nr].append(cut)
     return rounds

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 from strandline.errors import Corrupt
 from strandline.fold import segment_of
+from strandline.points import reached
 from strandline.rows import PartitionBatch, Pointer
 from strandline.settings import Settings
 from strandline.sql.api import Database, Part, Transaction
@@ -160,6 +161,7 @@ class SqlStore:
         rows = self._database.rows(name, (key, life, *bounds, limit, large_bytes(bytes_max)), often=True)
         if None not in map(BODY, rows):
             return RowPage(rows, len(rows) == limit)
+        reached("store.large_bodies_apart")
         some = up_to(rows, bytes_max, lambda row: row[3] if row[2] is None else bytes_of(row))
         large = [(key, life, segment_of(row[0], segment_size), row[0]) for row in some if row[2] is None]
         found = {row[3]: (*row[3:5], *row[9:]) for row in self._database.many("standing_events", large)}
@@ -184,6 +186,7 @@ class SqlStore:
             blob = scan.columns.index("body")
             if None not in map(itemgetter(blob), rows):
                 return RowPage(rows, len(rows) == limit)
+            reached("store.page_cut_by_bytes")
 
         def ask(after: Sequence[Any] | None, limit: int) -> list[Any]:
             if scan is ALL_EVENTS and self._database.dialect == "sqlite":

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, Final
 
 from strandline.fold import LifePurged, segment_of
+from strandline.points import reached
 from strandline.rows import KeyRun
 from strandline.store.tables import Table, columns_of
 from strandline.store.views import Row, Rows, Span, View
@@ -104,6 +105,7 @@ def numbered(
             else:
                 _, _, _, first, linked_nr, number, linked_at = before
                 if seq_nr <= linked_nr:
+                    reached("tag.numbered_before")
                     continue
                 number += 1
             sealed = row_digest(tag, bucket, timestamp, key, life, number, linked_at, linked_nr, seq_nr)
@@ -113,8 +115,8 @@ def numbered(
             )  # fmt: skip
             view.append(make(TagRow, row))
             places.append(make(TagPlace, (key, life, segment, tag, seq_nr, timestamp, number)))
-            reached = make(TagProgress, (key, life, tag, first, seq_nr, number, timestamp))
-            last[life, tag] = moved[life, tag] = reached
+            progressed = make(TagProgress, (key, life, tag, first, seq_nr, number, timestamp))
+            last[life, tag] = moved[life, tag] = progressed
     return view, places, list(moved.values())
 
 

@@ -35,6 +35,7 @@ from strandline.errors import (
     invalid,
 )
 from strandline.journal import checks
+from strandline.points import reached
 from strandline.settings import MIB
 from strandline.sql.api import Database, Transaction
 from strandline.work import catalog, rules
@@ -293,6 +294,7 @@ class WorkJournal:
         pause = 0
         if not rows and settings.slow_from < PRIORITIES and slow:
             if handed_out:
+                reached("work.pass_ended_before_slow_entries")
                 pause, handed_out = round(settings.slow_pause_s * US), False
             else:
                 most = min(limit, settings.slow_limit)
@@ -503,6 +505,7 @@ class WorkJournal:
             key, hash_, data, version, priority, revised, expires, number = rows[0]
             expires = expires if expiration is None else expiration
             if 0 < expires < self._tables.moment(inner).now:
+                reached("work.dead_letter_has_expired")
                 raise rules.expired_letter(expires)
             draft = EntryDraft(key, hash_, data, version, priority, revised, None, expires, number)
             return self._added(inner, [draft], joined=tx is not None)
@@ -624,6 +627,7 @@ class WorkJournal:
     def _look(self, tx: Transaction, *, to_claim: bool = False) -> JournalState:
         look = self._tables.look(tx, to_claim=to_claim)
         if look.settings_version != self._known.settings_version:
+            reached("work.settings_changed_by_another")
             self._reload(tx)
         return look
 

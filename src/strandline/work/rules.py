@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from strandline.clock import time_text
 from strandline.errors import InvalidInput, invalid
+from strandline.points import reached
 from strandline.work.dates import ALLOWED, DATE_MAX, US, us
 from strandline.work.declaration import WorkSettings
 from strandline.work.entries import (
@@ -135,6 +136,7 @@ def added(
         process_date=_process_date(waiting.process_date, process, waiting.insertion_date, settings),
     )
     if inserted < revised:
+        reached("work.stale_add")
         return Merged("stale", placed(merged, now, behind=behind))
     merged = _forgotten(merged)._replace(
         number=draft.number or number,

@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from strandline.clock import now_us
 from strandline.errors import InvalidInput, Unavailable
+from strandline.points import reached
 from strandline.settings import MIB
 from strandline.sql.api import DATABASE_ID, Database, Transaction
 from strandline.work import rules
@@ -266,10 +267,13 @@ class Tables:
         rows = self._steady(tx, found, look.moment)
         over = [row for row in rows if row.status == PROCESSING and rules.lease_over(row, look.moment)]
         if over:
+            reached("work.lapse_found_by_an_add")
             ended = [EndedClaim(row, rules.lapsed(row, settings, look.now), "timeout") for row in over]
             dead += self.apply_outcomes(tx, look, settings, ended)
             rows = self._steady(tx, found, look.moment)
         old = [row for row in rows if row.status != PROCESSING and rules.expired(row, look.now)]
+        if old:
+            reached("work.added_over_an_expired_one")
         self._remove(tx, old)
         gone = {row.id for row in old}
         known: dict[Key, tuple[EntryRow | None, bool]] = {}
@@ -353,6 +357,8 @@ class Tables:
         ids = tx.rows(self.named("lapsed"), (self.journal, look.lease_now, LAPSES_MAX))
         rows = self.rows(tx, [id_ for (id_,) in ids])
         alive = [row for row in rows if not rules.lease_over(row, look.moment)]
+        if alive:
+            reached("work.lease_was_renewed")
         tx.many(self.named("look_later"), [(row.id, row.beat + row.lease + 1) for row in alive])
         over = [row for row in rows if rules.lease_over(row, look.moment)]
         return self.apply_outcomes(
@@ -390,9 +396,12 @@ class Tables:
         """End claims whose lease is over, if nobody took the entry since; return those that were moved meanwhile."""
         fences = {claim.id: claim.fence for claim in held}
         rows = self._steady(tx, lambda: self.rows(tx, fences), None)
+        reached("work.done_too_late")
         mine = [row for row in rows if row.fence == fences[row.id]]
         late = [row for row in mine if row.status == LAPSED]
         self._remove(tx, late)
+        if late:
+            reached("work.done_after_the_lease")
         ended |= {row.id: (row.hash, row.key) for row in late}
         return sorted(ClaimRef(row.id, row.fence, row.slot) for row in mine if row.status == PROCESSING)
 
@@ -434,6 +443,8 @@ class Tables:
             return []
         waiting = self._behind(tx, [(one.row.hash, one.row.key) for one in ended])
         removed = [row for row in waiting if rules.expired(row, look.now)]
+        if removed:
+            reached("work.expired_behind_one_that_ends")
         behind = {(row.hash, row.key): row for row in waiting if not rules.expired(row, look.now)}
         again, waiting_again, dead = [], [], []
         folds: list[tuple[EntryRow, EntryRow]] = []
@@ -444,6 +455,7 @@ class Tables:
                 if outcome == DEAD:
                     dead.append((row._replace(counter=min(row.counter + 1, rules.COUNTER_MAX)), reason))
                 if other is not None:
+                    reached("work.let_in_behind_a_dead_or_expired_one")
                     again.append((other, rules.placed(other, look.now)))
             elif other is not None:
                 folds.append((outcome, other))
@@ -453,6 +465,8 @@ class Tables:
         self._bury(tx, look, [(row._replace(data=data[row.id]), reason) for row, reason in dead])
         full = [tuple(row._replace(data=data[row.id]) for row in fold) for fold in folds]
         self._remove(tx, [*removed, *(row for fold in folds for row in fold)])
+        if full:
+            reached("work.folded_into_the_one_behind")
         self._write(tx, look, [rules.folded(row, other, settings, look.now) for row, other in full])
         self._reorder(tx, again)
         tx.many(self.named("wait_again"), [(row.id, row.status, row.counter, row.retry_date) for row in waiting_again])
@@ -514,6 +528,8 @@ class Tables:
                 for row in self.with_data(tx, self._found_behind(tx, ids))
                 if not rules.expired(row, moment.now)
             }
+            if behind:
+                reached("work.entry_behind_a_lapsed_one_shown")
             changed = rules.seen(self.with_data(tx, over), behind, settings, moment.now)
         now = (changed.get(row.id, row) for row in self.with_data(tx, rows))
         return [

@@ -10,6 +10,7 @@ import time
 from typing import Final
 
 from strandline.errors import Unavailable
+from strandline.points import reached
 from strandline.sql.api import Database, Transaction
 from strandline.work import rules
 from strandline.work.declaration import WorkSettings
@@ -155,6 +156,7 @@ class Upkeep:
             if tx.rows(tables.named("left"), (table.slot, 1)) != [(0,)]:
                 return
             tx.execute("reopen_table", (tables.set_name, table.slot, moment.now, number + 1))
+        reached("work.table_emptied_as_a_whole")
         while settings.table_empty != "reset":  # in steps, so that nobody waits for long
             with self._database.write() as tx:
                 tx.rows(f"vacuum@{VACUUM_PAGES}")

@@ -43,6 +43,7 @@ from strandline.log.folding import HEAD_DAMAGED, known_states
 from strandline.log.refusals import check_holes, check_trim, last_older, trimmed
 from strandline.log.waiting import Arrivals
 from strandline.numbering import numbers_of
+from strandline.points import reached
 from strandline.record import Record
 from strandline.settings import PARTITIONS_DEFAULT, Settings
 from strandline.sql.api import Part
@@ -106,6 +107,7 @@ class SqliteLog:
         try:
             answers, recorded = self._append(drafts)
         except WrongGuess:
+            reached("log.key_was_not_new")
             self._heads.stop_guessing()
             answers, recorded = self._append(drafts)
         if recorded:

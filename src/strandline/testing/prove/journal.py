@@ -130,9 +130,19 @@ class Maker:
     def few(self, calls: list[Call]) -> list[Call]:
         """A call; or a few that belong together, as chance alone would seldom bring them."""
         chance = self.chance
-        if chance.random() < 0.9:
+        if chance.random() < 0.85:
             return [self.call(calls)]
-        key, slot = self.key(), chance.randrange(3)
+        kinds = (self.changed_under_a_reader, self.killed_and_read, self.carried_in_part, self.trimmed_under_a_reader,
+                 self.carried_under_a_replay)  # fmt: skip
+        return chance.choices(kinds, (6, 5, 2, 1, 1))[0](self.key())
+
+    def grown(self, key: int, count: int = 5) -> Call:
+        """An append that nothing refuses."""
+        return ["append", {**self.append(), "key": key, "count": count, "expected": None, "first": None, "id": None}]
+
+    def changed_under_a_reader(self, key: int) -> list[Call]:
+        """A read that is begun, and goes on when its journal is another."""
+        chance, slot = self.chance, self.chance.randrange(3)
         between: list[Call] = []
         for _ in range(chance.randint(1, 4)):
             made = chance.choice((
@@ -142,12 +152,45 @@ class Maker:
                 self.carry(), ["carry", {"partition": None, "limit": None}],
             ))  # fmt: skip
             between.append(made)
-        grown: list[Call] = [["append", {**self.append(), "key": key, "count": 5, "expected": None, "first": None}]]
         if chance.random() < 0.5:
-            return [*grown, self.meanwhile(), ["read", {**self.read(), "key": key}]]
+            return [self.grown(key), self.meanwhile(), ["read", {**self.read(), "key": key}]]
         how = {"backwards": chance.random() < 0.5, "recover": chance.random() < 0.2}
         begin: Call = ["begin_read", {"key": key, "slot": slot, "take": chance.randint(1, 3), **how}]
-        return [*grown, *between[:1], begin, *between[1:], ["end_read", {"slot": slot}]]
+        return [self.grown(key), *between[:1], begin, *between[1:], ["end_read", {"slot": slot}]]
+
+    def carried_in_part(self, key: int) -> list[Call]:
+        """A task carries a range of which another attempt has carried a part since it read it."""
+        appends = [self.grown(key, 1) for _ in range(self.chance.randint(2, 4))]
+        other = {"what": "carry", "key": key, "limit": self.chance.choice((1, 2)), "nth": self.chance.randint(1, 2)}
+        point = SEAMS.index(self.chance.choice(("after log.read", "before store.write")))
+        return [*appends, ["meanwhile", {"point": point, **other}], ["carry", {"partition": None, "limit": None}]]
+
+    def trimmed_under_a_reader(self, key: int) -> list[Call]:
+        """The log is carried and trimmed under a read that has events of the tail still to come."""
+        slot = self.chance.randrange(3)
+        appends = [self.grown(key, 1) for _ in range(self.chance.randint(3, 6))]
+        begin = {"key": key, "slot": slot, "take": self.chance.randint(1, 2), "backwards": False, "recover": False}
+        all_: Call = ["carry", {"partition": None, "limit": None}]
+        return [*appends, ["begin_read", begin], all_, ["trim", {}], ["end_read", {"slot": slot}]]
+
+    def killed_and_read(self, key: int) -> list[Call]:
+        """A task dies on the way, of appends or of a purge, and everything is read before another one comes."""
+        chance = self.chance
+        grown = self.grown(key, 2)
+        grown[1]["tags"] = list(range(len(TAGS)))
+        all_: Call = ["carry", {"partition": None, "limit": None}]
+        purged: list[Call] = [all_, ["purge", {"key": key}]] if chance.random() < 0.4 else []
+        killed: Call = ["kill_carry", {"writes": chance.randint(0, 30), "limit": None}]
+        return [grown, *purged, killed, *self.looks(), all_]
+
+    def looks(self) -> list[Call]:
+        """What shows everything."""
+        return [["replay", {}]] if self.chance.random() < 0.5 else []
+
+    def carried_under_a_replay(self, key: int) -> list[Call]:
+        """Somebody appends, and it is carried, after a replay has said where it ends."""
+        how = {"point": self.chance.randrange(len(SEAMS)), "nth": self.chance.randint(1, 3), "limit": 1000}
+        return [self.grown(key, 2), ["meanwhile", {**how, "what": "append", "key": key}], ["replay", {}]]
 
     def carry(self) -> Call:
         chance = self.chance

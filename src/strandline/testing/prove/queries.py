@@ -57,6 +57,12 @@ class Maker(journal.Maker):
             *([self.meanwhile()] if chance.random() < 0.5 else []), ["take", {"slot": slot, "count": 9}],
         ]  # fmt: skip
 
+    def looks(self) -> list[Call]:
+        current = {"from_": None, "search": False}
+        asked: Call = ["current", {**self.how(), **current}]
+        by_tag: Call = ["current", {**self.how(), **current, "tag": 0, "type": None, "range": None, "types": None}]
+        return [*super().looks(), asked, by_tag, *[["take", {"slot": slot, "count": 3}] for slot in range(3)]]
+
     def together(self) -> list[Call]:
         """Events of several keys at one time, in several partitions; a query that is resumed between them."""
         slot, step = self.chance.randrange(3), self.chance.choice((61, 3600))

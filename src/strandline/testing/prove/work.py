@@ -88,6 +88,33 @@ class Maker:
         ]  # fmt: skip
         return chance.choices([make for _, make in makers], [weight for weight, _ in makers])[0]()
 
+    def few(self) -> list[Call]:
+        """A call; or a few that belong together, as chance alone would seldom bring them."""
+        chance = self.chance
+        if chance.random() < 0.94:
+            return [self.call()]
+        who = {"process": chance.randrange(PROCESSES)}
+        most_urgent = {"process": None, "delay": None, "inserted": None, "expires": None, "priority": 0}
+        added: Call = ["add", {**who, "add": {**self.add(), **most_urgent}}]
+        claim: Call = ["claim", {"cursor": chance.randrange(CURSORS), "limit": 5, "done": None}]
+        tick: Call = ["tick", who]
+        lapsed: list[Call] = [claim, ["pass_time", {"seconds": 61}], tick]
+        kinds: tuple[list[Call], ...] = (
+            # A lease that heartbeats made longer, looked at where it would have ended.
+            [added, ["declare", {**who, "settings": {"lease_s": 30}}], claim, ["pass_time", {"seconds": 20}],
+             *[["heartbeat", {"slot": slot}] for slot in range(4)], ["pass_time", {"seconds": 11}], tick],
+            # Done after the lease, though its end was recorded.
+            [added, *lapsed, *[["done", {"slot": slot}] for slot in range(4)]],
+            # A dead letter that has expired.
+            [["declare", {**who, "settings": {"max_timeouts": 1}}],
+             ["add", {**who, "add": {**self.add(), **most_urgent, "expires": 70}}],
+             *lapsed, ["pass_time", {"seconds": 11}], ["requeue", {**who, "nth": 0}]],
+            # An entry that has expired while it waited behind, or while it waited.
+            [added, claim, ["add", {**who, "add": {**added[1]["add"], "expires": 1}}], ["pass_time", {"seconds": 61}],
+             *([tick] if chance.random() < 0.5 else []), added],
+        )  # fmt: skip
+        return list(chance.choice(kinds))
+
 
 def declared(chance: random.Random) -> dict[str, Any]:
     """Some settings that change."""
@@ -109,7 +136,10 @@ def make(seed: int, on: str) -> Program:
     chance = random.Random(f"work {on} {seed}")
     settings = {} if seed % 5 == 4 else {**declared(chance), "table_rows_max": chance.choice((1, 2, 3, 10_000))}
     maker = Maker(chance, chance.randint(1, 5))
-    return Program("work", on, [maker.call() for _ in range(chance.randint(5, 70))], settings)
+    calls: list[Call] = []
+    for _ in range(chance.randint(5, 70)):
+        calls += maker.few()
+    return Program("work", on, calls, settings)
 
 
 # ---------------------------------------------------------------- the world
