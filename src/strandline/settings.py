@@ -67,6 +67,8 @@ class Settings:
     tag_flush_interval_s: float = within(0.0, 0, 60)
     """How long an idle pipeline lets actions gather before it carries them; 0: not at all."""
     accept_power_loss: bool = False
+    allow_adhoc_groups: bool = False
+    """Whether HTTP takes whole event groups, with statements of the caller's; else registered ones by name."""
     append_timeout_s: float = within(10.0, 0.1, 600)
     append_queue_max: int = within(10_000, 1, 1_000_000)
     commit_in_thread: bool = False
@@ -110,6 +112,7 @@ class GivenSettings(TypedDict, total=False):
     tag_batch_bytes_max: int
     tag_flush_interval_s: float | timedelta
     accept_power_loss: bool
+    allow_adhoc_groups: bool
     append_timeout_s: float | timedelta
     append_queue_max: int
     commit_in_thread: bool

@@ -56,11 +56,11 @@ SECONDS = {
     "log_retention_s": (86_400.0, 86_400, 9_000_000_000_000),  # no more microseconds fit into 64 bits
 }
 CHOICES = {"bucket_size": (None, ("minute", "hour", "day")), "schema": ("create", ("create", "check"))}
-SWITCHES = {"accept_power_loss": False, "commit_in_thread": False, "heads_cache": True}
+SWITCHES = {"accept_power_loss": False, "allow_adhoc_groups": False, "commit_in_thread": False, "heads_cache": True}
 KNOWN = {**WHOLE, **SECONDS, **CHOICES, **SWITCHES}
 LATER = set(
     """
-    handler_timeout_s allow_adhoc_groups
+    handler_timeout_s
     """.split()
 )
 

@@ -30,11 +30,12 @@ from strandline.server.admin_acts import AdminActs
 from strandline.server.answers import SECURITY_HEADERS, json_response, problem_response
 from strandline.server.bodies import check_framing, check_media, read_body, read_members
 from strandline.server.calls import HttpCall
-from strandline.server.fields import FIELDS
+from strandline.server.fields import field_of
 from strandline.server.frame import FrameError, forbidden, unauthorized
 from strandline.server.limits import HttpLimits, RequestMeter
 from strandline.server.routes import HttpRoute, RouteTable, segments_of
 from strandline.server.sessions import COOKIE, CSRF_HEADER, BrowserSession, BrowserSessions
+from strandline.server.strandline_watch import StrandlineWatch
 from strandline.server.tokens import AccessToken, TokenFile
 
 THREADS: Final = 16
@@ -65,12 +66,17 @@ class ServerApp:
         self.s, self.tokens, self.limits = s, tokens, limits
         self.groups = dict(groups)
         """Streams of event groups that HTTP may submit to, by their names."""
+        self.looked_at_groups: dict[str, Groups] = {}
+        """Streams that nothing is registered for, to look at."""
+        self.work_journals: dict[str, aio.WorkJournal] = {}
+        """Those that were asked for; they are closed with the connection."""
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="strandline-http")
         self.aio = aio.Strandline(s, self.threads)
         self.table = RouteTable(routes)
         self.sessions = BrowserSessions(tokens)
         self.acts = AdminActs(s.journal, now_us)
         self.meter = RequestMeter(limits)
+        self.watch = StrandlineWatch(s, self.threads)
         self.stopping = asyncio.Event()
         """Set when the server is to end: streams that are open end then."""
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -147,7 +153,8 @@ class ServerApp:
             _check_scope(route, values, call.token)
             if call.session is not None and request.method not in SAFE:
                 _check_csrf(request, call.session)
-        given: dict[str, Any] = {**values, **self._query(request, route)}
+        given = {name: field_of(route, name).read(text, name) for name, text in values.items()}
+        given |= self._query(request, route)
         check_framing(request, self.body_bytes_max)
         if route.body:
             given |= await read_members(request, route, self.body_bytes_max, self.limits.body_timeout_s)
@@ -213,7 +220,7 @@ class ServerApp:
                 raise unknown("query", name, route.query)
             if name in values:
                 raise invalid("option", name, "twice", allowed="each name once", got=text)
-            values[name] = FIELDS[name].read(text, name)
+            values[name] = field_of(route, name).read(text, name)
         for name in route.needs:
             if name in route.query and name not in values:
                 raise invalid("option", name, "missing", allowed=" ".join(route.query), got="nothing")

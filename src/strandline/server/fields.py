@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from strandline.errors import invalid
-from strandline.group.groups import HOW
-from strandline.server.routes import JsonSchema
+from strandline.server.routes import HttpRoute, JsonSchema
 from strandline.values.heads import SEQ_NR_MAX
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,30}")
@@ -31,6 +30,20 @@ def _whole(code: str) -> Callable[[str, str], Any]:
         return int(text)
 
     return read
+
+
+def _seconds(text: str, field: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        raise invalid("option", field, "not a number", allowed="seconds, such as 0.5", got=text) from None
+
+
+def _slices(text: str, field: str) -> Any:
+    match = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", text)
+    if match is None:
+        raise invalid("slice_range", field, "no slices", allowed="LO-HI in 0..1023, such as 0-255", got=text)
+    return int(match[1]), int(match[2])
 
 
 def _truth(text: str, field: str) -> Any:
@@ -69,6 +82,23 @@ def whole(help_: str, least: int, most: int, *, code: str) -> HttpField:
     return HttpField({"type": "integer", "minimum": least, "maximum": most}, help_, _whole(code))
 
 
+def duration_number(help_: str, least: float, most: float) -> HttpField:
+    """A field that is a number of seconds."""
+    return HttpField({"type": "number", "minimum": least, "maximum": most}, help_, _seconds)
+
+
+def duration_or_none(seconds: Any, field: str) -> timedelta | None:
+    """Return a number of seconds as a duration."""
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise invalid("delay_range", field, "not a number", allowed="seconds, 0 or more", got=seconds)
+    try:
+        return timedelta(seconds=seconds)
+    except OverflowError:
+        return timedelta.max
+
+
 def truth(help_: str) -> HttpField:
     """A field that is true or false."""
     return HttpField({"type": "boolean"}, help_, _truth)
@@ -96,18 +126,51 @@ EVENT: Final = {
     "not": {"required": ["payload", "payload_base64"]},
 }
 
+TIME: Final = HttpField(
+    {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer", "minimum": 0, "maximum": SEQ_NR_MAX}]},
+    "A time with a zone (RFC 3339), or microseconds since 1970.",
+    time_from_text,
+)
 FIELDS: Final[Mapping[str, HttpField]] = {
+    "after": text("Go on strictly after this offset, which an event of this query has, or `Last-Event-ID`."),
+    "append_id": text("As the header Idempotency-Key."),
+    "appends": HttpField({"type": "array", "items": OBJECT, "minItems": 1}, "Each stands for itself."),
+    "backwards": truth("From the last event to the first."),
+    "entity_type": text("An entity type.", minLength=1, maxLength=510),
+    "events": HttpField({"type": "array", "items": EVENT, "minItems": 1}, "All are recorded, or none."),
+    "expire_after_s": HttpField(
+        {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 36_500 * 86_400},
+        "The journal may be purged so long after its last append; null: never; left out: as before.",
+    ),
+    "first": HttpField(SEQ_NR, "The number of the first event."),
+    "from": TIME,
+    "generation": whole("A generation; left out, the one that serves.", 1, SEQ_NR_MAX, code="option"),
+    "headers": HttpField({"type": "object", "additionalProperties": {"type": "string"}}, "Of the whole append."),
+    "key": HttpField(KEY, "Whose journal: `type|id`; in a path / is written %2F."),
+    "limit": whole("At most so many.", 1, 1000, code="limit_range"),
+    "numbers": truth("Whether to wait for the numbers of the events, where the log does not give them itself."),
+    "reset": truth("Also without a journal: its next event is `to` + 1."),
+    "seq_nr": HttpField(SEQ_NR, "The number of an event.", _whole("seq_nr_range")),
+    "slices": HttpField(
+        {"type": "string", "pattern": "^[0-9]{1,4}-[0-9]{1,4}$"}, "The first and the last slice, as 0-255.", _slices
+    ),
+    "tag": text("A tag.", minLength=1),
+    "tags": HttpField({"type": "array", "items": {"type": "string"}}, "With one of these tags alone.", _texts),
+    "to": TIME,
+    "types": HttpField({"type": "array", "items": {"type": "string"}}, "Of these types alone.", _texts),
     "why": text("Why: it stands in the record of the act.", maxLength=1000),
 }
-"""Every value that a request may give, by its name in paths, query strings and bodies."""
+"""The values that a request may give, by their names in paths, query strings and bodies."""
 
-HEADERS: Final[Mapping[str, HttpField]] = {}
+HEADERS: Final[Mapping[str, HttpField]] = {
+    "If-Match": text('`"7"`: only if the last event of the key is 7; `"0"`: only if there is no journal.'),
+    "Idempotency-Key": text("A UUID or any text: the same append again gets the first answer.", minLength=1),
+    "Last-Event-ID": text("As `after`: what a client of server-sent events sends when it connects again."),
+}
 """Request headers that change what a call does."""
 
 
-def duration(seconds: float | None) -> timedelta | None:
-    """Return seconds as a duration; None is none."""
-    return None if seconds is None else timedelta(seconds=seconds)
-
-
-__all__ = ["EVENT", "FIELDS", "HEADERS", "HOW", "KEY", "OBJECT", "SEQ_NR", "HttpField"]
+def field_of(route: HttpRoute, name: str) -> HttpField:
+    """Return what a name means in a route."""
+    field: HttpField = route.fields.get(name) or FIELDS[name]
+    return field

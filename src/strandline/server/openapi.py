@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from strandline import __version__
 from strandline.server.answers import PROBLEM_MEDIA
-from strandline.server.fields import FIELDS, HEADERS
+from strandline.server.fields import HEADERS, field_of
 from strandline.server.routes import JSON_MEDIA, HttpRoute
 
 _NAMED: Final = re.compile(r"\{(\w+)\}")
@@ -50,9 +50,9 @@ def document(routes: Iterable[HttpRoute], prefix: str = "") -> dict[str, Any]:
 
 
 def _operation(route: HttpRoute) -> dict[str, Any]:
-    parameters = [_parameter(name, "path", required=True) for name in _NAMED.findall(route.path)]
-    parameters += [_parameter(name, "query", required=name in route.needs) for name in route.query]
-    parameters += [_parameter(name, "header", required=False) for name in route.headers]
+    parameters = [_parameter(route, name, "path", required=True) for name in _NAMED.findall(route.path)]
+    parameters += [_parameter(route, name, "query", required=name in route.needs) for name in route.query]
+    parameters += [_parameter(route, name, "header", required=False) for name in route.headers]
     problem = {"content": {PROBLEM_MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     made: dict[str, Any] = {
         "summary": route.summary,
@@ -76,8 +76,8 @@ def _operation(route: HttpRoute) -> dict[str, Any]:
     return made
 
 
-def _parameter(name: str, place: str, *, required: bool) -> dict[str, Any]:
-    field = HEADERS[name] if place == "header" else FIELDS[name]
+def _parameter(route: HttpRoute, name: str, place: str, *, required: bool) -> dict[str, Any]:
+    field = HEADERS[name] if place == "header" else field_of(route, name)
     made = {"name": name, "in": place, "required": required, "description": field.help, "schema": dict(field.schema)}
     if field.schema.get("type") == "array":
         made |= {"style": "form", "explode": False}
@@ -85,6 +85,7 @@ def _parameter(name: str, place: str, *, required: bool) -> dict[str, Any]:
 
 
 def _object(route: HttpRoute) -> dict[str, Any]:
-    members = {name: {"description": FIELDS[name].help, **FIELDS[name].schema} for name in route.body}
+    fields = {name: field_of(route, name) for name in route.body}
+    members = {name: {"description": field.help, **field.schema} for name, field in fields.items()}
     required = [name for name in route.needs if name in route.body]
     return {"type": "object", "additionalProperties": False, "properties": members, "required": required}

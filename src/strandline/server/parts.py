@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from strandline.server import browsers, console, health, metrics
+from strandline.server import browsers, console, event_groups, health, journals, metrics, projections, queries, works
 from strandline.server.routes import HttpRoute
 
-PARTS = (health, browsers, metrics, console)
+PARTS = (health, browsers, journals, queries, projections, event_groups, works, metrics, console)
 
 
 def all_routes() -> list[HttpRoute]:

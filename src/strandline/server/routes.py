@@ -44,6 +44,8 @@ class HttpRoute:
     """Those of them that must be given."""
     headers: tuple[str, ...] = ()
     """Request headers that it heeds, by their names in `fields.HEADERS`."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """`HttpField` by name, where a name means something else than in `fields.FIELDS`."""
     answer: JsonSchema = field(default_factory=dict)
     media: tuple[str, ...] = (JSON_MEDIA,)
     reads_body: bool = False

@@ -1,0 +1,154 @@
+"""Routes of event groups: submit a registered one by its name, look, cancel, resolve.
+
+A group's statements are the server's own: HTTP gives a name and parameters. Only with the setting
+`allow_adhoc_groups` may a caller give a whole group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import Any, Final
+
+import orjson
+
+from strandline.errors import Unavailable, invalid
+from strandline.group.definition import Group
+from strandline.group.groups import HOW, Groups
+from strandline.group.history import ENDS
+from strandline.journal import checks
+from strandline.server.calls import HttpCall
+from strandline.server.fields import OBJECT, HttpField, duration_number, text
+from strandline.server.frame import FrameError
+from strandline.server.routes import HttpRoute
+
+STREAM: Final = "/groups/{stream}"
+ONE: Final = "/groups/{stream}/{id}"
+STREAMS_MAX: Final = 100
+"""So many streams that nothing is registered for are kept open to look at."""
+WAIT_MAX_S: Final = 60.0
+LOOK_LEAST_S, LOOK_MOST_S = 0.02, 0.5
+FIELDS: Final = {
+    "stream": text("The stream.", pattern="^[A-Za-z0-9._:~-]{1,200}$"),
+    "id": text("The group's id.", minLength=1, maxLength=200),
+    "name": text("The name that a function is registered under."),
+    "parameters": HttpField(OBJECT, "Its arguments, by name."),
+    "group": HttpField(OBJECT, "A whole group, where the setting allow_adhoc_groups allows it."),
+    "state": text("A state, or `open`."),
+    "after": text("Go on after this, as the last answer said."),
+    "step": text("A step that could not be undone."),
+    "how": text("What becomes of it.", enum=list(HOW)),
+    "wait_s": duration_number("How long to wait for its end.", 0, WAIT_MAX_S),
+}
+"""What names mean here."""
+
+
+async def _groups(call: HttpCall, stream: str) -> Groups:
+    """Return the groups of a stream: those registered, else ones that can be looked at and acted on."""
+    known = call.app.groups.get(stream)
+    if known is not None:
+        return known
+    looked = call.app.looked_at_groups
+    if stream not in looked:
+        if len(looked) >= STREAMS_MAX:
+            looked.pop(next(iter(looked))).close()
+        looked[stream] = await call.run(partial(call.app.s.groups, stream))
+    return looked[stream]
+
+
+async def submit_group(
+    call: HttpCall, stream: str, name: str | None = None, parameters: Any = None, group: Any = None
+) -> object:
+    """Record a group at the end of its stream: one that is registered, by its name and parameters."""
+    if (name is None) == (group is None):
+        raise invalid("option", "name", "needed, or group", allowed="one of name and group", got="both or none")
+    if group is not None and not call.app.s.settings.allow_adhoc_groups:
+        raise FrameError(
+            403,
+            "adhoc_groups",
+            "this server takes groups by a registered name alone",
+            "give name and parameters; `strandline serve --set allow_adhoc_groups=true` takes whole groups",
+        )
+    groups = await _groups(call, stream)
+    if group is not None:
+        made: Group | str = await call.run(Group.from_json, orjson.dumps(group))
+    else:
+        if not isinstance(name, str):
+            raise invalid("option", "name", "not text", allowed="the name of a group", got=name)
+        if parameters is not None and not isinstance(parameters, dict):
+            raise invalid("option", "parameters", "no JSON object", allowed="arguments by name", got=parameters)
+        made = name
+    handle = await call.run(groups.submit, made, None if group is not None else parameters)
+    return {"id": handle.id, "stream": stream}
+
+
+async def list_groups(
+    call: HttpCall, stream: str, state: str | None = None, after: str | None = None, limit: int = 100
+) -> object:
+    """List groups of a stream."""
+    return await call.run((await _groups(call, stream)).list, state, after, limit)
+
+
+async def show_group(call: HttpCall, stream: str, id: str, wait_s: float = 0) -> object:  # noqa: A002
+    """Show how a group stands; with `wait_s`, once it has ended, or when that time is over."""
+    seconds = checks.timeout_s(wait_s)
+    if seconds > WAIT_MAX_S:
+        raise invalid("option", "wait_s", "too long", allowed=f"0..{WAIT_MAX_S:g}", got=wait_s)
+    groups, until, pause_s = await _groups(call, stream), time.monotonic() + seconds, LOOK_LEAST_S
+    while True:
+        outcome = await call.run(groups.get, id)
+        left_s = until - time.monotonic()
+        if outcome.state in ENDS or left_s <= 0 or call.app.stopping.is_set():
+            return outcome
+        if await call.request.is_disconnected():
+            raise Unavailable("the client is gone", code="timeout", hint="call again")
+        await asyncio.sleep(min(left_s, pause_s))
+        pause_s = min(2 * pause_s, LOOK_MOST_S)
+
+
+async def group_history(call: HttpCall, stream: str, id: str) -> object:  # noqa: A002
+    """Show everything that is recorded of a group."""
+    found = await call.run((await _groups(call, stream)).history, id)
+    return {"events": [{"type": type_, "payload": payload, "timestamp": at} for type_, payload, at in found]}
+
+
+async def cancel_group(call: HttpCall, stream: str, id: str, why: str | None = None) -> object:  # noqa: A002
+    """Ask for a group to be undone; nothing happens to one that has ended. How it stands."""
+    groups = await _groups(call, stream)
+    look = partial(_look, groups, id)
+    return await call.act("group.cancel", f"{stream} {id}", partial(groups.cancel, id), why=why, look=look)
+
+
+async def resolve_group(
+    call: HttpCall, stream: str, id: str, step: str, how: str, why: str | None = None  # noqa: A002
+) -> object:  # fmt: skip
+    """Say what becomes of a step that could not be undone."""
+    groups = await _groups(call, stream)
+    do = partial(groups.resolve, id, step, how)
+    await call.act("group.resolve", f"{stream} {id} {step} {how}", do, why=why, look=partial(_look, groups, id))
+    return {}
+
+
+def _look(groups: Groups, id_: str) -> dict[str, Any]:
+    outcome = groups.get(id_)
+    return {"state": outcome.state, "failed_step": outcome.failed_step}
+
+
+def routes() -> list[HttpRoute]:
+    """Return the routes of this part."""
+
+    def get(path: str, handle: Any, summary: str, *query: str) -> HttpRoute:
+        return HttpRoute("GET", path, handle, summary, "group", query=query, fields=FIELDS, answer=OBJECT)
+
+    def post(path: str, handle: Any, summary: str, *body: str, scope: str = "admin", **more: Any) -> HttpRoute:
+        return HttpRoute("POST", path, handle, summary, scope, body=body, fields=FIELDS, answer=OBJECT, **more)
+
+    return [
+        post(STREAM, submit_group, "Submit a group.", "name", "parameters", "group", scope="group"),
+        get(STREAM, list_groups, "List groups.", "state", "after", "limit"),
+        get(ONE, show_group, "Show a group.", "wait_s"),
+        get(f"{ONE}/history", group_history, "Show what is recorded of a group."),
+        post(f"{ONE}/cancel", cancel_group, "Ask for it to be undone.", "why"),
+        post(f"{ONE}/resolve", resolve_group, "Resolve a step.", "step", "how", "why", needs=("step", "how")),
+    ]
