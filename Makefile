@@ -6,12 +6,14 @@ LANES ?= 3
 BIN := .venv/bin
 STAMP := .venv/.stamp
 CLASSES := .venv/.classes
+BROWSER := .venv/.browser
 
-.PHONY: help setup demo test soak faults check bench servers conformance clean
+.PHONY: help setup demo pictures test soak faults check bench servers conformance clean
 
 help:
 	@echo "make demo            a tour: record, carry, read (ON=postgres, ON=kafka: on real servers)"
 	@echo "make setup           the environment in .venv, and nothing else"
+	@echo "make pictures        the console's pictures in docs/images, made anew"
 	@echo "make test            every statement's tests, in three lanes (ARGS='-k name' for some, LANES=0 for one)"
 	@echo "make soak            what only repeats: many kills, many seeds, large numbers; hours"
 	@echo "make faults          planted faults, each to be found by random programs (ARGS=NAME for some)"
@@ -38,9 +40,24 @@ $(CLASSES): $(STAMP)
 demo: $(STAMP) $(CLASSES)
 	@$(BIN)/strandline demo --on $(ON)
 
-test: $(STAMP) $(CLASSES)
+# The console's tests need Chromium. Where there is none, and this user may install Debian's, that is done beside pip.
+$(BROWSER):
+	@mkdir -p $(@D)
+	@if { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null; then touch $@; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing Chromium, for the tests of the console"; \
+		export DEBIAN_FRONTEND=noninteractive; \
+		{ apt-get update && apt-get install -y --no-install-recommends chromium; } >$@.log 2>&1 && touch $@ \
+			|| { tail -3 $@.log; echo "Without Chromium the tests of the console cannot run"; }; \
+	else echo "Without Chromium the tests of the console cannot run; on Debian: apt-get install chromium"; fi
+
+test:
+	@$(MAKE) --no-print-directory --jobs 2 $(CLASSES) $(BROWSER)
 	@$(BIN)/python -m compileall -q -j 0 src # once, not in each of hundreds of processes
 	@$(BIN)/pytest -n $(LANES) --durations 20 $(ARGS)
+
+pictures: $(STAMP) $(BROWSER)
+	@STRANDLINE_PICTURES=docs/images $(BIN)/pytest -q -p no:randomly tests/console/test_pictures.py
 
 soak: $(STAMP) $(CLASSES)
 	@STRANDLINE_SOAK=1 $(BIN)/pytest -n $(LANES) -m "soak or hypothesis" -o timeout=3600 $(ARGS)

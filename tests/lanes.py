@@ -25,13 +25,16 @@ from xdist.scheduler import LoadScopeScheduling
 
 SERVERS = "servers"
 """The group of all tests that use Kafka or Cassandra. Many use both, and many use Spark, too."""
+BROWSER = "browser"
+"""The group of all tests of the console: they share a browser, a server and what it shows."""
 GROUPS = {
     "kafka": SERVERS, "cassandra": SERVERS, "spare_kafka": SERVERS, "spare_cassandra": SERVERS,
     "spark_cluster": "cluster", "spark": "spark",
 }  # fmt: skip
 """Group by fixture; of those that a test has, the first one counts."""
-ORDER = [SERVERS, "spark", "cluster"]
+ORDER = [SERVERS, "spark", "cluster", BROWSER]
 PLACE = pytest.StashKey[Path]()
+of_the_console = pytest.mark.lane(BROWSER)
 needs_servers = pytest.mark.lane(SERVERS)
 """For a test that asks for its servers when it runs."""
 

@@ -30,7 +30,7 @@ PACKAGES = {
     "cassandra": "cassandra",
     "prometheus_client": "metrics",
     "opentelemetry": "otel",
-    **dict.fromkeys(("starlette", "uvicorn"), "server"),
+    **dict.fromkeys(("jinja2", "markupsafe", "starlette", "uvicorn"), "server"),
     **dict.fromkeys(("dbos", "eventsourcing", "matplotlib", "psutil"), "dev"),
 }
 """Which extra brings a package that is imported where it is used."""

@@ -47,8 +47,11 @@ def serve(
     handlers: Annotated[
         str | None, typer.Option("--handlers", metavar="MODULE:NAME", help="A mapping: names to callables.")
     ] = None,
+    show_payloads: Annotated[
+        bool, typer.Option("--show-payloads", help="Let the console show payloads without being asked to.")
+    ] = False,
 ) -> None:
-    """Serve the journal by HTTP, until SIGTERM or Ctrl-C.
+    """Serve the journal by HTTP, and to people: the console is at /console, until SIGTERM or Ctrl-C.
 
     Every request needs a token: the first start makes one for an administrator and says in which file it is.
 
@@ -56,6 +59,7 @@ def serve(
     """
     check("server", "starlette", "uvicorn")
     from strandline.server import app
+    from strandline.server.console.handlers import desk_of
     from strandline.server.limits import HttpLimits
     from strandline.server.listening import HttpServer, check_tls, hosts_of
     from strandline.server.tokens import TokenFile, token_path
@@ -76,14 +80,22 @@ def serve(
             groups[stream] = s.groups(stream, targets=targets, named=known, handlers=called, **said)
         file = TokenFile(tokens or token_path(s.urls))
         first = file.make_first()
-        application = app(s, tokens=file, hosts=hosts_of(host, allow_host or ()), groups=groups, limits=limits)
+        application = app(
+            s,
+            tokens=file,
+            hosts=hosts_of(host, allow_host or ()),
+            groups=groups,
+            limits=limits,
+            show_payloads=show_payloads,
+        )
         server = HttpServer(application, host=host, port=number, certificate=certificate, key=key)
         if options.json:
             emit({"url": server.url, "tokens": str(file.path), "admin_token": None if first is None else str(first)})
         else:
-            note(f"serving {server.url}")
+            note(f"serving {server.url}, the console {server.url}/console")
             if first is not None:
                 note(f"the token of an administrator is in {first}")
+        desk_of(application)  # its history begins
         with stopped_in_order(server.stop, "requests that are under way"):
             server.run()
 

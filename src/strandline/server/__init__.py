@@ -32,13 +32,15 @@ def app(
     hosts: Sequence[str] | None = None,
     groups: Mapping[str, Groups] | Groups | None = None,
     limits: Mapping[str, Any] | HttpLimits | None = None,
+    show_payloads: bool = False,
 ) -> ServerApp:
     """Return an ASGI application that serves an open connection; it stays the caller's to close.
 
     `tokens`: the file of tokens; left out, beside a log that is a file. Where there is none yet, one is made, and an
     admin token in `admin-token` beside it. `hosts`: names by which clients may call this server, in their `Host`; left
     out, those of loopback. `groups`: what `s.groups(…, named=…)` returned, or several by the names of their streams.
-    `limits`: by the names of `strandline.server.limits.HttpLimits`.
+    `limits`: by the names of `strandline.server.limits.HttpLimits`. `show_payloads`: whether the console shows
+    payloads, rows and data without being asked to.
     """
     check("server", "starlette", "uvicorn")
     from strandline.group.groups import Groups
@@ -52,4 +54,6 @@ def app(
     known = {groups.stream: groups} if isinstance(groups, Groups) else dict(groups or {})
     checked = limits if isinstance(limits, HttpLimits) else HttpLimits.of(limits or {})
     names = LOOPBACK_HOSTS if hosts is None else hosts
-    return ServerApp(s, all_routes(), tokens=file, hosts=names, limits=checked, groups=known)
+    return ServerApp(
+        s, all_routes(), tokens=file, hosts=names, limits=checked, groups=known, show_payloads=show_payloads
+    )

@@ -62,6 +62,7 @@ class ServerApp:
         hosts: Sequence[str],
         limits: HttpLimits,
         groups: Mapping[str, Groups],
+        show_payloads: bool = False,
     ) -> None:
         self.s, self.tokens, self.limits = s, tokens, limits
         self.groups = dict(groups)
@@ -70,6 +71,8 @@ class ServerApp:
         """Streams that nothing is registered for, to look at."""
         self.work_journals: dict[str, aio.WorkJournal] = {}
         """Those that were asked for; they are closed with the connection."""
+        self.show_payloads = show_payloads
+        """Whether the console shows payloads without being asked to."""
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="strandline-http")
         self.aio = aio.Strandline(s, self.threads)
         self.table = RouteTable(routes)
@@ -129,13 +132,13 @@ class ServerApp:
             except (FrameError, StrandlineError) as error:
                 if started:
                     raise
-                await problem_response(error, secrets.token_hex(8))(scope, receive, told)
+                await _refused(request, error, secrets.token_hex(8))(scope, receive, told)
             except Exception as error:
                 request_id = secrets.token_hex(8)
                 _logger.exception("bug: %s %s, request_id %s", scope["method"], scope["path"], request_id)
                 if started:
                     raise
-                await problem_response(error, request_id)(scope, receive, told)
+                await _refused(request, error, request_id)(scope, receive, told)
 
     # ------------------------------------------------------------ from a request to its handler
 
@@ -146,6 +149,7 @@ class ServerApp:
         except FrameError:
             self._caller(request)  # who may ask nothing does not learn what there is to ask
             raise
+        request.state.route = route
         call = HttpCall(self, request, route, None)
         if not route.open:
             call.token, call.session = self._caller(request)
@@ -225,6 +229,13 @@ class ServerApp:
             if name in route.query and name not in values:
                 raise invalid("option", name, "missing", allowed=" ".join(route.query), got="nothing")
         return values
+
+
+def _refused(request: Request, error: Exception, request_id: str) -> Response:
+    """Return an error as its route wants it: as JSON, or as a page."""
+    route: HttpRoute | None = getattr(request.state, "route", None)
+    refusal = None if route is None else route.refusal
+    return problem_response(error, request_id) if refusal is None else refusal(request, error, request_id)
 
 
 def _check_scope(route: HttpRoute, values: Mapping[str, str], token: AccessToken) -> None:

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from strandline.server.frame import no_method, no_path
 
 JsonSchema = Mapping[str, Any]
@@ -50,6 +53,8 @@ class HttpRoute:
     media: tuple[str, ...] = (JSON_MEDIA,)
     reads_body: bool = False
     """Whether the handler reads a body that is no JSON itself, with `call.body`."""
+    refusal: Callable[[Request, Exception, str], Response] | None = None
+    """Returns an error as a response, by its request id, where that is no JSON: a page for people."""
     in_document: bool = True
     """Whether the OpenAPI document has it: pages of the console are not for programs."""
 

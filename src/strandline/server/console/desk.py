@@ -1,0 +1,72 @@
+"""What the console knows of one server: its journal, an hour's history, and groups and work journals that it opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from strandline.errors import InvalidInput, NotFound
+from strandline.group.groups import Groups
+from strandline.server.console.history import StatusHistory
+from strandline.work.journal import WorkJournal
+
+if TYPE_CHECKING:
+    from strandline.connect import Strandline
+
+
+class ConsoleDesk:
+    """One for each server. Any number of threads may use it."""
+
+    def __init__(self, s: Strandline, groups: Mapping[str, Groups], *, show_payloads: bool) -> None:
+        """`show_payloads`: whether pages show payloads, rows and data without being asked to."""
+        self.s, self.show_payloads = s, show_payloads
+        self.history = StatusHistory(s)
+        self._groups = dict(groups)
+        self._work: dict[str, WorkJournal] = {}
+        self._opening = Lock()
+
+    def groups(self, stream: str) -> Groups:
+        """Return the groups of a stream: those that the server was given, else without targets, to look and to tell."""
+        with self._opening:
+            if stream not in self._groups:
+                if not any(one.stream == stream for one in self.s.streams()):
+                    raise NotFound(f"there is no stream {stream!r:.220}", code="group", hint="see the list of streams")
+                self._groups[stream] = self.s.groups(stream)
+            return self._groups[stream]
+
+    def work(self, name: str) -> WorkJournal:
+        """Return a work journal that is there."""
+        with self._opening:
+            if name not in self._work:
+                self._work[name] = self.s.work(name)
+            return self._work[name]
+
+
+class Given(NamedTuple):
+    """What a page was asked for, and with which rights."""
+
+    values: Mapping[str, str]
+    """Of its path and its query string."""
+    payloads: bool
+    """Whether payloads, rows and data are shown."""
+    admin: bool
+    """Whether the token may act, and see what others did."""
+
+    def get(self, name: str) -> str:
+        """Return a value; "" for one that was not given."""
+        return self.values.get(name, "")
+
+
+Found = dict[str, Any]
+"""What a template is rendered with."""
+
+
+def whole(values: Mapping[str, Any], name: str) -> int:
+    """Return a value that is a whole number."""
+    try:
+        return int(values[name])
+    except (TypeError, ValueError):
+        raise InvalidInput(
+            f"{name}: not a whole number; allowed digits", code="option", hint="give a number", field=name
+        ) from None
