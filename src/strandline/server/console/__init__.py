@@ -15,10 +15,8 @@ from strandline.server.fields import text
 from strandline.server.routes import EVENTS_MEDIA, HttpRoute
 
 HTML = ("text/html",)
-FIELDS = {
-    name: text("Of the console.")
-    for name in (*{name for one in PAGES for name in one.query}, "at", "act", "values", "key", "why")
-}
+NAMES = ("at", "act", "values", "why", "key", "name", "generation", "stream", "id", "journal", "version", "file")
+FIELDS = {name: text("Of the console.") for name in (*NAMES, *(name for one in PAGES for name in one.query))}
 
 
 def routes() -> list[HttpRoute]:
@@ -26,8 +24,7 @@ def routes() -> list[HttpRoute]:
     shown = [
         HttpRoute(
             "GET", f"/console{one.path}", partial(handlers.show, one), one.title, scope=one.scope, query=one.query,
-            fields=FIELDS,
-            media=HTML, in_document=False, refusal=handlers.problem_page,
+            fields=FIELDS, media=HTML, in_document=False, refusal=handlers.problem_page,
         )
         for one in PAGES
     ]  # fmt: skip
