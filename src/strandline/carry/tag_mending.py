@@ -465,7 +465,7 @@ class TagMender:
 
     def walk(self, first: int, last: int) -> Iterator[TagRebuildCounts]:
         """Take out the rows of these buckets that no key accounts for, after all keys were mended."""
-        for rows in self._pages(first, last):
+        for rows in self.pages(first, last):
             by_partition: dict[int, list[TagRow]] = {}
             for row in rows:
                 partition = key_partition(row.key, self._store.settings.partitions)
@@ -574,7 +574,31 @@ class TagMender:
         places = self._store.scan(PLACES, whose, after=(row.seq_nr - 1,), to=row.seq_nr, limit=1).rows
         return places[0][1] if places and places[0][0] == row.seq_nr else None
 
-    def _pages(self, first: int, last: int) -> Iterator[list[TagRow]]:
+    def strays(self, partition: int, rows: Sequence[TagRow]) -> list[TagRow]:
+        """Of these rows those that no key accounts for, or whose place is not listed."""
+        _, extra, placeless, _ = self._unaccounted(partition, rows)
+        return [*extra, *(row for row, _ in placeless)]
+
+    def examined(self, partition: int, keys: Sequence[str]) -> Iterator[tuple[str, Mending]]:
+        """Yield what would be written for keys, with nothing written."""
+        if self._partitioned:
+            self._buckets = set(self._all_buckets())
+        for key, (head, progress, readable) in self._look(partition, keys)[1].items():
+            for part in self._of_key(key, head, progress, readable):
+                yield key, part
+
+    def mend(self, partition: int, keys: Sequence[str], amend: Amend) -> TagRebuildCounts:
+        """Mend the rows of these keys."""
+        if self._partitioned:
+            self._buckets = set(self._all_buckets())
+        return self._again(lambda: self._mend(partition, keys, amend))
+
+    def take_out(self, partition: int, rows: Sequence[TagRow], amend: Amend) -> TagRebuildCounts:
+        """Take out those of these rows that no key accounts for."""
+        return self._again(lambda: self._take_out(partition, rows, amend))
+
+    def pages(self, first: int, last: int) -> Iterator[list[TagRow]]:
+        """Yield the rows of these buckets."""
         if not self._partitioned:
             after: Any = (first * self._bucket_us, "", 0)
             to = (last + 1) * self._bucket_us - 1

@@ -25,6 +25,7 @@ from strandline.cli import (
     projections,
     prove,
     queries,
+    reconcile,
     record,
     schema,
     serve,
@@ -102,7 +103,8 @@ def app() -> typer.Typer:
     _add(top, "Record", record.append, look.read, look.head, record.mark, record.delete, record.purge)
     carrying = _group("Carry the log into the store, on Spark; resolve what failed.")
     _add(carrying, "Carry", pipeline.run, pipeline.replay)
-    _add(carrying, "Look after", pipeline.quarantine, pipeline.resolve, pipeline.rebuild, pipeline.purge_expired)
+    _add(carrying, "Look after", pipeline.quarantine, pipeline.resolve, pipeline.rebuild, reconcile.reconcile)
+    _add(carrying, "Look after", pipeline.purge_expired)
     _add(carrying, "Look after", pipeline.prepare, common=False)
     top.add_typer(carrying, name="pipeline", rich_help_panel="Carry")
     _add(top, "Carry", status.status)

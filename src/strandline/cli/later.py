@@ -6,9 +6,7 @@ from strandline import __version__
 from strandline.errors import InvalidInput
 
 LATER = frozenset(
-    "backup verify".split()
-    + [f"pipeline {name}" for name in ("reconcile", "archive", "sweep")]
-    + ["schema repartition"]
+    "backup verify".split() + [f"pipeline {name}" for name in ("archive", "sweep")] + ["schema repartition"]
 )
 
 CHECKOUT = frozenset({"bench", "demo", "servers"})

@@ -2,6 +2,7 @@
 
     run             carry the log into the store, until stopped or once up to now
     replay          journals as a DataFrame
+    reconcile       compare log, store and views, and correct what can be proved
     rebuild_tag     compare the view of a tag with the journal, and mend it in place
     purge_expired   purge keys whose expiry has passed
     quarantine      damaged and foreign records
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
     from strandline.pipeline.operator import quarantine, resolve
     from strandline.pipeline.projecting import project, rebuild
     from strandline.pipeline.rebuild_tag import rebuild_tag
+    from strandline.pipeline.reconcile import reconcile
     from strandline.pipeline.replicate import run
 
-__all__ = ["project", "purge_expired", "quarantine", "rebuild", "rebuild_tag", "replay", "resolve", "run"]
+__all__ = ["project", "purge_expired", "quarantine", "rebuild", "rebuild_tag", "reconcile", "replay", "resolve", "run"]
 
 _HOMES = {
     "project": "projecting",
@@ -36,6 +38,7 @@ _HOMES = {
     "quarantine": "operator",
     "rebuild": "projecting",
     "rebuild_tag": "rebuild_tag",
+    "reconcile": "reconcile",
     "replay": "events",
     "resolve": "operator",
     "run": "replicate",

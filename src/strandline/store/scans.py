@@ -231,6 +231,10 @@ ENTITY_TYPES: Final = Scan(
 )
 QUARANTINED: Final = Scan("quarantined", QUARANTINE, (), ("partition", "log_offset"))
 SNAPSHOTS: Final = Scan("snapshots", SNAPSHOT, ("key", "life"), ("seq_nr",), ("seq_nr", "timestamp", "form"))
+SNAPSHOT_LIVES: Final = Scan(
+    "snapshot_lives", SNAPSHOT, (), ("key", "life"), ("key", "life"), distinct=True, unbounded=True
+)
+"""The lives that have snapshots; only stores that need no partition key have it."""
 PUT_BACK: Final = Scan("put_back", REPAIRED, ("partition",), ("number",))
 LAST_SNAPSHOT: Final = Scan("last_snapshot", SNAPSHOT, ("key", "life"), ("seq_nr",), descending=True)
 

@@ -8,6 +8,9 @@
     remove_TABLE_row     the row at a place. CQL: first the write timestamp
     remove_TABLE_rows    CQL: rows of a partition key from one value of the next column to another
     remove_TABLE_all     CQL: rows of a partition key
+    walk_TABLE           CQL: all rows between two tokens, the first excluded, without digests
+    list_TABLE           CQL: the partition keys between two tokens
+    pick_TABLE           CQL: the row at a place, without its digest
 
 A statement of the same name in a file of the table's package counts instead.
 """
@@ -98,6 +101,26 @@ def _remove_cql(table: Table, condition: str) -> str:
     return f"DELETE FROM keyspace.{table.name} USING TIMESTAMP ? WHERE {condition}"
 
 
+def _walk_cql(table: Table) -> str:
+    names = ", ".join(column.name for column in table.columns if not column.sql_only)
+    return f"SELECT {names} FROM keyspace.{table.name} WHERE {_between_tokens(table)}"
+
+
+def _list_cql(table: Table) -> str:
+    names = ", ".join(table.place[: table.partitioned_by])
+    return f"SELECT DISTINCT {names} FROM keyspace.{table.name} WHERE {_between_tokens(table)}"
+
+
+def _pick_cql(table: Table) -> str:
+    names = ", ".join(column.name for column in table.columns if not column.sql_only)
+    return f"SELECT {names} FROM keyspace.{table.name} WHERE {_asked(table.place)}"
+
+
+def _between_tokens(table: Table) -> str:
+    token = f"token({', '.join(table.place[: table.partitioned_by])})"
+    return f"{token} > ? AND {token} <= ?"
+
+
 def _stretch(table: Table) -> str:
     column = table.place[table.partitioned_by]
     return f"{_asked(table.place[: table.partitioned_by])} AND {column} >= ? AND {column} <= ?"
@@ -114,6 +137,9 @@ _MAKERS: Final[Mapping[Language, Mapping[str, Callable[[Table], str]]]] = {
     "cql": {
         "put": _put_cql,
         "look": _look_cql,
+        "walk": _walk_cql,
+        "list": _list_cql,
+        "pick": _pick_cql,
         "remove_row": lambda table: _remove_cql(table, _asked(table.place)),
         "remove_rows": lambda table: _remove_cql(table, _stretch(table)),
         "remove_all": lambda table: _remove_cql(table, _asked(table.place[: table.partitioned_by])),

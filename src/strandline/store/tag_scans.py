@@ -20,6 +20,8 @@ BY_NUMBER: Final = Scan("tag_by_number", TAG_VIEW, ("key", "life", "tag"), ("tag
 """Rows of a key by their numbers; so is this."""
 IN_BUCKET: Final = Scan("tag_in_bucket", TAG_VIEW, ("tag", "bucket"), _PLACE, _ROW)
 BUCKETS: Final = Scan("tag_buckets", TAG_BUCKET, ("tag",), ("bucket",), ("bucket",))
+TAGS: Final = Scan("tags", TAG_VIEW, (), ("tag",), ("tag",), distinct=True, unbounded=True)
+"""The tags that have rows; only stores that need no partition key have it."""
 PLACES: Final = Scan(
     "tag_places", TAG_PLACE, ("key", "life", "segment", "tag"), ("seq_nr",), ("seq_nr", "timestamp", "tag_seq_nr")
 )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
+from zlib import crc32
 
 from strandline.backends.memory import cells
 from strandline.clock import now_us
@@ -228,6 +229,28 @@ class LastWriteWinsStore:
     def _all(self, table: Table) -> Iterator[Any]:
         for partition in self.tables[table.name].partitions():
             yield from map(table.row, self._found(table, partition))
+
+    def raw_rows(self, table: Table, part: int, parts: int) -> Iterator[Any]:
+        """Rows as they lie (`store.raw_rows`)."""
+        stored = [at for at, column in enumerate(table.columns) if not column.sql_only]
+        for partition in self._partitions(table, part, parts):
+            for row in self._found(table, partition):
+                yield tuple([row[at] for at in stored])
+
+    def raw_partitions(self, table: Table, part: int, parts: int) -> Iterator[Any]:
+        """Partition keys as they lie (`store.raw_rows`)."""
+        return (place for place in self._partitions(table, part, parts) if self._found(table, place))
+
+    def raw_row(self, table: Table, place: Sequence[Any]) -> Any:
+        """The row at a place (`store.raw_rows`)."""
+        key, within = tuple(place[: table.partitioned_by]), tuple(place[table.partitioned_by :])
+        rows = self._found(table, key, within, within)
+        stored = [at for at, column in enumerate(table.columns) if not column.sql_only]
+        return tuple([rows[0][at] for at in stored]) if rows else None
+
+    def _partitions(self, table: Table, part: int, parts: int) -> Iterator[Any]:
+        places = self.tables[table.name].partitions()
+        return (place for place in places if crc32(repr(place).encode()) % parts == part)
 
     def _shown(self, row: SliceRow) -> EventRow | None:
         state = self._state(row.key)

@@ -150,6 +150,14 @@ class Session:
         except FAILURES as error:
             raise outcome_of(error, self.url, writing=False) from error
 
+    def walk(self, name: str, values: Sequence[Any] = (), *, package: str = OWN_PACKAGE) -> Iterator[Any]:
+        """The rows of a query, fetched page by page while they are taken."""
+        session = self._open()
+        try:
+            yield from self._patiently(lambda: session.execute(self._bound(session, name, values, package)))
+        except FAILURES as error:
+            raise outcome_of(error, self.url, writing=False) from error
+
     def change(self, text: str, values: Sequence[Any]) -> None:
         """A write that has no name, with the values in its places: for who changes a schema."""
         session = self._open()

@@ -72,6 +72,7 @@ SLICES_A_ROUND: Final = 64
 FENCE_ATTEMPTS_MAX: Final = 100
 LEASE_ATTEMPTS_MAX: Final = 5
 LARGEST_KEPT: Final = 1000
+TOKEN_LEAST: Final = -(2**63)
 
 
 class CassandraStore:
@@ -283,6 +284,19 @@ class CassandraStore:
                 self._largest.clear()
             self._largest[whose] = max(1, *map(bytes_in(scan), page.rows))
         return page
+
+    def raw_rows(self, table: Table, part: int, parts: int) -> Iterator[Any]:
+        """Rows as they lie in a part of the ring (`store.raw_rows`)."""
+        return self._session.walk(f"walk_{table.name}", tokens_of(part, parts), package=package_of(table))
+
+    def raw_partitions(self, table: Table, part: int, parts: int) -> Iterator[Any]:
+        """Partition keys as they lie in a part of the ring (`store.raw_rows`)."""
+        return self._session.walk(f"list_{table.name}", tokens_of(part, parts), package=package_of(table))
+
+    def raw_row(self, table: Table, place: Sequence[Any]) -> Any:
+        """The row at a place (`store.raw_rows`)."""
+        rows = self._session.rows(f"pick_{table.name}", place, package=package_of(table))
+        return rows[0] if rows else None
 
     def _events(
         self,
@@ -556,6 +570,11 @@ def halved(ask: Callable[[Sequence[Any], Any, int], list[Any]], after: Sequence[
         beginning = (middle + 1, *["" if isinstance(part, str) else 0 for part in after[1:]])
         rows += halved(ask, beginning, to, limit - len(rows))
     return rows
+
+
+def tokens_of(part: int, parts: int) -> tuple[int, int]:
+    """The tokens of a part of the ring: above the first, up to the last. The least token is nobody's."""
+    return tuple([TOKEN_LEAST + 2**64 * at // parts - (at == parts) for at in (part, part + 1)])  # type: ignore[return-value]
 
 
 def span_of(bucket: int, size: str) -> tuple[int, int]:

@@ -45,3 +45,7 @@ DELETE FROM {schema}.snapshot WHERE key = $1 AND life = $2 AND seq_nr <= $3;
 -- Snapshots of a life after a number, up to another, without their states.
 SELECT seq_nr, timestamp, form FROM {schema}.snapshot
 WHERE key = $1 AND life = $2 AND seq_nr > $3 AND seq_nr <= $4 ORDER BY seq_nr LIMIT $5;
+
+-- name: snapshot_lives
+-- The lives that have snapshots, after one of them.
+SELECT DISTINCT key, life FROM {schema}.snapshot WHERE (key, life) > ($1, $2) ORDER BY key, life LIMIT $3;

@@ -125,3 +125,21 @@ SELECT key, life, tag, first_seq_nr, seq_nr, tag_seq_nr, timestamp, digest
 FROM {schema}.tag_progress
 WHERE key = $1 AND life = $2::bigint AND tag > $3
 ORDER BY tag LIMIT $4;
+
+-- name: tags (postgres)
+-- Tags that have rows, after one of them: one seek for each.
+WITH RECURSIVE found (tag) AS (
+    (SELECT tag FROM {schema}.tag_view WHERE tag > $1::text ORDER BY tag LIMIT 1)
+    UNION ALL
+    SELECT (SELECT later.tag FROM {schema}.tag_view AS later WHERE later.tag > found.tag ORDER BY later.tag LIMIT 1)
+    FROM found WHERE found.tag IS NOT NULL
+)
+SELECT tag FROM found WHERE tag IS NOT NULL LIMIT $2;
+
+-- name: tags (sqlite)
+WITH RECURSIVE found (tag) AS (
+    SELECT min(tag) FROM tag_view WHERE tag > ?1
+    UNION ALL
+    SELECT (SELECT min(tag) FROM tag_view WHERE tag > found.tag) FROM found WHERE found.tag IS NOT NULL
+)
+SELECT tag FROM found WHERE tag IS NOT NULL LIMIT ?2;

@@ -1,0 +1,216 @@
+"""Reconcile on Spark: both sides of every check as DataFrames of counts and digests, then the keys that differ.
+
+    parts ──a task each──▶ tallies of cells ──groupBy, sum──▶ cells that differ        (no body and no key is shuffled)
+    slices that differ ──the same, by key──▶ keys that differ, odd rows
+    these keys ──a task for some of them──▶ findings, corrected under the pipeline's lease if that is asked for
+
+What is compared, and why it is right beside a running pipeline, is in `strandline.reconcile`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from strandline.carry.resolve import mark_carrier
+from strandline.connect import Strandline
+from strandline.errors import StrandlineError, Unavailable, invalid
+from strandline.pipeline import jvm, session
+from strandline.pipeline.failures import crossing
+from strandline.pipeline.supervisor import check_shared, interrupted_in_order, of_spark, open_session
+from strandline.pipeline.target import JournalRef
+from strandline.pipeline.task import uncollected
+from strandline.reconcile.findings import Difference, FrozenEnds, ReconcileReport
+from strandline.reconcile.rounds import KeyPart, Repair, SideTotals, look_at_keys, read_side, reconcile_rounds
+from strandline.reconcile.sides import OddRow, SidePart, SideResult
+from strandline.reconcile.tallies import Tally, TallyCell, signed
+from strandline.store.api import Lease
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NAME = "strandline reconcile"
+TALLY_DDL = "check string, slice int, day int, key string, expected long, found long, digest long, told binary"
+TOLD = "told"
+"""The check of a row that has no tally, but what else a part told."""
+TASKS_A_SLOT = 4
+MODULUS = "18446744073709551616"
+
+
+def reconcile(
+    url: str | None = None,
+    *,
+    log: str | None = None,
+    store: str | None = None,
+    repair: bool = False,
+    sample: float | None = None,
+    stop: threading.Event | None = None,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    **settings: Any,
+) -> ReconcileReport:
+    """Compare log, store and views; what was found.
+
+    It may run beside a pipeline. With `repair` it takes the pipeline's lease (`LeaseHeld` if another has it) and
+    corrects what log and journal prove; rows that were put back are listed in table `repaired`. `sample` is the share
+    of slices to compare, above 0 and up to 1. What `stop` ended is `Unavailable.away`.
+    """
+    if sample is not None and not 0 < sample <= 1:
+        raise invalid("option", "sample", "not a share", allowed="above 0, up to 1 (100%)", got=sample)
+    target = JournalRef(url, log, store, {"schema": "check", **settings})
+    stop = stop or threading.Event()
+    with target.connect() as s:
+        check_shared(s, spark.sparkContext.master if spark else master)
+        lease = s.store.lease().take(f"reconcile, {socket.gethostname()} pid {os.getpid()}") if repair else None
+        try:
+            with suppress(jvm.JvmUnwanted), interrupted_in_order(stop), open_session(spark, master, stop) as running:
+                return _reconciled(s, target, running, lease, sample, stop)
+            raise _stopped()
+        finally:
+            if lease is not None:
+                with suppress(StrandlineError):  # why it ended is what counts
+                    lease.release()
+
+
+def _reconciled(
+    s: Strandline,
+    target: JournalRef,
+    spark: SparkSession,
+    lease: Lease | None,
+    sample: float | None,
+    stop: threading.Event,
+) -> ReconcileReport:
+    def going_on() -> None:
+        if stop.is_set():
+            raise _stopped()
+        if lease is not None:
+            lease.check()
+
+    def carry_mark(partition: int, fence: int) -> None:
+        mark_carrier(s.log, s.store, partition, s.settings)(fence)
+
+    right = Repair(lease.fence, carry_mark) if lease is not None else None
+    runner = SparkRunner(spark, target.by_reference(jvm.temporary_folder()))
+    start = random.random()
+    return reconcile_rounds(s.log, s.store, runner, sample=sample, start=start, repair=right, going_on=going_on)
+
+
+def _stopped() -> Unavailable:
+    return Unavailable(
+        "reconcile was stopped before its end", code="away", hint="start it again; what it corrected stays",
+        applied="unknown",
+    )  # fmt: skip
+
+
+class SparkRunner:
+    """Runs the parts of a round as Spark tasks."""
+
+    def __init__(self, spark: SparkSession, target: JournalRef) -> None:
+        session.send_files(spark, target.files)
+        self._spark, self._target = spark, target
+
+    def sides(self, frozen: FrozenEnds, parts: Sequence[SidePart]) -> SideTotals:
+        context = self._spark.sparkContext
+        context.setJobDescription(f"{NAME}: {len(parts)} parts of sides")
+        try:
+            rows = self._tallies(frozen, parts)
+            tallies = differing_rows(rows).collect()
+        except Exception as error:
+            raise _translated(error) from error
+        finally:
+            context.setJobDescription(None)
+        totals = SideTotals()
+        for row in tallies:
+            if row["check"] == TOLD:
+                for told in row[TOLD]:
+                    totals.add(_told(told))
+                continue
+            cell = TallyCell(row["check"], row["slice"], row["day"], row["key"])
+            totals.differing.append(Tally(cell, row["expected"], row["found"], signed(int(row["digest"]))))
+        totals.differing.sort()
+        return totals
+
+    def _tallies(self, frozen: FrozenEnds, parts: Sequence[SidePart]) -> DataFrame:
+        """All cells of all parts, each part read by a task of its own."""
+        read = partial(_read, self._target, frozen)
+        given = self._spark.sparkContext.parallelize(list(parts), self._tasks(parts)).flatMap(crossing_call(read))
+        return self._spark.createDataFrame(given, TALLY_DDL, verifySchema=False)
+
+    def _tasks(self, parts: Sequence[object]) -> int:
+        """A task for a few parts: so that tasks end together, and none is there for next to nothing."""
+        return max(1, min(len(parts), TASKS_A_SLOT * self._spark.sparkContext.defaultParallelism))
+
+    def keys(self, parts: Sequence[KeyPart]) -> Iterable[tuple[list[Difference], str | None]]:
+        if not parts:
+            return []
+        context = self._spark.sparkContext
+        context.setJobDescription(f"{NAME}: {sum(len(part.keys) for part in parts)} keys one by one")
+        try:
+            look = crossing_call(partial(_look, self._target))
+            found: list[tuple[list[Difference], str | None]] = (
+                context.parallelize(list(parts), self._tasks(parts)).flatMap(look).collect()
+            )
+        except Exception as error:
+            raise _translated(error) from error
+        finally:
+            context.setJobDescription(None)
+        return found
+
+
+def differing_rows(tallies: DataFrame) -> DataFrame:
+    """The cells in which the sides differ, with the sums of all parts; and what parts told. As `tallies.differing`."""
+    from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+
+    summed = tallies.groupBy("check", "slice", "day", "key").agg(
+        F.sum("expected").alias("expected"),
+        F.sum("found").alias("found"),
+        F.expr(f"pmod(sum(cast(digest as decimal(20, 0))), {MODULUS})").alias("digest"),
+        F.collect_list("told").alias("told"),
+    )
+    return summed.where((F.col("expected") != F.col("found")) | (F.col("digest") != 0) | (F.col("check") == TOLD))
+
+
+def crossing_call(function: Any) -> Any:
+    """A function for tasks whose errors come back in our words."""
+    return partial(_call, function)
+
+
+def _call(function: Any, part: Any) -> Any:
+    return crossing(function)(part)
+
+
+def _read(target: JournalRef, frozen: FrozenEnds, part: SidePart) -> list[tuple[Any, ...]]:
+    """Read a part where the task runs: a row for each cell, and one for what else it told."""
+    s = target.open()
+    with uncollected():
+        result = read_side(s.log, s.store, s.settings, frozen, part)
+    rows = [(*cell, expected, found, digest, None) for cell, expected, found, digest in result.tallies]
+    told = [[list(row) for row in result.odd], result.suspects, result.counts]
+    return [*rows, (TOLD, 0, 0, "", 0, 0, 0, orjson.dumps(told))]
+
+
+def _told(written: bytes) -> SideResult:
+    odd, suspects, counts = orjson.loads(written)
+    return SideResult([], [OddRow(row[0], row[1], row[2], tuple(row[3])) for row in odd], suspects, counts)
+
+
+def _look(target: JournalRef, part: KeyPart) -> list[tuple[list[Difference], str | None]]:
+    s = target.open()
+    return list(look_at_keys(s.log, s.store, s.settings, part))
+
+
+def _translated(error: Exception) -> Exception:
+    if isinstance(error, session.spark_errors()):
+        found = of_spark(error)
+        if isinstance(found, StrandlineError):
+            return found
+        return Unavailable(f"Spark gave up: {found}", code="away", hint="see `strandline doctor`")
+    return error

@@ -1,0 +1,159 @@
+"""Judge: what is wrong with the events and the head of one key. Pure: two sorted runs in, faults out.
+
+The stored run and the run that the kept log proves are merged by number. A number that only the log has is missing, one
+that only the store has may be older than what the log keeps. An event that the next one, or the head, names and that
+has no row is missing, too. Which event comes before another is judged by the run that is left: the log cannot know it
+where an operator skipped an event, or where it was trimmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from strandline.reconcile.findings import numbers_shown
+from strandline.values.heads import Head
+
+Mend = Literal["", "put", "prev", "columns", "remove"]
+
+
+class StoredEvent(NamedTuple):
+    """An event as its row has it."""
+
+    seq_nr: int
+    prev_seq_nr: int
+    timestamp: int
+    log_offset: int
+    content: int
+    """A checksum of the body without the number of the event before."""
+    whole: bool
+    """Whether body and digest are those of this key, life and number."""
+    in_columns: bool = True
+    """Whether its other columns say what its body does."""
+
+
+class ProvedEvent(NamedTuple):
+    """An event as the kept log has it."""
+
+    seq_nr: int
+    timestamp: int
+    content: int
+    damaged: bool
+    """Whether the log's own record cannot be read: an operator may have skipped it."""
+
+
+class EventFault(NamedTuple):
+    """Something wrong with events of a key, and how it can be corrected."""
+
+    kind: str
+    seq_nrs: tuple[int, ...]
+    expected: str
+    found: str
+    timestamp: int = 0
+    mend: Mend = ""
+    prev: int = 0
+
+
+def judge_events(
+    stored: Sequence[StoredEvent],
+    proved: Sequence[ProvedEvent],
+    head: Head,
+    *,
+    log: tuple[int, int] | None,
+) -> list[EventFault]:
+    """The faults of a key's events, both runs sorted by number.
+
+    `log`: the first and the last offset that the proofs are from: what is not among them and says that it is from there
+    was never recorded. None where the log proves nothing.
+    """
+    faults: list[EventFault] = []
+    run: list[StoredEvent | ProvedEvent] = []
+    by_number = {event.seq_nr: event for event in proved}
+    standing = {event.seq_nr: event for event in stored}
+    named = {event.prev_seq_nr for event in stored if event.whole} | {head.prev}
+    for number in sorted({*by_number, *standing}):
+        event, proof = standing.get(number), by_number.get(number)
+        if event is None and proof is not None:
+            if number <= head.delete_to or (proof.damaged and number not in named):
+                continue
+            faults.append(EventFault("event_missing", (number,), "a row", "none", proof.timestamp, "put"))
+            run.append(proof)
+        elif event is not None:
+            fault = _judge_row(event, proof, head, log)
+            if fault is not None:
+                faults.append(fault)
+            if fault is None or fault.kind != "event_extra":
+                run.append(event)
+    faults += _judge_chain(run, head)
+    return faults
+
+
+def _judge_row(
+    event: StoredEvent, proof: ProvedEvent | None, head: Head, log: tuple[int, int] | None
+) -> EventFault | None:
+    number, at = (event.seq_nr,), event.timestamp
+    if event.seq_nr <= head.delete_to:
+        return EventFault("event_extra", number, f"deleted up to {head.delete_to}", "a row", at, "remove")
+    if proof is not None:
+        if not event.whole:
+            return EventFault("event_different", number, "what the log has", "a damaged row", at, "put")
+        if event.content != proof.content:
+            return EventFault("event_different", number, "what the log has", "another event", at, "put")
+    elif log is not None and event.whole and log[0] <= event.log_offset <= log[1]:
+        offset = f"nothing at offset {event.log_offset} of the log"
+        return EventFault("event_extra", number, offset, "a row", at, "remove")
+    elif not event.whole:
+        return EventFault("event_different", number, "what was written", "a damaged row", at)
+    if not event.in_columns:
+        return EventFault("event_different", number, "columns as in the body", "other columns", at, "columns")
+    return None
+
+
+def _judge_chain(run: Sequence[StoredEvent | ProvedEvent], head: Head) -> list[EventFault]:
+    faults = []
+    before = 0
+    for event in run:
+        if isinstance(event, StoredEvent) and event.whole:
+            prev, deleted = event.prev_seq_nr, not before and event.prev_seq_nr <= head.delete_to
+            if before < prev < event.seq_nr and not deleted:
+                faults.append(_named(max(before, head.delete_to) + 1, prev, f"named by {event.seq_nr}"))
+            elif prev != before and not deleted:
+                faults.append(
+                    EventFault(
+                        "chain_broken", (event.seq_nr,), f"{before} before it", f"{prev}", event.timestamp, "prev",
+                        before,
+                    )
+                )  # fmt: skip
+        before = event.seq_nr
+    if head.prev > max(before, head.delete_to):
+        faults.append(_named(max(before, head.delete_to) + 1, head.prev, "named by the head"))
+    return faults
+
+
+def _named(first: int, last: int, by: str) -> EventFault:
+    """The fault of an event that is named and has no row: nobody knows which ones before it are gone, too."""
+    gap = f"{last}, {by}" if first == last else f"{last}, {by}, and perhaps others from {first} on"
+    return EventFault("event_missing", numbers_shown(last, last), gap, "none")
+
+
+HEAD_FIELDS = (
+    "seq_nr", "delete_to", "life", "offset", "created", "updated", "expire_after_us", "expire_at", "segment_size",
+)  # fmt: skip
+
+
+def judge_head(found: Head | None, proved: Head | None, last: int) -> tuple[str, str, Head | None] | None:
+    """What is wrong with a head: what was expected, what was found, and the right one where it is known.
+
+    `proved` is what the log makes of it; `last` is the number of the last event that there is, or must be.
+    """
+    if found is None:
+        return "a head", "none, or a damaged one", proved
+    if proved is not None:
+        wrong = [name for name in HEAD_FIELDS if getattr(found, name) != getattr(proved, name)]
+        if wrong:
+            expected = ", ".join(f"{name} {getattr(proved, name)}" for name in wrong)
+            return expected, ", ".join(f"{name} {getattr(found, name)}" for name in wrong), proved
+    if last > found.delete_to and (found.prev < last or found.seq_nr < last):
+        right = found._replace(prev=last, seq_nr=max(found.seq_nr, last))
+        return f"last event {last}", f"last event {found.prev}, seq_nr {found.seq_nr}", right
+    return None

@@ -1,0 +1,432 @@
+"""Sides: what each side of a comparison has, read part by part and tallied. No body leaves the process that reads it.
+
+    check       the items that were found                    the items that are expected
+    chain       an event, less the event that it names       per head: its last event, less what its first one names
+    log         an event, its digest                         the same, from the kept log
+    slices      a row of the slice view                      an event (partitioned stores)
+    tags        a tag row, its event's digest                an event and one of its tags
+    tag_chain   a tag row, less the row that it names        what is kept of how far a key is under a tag
+    places      a tag row                                    its place (partitioned stores)
+
+Each event is named by the next one, the last by its head: so the sums of a chain cancel out, however it is cut. Events
+and tag rows above the pointers that were read first are left out. A key that was written since, or that lost events to
+a Delete meanwhile, may differ without being wrong: such keys are looked at afresh (`examine`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from strandline.carry.tag_mending import TagMender
+from strandline.errors import Corrupt
+from strandline.log.api import Log
+from strandline.reconcile.findings import FrozenEnds
+from strandline.reconcile.kept_log import KeptLog
+from strandline.reconcile.tallies import ANY_DAY, Tallies, Tally, item_of, text_number
+from strandline.rows import life_of
+from strandline.settings import Settings
+from strandline.store.api import Store
+from strandline.store.raw_rows import raw_events, raw_slice_rows, raw_snapshot_lives, raw_tag_places, raw_tag_rows
+from strandline.store.scans import entity_types_of, keys_of
+from strandline.store.tables import SliceRow
+from strandline.store.tag_scans import is_partitioned
+from strandline.store.tag_view import TAG_PROGRESS
+from strandline.values.buckets import LENGTHS_US
+from strandline.values.events import EventRow, parsed_tags, parts_of
+from strandline.values.heads import SEQ_NR_MAX, Head, State
+from strandline.values.keys import SLICES, key_partition, partition_of, slice_of
+from strandline.values.tag_rows import TagPlace, TagProgress, TagRow, resealed
+
+KEYS_AT_ONCE: Final = 500
+STATES_KEPT: Final = 50_000
+NO_TIME: Final = ANY_DAY
+SIDES: Final = ("heads", "events", "log", "tags", "snapshots")
+PARTITIONED_SIDES: Final = ("slices", "places")
+
+
+@dataclass(frozen=True, slots=True)
+class SidePart:
+    """A part of a side. `slices`: only these; then items are tallied by key, and odd rows are told."""
+
+    side: str
+    number: int
+    tags: tuple[str, ...] = ()
+    slices: frozenset[int] | None = None
+
+
+class OddRow(NamedTuple):
+    """A row that no living journal accounts for, where it can be found again."""
+
+    table: str
+    key: str
+    life: int
+    place: tuple[str | int, ...] = ()
+
+
+@dataclass(slots=True)
+class SideResult:
+    """What a part came to."""
+
+    tallies: list[Tally]
+    odd: list[OddRow]
+    suspects: list[str]
+    """Keys that are to be looked at, whatever the digests say."""
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+class SideReader:
+    """Reads parts of sides."""
+
+    def __init__(self, log: Log, store: Store, settings: Settings, frozen: FrozenEnds, part: SidePart) -> None:
+        self._log, self._store, self._settings, self._frozen, self._part = log, store, settings, frozen, part
+        self._partitions = store.settings.partitions
+        self._partitioned = is_partitioned(store)
+        self._by_key = part.slices is not None
+        self._bucket_us = LENGTHS_US[store.settings.bucket_size]
+        self._tallies = Tallies(by_key=self._by_key)
+        self._odd: list[OddRow] = []
+        self._suspects: set[str] = set()
+        self._counts: dict[str, int] = {}
+        self._states: dict[str, State] = {}
+
+    def read(self) -> SideResult:
+        """Read the part and tally it."""
+        sides: dict[str, Callable[[], None]] = {
+            "heads": self._heads, "events": self._events, "log": self._logged, "tags": self._tags,
+            "snapshots": self._snapshots, "slices": self._slice_rows, "places": self._places,
+        }  # fmt: skip
+        sides[self._part.side]()
+        return SideResult(list(self._tallies.all()), self._odd, sorted(self._suspects), self._counts)
+
+    def _bounds(self) -> tuple[int, int] | None:
+        """The first and the last slice of this partition that is wanted; of all, if a row of it is to be found here."""
+        mine = [
+            slice_ for slice_ in self._part.slices or () if partition_of(slice_, self._partitions) == self._part.number
+        ]
+        return (min(mine), max(mine)) if mine else None
+
+    def _wanted(self, slice_: int) -> bool:
+        return self._part.slices is None or slice_ in self._part.slices
+
+    def _count(self, name: str, count: int = 1) -> None:
+        self._counts[name] = self._counts.get(name, 0) + count
+
+    # ------------------------------------------------------------ heads
+
+    def _heads(self) -> None:
+        partition, total = self._part.number, self._partitions
+        first, last = -(-partition * SLICES // total), -(-(partition + 1) * SLICES // total) - 1
+        runs = [(first, last)] if self._part.slices is None else [
+            (slice_, slice_) for slice_ in sorted(self._part.slices) if first <= slice_ <= last
+        ]  # fmt: skip
+        for entity_type in entity_types_of(self._store):
+            for run in runs:
+                after = None
+                while keys := keys_of(self._store, entity_type, after=after, limit=KEYS_AT_ONCE, slices=run):
+                    after = keys[-1]
+                    self._heads_of(partition, keys)
+
+    def _heads_of(self, partition: int, keys: Sequence[str]) -> None:
+        try:
+            look = self._store.look(partition, keys, keys)
+        except Corrupt:
+            if len(keys) == 1:
+                self._suspects.add(keys[0])
+                return
+            for key in keys:
+                self._heads_of(partition, (key,))
+            return
+        end = self._frozen.pointers[partition].offset
+        for key in keys:
+            head = look.states.get(key)
+            if not isinstance(head, Head):
+                continue
+            self._count("keys")
+            slice_, number = slice_of(key), text_number(key)
+            last = head.prev if head.offset <= end else self._last_before(key, head, end)
+            if last > head.delete_to:
+                links = item_of(number, head.life, last) - item_of(number, head.life, self._first_prev(key, head))
+                self._tallies.add("chain", slice_, NO_TIME, key, links, found=False, count=0)
+            for row in look.rows.get(key, {}).get(TAG_PROGRESS, ()):
+                reached = TagProgress._make(row)
+                if reached.life == head.life:
+                    item = item_of(
+                        text_number(reached.tag), number, reached.life, reached.timestamp, reached.seq_nr,
+                        reached.tag_seq_nr,
+                    )  # fmt: skip
+                    self._tallies.add("tag_chain", slice_, NO_TIME, key, item, found=False, count=0)
+
+    def _last_before(self, key: str, head: Head, end: int) -> int:
+        """The last event of a key up to an offset of the log."""
+        to = head.seq_nr
+        while to > head.delete_to:
+            page = self._store.page(key, head.life, head.segment_size, from_=1, to=to, limit=100, backwards=True)
+            for seq_nr, _, body, _ in page.rows:
+                if _offset_in(body) <= end:
+                    return int(seq_nr)
+            if not page.rows or not page.more:
+                return 0
+            to = page.rows[-1][0] - 1
+        return 0
+
+    def _first_prev(self, key: str, head: Head) -> int:
+        """What the first event of a key names: nothing, unless events before it were deleted."""
+        if not head.delete_to:
+            return 0
+        page = self._store.page(
+            key, head.life, head.segment_size, from_=head.delete_to + 1, to=SEQ_NR_MAX, limit=1
+        ).rows
+        prev = int(page[0][1]) if page else 0
+        if prev > head.delete_to:
+            self._suspects.add(key)
+        return prev
+
+    # ------------------------------------------------------------ events
+
+    def _events(self) -> None:
+        for page in raw_events(self._store, self._part.number, self._bounds()):
+            rows = [row for row in page if self._wanted(row.slice)]
+            if self._by_key:
+                self._odd_events(rows)
+            for row in rows:
+                self._event(row)
+
+    def _event(self, row: EventRow) -> None:
+        key, number, _, seq_nr, prev, entity_type, slice_, partition, timestamp, body, digest = row
+        life = life_of(key, number)
+        if not self._wanted(life.slice):
+            return
+        try:
+            parts = parts_of(body)
+        except (TypeError, struct.error):
+            self._suspects.add(key)
+            return
+        home = key_partition(key, self._partitions)
+        if parts.log_offset > self._frozen.pointers[home].offset:
+            return
+        self._count("events")
+        columns = (seq_nr, prev, timestamp, entity_type, slice_, partition)
+        said = (parts.seq_nr, parts.prev_seq_nr, parts.timestamp, life.entity_type, life.slice, home)
+        if columns != said or crc32(body, life.seed) != digest:
+            self._suspects.add(key)
+        text, add = text_number(key), self._tallies.add
+        links = item_of(text, number, seq_nr) - item_of(text, number, prev)
+        add("chain", life.slice, NO_TIME, key, links, found=True, count=0)
+        oldest = self._frozen.oldest[home]
+        if (self._log.exact or not oldest) and parts.log_offset >= oldest:
+            item = item_of(text, number, seq_nr, digest)
+            add("log", life.slice, parts.timestamp, key, item, found=True)
+        if self._partitioned:
+            item = item_of(text, number, parts.timestamp, seq_nr, prev, digest)
+            add("slices", life.slice, parts.timestamp, key, item, found=False)
+        if parts.tags_at != parts.headers_at:
+            for tag in parsed_tags(body[parts.tags_at : parts.headers_at]):
+                item = item_of(text_number(tag), text, number, parts.timestamp, seq_nr, digest)
+                add("tags", life.slice, parts.timestamp, key, item, found=False)
+
+    def _odd_events(self, rows: Sequence[EventRow]) -> None:
+        self._learn([row.key for row in rows])
+        for row in rows:
+            state = self._states.get(row.key)
+            if not isinstance(state, Head) or state.life != row.life:
+                self._odd.append(OddRow("journal", row.key, row.life, (row.segment, row.seq_nr)))
+                self._suspects.add(row.key)
+            elif not state.delete_to < row.seq_nr <= state.seq_nr:
+                self._odd.append(OddRow("outside", row.key, row.life, (row.seq_nr,)))
+            elif self._partitioned and _timestamp_in(row.body) != row.timestamp:
+                self._odd.append(OddRow("columns", row.key, row.life, (row.seq_nr,)))
+                self._suspects.add(row.key)
+
+    # ------------------------------------------------------------ the log
+
+    def _logged(self) -> None:
+        partition = self._part.number
+        rules = self._store.settings.rules
+        kept = KeptLog(self._log, partition, self._frozen.oldest[partition], self._settings, rules)
+        if not kept.proves:
+            return
+        for each in kept.events(self._frozen.pointers[partition].offset):
+            row = each.row
+            if self._wanted(row.slice):
+                self._count("log_events")
+                item = item_of(text_number(row.key), row.life, row.seq_nr, row.digest)
+                self._tallies.add("log", row.slice, row.timestamp, row.key, item, found=False)
+
+    # ------------------------------------------------------------ views
+
+    def _slice_rows(self) -> None:
+        for page in raw_slice_rows(self._store, self._part.number):
+            rows = [row for row in page if self._wanted(slice_of(row.key))]
+            if self._by_key:
+                self._odd_slice_rows(rows)
+            for row in rows:
+                if _offset_in(row.body) > self._frozen.pointers[key_partition(row.key, self._partitions)].offset:
+                    continue
+                text = text_number(row.key)
+                item = item_of(text, row.life, row.timestamp, row.seq_nr, row.prev_seq_nr, row.digest)
+                self._tallies.add("slices", slice_of(row.key), row.timestamp, row.key, item, found=True)
+                if crc32(row.body, life_of(row.key, row.life).seed) != row.digest:
+                    self._suspects.add(row.key)
+
+    def _odd_slice_rows(self, rows: Sequence[SliceRow]) -> None:
+        """Tell rows whose events are not in the journal, or stand at another place."""
+        self._learn([row.key for row in rows])
+        for row in rows:
+            state = self._states.get(row.key)
+            size = state.segment_size if isinstance(state, Head) else self._store.settings.segment_size
+            page = self._store.page(row.key, row.life, size, from_=row.seq_nr, to=row.seq_nr, limit=1).rows
+            alive = isinstance(state, Head) and state.life == row.life
+            if not alive or not page or _timestamp_in(page[0][2]) != row.timestamp:
+                self._odd.append(OddRow("slice_view", row.key, row.life, tuple(row[:6])))
+                self._suspects.add(row.key)
+
+    def _places(self) -> None:
+        for page in raw_tag_places(self._store, self._part.number):
+            rows = [TagPlace._make(row) for row in page if self._wanted(slice_of(row[0]))]
+            self._learn([row.key for row in rows])
+            for row in rows:
+                state = self._states.get(row.key)
+                end = self._frozen.pointers[key_partition(row.key, self._partitions)].timestamp
+                if isinstance(state, Head) and state.life == row.life and row.timestamp <= end:
+                    item = item_of(
+                        text_number(row.tag), text_number(row.key), row.life, row.timestamp, row.seq_nr, row.tag_seq_nr
+                    )
+                    self._tallies.add("places", slice_of(row.key), row.timestamp, row.key, item, found=False)
+
+    def _tags(self) -> None:
+        """Read a stretch of time of each tag's view; on partitioned stores a part of the table."""
+        for page in self._tag_pages():
+            rows = [row for row in page if self._wanted(slice_of(row.key))]
+            self._learn([row.key for row in rows])
+            if self._by_key:
+                self._odd_tag_rows(rows)
+            for row in rows:
+                self._tag_row(row)
+
+    def _tag_pages(self) -> Iterator[list[TagRow]]:
+        if self._partitioned:
+            yield from raw_tag_rows(self._store, self._part.number)
+            return
+        for tag in self._part.tags:
+            mender = TagMender(self._store, tag, 0, _no_mark)
+            spans = mender.spans(self._partitions)
+            if self._part.number < len(spans):
+                yield from mender.pages(*spans[self._part.number])
+
+    def _tag_row(self, row: TagRow) -> None:
+        partition = key_partition(row.key, self._partitions)
+        if row.timestamp > self._frozen.pointers[partition].timestamp:
+            return
+        self._count("tag_rows")
+        slice_, text, tag = slice_of(row.key), text_number(row.key), text_number(row.tag)
+        state, add = self._states.get(row.key), self._tallies.add
+        right = resealed(row).row_digest == row.row_digest and row.bucket == row.timestamp // self._bucket_us
+        if not right or (row.body and crc32(row.body, _seed(row)) != row.digest):
+            self._suspects.add(row.key)
+        kept = not isinstance(state, Head) or row.seq_nr > state.delete_to or row.life != state.life
+        if kept and row.body:  # a filler stands for an event that was skipped
+            item = item_of(tag, text, row.life, row.timestamp, row.seq_nr, row.digest)
+            add("tags", slice_, row.timestamp, row.key, item, found=True)
+        links = item_of(tag, text, row.life, row.timestamp, row.seq_nr, row.tag_seq_nr)
+        if self._partitioned:
+            add("places", slice_, row.timestamp, row.key, links, found=True)
+        if row.previous_seq_nr:
+            links -= item_of(tag, text, row.life, row.previous_timestamp, row.previous_seq_nr, row.tag_seq_nr - 1)
+        add("tag_chain", slice_, NO_TIME, row.key, links, found=True, count=0)
+
+    def _odd_tag_rows(self, rows: Sequence[TagRow]) -> None:
+        """Tell rows that no key accounts for."""
+        some: dict[tuple[str, int], list[TagRow]] = {}
+        for row in rows:
+            some.setdefault((row.tag, key_partition(row.key, self._partitions)), []).append(row)
+        for (tag, partition), mine in some.items():
+            try:
+                strays = TagMender(self._store, tag, 0, _no_mark).strays(partition, mine)
+            except Corrupt:  # a damaged head among them
+                self._suspects.update(row.key for row in mine)
+                continue
+            for row in strays:
+                place = row.tag, row.bucket, row.timestamp, row.key, row.seq_nr
+                self._odd.append(OddRow("tag_view", row.key, row.life, place))
+                self._suspects.add(row.key)
+
+    # ------------------------------------------------------------ snapshots
+
+    def _snapshots(self) -> None:
+        for page in raw_snapshot_lives(self._store, self._part.number):
+            lives = [(key, life) for key, life in page if self._wanted(slice_of(key))]
+            self._learn([key for key, _ in lives])
+            for key, life in lives:
+                state = self._states.get(key)
+                if not isinstance(state, Head) or state.life != life:
+                    self._odd.append(OddRow("snapshot", key, life))
+                    self._suspects.add(key)
+
+    def _learn(self, keys: Sequence[str]) -> None:
+        """Ask for the states of keys that are not known yet."""
+        if len(self._states) > STATES_KEPT:
+            self._states.clear()
+        unknown: dict[int, set[str]] = {}
+        for key in keys:
+            if key not in self._states:
+                unknown.setdefault(key_partition(key, self._partitions), set()).add(key)
+        for partition, some in unknown.items():
+            self._states.update(dict.fromkeys(some))
+            self._states.update(self._states_of(partition, some))
+
+    def _states_of(self, partition: int, keys: Collection[str]) -> dict[str, State]:
+        """The states of keys, without those that cannot be read."""
+        try:
+            return self._store.look(partition, keys).states
+        except Corrupt:
+            if len(keys) == 1:
+                self._suspects.update(keys)
+                return {}
+            return {key: state for one in keys for key, state in self._states_of(partition, (one,)).items()}
+
+
+def _no_mark(partition: int) -> Callable[[int], None]:
+    raise TypeError("whoever only looks carries no Mark")
+
+
+def _seed(row: TagRow) -> int:
+    return life_of(row.key, row.life).seed
+
+
+def _offset_in(body: bytes) -> int:
+    """Where an event is from; -1 if its body cannot say."""
+    try:
+        return parts_of(body).log_offset
+    except (TypeError, struct.error):
+        return -1
+
+
+def _timestamp_in(body: bytes) -> int:
+    try:
+        return parts_of(body).timestamp
+    except (TypeError, struct.error):
+        return -1
+
+
+def parts_of_round(store: Store, tags: Sequence[str], slices: frozenset[int] | None = None) -> Iterator[SidePart]:
+    """Yield the parts of a round: all of every side, or what of them has these slices."""
+    partitioned = is_partitioned(store)
+    for side in (*SIDES, *(PARTITIONED_SIDES if partitioned else ())):
+        for number in range(store.settings.partitions):
+            if side == "snapshots" and number and not partitioned:
+                continue
+            if (
+                slices is not None
+                and side in ("heads", "log")
+                and not _has_any(slices, number, store.settings.partitions)
+            ):
+                continue
+            yield SidePart(side, number, tuple(tags) if side == "tags" else (), slices)
+
+
+def _has_any(slices: frozenset[int], partition: int, partitions: int) -> bool:
+    return any(slice_ * partitions // SLICES == partition for slice_ in slices)

@@ -1,0 +1,100 @@
+"""Tallies: both sides of a comparison as counts and order-free digests, cell by cell.
+
+An item is one thing that a side has. Both sides of a check must have the same items; the digest of a cell is the sum of
+the items of the side that was found less the sum of those that were expected, modulo 2^64. So it is 0 where both have
+the same, in whatever order they come and however the work was cut. A cell is a slice and a day, and where these differ
+a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+DAY_US: Final = 86_400 * 10**6
+ANY_DAY: Final = -1
+"""The day of items that belong together across days: the links of a chain."""
+_MODULUS: Final = 2**64
+_SIGNED: Final = 2**63
+
+
+class TallyCell(NamedTuple):
+    """Where items are tallied. `key` is empty in the first round."""
+
+    check: str
+    slice: int
+    day: int
+    key: str = ""
+
+
+class Tally(NamedTuple):
+    """What one part of the work makes of a cell."""
+
+    cell: TallyCell
+    expected: int
+    found: int
+    digest: int
+    """As a signed integer of 64 bits."""
+
+
+class Tallies:
+    """Collects items into cells."""
+
+    def __init__(self, *, by_key: bool) -> None:
+        self._by_key = by_key
+        self._cells: dict[TallyCell, list[int]] = {}
+
+    def add(self, check: str, slice_: int, timestamp: int, key: str, item: int, *, found: bool, count: int = 1) -> None:
+        """Count an item of a side. A timestamp below 0 stands for no time."""
+        if self._by_key:
+            cell = TallyCell(check, slice_, ANY_DAY, key)
+        else:
+            cell = TallyCell(check, slice_, timestamp // DAY_US if timestamp >= 0 else ANY_DAY)
+        sums = self._cells.get(cell)
+        if sums is None:
+            sums = self._cells[cell] = [0, 0, 0]
+        sums[found] += count
+        sums[2] += item if found else -item
+
+    def all(self) -> Iterator[Tally]:
+        """Yield what was collected."""
+        for cell, (expected, found, digest) in self._cells.items():
+            yield Tally(cell, expected, found, signed(digest))
+
+
+def signed(digest: int) -> int:
+    """A sum as a signed integer of 64 bits."""
+    return (digest + _SIGNED) % _MODULUS - _SIGNED
+
+
+def differing(tallies: Iterable[Tally]) -> list[Tally]:
+    """The cells in which the sides differ, each once, with the sums of all parts. Pure."""
+    sums: dict[TallyCell, list[int]] = {}
+    for cell, expected, found, digest in tallies:
+        into = sums.setdefault(cell, [0, 0, 0])
+        into[0] += expected
+        into[1] += found
+        into[2] += digest
+    return [
+        Tally(cell, expected, found, signed(digest))
+        for cell, (expected, found, digest) in sorted(sums.items())
+        if expected != found or signed(digest)
+    ]
+
+
+@lru_cache(maxsize=65536)
+def text_number(text: str) -> int:
+    """A number that stands for a text in items: 61 bits of a digest, the same on every machine."""
+    return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()) >> 3
+
+
+def item_of(*numbers: int) -> int:
+    """An item of some numbers.
+
+    Python hashes a tuple of integers alike in every process, but almost linearly in the last ones: two wrong numbers
+    could cancel out. A cube does not.
+    """
+    mixed = hash(numbers)
+    return mixed * mixed * mixed
