@@ -47,6 +47,7 @@ def write(
     if known is None:
         cells, timestamp = _intended(target, work, record, times, tried, clock_ahead_max_s)
     else:
+        reached("group.write_sent_again")
         cells, timestamp = cells_of(known), int(known["timestamp"])
         work = work._replace(values=values_of(known))
     tried(lambda: target.write(work, cells, timestamp))

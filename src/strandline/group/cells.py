@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
+from strandline.group.points import reached
 from strandline.group.statements.api import TargetTable
 from strandline.group.target import Wrote
 
@@ -71,6 +72,7 @@ class RowState:
 
     def cover(self, wrote: Wrote) -> None:
         """A removal met it where nothing was left: what is put back has to be above that, too."""
+        reached("group.removed_again")
         columns = wrote.work.plan.statement.shape.columns
         self.writes.add(wrote.timestamp)
         self.removed |= not columns
@@ -144,6 +146,7 @@ def _back(state: RowState, now: int) -> Iterable[UndoStatement]:
                 first.setdefault(name, cell)
             last = dict.fromkeys(first, state.newest)
         elif state.removed:
+            reached("group.row_comes_back")
             yield UndoStatement("add_row", table, key, state.newest + 1)
     puts: dict[tuple[int, int], list[tuple[str, Any]]] = {}
     gone: dict[int, list[tuple[str, Any]]] = {}

@@ -82,6 +82,7 @@ class Fences:
         with self._lock:
             if self.there.pop(name, None) is None:
                 return
+        reached("group.target_lost")
         self._is_away(name, why)
         self._wake()
         self._later(WAIT_LEAST_S, lambda: self._try(name))
@@ -110,6 +111,7 @@ class Fences:
             with self._lock:
                 self.there[name], self._waits_s[name] = opened, WAIT_LEAST_S
                 if self.away.pop(name, None) is not None:
+                    reached("group.target_is_back")
                     _logger.warning("stream %s: target %s is there", self._lease.stream, name)
         self._tried[name].set()
         self._wake()

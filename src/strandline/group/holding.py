@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from strandline.group.history import History
 from strandline.group.plan import GroupPlan, Planned
+from strandline.group.points import reached
 from strandline.group.statements import held
 from strandline.group.statements.api import Given, Held, Plan, RowSet
 
@@ -38,6 +39,7 @@ def _rows_of(one: Planned, history: History) -> list[Held]:
         return []
     if one.plan.statement.dialect == "cassandra":  # it holds partitions, and keys in images are bytes
         return []
+    reached("group.rows_of_an_image_held")
     types = tuple(column.type for name in table.key for column in table.columns if column.name == name)
     found = []
     for image in images.values():

@@ -48,6 +48,7 @@ class Inbox:
         for event in self._journal.read(self._key, from_=self._read_to + 1):
             message = {"type": event.type, "at": event.timestamp, **event.payload}
             if not act(message):
+                reached("group.message_waits")
                 self._waiting[event.seq_nr] = message
             self._read_to = event.seq_nr
         heard = min(self._waiting, default=self._read_to + 1) - 1

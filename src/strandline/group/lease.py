@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 from strandline.errors import LeaseLost, SeqNrConflict, StrandlineError, Unavailable
 from strandline.group.handlers import boot_clock
 from strandline.group.names import lease_key
+from strandline.group.points import reached
 from strandline.journal.journal import Journal
 from strandline.values.events import Event
 
@@ -132,6 +133,7 @@ class StreamLease:
         """`LeaseLost` if the log says that somebody else has it."""
         found = said(self._journal, self.stream)
         if found.fence > self.fence:
+            reached("group.lease_taken_by_another")
             self._lost = f"{found.holder} took it over"
             raise self._gone(self._lost)
 
@@ -232,6 +234,7 @@ def take(
     while True:
         try:
             if found.holder is None or boot_clock() - still >= lease_s:
+                reached("group.lease_free" if found.holder is None else "group.lease_lapsed")
                 return StreamLease(journal, stream, lease_s, found, name, clock())
         except SeqNrConflict:
             pass

@@ -197,6 +197,7 @@ class Messages:
             self._late(message.message_id, answer)
             return
         if answer.retryable and attempt <= self.whom.settings.retries:
+            reached("group.handler_refused_for_now")
             wait_s = min(WAIT_LEAST_S * 2 ** (attempt - 1), WAIT_MOST_S)
             again = message._replace(attempt=attempt + 1) if isinstance(message, Produce) else message
             self.later(wait_s, partial(self._call, ask, again, attempt + 1))
@@ -209,6 +210,7 @@ class Messages:
 
     def _late(self, message: str, answer: HandlerAnswer) -> None:
         """An answer after its time: recorded while the group runs, and without effect."""
+        reached("group.answer_is_late")
         with self.lock:
             if self.history.state not in ENDS and message in self.history.questions:
                 self.add("Answered", {"message_id": message, "answer": kept_answer(answer), "late": True})
@@ -216,6 +218,7 @@ class Messages:
     def timed_out(self, message: str) -> None:
         """No answer came in time. The lock is held."""
         if (handler := self.calls.pop(message, None)) is not None:
+            reached("group.no_answer_in_time")
             self.whom.handlers.hung[message] = handler
 
     # ------------------------------------------------------------ by mail

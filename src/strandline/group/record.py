@@ -17,6 +17,7 @@ from uuid import uuid4
 from strandline.errors import SeqNrConflict, Unavailable
 from strandline.group.history import ENDS, History, HistoryEvent, Payload, folded, packed, result
 from strandline.group.names import group_key
+from strandline.group.points import reached
 from strandline.group.settings import WAIT_LEAST_S, WAIT_MOST_S
 from strandline.group.target import Barrier
 from strandline.journal.journal import Journal
@@ -109,6 +110,7 @@ class GroupRecord:
             except Unavailable as error:
                 if not error.retryable:
                     raise
+            reached("group.log_away")
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, WAIT_MOST_S)
 
@@ -117,6 +119,8 @@ def seen(history: History, barriers: Iterable[Barrier], now: int) -> None:
     """Bring into a history what only barrier rows know, for a look at it: steps that were done or undone."""
     mine = [one for one in barriers if (one.id.definition, one.id.life) == (history.hash, history.life)]
     more: list[tuple[str, Payload]] = []
+    if mine:
+        reached("group.seen_by_its_barrier_rows")
     for one in mine:
         for name, done in one.steps.items() if one.op == "do" else ():
             if history.step(name).data is None:

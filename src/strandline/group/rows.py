@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any
 
+from strandline.group.points import reached
 from strandline.group.statements.api import Held
 
 Place = tuple[Any, ...]
@@ -47,6 +48,8 @@ class RowQueues:
             blockers.update(self._in_the_way(one))
         self._join(group, held)
         self._blockers[group] = blockers
+        if blockers:
+            reached("group.waits_for_rows")
         for blocker in blockers:
             self._waiting.setdefault(blocker, set()).add(group)
         return not blockers
@@ -65,6 +68,7 @@ class RowQueues:
         free = []
         for waiting in self._waiting.pop(group, set()):
             if kept and any(mine.meets(theirs) for mine in kept for theirs in self._places.get(waiting, ())):
+                reached("group.rows_stay_held")
                 self._waiting.setdefault(group, set()).add(waiting)
                 continue
             blockers = self._blockers.get(waiting)

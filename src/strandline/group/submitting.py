@@ -71,6 +71,7 @@ class Submitter:
         except StrandlineError:  # its tables have changed, or its target is away: what was submitted stays so
             if not self._is_defined(group):
                 raise
+            reached("group.submitted_again_unchecked")
             return False
         self._check_queue()
         slip = self._near.expect(group.id)
@@ -115,6 +116,7 @@ class Submitter:
             if known is None:
                 raise
             check_same(known, hash_)
+            reached("group.submitted_again")
             return known.stream == self._stream and known.state == "queued"
         except InvalidInput as error:
             if error.code not in ("append_too_large", "event_too_large"):
@@ -132,6 +134,7 @@ class Submitter:
             shape = b""
         right = self._right.get(shape)
         if right is not None and is_id(group.id) and not group.slips and self._still(right):
+            reached("group.checked_by_its_shape")
             # All texts of it were looked at with the first of its shape, and values are encoded.
             return definition, sha256(orjson.dumps(definition)).hexdigest(), right.tables
         plan = self.plan(group)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from strandline.group.core.encoding import Opaque
+from strandline.group.points import reached
 from strandline.group.statements.api import Dialect, Parameter, Template
 
 LISTS: Final = (list, tuple, set, frozenset)
@@ -67,6 +68,8 @@ def _list(part: Parameter, value: Any, given: list[Any], dialect: Dialect, rows_
         raise Unbound(f":{part.name} has {len(items):,} values, over rows_max, {rows_max:,}")
     if not items and part.many == "not in":
         raise Unbound(f":{part.name} is empty, so NOT IN would take every row")
+    if not items:
+        reached("group.list_is_empty")
     if dialect == "postgres":
         given.append(_encodable(array_text(items)))
         return f"= ANY(${len(given)})" if part.many == "in" else f"<> ALL(${len(given)})"

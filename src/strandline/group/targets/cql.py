@@ -250,6 +250,7 @@ class CqlSteps(ABC):
             found = self._current(state.table, state.key, tuple(state.last), limits)
             for name, (value, time, _) in found.items():
                 if time is not None and time > state.last[name] + 1:
+                    reached("group.cell_written_by_others")
                     foreign[state.table.name, state.key, name] = time
                     conflicts.append(RowConflict((*state.key, name), (state.first[name].value,), None, (value,)))
         if conflicts and on_conflict == "fail":
@@ -287,6 +288,8 @@ class CqlSteps(ABC):
         if back.how == "remove_row" and not state.present:
             times = {name: foreign.get((back.table.name, back.key, name), above) for name in state.last}
             theirs = tuple((name, None) for name, time in times.items() if time < above)
+            if theirs:
+                reached("group.made_row_written_by_others")
             if theirs and state.inserted:
                 return [back._replace(timestamp=above)]
             return [back, back._replace(how="unset", timestamp=above, values=theirs)] if theirs else [back]

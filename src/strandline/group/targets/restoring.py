@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
+from strandline.group.points import reached
 from strandline.group.target import Image, OnConflict, RowConflict
 
 Row = tuple[Any, ...]
@@ -64,8 +65,10 @@ def restoration(
         now = current(key)
         whole = old is None or new is None
         if _same(now, old, compared, whole):
+            reached("group.row_is_as_before")
             continue
         if not _same(now, new, compared, whole):
+            reached("group.row_gone_meanwhile" if now is None else "group.row_written_by_others")
             made.conflicts.append(RowConflict(key, old, new, now))
             if on_conflict != "overwrite":
                 continue

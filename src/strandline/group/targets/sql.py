@@ -20,6 +20,7 @@ import orjson
 
 from strandline.errors import InvalidInput, LeaseLost, SchemaMismatch, Unavailable
 from strandline.group.core.encoding import decoded, encoded
+from strandline.group.points import reached
 from strandline.group.statements import plan_now, texts
 from strandline.group.statements.api import Dialect, Plan, TargetTable
 from strandline.group.statements.binding import Bound, Unbound, bound
@@ -374,6 +375,7 @@ class SqlSteps(ABC):
             return changes.change(*change.arguments)
         except Exception as error:
             if step.require == "absent" and self.is_taken(error):
+                reached("group.row_is_there_already")
                 raise SqlRefused(Failed("not_applied", f"its row is there already: {error}")) from error
             raise
 
@@ -499,6 +501,7 @@ class SqlSteps(ABC):
         parts = not {one.name for one in table.columns if not one.generated} <= set(plan.columns)
         gone = [one for one in made.conflicts if parts and one.before is not None and one.current is None]
         if gone and on_conflict == "overwrite":
+            reached("group.row_was_saved_in_part")
             return NotUndone(
                 "others removed a row of which only changed columns were saved: insert it and retry, or accept_current",
                 tuple(gone),

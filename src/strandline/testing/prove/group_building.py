@@ -46,7 +46,7 @@ def _add(going: ModelGroup, made: Group, one: ProgramStep, undo: Any, failing: l
     if one.expression is not None:
         more["recipes"] = [Recipe("r", expression=one.expression.text)]
     elif one.ask is not None:
-        more["recipes"] = [Recipe("r", handler="asked", timeout_s=_patience(one.ask))]
+        more["recipes"] = [Recipe("r", handler="asked", timeout_s=_patience(one.ask), optional=one.optional)]
     more["checks"] = [_check(check) for check in one.checks]
     more |= {"must_exist": True} if one.must == "exist" else {}
     more |= {"must_not_exist": True} if one.must == "absent" else {}
@@ -68,7 +68,8 @@ def _add(going: ModelGroup, made: Group, one: ProgramStep, undo: Any, failing: l
 def _dep(going: ModelGroup, name: str) -> Dep:
     """All of a step: what has no recipe is over with its success."""
     (one,) = [each for each in going.steps if each.name == name]
-    return Dep(name, "r" if one.expression is not None or one.ask is not None else None)
+    has = one.expression is not None or (one.ask is not None and not one.optional)
+    return Dep(name, "r" if has else None)
 
 
 def _check(check: Any) -> Check:

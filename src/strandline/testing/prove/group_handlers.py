@@ -61,7 +61,7 @@ class ProgramHandlers:
         if do == "refuse" or (do == "refuse_once" and message.attempt == 1):
             return Refused("busy", retryable=True)
         if do == "late":
-            self.late.wait(5)
+            self.late.wait(0.1)
         if do in ("cancel", "deadline"):
             self._stopped(message.group, do)
         if do == "lock":

@@ -64,7 +64,8 @@ class GroupProgramMaker:
         steps: list[dict[str, Any]] = []
         for number in range(chance.choice((1, 2, 3, 3, 4, 5, 7))):
             steps.append(self.step(number, on, steps, asks=asks, fails=fails, chain=chain))
-        if fails and chance.random() < 0.7:
+        meddled = any((one.get("ask") or {}).get("do") == "foreign" for one in steps)
+        if (fails and chance.random() < 0.7) or (meddled and chance.random() < 0.6):
             steps.append({"n": len(steps), "needs": [chance.randrange(len(steps))], "checks": ["1 = 2"]})
         if chance.random() < 0.1:
             steps.append({"n": len(steps), "final": True, **self.write(on), "needs": list(range(len(steps)))})
@@ -87,12 +88,13 @@ class GroupProgramMaker:
         kind = chance.random()
         if kind < 0.88:
             made |= self.write(on, writes=kind < 0.66)
+        self._take(made, on, before)
         statement = statements_of(self.kinds, made.get("on")).get(made.get("op", ""))
         if before:
             made["needs"] = sorted({chance.randrange(number) for _ in range(chance.choice((0, 1, 1, 2)))})
-        if statement is not None and statement.wants and before:
+        if statement is not None and statement.wants and before and "from" not in made:
             made["from"] = chance.randrange(number)
-        made |= self.recipe(statement, asks=asks, chain=chain, fails=fails)
+        made |= self.recipe(statement, before, asks=asks, chain=chain, fails=fails)
         if chance.random() < 0.3:
             made["checks"] = [self.check(statement, asks=asks and "ask" not in made, fails=fails)]
         if statement is not None and statement.writes:
@@ -105,13 +107,36 @@ class GroupProgramMaker:
             made[chance.choice(("pre", "post"))] = True
         return made
 
+    def _take(self, made: dict[str, Any], on: str | None, before: list[dict[str, Any]]) -> None:
+        """Now and then: a statement that takes what a step before gives."""
+        given = [(one["n"], _gives(one)) for one in before if _gives(one)]
+        if given and self.chance.random() < 0.4:
+            number, gives = self.chance.choice(given)
+            where = self.name_of(on)
+            wanting = [name for name, one in statements_of(self.kinds, where).items() if one.wants == gives]
+            if wanting:
+                made |= {"on": where, "op": self.chance.choice(wanting), **self.values(), "from": number}
+
+    def meddled(self, before: list[dict[str, Any]]) -> dict[str, Any]:
+        """What somebody else writes while a group runs: often where the group did."""
+        made = self.write()
+        written = [one for one in before if one.get("op") and "id" in one]
+        if written and self.chance.random() < 0.7:
+            one = self.chance.choice(written)
+            names = ("name", "both", "gone", "put", "new", "leave", "pair_gone")
+            known = [name for name in names if name in statements_of(self.kinds, one["on"])]
+            made |= {"on": one["on"], "id": one["id"], "op": self.chance.choice(known)}
+        return made
+
     def name_of(self, on: str | None) -> str:
         return on or self.chance.choice(sorted(self.kinds))
 
-    def recipe(self, statement: ProgramStatement | None, *, asks: bool, chain: bool, fails: bool) -> dict[str, Any]:
+    def recipe(
+        self, statement: ProgramStatement | None, before: list[dict[str, Any]], *, asks: bool, chain: bool, fails: bool
+    ) -> dict[str, Any]:
         chance = self.chance
         if asks and chance.random() < 0.35:
-            return {"ask": self.answer(chain=chain, fails=fails)}
+            return {"ask": self.answer(before, chain=chain, fails=fails), "optional": chance.random() < 0.3}
         gives = () if statement is None else statement.gives
         fitting = [
             text for text, one in EXPRESSIONS.items()
@@ -119,15 +144,15 @@ class GroupProgramMaker:
         ]  # fmt: skip
         return {"e": chance.choice(fitting)} if fitting and chance.random() < 0.7 else {}
 
-    def answer(self, *, chain: bool, fails: bool) -> dict[str, Any]:
+    def answer(self, before: list[dict[str, Any]], *, chain: bool, fails: bool) -> dict[str, Any]:
         """What a handler does. Where steps run side by side it does nothing that others could see."""
         chance = self.chance
         if chain and chance.random() < 0.45:
-            return {"do": "foreign", "call": self.write(), "v": chance.choice((2, 40))}
-        if chain and chance.random() < 0.08:
-            on = self.name_of(None)
+            return {"do": "foreign", "call": self.meddled(before), "v": chance.choice((2, 40))}
+        if chain and chance.random() < 0.12:
+            on = before[-1].get("on") if before and before[-1].get("on") else self.name_of(None)
             return {"do": "lock", "on": on, "seconds": chance.choice((0.05, 0.2)), "v": chance.choice((2, 40))}
-        if fails and chance.random() < 0.4:
+        if (fails and chance.random() < 0.4) or chance.random() < 0.1:
             rare = ("cancel", "deadline", "late") if chain else ("late",)
             return {"do": chance.choice(("raise", "refuse", "raise", *rare))}
         return {"do": chance.choice(("answer", "answer", "refuse_once")), "v": chance.choice((2, 11, 40))}
@@ -157,14 +182,14 @@ class GroupProgramMaker:
         chance = self.chance
         name = chance.choices(
             ("submit", "run", "foreign", "cancel", "again", "clock", "new_process", "alter", "refused", "race"),
-            (24, 10, 6, 2, 2, 2, 2, 2, 2, 0.5),
+            (24, 10, 5, 2, 3, 2, 2, 3, 2, 0.5),
         )[0]
         if name == "submit":
             return ["submit", {"group": self.group()}]
         if name == "run":
             kills = self.kills() if chance.random() < 0.4 else []
             how: dict[str, Any] = {"kills": kills, "parallel": chance.choice((None, None, 1, 8))}
-            if self.takes_over and chance.random() < 0.5:
+            if self.takes_over and chance.random() < 0.8:
                 how |= {"kills": [], "taken_over": [chance.choice(POINTS), chance.choice((1, 1, 2, 3))]}
             return ["run", how]
         if name == "foreign":
@@ -182,6 +207,10 @@ class GroupProgramMaker:
         return [name, {"nth": chance.randrange(5)}]
 
 
+def _gives(one: dict[str, Any]) -> str:
+    return EXPRESSIONS[one["e"]].gives if one.get("e") else "value" if one.get("ask") else ""
+
+
 def make(seed: int, on: str) -> Program:
     """The program of a seed. One of five has the shipped settings."""
     chance = random.Random(f"groups {on} {seed}")
@@ -193,7 +222,7 @@ def make(seed: int, on: str) -> Program:
         settings["parallel_groups"] = chance.choice((1, 2, 8))
         if chance.random() < 0.3:
             settings["on_conflict"] = chance.choice(("keep_current", "overwrite"))
-    takes_over = bool(limits) and chance.random() < 0.2
+    takes_over = bool(limits) and chance.random() < 0.3
     if takes_over:
         settings["lease_s"] = limits["group.lease_s"] = LEASE_S
     maker = GroupProgramMaker(chance, kinds, takes_over=takes_over)

@@ -8,6 +8,7 @@ on each other: which of several wrong ones fails first is then its choice, and t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -86,8 +87,11 @@ class GroupModel:
     """Targets whose table of accounts has triggers."""
     extra: set[str] = field(default_factory=set)
     """Targets whose table of accounts has one more column."""
-    foreign_cells: set[tuple[Any, ...]] = field(default_factory=set)
-    """Cells that somebody else wrote since the present group did."""
+    foreign_cells: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    """Cells that somebody else wrote since the present group did, and when."""
+    removals: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    """When somebody else removed the cells under the first column of a key."""
+    now: int = 0
 
     def add_column(self, on: str) -> None:
         """Its values differ from the default, as if somebody had written them."""
@@ -102,13 +106,17 @@ class GroupModel:
         if statement is None:
             return
         values = {key: spec.get(key) if spec.get(key) is not None else value for key, value in VALUES.items()}
+        self.now += 1
+        if statement.kind == "delete":
+            self.removals[spec["on"], statement.table, values["id"]] = self.now
         try:
             effect = statement.does(self.databases[spec["on"]], values, value_of(statement, values))
         except StepFails:
             return
         for change in effect.changes:
             for column in effect.columns:
-                self.foreign_cells.add((spec["on"], change.table, change.key, column))
+                if statement.kind != "delete":
+                    self.foreign_cells[spec["on"], change.table, change.key, column] = self.now
 
 
 class ModelGroup:
@@ -129,6 +137,8 @@ class ModelGroup:
         self._away: str | None = None
         """A target that somebody locked for a while."""
         self._told: Any = None
+        self._wrote: dict[tuple[Any, ...], int] = {}
+        """When it last wrote each cell."""
         self._rolled = False
 
     @property
@@ -178,6 +188,7 @@ class ModelGroup:
     def run(self, told: Any) -> None:
         """From the start to the end, or until an undo fails. `told` is what the product says became of it."""
         self.model.foreign_cells.clear()
+        self.model.removals.clear()
         self._told = told
         before = deepcopy(self.model.databases)
         wrong: dict[str, StepFails] = {}
@@ -232,8 +243,8 @@ class ModelGroup:
             except StepFails:
                 raise StepFails("recipe_error") from None
         if one.ask is not None:
-            answer = self._asked(one, one.ask, "recipe")
-            self._result(seen, answer)
+            with suppress(*[StepFails] * one.optional):
+                self._result(seen, self._asked(one, one.ask, "recipe"))
         wrong = None
         for check in one.checks:
             verdict = self._verdict(one, check, seen)
@@ -266,6 +277,9 @@ class ModelGroup:
             if one.must == "exist" and effect.affected == 0:
                 db[one.statement.table] = kept
                 raise StepFails("not_applied")
+            if self._is_automatic(one) and any(None in change.key for change in effect.changes):
+                db[one.statement.table] = kept
+                raise StepFails("statement")  # G55: such rows cannot be told from each other
         except StepFails:
             seen.state = "failed"
             raise
@@ -275,7 +289,9 @@ class ModelGroup:
         self.done.append((one, effect))
         for change in effect.changes:
             for column in effect.columns or COLUMNS[change.table]:
-                self.model.foreign_cells.discard((one.on, change.table, change.key, column))
+                place = (one.on, change.table, change.key, column)
+                self.model.foreign_cells.pop(place, None)
+                self._wrote[place] = self.model.now
 
     def _told_away(self, one: ProgramStep) -> bool:
         """Whether a step failed because its target was away for too long: that is a matter of time."""
@@ -415,16 +431,18 @@ class ModelGroup:
         """G53 where cells have write times: what others wrote later is theirs."""
         db = self.model.databases[on]
         places = [(on, one.table, one.key, name) for one in effect.changes for name in effect.columns]
-        theirs = {place for place in places if place in self.model.foreign_cells}
-        if theirs and policy == "fail":
+        if policy == "fail" and any(self._is_theirs(place) for place in places):
             return False
         for one in effect.changes:
-            cells = {name: (one.before or {}).get(name) for name in _columns(one.table)
-                     if one.after is None or name in effect.columns}  # fmt: skip
-            kept = {} if policy == "overwrite" else {
-                name: (db[one.table].get(one.key) or {}).get(name) for name in cells
-                if (on, one.table, one.key, name) in self.model.foreign_cells
-            }  # fmt: skip
+            cells, kept = {}, {}
+            now = db[one.table].get(one.key) or {}
+            for name in _columns(one.table):
+                if one.after is not None and name not in effect.columns:
+                    continue
+                cells[name] = (one.before or {}).get(name)
+                place = (on, one.table, one.key, name)
+                if self._is_removed(place) or (policy != "overwrite" and self._is_theirs(place)):
+                    kept[name] = now.get(name)
             named = dict(zip(KEYS[one.table], one.key, strict=True))
             row = {**dict.fromkeys(COLUMNS[one.table]), **(db[one.table].get(one.key) or {}), **named, **cells, **kept}
             if any(row[name] is not None for name in _columns(one.table)):
@@ -432,6 +450,15 @@ class ModelGroup:
             else:
                 db[one.table].pop(one.key, None)
         return True
+
+    def _is_removed(self, place: tuple[Any, ...]) -> bool:
+        """Whether somebody removed a cell last. That has no write time which could be read, so it stays as it is."""
+        on, table, key, _ = place
+        when = self.model.removals.get((on, table, key[0]), 0)
+        return when > max(self._wrote.get(place, 0), self.model.foreign_cells.get(place, 0))
+
+    def _is_theirs(self, place: tuple[Any, ...]) -> bool:
+        return place in self.model.foreign_cells and not self._is_removed(place)
 
     # ------------------------------------------------------------ side by side
 

@@ -15,8 +15,13 @@ Database = dict[str, dict[tuple[Any, ...], Row]]
 Spec = Mapping[str, Any]
 """A step, as plain data."""
 
-KEYS: Final = {"account": ("id",), "pair": ("a", "b"), "seat": ("id",)}
-COLUMNS: Final = {"account": ("id", "name", "amount"), "pair": ("a", "b", "n"), "seat": ("id", "who")}
+KEYS: Final = {"account": ("id",), "pair": ("a", "b"), "seat": ("id",), "loose": ("a",)}
+COLUMNS: Final = {
+    "account": ("id", "name", "amount"),
+    "pair": ("a", "b", "n"),
+    "seat": ("id", "who"),
+    "loose": ("a", "n"),
+}
 VALUES: Final[Row] = {"id": 1, "k": 1, "b": 1, "name": "x"}
 """What a statement is given where a step says nothing."""
 EXTRA: Final = 5
@@ -127,6 +132,8 @@ def _inserted(
     changes = []
     for row in rows:
         key = tuple(row[name] for name in KEYS[table])
+        if None in key:  # SQLite: NULL is not NULL
+            key = (*key, max((other[-1] for other in db[table] if None in other), default=0) + 1)
         old = db[table].get(key)
         if old is None:
             changes.append(RowChange(table, key, None, row))
@@ -290,6 +297,22 @@ SQL: Final[dict[str, ProgramStatement]] = {
     ),
 }  # fmt: skip
 """Of SQLite and PostgreSQL."""
+LOOSE: Final[dict[str, ProgramStatement]] = {
+    "loose_add": ProgramStatement(
+        "update", "UPDATE loose SET n = n + :k WHERE n < 400", "loose",
+        lambda db, s, v: _updated(db, "loose", lambda row: row["n"] < 400, lambda row: {"n": row["n"] + s["k"]},
+                                  ("n",)),
+    ),
+    "loose_gone": ProgramStatement(
+        "delete", "DELETE FROM loose WHERE n > :k", "loose",
+        lambda db, s, v: _deleted(db, "loose", lambda row: _more(row["n"], s["k"])),
+    ),
+    "loose_new": ProgramStatement(
+        "insert", "INSERT INTO loose (a, n) VALUES (NULL, :k)", "loose",
+        lambda db, s, v: _inserted(db, "loose", [{"a": None, "n": s["k"]}]),
+    ),
+}  # fmt: skip
+"""Of SQLite, whose primary keys may be NULL."""
 
 
 # ---------------------------------------------------------------- the same where the last write of a cell wins

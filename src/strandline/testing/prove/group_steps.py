@@ -10,6 +10,7 @@ from strandline.testing.prove.group_statements import (
     AFFECTED,
     CELLS,
     EXPRESSIONS,
+    LOOSE,
     SQL,
     VALUES,
     ProgramExpression,
@@ -35,6 +36,8 @@ class ProgramStep:
     expression: ProgramExpression | None = None
     ask: Spec | None = None
     """A handler makes the recipe's result."""
+    optional: bool = False
+    """It may do without that one."""
     checks: list[Any] = field(default_factory=list)
     must: str | None = None
     undo: Any = None
@@ -119,6 +122,7 @@ def _step(given: Spec, before: list[ProgramStep], kinds: Mapping[str, str], *, c
         made.expression = expression
     elif isinstance(given.get("ask"), dict) and given["ask"].get("do"):
         made.ask = given["ask"]
+        made.optional = bool(given.get("optional")) and made.ask["do"] in ("raise", "refuse", "late")
     made.checks = [check for check in given.get("checks") or [] if made.ask is None and _is_check(check, made)]
     if given.get("must") == "exist" and statement is not None and statement.kind == "update" and on is not None:
         made.must = "exist"
@@ -146,7 +150,7 @@ _ONE_ROW: Final = ("new", "new_of", "up_not", "up_where")
 def _gives(step: ProgramStep) -> str:
     if step.expression is not None:
         return step.expression.gives
-    return "value" if step.ask is not None else ""
+    return "value" if step.ask is not None and not step.optional else ""
 
 
 def _fits(expression: ProgramExpression, statement: ProgramStatement | None) -> bool:
@@ -174,7 +178,9 @@ def statements_of(kinds: Mapping[str, str], on: Any) -> Mapping[str, ProgramStat
     kind = kinds.get(on) if isinstance(on, str) else None
     if kind is None:
         return {}
-    return CELLS if kind in ("lww", "cassandra") else SQL
+    if kind in ("lww", "cassandra"):
+        return CELLS
+    return {**SQL, **LOOSE} if kind == "sqlite" else SQL
 
 
 def meet(one: list[Place], other: list[Place]) -> bool:

@@ -34,6 +34,7 @@ TABLES: Final = (
     "CREATE TABLE pair (a integer, b integer, n integer, PRIMARY KEY (a, b))",
     "CREATE TABLE seat (id integer PRIMARY KEY, who text UNIQUE)",
 )
+LOOSE: Final = "CREATE TABLE loose (a text PRIMARY KEY, n integer)"
 CELLS: Final = (
     "CREATE TABLE account (id int, name text, amount int, PRIMARY KEY (id))",
     "CREATE TABLE pair (a int, b int, n int, PRIMARY KEY (a, b))",
@@ -42,6 +43,7 @@ FIRST: Final[Database] = {
     "account": {(n,): {"id": n, "name": f"a{n}", "amount": amount} for n, amount in ((1, 100), (2, 50), (3, 10))},
     "pair": {(1, 1): {"a": 1, "b": 1, "n": 5}, (1, 2): {"a": 1, "b": 2, "n": 0}},
     "seat": {(1,): {"id": 1, "who": "x"}},
+    "loose": {("x",): {"a": "x", "n": 2}, (None, 1): {"a": None, "n": 1}},
 }
 """What is there to begin with."""
 PARAMETER: Final = re.compile(r":(\w+)")
@@ -52,7 +54,7 @@ class Shop(ABC):
 
     url: str
     _timers: list[Timer]
-    tables: tuple[str, ...] = tuple(COLUMNS)
+    tables: tuple[str, ...] = ("account", "pair", "seat")
 
     @abstractmethod
     def execute(self, text: str) -> Sequence[tuple[Any, ...]]:
@@ -145,7 +147,9 @@ def literal(value: Any) -> str:
 
 
 class SqliteShop(SqlShop):
-    """A file, in a folder that can go elsewhere for a while, as that of a disk which is not mounted."""
+    """A file."""
+
+    tables = ("account", "pair", "seat", "loose")
 
     def __init__(self) -> None:
         self._timers = []
@@ -156,7 +160,7 @@ class SqliteShop(SqlShop):
         self._outside = apsw.Connection(str(self.folder / "shop.db"))
         self._outside.pragma("journal_mode", "wal")
         self._outside.set_busy_timeout(20_000)
-        self.fill(TABLES)
+        self.fill((*TABLES, LOOSE))
 
     def execute(self, text: str) -> Sequence[tuple[Any, ...]]:
         return list(self._outside.execute(text))
