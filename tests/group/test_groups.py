@@ -679,6 +679,34 @@ def test_a_deadline_undoes(world: World) -> None:
 # ---------------------------------------------------------------- hooks
 
 
+@pytest.mark.req("G66")
+@pytest.mark.parametrize("optional", [True, False])
+def test_the_post_hook_of_a_step_that_ends_after_the_group_has_failed(world: World, optional: bool) -> None:
+    failed, told = threading.Event(), list[Any]()
+
+    def no(message: Any) -> dict[str, Any]:
+        failed.set()
+        return {"value": False}
+
+    def slow(message: Any) -> dict[str, Any]:
+        assert failed.wait(10)
+        time.sleep(0.1)
+        if optional:
+            raise RuntimeError("no answer")
+        return {"value": 1}
+
+    def hook(message: Any) -> None:
+        told.append((message.step, message.when, message.succeeded))
+
+    world.handlers |= {"no": no, "slow": slow, "hook": hook}
+    g = Group("g")
+    g.empty("slow", recipes=[Recipe("r", handler="slow", optional=optional)], pre_hook="hook", post_hook="hook")
+    g.empty("wrong", checks=[ask("no")], post_hook="hook")
+    g.empty("behind", depends_on=["wrong"], pre_hook="hook", post_hook="hook")
+    assert world.run(g).state == "aborted"
+    assert sorted(told) == [("slow", "post", True), ("slow", "pre", None), ("wrong", "post", False)]
+
+
 @pytest.mark.req("G66", "G67", "G68", "S62", "S64", "RG9")
 @pytest.mark.parametrize("fails", [False, True])
 def test_hooks_are_told_before_and_after(world: World, fails: bool) -> None:

@@ -505,6 +505,10 @@ class Course:
             return []
         if open_ or (not done and any(self._is_mail(ask) for ask in followed)):
             return [self._failed(one, StepFailed("cancelled", "the group has failed"))]
+        if one.step.post_hook is not None and (done or known or state.data is not None):
+            note = self._hook(one.step.post_hook, one.name, "post", succeeded=done)
+            if note is not None:
+                return [note]
         del self._active[one.name]
         return []
 
