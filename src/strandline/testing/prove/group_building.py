@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
+from strandline.errors import CycleFound
 from strandline.group.checks import Check, ask, is_true
 from strandline.group.core.parts import Dep, Handler, Hook, Recipe
 from strandline.group.definition import Group
@@ -11,6 +13,7 @@ from strandline.testing.prove.group_handlers import DEADLINE_S
 from strandline.testing.prove.group_model import ModelGroup
 from strandline.testing.prove.group_statements import Spec, value_of
 from strandline.testing.prove.group_steps import ProgramStep, statements_of
+from strandline.testing.prove.program import Difference
 
 LATE_S: Final = 0.03
 """So long an answer is waited for that comes too late."""
@@ -62,7 +65,7 @@ def _add(going: ModelGroup, made: Group, one: ProgramStep, undo: Any, failing: l
     text, values = one.statement.text, one.values(value_of(one.statement, one.spec))
     if one.from_ is not None:
         text, _ = text.replace(":v", f":{one.from_}.r.value"), values.pop("v", None)
-    getattr(made, one.statement.kind)(one.name, text, values, target=one.on, **more)
+    getattr(made, "statement" if one.plain else one.statement.kind)(one.name, text, values, target=one.on, **more)
 
 
 def _dep(going: ModelGroup, name: str) -> Dep:
@@ -128,3 +131,40 @@ def refused(what: str, on: str, kind: str) -> tuple[Group, str] | None:
     getattr(made, verb)("x", text, **{"target": on, **more})
     made.empty("asks", depends_on=["x"], checks=[ask("asked")])
     return made, code
+
+
+# ---------------------------------------------------------------- cycles
+
+
+def graph_of(id_: str, edges: list[Any]) -> Group:
+    """A group of empty steps. What closes a cycle is refused by the call that closes it, and nothing else is."""
+    needs = dict[str, list[str]]()
+    made = Group(id_)
+    for edge in edges:
+        name, wanted = f"e{edge[0]}", [f"e{other}" for other in edge[1]]
+        if name in needs:
+            continue
+        closes = any(name in reached_from(other, needs) for other in wanted)
+        try:
+            made.empty(name, depends_on=wanted)
+            closed = False
+        except CycleFound:
+            closed = True
+        if closed != closes:
+            raise Difference("graph", f"{name} on {wanted} {'closes' if closes else 'does not close'} a cycle: {needs}")
+        if not closed:
+            needs[name] = wanted
+    for name in {other for wanted in needs.values() for other in wanted} - needs.keys():
+        made.empty(name)
+    return made
+
+
+def reached_from(name: str, needs: Mapping[str, list[str]]) -> set[str]:
+    """All that a step is behind, and the step."""
+    found, left = set[str](), [name]
+    while left:
+        one = left.pop()
+        if one not in found:
+            found.add(one)
+            left += needs.get(one, [])
+    return found

@@ -101,6 +101,7 @@ class GroupProgramMaker:
             made["must"] = chance.choice(("exist", "absent", None, None, None, None))
             if asks and chance.random() < 0.1:
                 made["undo"] = chance.choice(("handler", {"op": "name", "id": chance.randint(1, 3), "name": "back"}))
+        made["plain"] = chance.random() < 0.15
         if fails and chance.random() < 0.1:
             made["failing"] = [{"op": "name", "on": self.name_of(on), "id": chance.randint(1, 3), "name": "failed"}]
         if asks and chance.random() < 0.15:
@@ -181,8 +182,20 @@ class GroupProgramMaker:
     def call(self) -> Call:
         chance = self.chance
         name = chance.choices(
-            ("submit", "run", "foreign", "cancel", "again", "clock", "new_process", "alter", "refused", "race"),
-            (24, 10, 5, 2, 3, 2, 2, 3, 2, 0.5),
+            (
+                "submit",
+                "run",
+                "foreign",
+                "cancel",
+                "again",
+                "clock",
+                "new_process",
+                "alter",
+                "refused",
+                "race",
+                "graph",
+            ),
+            (24, 10, 5, 2, 3, 2, 2, 3, 2, 0.5, 1),
         )[0]
         if name == "submit":
             return ["submit", {"group": self.group()}]
@@ -202,6 +215,11 @@ class GroupProgramMaker:
             return ["alter", {"on": self.name_of(None), "what": chance.choice(("column", "triggers"))}]
         if name == "refused":
             return ["refused", {"on": self.name_of(None), "what": chance.choice(sorted(REFUSED))}]
+        if name == "graph":
+            names = range(chance.choice((2, 3, 4, 6)))
+            edges = [[chance.choice(names), [chance.choice(names) for _ in range(chance.choice((0, 1, 1, 2, 3)))]]
+                     for _ in range(10)]  # fmt: skip
+            return ["graph", {"edges": edges}]
         if name == "race":
             return ["race", {"on": self.name_of(None)}]
         return [name, {"nth": chance.randrange(5)}]

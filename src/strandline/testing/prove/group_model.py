@@ -294,9 +294,11 @@ class ModelGroup:
                 self._wrote[place] = self.model.now
 
     def _told_away(self, one: ProgramStep) -> bool:
-        """Whether a step failed because its target was away for too long: that is a matter of time."""
+        """Whether a step failed because its target was away for too long: that is a matter of time. A group that has
+        changed nothing waits for a file that is locked (G75)."""
         told = self._told
-        return told is not None and (told.failed_step, told.reason) == (one.name, "statement")
+        waits = self.model.kinds[one.on or ""] == "sqlite" and not any(done.writes for done, _ in self.done)
+        return told is not None and not waits and (told.failed_step, told.reason) == (one.name, "statement")
 
     def _result(self, seen: ModelStepEnd, value: Any) -> None:
         seen.ran, seen.has_result, seen.result = True, True, value

@@ -43,6 +43,8 @@ class ProgramStep:
     undo: Any = None
     final: bool = False
     on_failure: list[Spec] = field(default_factory=list)
+    plain: bool = False
+    """It is given as any one statement, not by its verb."""
     pre: bool = False
     post: bool = False
 
@@ -82,6 +84,8 @@ class ProgramStep:
         for one in found:
             if patient and one.asks is not None and one.asks["do"] == "deadline":
                 one.ask, one.checks = None, []
+                for other in found:
+                    other.from_ = None if other.from_ == one.name else other.from_
             if one.undo is not None and _undone_twice(one, found, kinds):
                 one.undo = None
         finals = [one for one in found if one.final]
@@ -140,6 +144,7 @@ def _step(given: Spec, before: list[ProgramStep], kinds: Mapping[str, str], *, c
         one for one in given.get("failing") or []
         if isinstance(one, dict) and _back_statement(one, statements_of(kinds, one.get("on"))) is not None
     ] if not made.final else []  # fmt: skip
+    made.plain = bool(given.get("plain"))
     made.pre, made.post = bool(given.get("pre")), bool(given.get("post"))
     return made
 

@@ -21,7 +21,7 @@ from strandline.group.open_targets import Target
 from strandline.testing import limits
 from strandline.testing.faults import Crash
 from strandline.testing.prove import worlds
-from strandline.testing.prove.group_building import REFUSED, group_of, refused
+from strandline.testing.prove.group_building import REFUSED, graph_of, group_of, refused
 from strandline.testing.prove.group_handlers import ProgramHandlers
 from strandline.testing.prove.group_maker import make
 from strandline.testing.prove.group_model import GroupModel, ModelGroup, ModelGroupEnd, ModelStepEnd
@@ -146,6 +146,17 @@ class GroupRun:
         except NotFound:
             return
         raise Difference("refused", f"a group was recorded: {what} on {kind}")
+
+    def do_graph(self, edges: list[Any]) -> None:
+        """S5: steps that close a cycle are refused, and leave the group as it was."""
+        id_ = f"graph{self.done['graph']}"
+        made = graph_of(id_, edges or [])
+        if made.steps:
+            self.groups.submit(made)
+            self.processed()
+            if (found := self.groups.get(id_)).state != "committed":
+                raise Difference("graph", f"{found}")
+            self.compare()
 
     def do_alter(self, on: str | None, what: str | None) -> None:
         """The table of accounts becomes another one, perhaps between the submit of a group and its start."""
