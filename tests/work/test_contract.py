@@ -494,6 +494,21 @@ def test_what_is_not_due_holds_nothing_back(world: World) -> None:
     assert pages(cursor.claim(10)) == ["soon", "later", "now"], "with those that lapsed"
 
 
+@pytest.mark.req("W18", "W64")
+def test_one_call_brings_in_so_many_lapses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest first; who claims again gets the others."""
+    monkeypatch.setattr(tables, "LAPSES_MAX", 2)
+    work = world.work()
+    cursor = work.cursor("w")
+    for number in range(5):
+        work.add(**one(f"p{number}"))
+        cursor.claim(1)
+        world.clock.pass_s(1)
+    world.clock.pass_s(31)
+    found = [pages(cursor.claim(10)) for _ in range(3)]
+    assert found == [["p0", "p1"], ["p2", "p3"], ["p4"]]
+
+
 @pytest.mark.req("W36")
 @pytest.mark.parametrize("first", ["date", "lease"])
 def test_the_next_date_is_the_least_of_all(world: World, first: str) -> None:
@@ -1072,7 +1087,7 @@ def test_an_entry_that_waits_again_is_not_folded_into_one_that_expired(world: Wo
     assert (work.entries(), work.cursor("w").claim(5).claims) == ([], [])
 
 
-@pytest.mark.req("W42", "W45")
+@pytest.mark.req("W42", "W45", "RW3")
 def test_of_two_claims_on_one_entry_the_older_one_is_lost(world: World) -> None:
     work = world.work()
     work.add(**one("a"))
@@ -1080,6 +1095,12 @@ def test_of_two_claims_on_one_entry_the_older_one_is_lost(world: World) -> None:
     (old,) = cursor.claim(1).claims
     world.clock.pass_s(31)
     (new,) = cursor.claim(1).claims
+    assert work.claim_of(new.entry.id, new.fence).fence == new.fence > old.fence
+    for call in (old.heartbeat, old.done, old.release, lambda: old.fail("no"),
+                 lambda: work.claim_of(old.entry.id, old.fence)):  # fmt: skip
+        with pytest.raises(LeaseLost):
+            call()
+    assert work.entries()[0].owner == "w"
     assert work.beat([old, new]) == [old]
     assert work.done_many([new, old]) == ["done", "lost"]
     assert (old.is_lost, new.is_lost) == (True, False)
