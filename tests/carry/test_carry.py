@@ -8,7 +8,7 @@ import pytest
 
 import strandline
 from strandline import Event
-from strandline.carry.range import CarriedRange, carry
+from strandline.carry.range import CarriedRange, carry, decode
 from strandline.connect import Strandline
 from strandline.errors import Corrupt, SchemaMismatch, StrandlineError, Unavailable
 from strandline.record import Content, Record, content_digest, encode_header, encode_value
@@ -66,6 +66,27 @@ def test_a_record_without_an_action_is_listed_and_changes_nothing(s: Strandline,
     assert quarantined_at(s.store, 0, place.offset) is not None
     assert s.store.pointers()[0].offset == s.log.newest()[0], "the pointer goes on"
     assert payloads(s) == [1, 2]
+
+
+@pytest.mark.req("J73", "J31")
+def test_the_pointer_comes_to_the_end_of_the_range_whatever_stands_there() -> None:
+    """Behind the last record may be places without one, as Kafka's markers."""
+    with strandline.connect("memory:", partitions=8) as s:
+        lease = s.store.lease().take("a task")
+        header, value = an_append()
+        record = Record(4, 2, 1_000_000, KEY, header, value)
+        done = carry(s.store, s.store.settings, CarriedRange(4, 0, 7, [record]), lease.fence)
+        assert (done.events, done.pointer.offset, s.store.pointers()[4].offset) == (1, 6, 6)
+        lease.release()
+
+
+@pytest.mark.req("J95")
+@pytest.mark.parametrize("partition", [4, 3])
+def test_what_stands_beside_a_bad_header_counts_in_the_partition_of_its_key_alone(partition: int) -> None:
+    record = Record(partition, 0, 1_000_000, KEY, b"rotten", b"", 1, 1, 2)  # order|42 belongs to partition 4
+    ((found, action, reason),), newer = decode([record], 8)
+    assert (found, reason, newer) == (record, "foreign", None)
+    assert isinstance(action, Append) is (partition == 4)
 
 
 @pytest.mark.req("J95")

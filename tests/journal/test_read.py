@@ -143,14 +143,16 @@ def carry_once(s: Strandline) -> None:
 
 
 @pytest.mark.req("J60")
-def test_a_tail_trimmed_under_a_slow_reader() -> None:
+@pytest.mark.parametrize("taken_before", [3, 5])
+def test_a_tail_trimmed_under_a_slow_reader(taken_before: int) -> None:
+    """While it hands out what it held in memory, and while it reads the log a second time."""
     clock = FakeClock()
     log = MemoryLog(partitions=1, clock=clock)
     s = paired(log, MemoryStore(StoreSettings(log.log_id, 1, 10_000)), tail_buffer_bytes=2000, read_page=2)
     for number in range(20):
         s.journal.append(KEY, events(number))
     reading = s.journal.read(KEY)
-    given = [next(reading).seq_nr for _ in range(3)]
+    given = [next(reading).seq_nr for _ in range(taken_before)]
     carry(s)
     log.trim(0, to=19, pointer=19, keep_after=clock.advance(1))
     assert log.oldest() == [20]

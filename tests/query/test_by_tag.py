@@ -181,6 +181,17 @@ def test_a_gap_that_closes_piece_by_piece_is_delivered_so() -> None:
     assert got == [(number, True) for number in range(1, 7)]
 
 
+@pytest.mark.req("T46", "T58")
+def test_what_is_found_behind_another_hole_waits_for_it() -> None:
+    """3 of a gap comes before 2, and the last one before 4: nothing is handed out before its turn."""
+    rows = rows_of("A1 A2 A3 A4 A5 A6")
+    view = PlayedView([rows[0], rows[5]])
+    for time_s, number in ((1, 3), (2, 5), (3, 2), (4, 4)):
+        view.play.at(time_s, lambda row=rows[number - 1]: view.add(row))  # type: ignore[misc]
+    got = [(event.tag_seq_nr, int(view.play.time_s)) for event in feed(view)]
+    assert got == [(1, 0), (2, 3), (3, 3), (4, 4), (5, 4), (6, 4)]
+
+
 @pytest.mark.req("T58", "T77")
 def test_wide_gap() -> None:
     """10,000 rows come late: all in order, never more than a page of them in memory."""

@@ -61,14 +61,20 @@ def test_own_counters(here: Strandline, caplog: pytest.LogCaptureFixture) -> Non
         put(here, "order|1", *tags)
     many, twelve = [f"t{number}" for number in range(12)], uuid4().hex
     with caplog.at_level(logging.WARNING):
+        put(here, f"{twelve}|0", *many[:9])
+        assert "is advised" not in caplog.text
         put(here, f"{twelve}|1", *many)
         put(here, f"{twelve}|2", *many)
-    assert caplog.text.count("fewer than 10 is advised") == 1
+        assert caplog.text.count("fewer than 10 is advised") == 1
+        put(here, f"{uuid4().hex}|1", *many[:10])  # another entity type
+    assert caplog.text.count("fewer than 10 is advised") == 2
     carry_all(here)
     for tag in ("x", "y"):
         assert shown(here.by_tag(tag)) == [("order|1", 1), ("order|1", 2)]
-    for tag in many:
+    for tag in many[10:]:
         assert shown(here.by_tag(tag)) == [(f"{twelve}|1", 1), (f"{twelve}|2", 1)]
+    for tag in many[:10]:
+        assert len(shown(here.by_tag(tag))) == (4 if tag in many[:9] else 3)
 
 
 @pytest.mark.req("T21", "T48")

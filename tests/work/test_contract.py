@@ -497,6 +497,7 @@ def test_what_is_not_due_holds_nothing_back(world: World) -> None:
 @pytest.mark.req("W18", "W64")
 def test_one_call_brings_in_so_many_lapses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest first; who claims again gets the others."""
+    assert (tables.LAPSES_MAX, tables.DUE_MAX, tables.DUE_BYTES_MAX) == (1000, 10_000, 64 * 2**20)
     monkeypatch.setattr(tables, "LAPSES_MAX", 2)
     work = world.work()
     cursor = work.cursor("w")

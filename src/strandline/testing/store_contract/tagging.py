@@ -267,6 +267,7 @@ class TaggingContract(MadeStore):
         assert [(row[5], row[9]) for row in rows] == [(2, 3), (3, 5), (4, 7), (5, 9)]
         assert [row[7] for row in rows] == [1, 3, 5, 7]
         assert [row[5] for row in source.numbered(KEY, 1, 2, 5, 2)] == [2, 3]
+        assert [row[5] for row in source.numbered(KEY, 1, 6, 6, 100)] == [6]
         place = rows[0][2], KEY, rows[0][9]
         assert source.there([place, (place[0], KEY, 4)]) == {place}
         assert not source.ended(KEY, 1)
