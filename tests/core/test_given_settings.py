@@ -13,7 +13,7 @@ import strandline
 from strandline import BySlices, InvalidInput, Projection, aio
 from strandline.projection.settings import GivenProjectionSettings, ProjectionSettings
 from strandline.query.settings import GivenSliceSettings, SliceSettings
-from strandline.query.tag_settings import ALLOWED, GivenTagSettings, TagSettings
+from strandline.query.tag_settings import GivenTagSettings, TagSettings
 
 ORDERS = BySlices("order")
 
@@ -24,8 +24,7 @@ def told_to_checkers(kind: Any) -> dict[str, Any]:
     for one in fields(kind):
         if not one.init:
             continue
-        more = {name: allowed._asdict() for name, allowed in ALLOWED.items()} if kind is TagSettings else {}
-        facts = more.get(one.name, one.metadata)
+        facts = one.metadata
         accepted = hints[one.name]
         if facts.get("word"):
             accepted = float | timedelta | Literal[facts["word"]]

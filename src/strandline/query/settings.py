@@ -55,9 +55,9 @@ class GivenSliceSettings(TypedDict, total=False):
     back_track_period_s: float | timedelta
 
 
-def check_searching(given: Mapping[str, Any], *, use_strandline: bool) -> None:
+def check_searching(given: Mapping[str, Any], searching: Sequence[str] = SEARCHING, *, use_strandline: bool) -> None:
     """Refuse settings that say nothing with the strandline."""
-    for name in SEARCHING:
+    for name in searching:
         if use_strandline and name in given:
             raise invalid(
                 "setting", name, "there is none with the strandline", allowed="use_strandline=False", got=given[name],

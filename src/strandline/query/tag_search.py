@@ -21,8 +21,9 @@ from strandline.errors import MissingEvent, shown
 from strandline.query.by_tag import NO_END, TagFeed
 from strandline.query.feed import Pace
 from strandline.query.known_keys import KnownKey
+from strandline.query.settings import OFF
 from strandline.query.tag_offset import TagOffset, place_of
-from strandline.query.tag_settings import MAX, OFF, TagSettings
+from strandline.query.tag_settings import MAX, TagSettings
 from strandline.query.tag_source import TagSource
 from strandline.query.tagged_event import TaggedEvent
 from strandline.values.events import Life

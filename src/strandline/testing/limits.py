@@ -73,7 +73,7 @@ CONSTANTS: Final[Mapping[str, Constant]] = {
 }  # fmt: skip
 """By name, which is the module and the constant."""
 LEASTS: Final[Mapping[str, Least]] = {
-    "tag.keys_in_memory_max": Least("query.tag_settings:ALLOWED", "keys_in_memory_max", 1),
+    "tag.keys_in_memory_max": Least("query.tag_settings:TagSettings", "keys_in_memory_max", 1),
     "slice.keys_in_memory_max": Least("query.settings:SliceSettings", "keys_in_memory_max", 1),
     "projection.keys_in_memory_max": Least("projection.settings:ProjectionSettings", "keys_in_memory_max", 1),
     "projection.lease_s": Least("projection.settings:ProjectionSettings", "lease_s", 0.05),
@@ -121,9 +121,5 @@ def _replace(undo: ExitStack, owner: Any, attribute: str, value: Any) -> None:
 def _lower(undo: ExitStack, least: Least, value: float) -> None:
     module, _, name = least.place.partition(":")
     owner = getattr(importlib.import_module(f"strandline.{module}"), name)
-    if isinstance(owner, dict):  # settings that are declared in a table
-        undo.callback(owner.__setitem__, least.setting, owner[least.setting])
-        owner[least.setting] = owner[least.setting]._replace(least=value)
-        return
     (declared,) = [one for one in fields(owner) if one.name == least.setting]
     _replace(undo, declared, "metadata", MappingProxyType({**declared.metadata, "least": value}))
