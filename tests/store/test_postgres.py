@@ -22,7 +22,7 @@ from strandline.backends.postgres.store import BeatingLeases
 from strandline.backends.postgres.store import open_store as open_postgres_store
 from strandline.servers.postgres import PostgresServer
 from strandline.settings import Settings
-from strandline.store.api import PIPELINE, Store, StoreSettings
+from strandline.store.api import Store, StoreSettings
 from strandline.store.scans import entity_types_of, keys_of, look_at
 from strandline.store.sql_store import SqlStore
 from strandline.testing import carry
@@ -153,7 +153,7 @@ def test_a_holder_that_slept_through_its_lease_cannot_write(url: str, monkeypatc
     tape = Tape()
     tape.append(KEY, ["a"])
     with closing(opened(url, lease_s=1)) as sleeper, closing(opened(url, lease_s=1)) as other:
-        monkeypatch.setattr(sleeper._leases, "_beat", lambda name, fence: True)  # as if it were stopped
+        monkeypatch.setattr(sleeper.lease(), "_beat", lambda fence: True)  # as if it were stopped
         old = sleeper.lease().take("sleeper")
         batch, seen = batch_of(tape, sleeper)
         new = other.lease().take("other")
@@ -235,7 +235,7 @@ def _until_waiting(admin: psycopg.Connection[Any]) -> None:
 def test_a_lease_outlasts_a_server_that_comes_back() -> None:
     with PostgresServer() as server, closing(opened(new_url(server), lease_s=30)) as store:
         lease = store.lease().take("holder")
-        beat = cast(BeatingLeases, store._leases).row(PIPELINE).beat
+        beat = cast(BeatingLeases, store.lease()).row().beat
         server.kill()
         with pytest.raises(Unavailable) as caught:
             lease.check()
@@ -243,7 +243,7 @@ def test_a_lease_outlasts_a_server_that_comes_back() -> None:
         server.restart()
         lease.check()
         deadline = time.monotonic() + 30
-        while cast(BeatingLeases, store._leases).row(PIPELINE).beat <= beat + 1:
+        while cast(BeatingLeases, store.lease()).row().beat <= beat + 1:
             assert time.monotonic() < deadline
             time.sleep(0.02)
         assert store.lease().holder() is not None

@@ -8,13 +8,14 @@ Tables of views are written, looked up and taken away as they are declared (`sto
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from heapq import merge
 from itertools import islice, repeat, takewhile
 from operator import itemgetter
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from strandline.errors import Corrupt
 from strandline.fold import segment_of
@@ -64,29 +65,17 @@ def part_of(views: Sequence[View] | None = None) -> Part:
     return PART._replace(also=packages(views))
 
 
-class LeaseFiles(Protocol):
-    """Takes and gives leases: files and servers tell in different ways that a holder died."""
-
-    def take(self, name: str, holder: str, raise_fence: Callable[[Transaction, int], None]) -> Lease:
-        """Take it; `LeaseHeld` with holder, since. `raise_fence` is called in the transaction of it."""
-
-    def holder(self, name: str) -> tuple[str, int] | None:
-        """Return its holder, and since when (µs)."""
-
-    def close(self) -> None:
-        """Give back all that are held here."""
-
-
 class SqlStore:
     """A `store.api.Store`. Safe to share between threads; not across a fork."""
 
     def __init__(
-        self, database: Database, settings: StoreSettings, leases: LeaseFiles, views: Sequence[View] | None = None
+        self, database: Database, settings: StoreSettings, leases: LeasesOf, views: Sequence[View] | None = None
     ) -> None:
         self.settings = settings
         self.views = kept(views_of(settings) if views is None else views, partitioned=False)
         self._database = database
-        self._leases = leases
+        self._leases_of = leases
+        self._leases: dict[str, SqlLeases] = {}
         self._tables = [QUARANTINE, *[table for view in self.views for table in view.tables]]
         self._looked_up = [table for table in self._tables if table.looked_up]
 
@@ -97,7 +86,7 @@ class SqlStore:
         settings: Settings,
         log_id: str | None,
         partitions: int | None,
-        leases: LeaseFiles,
+        leases: LeasesOf,
         views: Sequence[View] | None = None,
     ) -> SqlStore:
         """The store in an open database; `SchemaMismatch` for another log, other fixed settings, another fold."""
@@ -234,7 +223,8 @@ class SqlStore:
         return self._database.now_us()
 
     def close(self) -> None:
-        self._leases.close()
+        for leases in self._leases.values():
+            leases.close()
         self._database.close()
 
     # ------------------------------------------------------------ carry
@@ -289,7 +279,10 @@ class SqlStore:
     # ------------------------------------------------------------ lease
 
     def lease(self, name: str = PIPELINE) -> SqlLeases:
-        return SqlLeases(name, self._database, self._leases, self._raise_fence)
+        found = self._leases.get(name)
+        if found is None:
+            found = self._leases_of(name, self._raise_fence if name == PIPELINE else _nothing)
+        return self._leases.setdefault(name, found)
 
     def _raise_fence(self, tx: Transaction, fence: int) -> None:
         pointers = self._pointers(tx.rows("lock_pointers"))
@@ -348,21 +341,32 @@ class SqlStore:
             return tx.execute("remove_snapshots", (key, life, to))
 
 
-class SqlLeases:
-    """The lease of a name (`store.api.Leases`)."""
+RaiseFence = Callable[[Transaction, int], None]
+"""Raises the fence of whatever a lease protects, in the transaction that takes it."""
 
-    def __init__(
-        self, name: str, database: Database, leases: LeaseFiles, raise_fence: Callable[[Transaction, int], None]
-    ) -> None:
-        self._name, self._database, self._leases, self._raise_fence = name, database, leases, raise_fence
+
+class SqlLeases(ABC):
+    """The lease of a name (`store.api.Leases`). Files and servers tell in different ways that a holder died."""
+
+    def __init__(self, database: Database, name: str, raise_fence: RaiseFence) -> None:
+        self._database, self._name, self._raise_fence = database, name, raise_fence
 
     def take(self, holder: str) -> Lease:
-        lease = self._leases.take(self._name, holder, self._raise_fence if self._name == PIPELINE else _nothing)
+        """Take it; `LeaseHeld` with holder, since."""
+        lease = self._take(holder)
         told_taken(self._name, self._database.where, holder, lease.fence)
         return lease
 
+    @abstractmethod
+    def _take(self, holder: str) -> Lease: ...
+
+    @abstractmethod
     def holder(self) -> tuple[str, int] | None:
-        return self._leases.holder(self._name)
+        """Return its holder, and since when (µs)."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give it back if it is held here."""
 
     def report(self, fence: int, errors: Mapping[int, str]) -> None:
         with self._database.write() as tx:
@@ -371,6 +375,10 @@ class SqlLeases:
     def reported(self) -> dict[int, str]:
         rows = self._database.rows("reported", (self._name,))
         return report_in(rows[0][0] if rows else None)
+
+
+LeasesOf = Callable[[str, RaiseFence], SqlLeases]
+"""Makes the lease of a name."""
 
 
 def _nothing(tx: Transaction, fence: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,11 +13,10 @@ from strandline.backends.sqlite.file_lease import FileLease, FileLock, lock_path
 from strandline.clock import now_us
 from strandline.errors import StrandlineError
 from strandline.settings import Settings
-from strandline.sql.api import Transaction
 from strandline.store.api import PIPELINE
 from strandline.store.creation import to_fix
 from strandline.store.refusals import lease_held
-from strandline.store.sql_store import SqlStore, part_of
+from strandline.store.sql_store import RaiseFence, SqlLeases, SqlStore, part_of
 from strandline.store.views import View
 
 # Who has taken the lock writes its name within a moment; who asks for the holder waits that long for it.
@@ -46,64 +46,64 @@ def open_store(
         fixed=to_fix(settings, log_id, partitions),
         create=None if log_id is not None else False,
     )
-    return SqlStore.of(database, settings, log_id, partitions, FileLeases(database), views)
+    return SqlStore.of(database, settings, log_id, partitions, partial(FileLeases, database), views)
 
 
-class FileLeases:
-    """Leases of a file (`sql_store.Leases`): a lock beside it says who holds one, its row only names the holder."""
+class FileLeases(SqlLeases):
+    """A lease of a file: a lock beside it says who holds it, its row only names the holder."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    _database: Database
+
+    def __init__(self, database: Database, name: str, raise_fence: RaiseFence) -> None:
+        super().__init__(database, name, raise_fence)
+        path = lock_path(database.path)
+        self._path = path if name == PIPELINE else path.with_name(f"{path.name}-{name}")
         self._held: list[FileLease] = []
 
-    def _path(self, name: str) -> Path:
-        path = lock_path(self._database.path)
-        return path if name == PIPELINE else path.with_name(f"{path.name}-{name}")
-
-    def take(self, name: str, holder: str, raise_fence: Callable[[Transaction, int], None]) -> FileLease:
+    def _take(self, holder: str) -> FileLease:
         self._database.check()
-        lock = FileLock(self._path(name))
+        lock = FileLock(self._path)
         if not lock.take():
-            raise lease_held(*self._named_holder(name))
+            raise lease_held(*self._named_holder())
         try:
             lock.name(holder)
             with self._database.write() as tx:
-                ((fence,),) = tx.rows("take_lease", (name, holder, self._database.now_us()))
-                raise_fence(tx, fence)
+                ((fence,),) = tx.rows("take_lease", (self._name, holder, self._database.now_us()))
+                self._raise_fence(tx, fence)
         except BaseException:
             lock.free()
             raise
-        lease = FileLease(lock, fence, lambda: self._row(name)[0], lambda fence: self._end(name, fence))
+        lease = FileLease(lock, fence, lambda: self._row()[0], self._end)
         self._held.append(lease)
         return lease
 
-    def holder(self, name: str) -> tuple[str, int] | None:
+    def holder(self) -> tuple[str, int] | None:
         self._database.check()
-        return self._named_holder(name) if FileLock(self._path(name)).taken() else None
+        return self._named_holder() if FileLock(self._path).taken() else None
 
     def close(self) -> None:
         for lease in self._held:
             lease.release()
         self._held.clear()
 
-    def _row(self, name: str) -> tuple[int, str | None, int | None]:
-        rows = self._database.rows("lease", (name,))
+    def _row(self) -> tuple[int, str | None, int | None]:
+        rows = self._database.rows("lease", (self._name,))
         return rows[0] if rows else (0, None, None)
 
-    def _named_holder(self, name: str) -> tuple[str, int]:
+    def _named_holder(self) -> tuple[str, int]:
         """Return the lock's holder, and since when. A holder that has just taken it writes its name in a moment."""
         deadline = time.monotonic() + _NAMELESS_S
         while True:
-            _, holder, since = self._row(name)
+            _, holder, since = self._row()
             if holder is not None and since is not None:
                 return holder, since
             if time.monotonic() > deadline:
                 return "another process", 0
             time.sleep(0.002)
 
-    def _end(self, name: str, fence: int) -> None:
+    def _end(self, fence: int) -> None:
         try:
             with self._database.write() as tx:
-                tx.execute("release_lease", (name, fence))
+                tx.execute("release_lease", (self._name, fence))
         except StrandlineError:
             pass  # the lock tells who holds the lease; the row only names the holder
