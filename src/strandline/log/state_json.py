@@ -11,7 +11,7 @@ from zlib import crc32
 
 import orjson
 
-from strandline.values.heads import EndedLife, Head, Remembered, State
+from strandline.values.heads import EndedLife, Head, State, remembered_in, remembered_values
 
 
 class DamagedHead(Exception):
@@ -22,8 +22,7 @@ def state_text(state: Head | EndedLife) -> str:
     """A state as one text."""
     if isinstance(state, EndedLife):
         return orjson.dumps(tuple(state)).decode()
-    rest = ([tuple(answer) for answer in state.given], state.generated and tuple(state.generated))
-    return orjson.dumps((*state[:-2], *rest)).decode()
+    return orjson.dumps((*state[:-2], *remembered_values(state.given, state.generated))).decode()
 
 
 def state_in(text: str | bytes) -> State:
@@ -33,8 +32,7 @@ def state_in(text: str | bytes) -> State:
         if len(fields) == len(EndedLife._fields):
             return EndedLife(*fields)
         *numbers, given, generated = fields
-        remembered = (tuple([Remembered(*answer) for answer in given]), generated and Remembered(*generated))
-        return Head._make((*numbers, *remembered))
+        return Head._make((*numbers, *remembered_in(given, generated)))
     except (ValueError, TypeError):
         raise DamagedHead from None
 

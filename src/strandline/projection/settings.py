@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from strandline.errors import invalid
-from strandline.query.settings import OFF, GivenSliceSettings, check_searching
+from strandline.query.settings import GivenSliceSettings, SliceSettings, check_searching
 from strandline.query.times import time_us
 from strandline.settings import checked_settings, one_of, within
 from strandline.urls import check_sql_url
@@ -45,18 +45,9 @@ class GivenProjectionSettings(GivenSliceSettings, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProjectionSettings:
-    """One value per setting. Durations are seconds."""
+class ProjectionSettings(SliceSettings):
+    """How a projection reads, as a query by slices does, and how it hands over. Durations are seconds."""
 
-    page_size: int = within(500, 1, 1000)
-    refresh_interval_s: float = within(0.25, 0.01, 60)
-    gap_timeout_s: float = within(10.0, 0, 600)
-    keys_in_memory_max: int = within(100_000, 1000, 2**31)
-    use_strandline: bool = True
-    """Without it, for a store that something else writes, too."""
-    eventual_consistency_delay_s: float = within(0.2, 0, 3600)
-    back_track_interval_s: float | str = within(1.0, 0.01, 3600, word=OFF)
-    back_track_period_s: float = within(120.0, 1, 3600)
     delivery: str = one_of("exactly_once", "exactly_once", "at_least_once")
     save_after: int = within(100, 1, 10_000)
     """So many events at most are in one transaction, or are handed over before they are saved."""
@@ -86,7 +77,7 @@ class ProjectionSettings:
     """Whether the handler gets lists."""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> ProjectionSettings:
+    def of(cls, given: Mapping[str, Any], beside: Sequence[str] = ()) -> ProjectionSettings:
         """Settings from names and values; `InvalidInput.setting` for the first that is unknown or out of range."""
         rest = dict(given)
         start, offset_store = rest.pop("start", "beginning"), rest.pop("offset_store", None)
@@ -100,7 +91,7 @@ class ProjectionSettings:
             check_sql_url("offset_store", offset_store)
         if "grouped" in rest:
             raise invalid("setting", "grouped", "unknown setting", allowed="group_size", got=rest["grouped"])
-        made = cls(**checked_settings(cls, rest), start=start, offset_store=offset_store)
+        made = cls(**checked_settings(cls, rest, beside), start=start, offset_store=offset_store)
         if made.restart_max_s < made.restart_min_s:
             raise invalid(
                 "setting",

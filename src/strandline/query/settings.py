@@ -24,7 +24,7 @@ class SliceSettings:
     """How often a live query looks whether there is more."""
     gap_timeout_s: float = within(10.0, 0, 600)
     """How long it looks for an event that should be there."""
-    keys_in_memory_max: int = within(100_000, 1000, 10**9)
+    keys_in_memory_max: int = within(100_000, 1000, 2**31)
     use_strandline: bool = True
     """Without it, for a store that something else writes, too."""
     eventual_consistency_delay_s: float = within(0.2, 0, 3600)

@@ -9,7 +9,7 @@ import orjson
 
 from strandline.points import reached
 from strandline.store.tables import EndedRow, HeadRow
-from strandline.values.heads import EndedLife, Head, Remembered, State
+from strandline.values.heads import EndedLife, Head, State, remembered_in, remembered_values
 from strandline.values.keys import key_digest, slice_of
 from strandline.values.tuples import make
 
@@ -23,7 +23,7 @@ def head_row(key: str, head: Head) -> HeadRow:
     """The row of a head."""
     (seq_nr, delete_to, life, partition, offset, created, updated, expire_after_us, expire_at, segment_size, _, prev,
      removed_to, given, generated) = head  # fmt: skip
-    remembered = orjson.dumps(([tuple(answer) for answer in given], generated and tuple(generated))).decode()
+    remembered = orjson.dumps(remembered_values(given, generated)).decode()
     return make(HeadRow, (
         key.partition("|")[0], slice_of(key), key, seq_nr, delete_to, life, partition, offset, created, updated,
         expire_after_us, expire_at, segment_size, prev, removed_to, remembered,
@@ -34,11 +34,11 @@ def head_in(row: Sequence[Any], archive_life: int | None = None, archive_to: int
     """The head in a row. What was archived of another life is not this one's."""
     (_, _, _, seq_nr, delete_to, life, partition, offset, created, updated, expire_after_us, expire_at, segment_size,
      prev, removed_to, text) = row  # fmt: skip
-    given, generated = orjson.loads(text)
+    given, generated = remembered_in(*orjson.loads(text))
     return make(Head, (
         seq_nr, delete_to, life, partition, offset, created, updated, expire_after_us, expire_at, segment_size,
         archive_to or 0 if archive_life == life else 0, prev, removed_to,
-        tuple([Remembered._make(answer) for answer in given]), generated and Remembered._make(generated),
+        given, generated,
     ))  # fmt: skip
 
 

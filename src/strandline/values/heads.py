@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SEQ_NR_MAX = 2**63 - 1
 
@@ -17,6 +18,16 @@ class Remembered(NamedTuple):
     last: int
     offset: int
     timestamp: int
+
+
+def remembered_values(given: Iterable[Remembered], generated: Remembered | None) -> tuple[Any, Any]:
+    """Return what a head remembers as values for JSON: appends with an id of the caller's, and the last other one."""
+    return [tuple(answer) for answer in given], generated and tuple(generated)
+
+
+def remembered_in(given: Iterable[Any], generated: Any) -> tuple[tuple[Remembered, ...], Remembered | None]:
+    """Return what such values remember; `TypeError` if they are none."""
+    return tuple([Remembered._make(answer) for answer in given]), generated and Remembered._make(generated)
 
 
 class Head(NamedTuple):

@@ -15,11 +15,13 @@ A head has a digest, beside what says where it is: a row that leads to an older 
 that has changed. Appends to a key with a damaged head are answered so (`Recorded.head_damaged`), until a writer knows
 its state from elsewhere. Trimming leaves such a head behind, as a row of `latest` that leads nowhere.
 
-Plain heads, all in one table, took new keys at half the speed when commits are large: their rows are ten times as wide,
-so that a commit touches as many pages as it has keys.
+Plain heads, all in one table, take new keys at 0.41 of the speed (processor time; 0.31 by the clock) where 1,000 are in
+a commit, and 10,000 keys again at 0.61: their rows are ten times as wide, so that a commit touches as many pages as it
+has keys. With one key in a commit both cost the same.
 
 Heads that were used are kept in memory, as long as nobody else writes the file. Where key after key was new, the next
-ones are taken for new, too, and not looked up: adding their rows fails if they are not.
+ones are taken for new, too, and not looked up: adding their rows fails if they are not. That makes 1.05 to 1.14 times
+as many appends of new keys in the same processor time.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from strandline.numbering import append_left
 from strandline.record import BadHeader, decode_header
 from strandline.sql.statements import repeated, statement
 from strandline.values.actions import Append
-from strandline.values.heads import EndedLife, Head, Remembered, State
+from strandline.values.heads import EndedLife, Head, Remembered, State, remembered_in, remembered_values
 from strandline.values.keys import key_digest
 
 CACHED_MAX = 20_000
@@ -229,11 +231,11 @@ def row_text(head: Head) -> str:
     """A head as its action's row has it: without what the row tells anyway."""
     (seq_nr, delete_to, life, _, offset, created, _, expire_after_us, expire_at, segment_size, archive_to, prev,
      removed_to, given, generated) = head  # fmt: skip
-    rest = [tuple(answer) for answer in given if answer.offset != offset]
-    last = None if generated is None or generated.offset == offset else tuple(generated)
+    rest = [answer for answer in given if answer.offset != offset]
+    last = None if generated is None or generated.offset == offset else generated
     return orjson.dumps((
-        seq_nr, delete_to, life, created, expire_after_us, expire_at, segment_size, archive_to, prev, removed_to, rest,
-        last,
+        seq_nr, delete_to, life, created, expire_after_us, expire_at, segment_size, archive_to, prev, removed_to,
+        *remembered_values(rest, last),
     )).decode()  # fmt: skip
 
 
@@ -250,8 +252,7 @@ def _head_in(key: str, digest: int | None, row: Sequence[Any]) -> Head:
     try:
         (seq_nr, delete_to, life, created, expire_after_us, expire_at, segment_size, archive_to, prev, removed_to, rest,
          generated) = orjson.loads(text)  # fmt: skip
-        given = tuple([Remembered(*answer) for answer in rest])
-        generated = generated and Remembered(*generated)
+        given, generated = remembered_in(rest, generated)
     except (ValueError, TypeError):
         raise DamagedHead from None
     action = None if first is None else _appended(key, partition, offset, first, last, header)
