@@ -48,7 +48,7 @@ _offset_of, _header_of, _value_of = itemgetter(1), itemgetter(4), itemgetter(5)
 
 
 class CarryStore(Protocol):
-    """What of a store is needed to carry a range into it."""
+    """The part of a store that carrying a range needs."""
 
     @property
     def views(self) -> Sequence[View]: ...
@@ -70,7 +70,7 @@ class CarriedRange(NamedTuple):
 
 
 class CarryResult(NamedTuple):
-    """What was carried: actions and events that are in the store now and were not before."""
+    """The result of carrying: how many actions and events are in the store now and were not before."""
 
     actions: int
     events: int

@@ -55,7 +55,7 @@ def mark_carrier(log: Log, store: Store, partition: int, settings: Settings) -> 
 
 
 def resolve_marked(store: Store, partition: int, offset: int, how: str, holder: str, carry_mark: CarryMark) -> None:
-    """The same, where the caller says how a Mark is carried."""
+    """Do what `resolve` does, with the caller's own way of carrying a Mark."""
     if how not in ("skip", "retry"):
         raise invalid("how", "how", "unknown", allowed="skip or retry", got=how)
     _listed(store, partition, offset)  # a place that is not there is refused before anything is taken or written
@@ -156,7 +156,7 @@ def _tag_rows(store: Store, row: EventRow) -> list[TagRow]:
 
 
 def _fillers(store: Store, gone: Sequence[EventRow]) -> list[TagRow]:
-    """What keeps number and link of events that are skipped."""
+    """Return the tag rows that keep number and link of events that are skipped."""
     return fillers([tag_row for row in gone for tag_row in _tag_rows(store, row)])
 
 

@@ -14,7 +14,7 @@ from strandline.values.tag_rows import TagRow
 
 @dataclass(slots=True)
 class TagRebuildCounts:
-    """What was looked at, and what was mended."""
+    """The counts of a rebuild: rows and keys that it looked at, and rows that it mended."""
 
     keys: int = 0
     rows: int = 0
@@ -64,7 +64,7 @@ class ExaminedRow(NamedTuple):
 
 
 class EventFacts(NamedTuple):
-    """What the journal says of an event with the tag."""
+    """The journal's facts about an event with the tag."""
 
     timestamp: int
     prev_seq_nr: int
@@ -72,7 +72,7 @@ class EventFacts(NamedTuple):
 
 
 class KeyFacts(NamedTuple):
-    """What the journal says of a key and life."""
+    """The journal's facts about a key and life."""
 
     tagged: dict[int, EventFacts]
     gaps: list[tuple[int, int]]
@@ -109,7 +109,7 @@ def _any_in(ranges: Sequence[tuple[int, int]], first: int, last: int) -> bool:
 
 @dataclass(slots=True)
 class Mending:
-    """What is to be written for a key, or for some of them."""
+    """The rows to write and to remove for one key or several."""
 
     anew: dict[Table, list[Any]]
     gone: dict[Table, list[Any]]
@@ -142,7 +142,7 @@ class Mending:
 def kept_of(
     found: Sequence[ExaminedRow], journal: KeyFacts, delete_to: int, named: Collection[tuple[int, int]]
 ) -> tuple[dict[int, ExaminedRow], list[ExaminedRow]]:
-    """Of the rows of a key and life those that stand for an event, by seq_nr, and the others.
+    """Divide the rows of a key and life into those that stand for an event, by seq_nr, and the others.
 
     `named` are the places (timestamp, seq_nr) that places and progress speak of; links of rows name others.
     """

@@ -153,7 +153,7 @@ class TagMender:
     # ------------------------------------------------------------ one key
 
     def _of_key(self, key: str, head: Head, progress: TagProgress | None, readable: bool) -> Iterator[Mending]:
-        """What must be written for a key. Rows that are only added come in pieces."""
+        """Yield what must be written for a key. Rows that are only added come in pieces."""
         life = life_of(key, head.life)
         journal = self._journal(life, head)
         places = self._places(life, head, progress)
@@ -511,7 +511,7 @@ class TagMender:
         return counts
 
     def _counted(self, partition: int, keys: Sequence[str]) -> TagRebuildCounts:
-        """What would be found of keys, with nothing written."""
+        """Count what a rebuild would find of these keys. Nothing is written."""
         found = TagRebuildCounts()
         if keys:
             for key, (head, progress, readable) in self._look(partition, keys)[1].items():
@@ -575,7 +575,7 @@ class TagMender:
         return places[0][1] if places and places[0][0] == row.seq_nr else None
 
     def strays(self, partition: int, rows: Sequence[TagRow]) -> list[TagRow]:
-        """Of these rows those that no key accounts for, or whose place is not listed."""
+        """Return the rows that no key accounts for, or whose place is not listed."""
         _, extra, placeless, _ = self._unaccounted(partition, rows)
         return [*extra, *(row for row, _ in placeless)]
 

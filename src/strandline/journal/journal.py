@@ -271,7 +271,7 @@ class Journal:
         return self._whole(draft, self._committer.append(draft, self._settings.append_timeout_s))
 
     def _whole(self, draft: ActionDraft, recorded: Recorded) -> Recorded:
-        """What became of a draft; if the log's own head of the key is damaged, with one from the store and the tail."""
+        """Return a draft's result. Where the log's head is damaged, record it with one from store and tail."""
         if not recorded.head_damaged or draft.action.key is None:
             return recorded
         key = draft.action.key

@@ -370,7 +370,7 @@ class BackwardReading(Reading):
         return events
 
     def _from_stretches(self, stretches: list[Stretch]) -> Iterator[list[TailEvent]]:
-        """What the buffer did not hold: from the log again, or the store, if the pipeline has got there meanwhile."""
+        """Read what the buffer did not hold: from the log, or the store if the pipeline has got there meanwhile."""
         key, partition, mark, _, _, _, start, _, _ = self._plan
         reader = self._reader
         pointer, _ = look_at(reader.store, key, partition)

@@ -33,7 +33,7 @@ _UNHEARD: Final = "-Xlog:cds=off,cds+dynamic=off,class+path=off"
 
 
 def options(java: Java, spark_home: Path) -> list[str]:
-    """What lets a JVM use what was prepared for it; nothing, if nothing was."""
+    """Return the options that let a JVM use the archive of classes; none if there is no archive."""
     stamp = _stamp(java, spark_home)
     try:
         folder, *sizes = json.loads(stamp.read_text())["classes"]

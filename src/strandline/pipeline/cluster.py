@@ -90,8 +90,10 @@ def answers(masters: list[tuple[str, int]]) -> bool:
 
 
 def answer(call: Callable[[], T], watch: ClusterWatch, stop: threading.Event | None) -> T:
-    """What a call that waits for executors comes to. `JvmUnwanted` if `stop` is set before, `Unavailable.away` if the
-    cluster goes: the call is then left to itself."""
+    """Return the result of a call that waits for executors.
+
+    `JvmUnwanted` if `stop` is set before, `Unavailable.away` if the cluster goes: the call is then left to itself.
+    """
     done: list[T | Exception] = []
     ended = threading.Event()
 

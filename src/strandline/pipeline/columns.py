@@ -115,7 +115,7 @@ def _text_of(written: bytes) -> str | None:
 
 
 def _between(bodies: list[bytes], starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> pa.DictionaryArray:
-    """What stands there; mostly nothing, or the same."""
+    """Return the bytes between two places of each body: mostly none, or the same in all of them."""
     if np.array_equal(starts, ends):
         return pa.DictionaryArray.from_arrays(np.zeros(len(bodies), np.int32), pa.array([b""]))
     cut = [body[start:end] for body, start, end in zip(bodies, starts.tolist(), ends.tolist(), strict=True)]

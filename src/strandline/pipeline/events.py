@@ -84,7 +84,7 @@ def replay(spark: SparkSession, url: str | None = None, **options: Any) -> DataF
 
 
 def load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """What the format gives for these options, in which passwords may be: Spark is told where they are."""
+    """Load the format with these options. Passwords may be in them: Spark is only told where they are."""
     if any(has_password(options.get(name, "")) for name in PLACES):
         given = JournalRef(options.get("url"), options.get("log"), options.get("store"))
         target = given.by_reference(jvm.temporary_folder())
@@ -152,7 +152,7 @@ class Selection:
 
 @dataclass
 class TimeRange(InputPartition):
-    """What one task gives: events of a partition after one timestamp, up to another, and up to an offset."""
+    """The events that one task gives: of a partition, after one timestamp, up to another, and up to an offset."""
 
     partition: int
     after: int

@@ -38,7 +38,7 @@ def purge_expired(
 
 
 def _log_time(s: Strandline) -> int:
-    """What the log's clock says: the timestamp of a Mark, which changes nothing."""
+    """Return the time of the log's clock: the timestamp of a Mark, which changes nothing."""
     mark = Mark(None, uuid.uuid4().hex)
     (recorded,) = s.log.append([ActionDraft(0, mark, encode_header(mark))])
     place = recorded.place

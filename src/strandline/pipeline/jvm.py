@@ -48,7 +48,7 @@ PROPERTIES = {
 
 
 class JvmUnwanted(Exception):
-    """Whoever wanted a JVM does not want it any more."""
+    """The caller does not want the JVM any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def prepare(java: Java, spark_home: Path) -> int:
 
 
 def _flags(java: Java) -> list[str]:
-    """What is opened to Spark. Classes are prepared for the same."""
+    """Return the flags that open Java's packages to Spark. The archive of classes is made with them, too."""
     flags = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED_PACKAGES]
     if java.version < 24:
         return [*flags, "--add-opens=java.base/sun.security.action=ALL-UNNAMED"]
@@ -146,7 +146,7 @@ def _options(java: Java, folder: Path) -> list[str]:
 
 
 def log_option() -> str:
-    """What makes the JVM say little."""
+    """Return the option that makes the JVM log little."""
     return f"-Dlog4j2.configurationFile={files('strandline.pipeline') / 'log4j2.properties'}"
 
 

@@ -157,7 +157,7 @@ class Marker:
         return not sent.done() or cast(int, sent.result()) > offset
 
     def _write(self, wanted: dict[int, int], now: float) -> None:
-        """What cannot be written now is tried again later: what can be carried is carried meanwhile."""
+        """Write Marks. One that cannot be written now is tried again later; carrying goes on meanwhile."""
         drafts = _drafts(wanted)
         sent: dict[int, Future[int | None]] = {draft.partition: Future() for draft in drafts}
         self._sent.update(sent)

@@ -103,7 +103,7 @@ def project(
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What a rebuild came to."""
+    """The result of a rebuild."""
 
     projection: str
     generation: int
@@ -202,7 +202,7 @@ def _host(
 
 
 class ProjectionTask(NamedTuple):
-    """What a task is to do: which projection, which range, and for how long it may."""
+    """The order to a task: which projection and range it runs, and for how long it may."""
 
     number: int
     claim: RangeClaim
@@ -212,7 +212,7 @@ class ProjectionTask(NamedTuple):
 
 
 class ProjectionTaskResult(NamedTuple):
-    """What came of it."""
+    """The result of such a task."""
 
     outcome: str
     row: RangeRow
@@ -255,7 +255,7 @@ class SparkRange:
         self.ended.set()
 
     def take(self, done: ProjectionTaskResult, asked: Sequence[SliceRequest]) -> None:
-        """What a task came to. One that lost its range, or failed, has given it back."""
+        """Take the result of a task. A task that lost its range, or failed, has given it back."""
         self.claim = self.claim._replace(row=done.row)
         self.reached, self.levelled = done.reached, done.levelled
         self._done.update(request.id for request in asked)

@@ -71,7 +71,7 @@ def rebuild_tag(
 
 @dataclass(frozen=True, slots=True)
 class Mended(RangeResult):
-    """What came of a part: the fields of `TagRebuildCounts`."""
+    """The result of a part: the fields of `TagRebuildCounts`."""
 
     keys: int = 0
     rows: int = 0

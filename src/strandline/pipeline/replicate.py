@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run carried."""
+    """The sums of a run of the pipeline."""
 
     actions: int
     events: int
@@ -69,7 +69,7 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class ReplicatedRange(RangeResult):
-    """What came of one range of the log."""
+    """The result of one range of the log."""
 
     actions: int = 0
     events: int = 0

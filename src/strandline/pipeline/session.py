@@ -94,7 +94,7 @@ def is_local(master: str) -> bool:
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """What a call of Spark may raise."""
+    """Return the classes of errors that a call of Spark may raise."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -371,7 +371,7 @@ def _problems(spark: SparkSession, stop: threading.Event | None) -> Iterator[str
 
 
 def _open_doors(context: Any) -> Iterator[str]:
-    """What lets others reach a session on this machine."""
+    """Yield the reasons why others could reach a session on this machine."""
     if context.uiWebUrl is not None:
         yield f"its page is served at {context.uiWebUrl}; set spark.ui.enabled to false"
     conf = context.getConf()
@@ -382,7 +382,7 @@ def _open_doors(context: Any) -> Iterator[str]:
 
 
 def open_lines(conf: SparkConf | Mapping[str, str]) -> Iterator[str]:
-    """What lets others join a cluster's session, or listen to it."""
+    """Yield the reasons why others could join a cluster's session, or listen to it."""
     if not _is_true(conf.get("spark.authenticate", "false")):
         yield "anyone can join this cluster session; set spark.authenticate to true"
     crypto = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")

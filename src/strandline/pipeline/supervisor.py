@@ -81,8 +81,10 @@ class BatchPlanner(Protocol):
 
 
 class Job(Protocol):
-    """What is to be done. Work has parts, numbered from 0 (a partition of the log, a range of slices): each is done in
-    order, and fails and waits by itself.
+    """A job that runs batch by batch.
+
+    It has parts, numbered from 0 (a partition of the log, a range of slices). Each is done in order, and fails and
+    waits by itself.
     """
 
     @property
@@ -95,7 +97,7 @@ class Job(Protocol):
 
     @property
     def result(self) -> type[RangeResult]:
-        """What comes back of a range."""
+        """The class of a range's result."""
 
     def take_lease(self, holder: str) -> Lease:
         """Become the one who does this job; `LeaseHeld` if another does. The tasks write under the lease's fence."""
@@ -111,13 +113,13 @@ class Job(Protocol):
         """The parts that are not there yet."""
 
     def take(self, results: Sequence[Any], errors: Mapping[int, str]) -> None:
-        """What a batch came to, and all parts that fail now."""
+        """Take the results of a batch, and all parts that fail now."""
 
     def progress(self, batch: int, seconds: float, errors: Mapping[int, str], *, under_way: bool = False) -> Any:
-        """What whoever watches is told after a batch, and of one that is under way. Asked for only if somebody does."""
+        """Return the progress after a batch, or of one that is under way. Asked for only while somebody watches."""
 
     def beside(self) -> None:
-        """What is to be done now and then while the job runs, and at the end of a run `once`."""
+        """Do the upkeep that is due now and then while the job runs, and at the end of a run `once`."""
 
 
 def supervise(
@@ -339,7 +341,7 @@ class Supervisor:
         return {part: failure.until for part, failure in self.failures.items() if failure.until > now}
 
     def _broke(self, error: Exception, broken: int, *, patient: bool) -> int:
-        """What follows when a pass broke: an error that would come again is raised, others are waited for."""
+        """Handle a pass that broke: raise an error that would come again, wait after any other."""
         if isinstance(error, StrandlineError) and (error.retry != "yes" or _moved(error)):
             raise error
         if patient and isinstance(error, Unavailable):
@@ -444,7 +446,7 @@ def _ended(error: Exception) -> Exception:
 
 
 def of_spark(error: Exception) -> Exception:
-    """What broke a query, in our words: an error that crossed Spark, no space, or Spark's own."""
+    """Return the error that broke a query, in our words: one that crossed Spark, no space, or Spark's own."""
     text = text_of(error)
     if os.strerror(errno.ENOSPC) in text:
         return Unavailable(
@@ -456,7 +458,7 @@ def of_spark(error: Exception) -> Exception:
 
 
 def _last_words(text: str) -> str:
-    """What an error of Spark's says, in one line: where Python failed inside, what Python said last."""
+    """Return the message of Spark's error in one line: where Python failed inside, Python's last line."""
     lines = text.strip().splitlines() or [""]
     if "Traceback (most recent call last):" in text:
         lines = [line for line in lines if _SAID.match(line)][-1:] or lines

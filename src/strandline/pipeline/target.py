@@ -47,7 +47,7 @@ class JournalRef:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def by_reference(self, folder: Path) -> JournalRef:
-        """The same without passwords: a URL that has one is kept in a file of this folder."""
+        """Return this reference without passwords: a URL that has one is kept in a file of this folder."""
         url, log, store = (_kept(place, folder) if place and has_password(place) else place for place in self._places())
         return replace(self, url=url, log=log, store=store)
 
@@ -82,7 +82,7 @@ class JournalRef:
                 opened.strandline.close()
 
     def _resolved(self) -> JournalRef:
-        """The same with what its references refer to."""
+        """Return this reference with the URLs that its files keep."""
         url, log, store = map(_resolved, PLACES, self._places())
         return replace(self, url=url, log=log, store=store)
 

@@ -18,7 +18,7 @@ from strandline.pipeline.target import JournalRef
 
 
 class RangeTask(Protocol):
-    """What a task is to do, for one part of the work. It is sent there pickled."""
+    """The order to a task, for one part of the work. It is sent there pickled."""
 
     @property
     def part(self) -> int: ...
@@ -26,7 +26,7 @@ class RangeTask(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """What came of a range. A job adds fields of its own, each with a default."""
+    """The result of a range. A job adds fields of its own, each with a default."""
 
     part: int
     error: str | None = None

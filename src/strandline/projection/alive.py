@@ -24,7 +24,7 @@ def host_name() -> str:
 
 
 class Beat(NamedTuple):
-    """What a host last said of itself, in microseconds of the database's clock."""
+    """The last beat of a host, in microseconds of the database's clock."""
 
     at: int
     lease_us: int
@@ -39,7 +39,7 @@ class Alive(Protocol):
     """Whether a host has to beat again and again, to live."""
 
     def living(self, hosts: Mapping[str, Beat], now: int) -> set[str]:
-        """Those of these hosts that live."""
+        """Return the hosts that live."""
 
     def until(self, beat: Beat) -> int | None:
         """When a host dies that says nothing more; None if time does not tell."""

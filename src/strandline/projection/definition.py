@@ -35,7 +35,7 @@ class BySlices:
 
     @property
     def text(self) -> str:
-        """As it is written down: another text is another source."""
+        """Return the source as text for the offset store: another text is another source."""
         chosen = self.filter or Filter()
         parts = [None if part is None else sorted(part) for part in chosen]
         return orjson.dumps(["slices", self.entity_type, *parts]).decode()
@@ -56,12 +56,12 @@ class ByTag:
 
     @property
     def text(self) -> str:
-        """As it is written down: another text is another source."""
+        """Return the source as text for the offset store: another text is another source."""
         return orjson.dumps(["tag", self.tag]).decode()
 
 
 class EventHandler(Protocol):
-    """What users write: `handle` alone, as a function, is enough.
+    """The handler that a user writes: `handle` alone, as a function, is enough.
 
     handle(tx, event)          or with lists handle(tx, events); at least once the same without `tx`
     start(context)             if it is there: called once per claim, before the first event
@@ -75,7 +75,7 @@ class EventHandler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What `start` and `stop` are told."""
+    """The argument of `start` and `stop`."""
 
     projection: str
     generation: int

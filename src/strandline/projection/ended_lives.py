@@ -43,7 +43,7 @@ def _letters(offsets: OffsetStore, row: ProjectionRow) -> Iterator[DeadEvent]:
 
 
 def _ended(store: Store, lives: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Those of these lives that are over. Of a key that the store does not know nothing is."""
+    """Return the lives that are over. A key that the store does not know has none."""
     by_partition = sorted((key_partition(key, store.settings.partitions), key, life) for key, life in lives)
     ended = set()
     for partition, some in groupby(by_partition, key=lambda each: each[0]):

@@ -32,7 +32,7 @@ Living = Callable[[Transaction, ProjectionRow], Collection[str]]
 
 
 class Goal(NamedTuple):
-    """What the serving generation has done in some slices: how far each is, and the keys that are further."""
+    """The progress of the serving generation in some slices: how far each is, and the keys that are further."""
 
     done: list[int]
     keys: list[KeyRow]
@@ -57,7 +57,7 @@ class BoundedSlices(Slices):
         return Slices.bound(self, pointers)
 
     def goal(self) -> Goal | None:
-        """What the serving generation has done, once it is stopped; None before."""
+        """Return the progress of the serving generation once it is stopped; None before."""
         store = self._offsets
         with store.database.read() as tx:
             serving = store.serving(tx, self._name)

@@ -27,7 +27,7 @@ class HandedEvent(RecordedEvent):
         return self._found
 
     def derived_id(self, n: int = 0) -> UUID:
-        """The same at every delivery, another for each projection and n.
+        """Return an id that is equal at every delivery, and another for each projection and n.
 
         Given as the append id of what a handler appends, it is stored once, however often the event is handed over.
         """

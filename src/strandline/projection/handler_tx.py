@@ -53,7 +53,7 @@ def _is_ending(words: Sequence[str]) -> bool:
 
 
 class HandlerTransaction:
-    """What `handle(tx, event)` gets. For one thread, and only while the handler runs."""
+    """The `tx` of `handle(tx, event)`. For one thread, and only while the handler runs."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx

@@ -62,7 +62,7 @@ class Offsets(NamedTuple):
 
 
 class Journalled(Protocol):
-    """What a host needs of `connect`."""
+    """The part of a connection that a host needs."""
 
     @property
     def store(self) -> Store: ...
@@ -124,7 +124,7 @@ class HostOffsets:
         self._shared: OffsetStore | None = None
 
     def of_range(self) -> OffsetStore:
-        """What a range saves in. In a file each has its own: one that is stuck in a handler holds up no other."""
+        """Return the offset store of a range. In a file each has its own: one stuck in a handler holds up no other."""
         if self.store.database.dialect == "sqlite":
             return self._s.open_offsets(self._url).store
         if self._shared is None:
@@ -479,7 +479,7 @@ class Host:
         runner.start()
 
     def _runner(self, run: HostedProjection, claim: RangeClaim) -> Runner:
-        """What runs a range: here a thread."""
+        """Return the runner of a range: here a thread."""
         projection, store = run.projection, run.offsets.of_range()
         slices = slices_of(self._s.store, projection, claim, store, run.living)
         feed = self._feed if projection.settings.feed and claim.projection.state == SERVING else None
@@ -536,7 +536,7 @@ def take_away(store: OffsetStore, projection: Projection, claim: RangeClaim, why
 
 
 def slices_of(s: Store, projection: Projection, claim: RangeClaim, store: OffsetStore, living: Living) -> Slices:
-    """What a range reads: all below the strandline, or also below what the serving generation has done."""
+    """Return the slices that a range reads: up to the strandline, in a build also up to the serving generation."""
     source, range_ = projection.source, claim.row.range
     if claim.projection.state == SERVING or isinstance(source, ByTag):
         return opened_source(s, source, range_)
@@ -544,7 +544,7 @@ def slices_of(s: Store, projection: Projection, claim: RangeClaim, store: Offset
 
 
 def _role(row: ProjectionRow) -> str:
-    """What makes a difference to a range that runs."""
+    """Return the state of a generation as far as its ranges read by it: a range stops when that changes."""
     return READY if row.state == BUILDING else row.state
 
 

@@ -37,7 +37,7 @@ class RangeRow(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a host does about the ranges of a projection."""
+    """The ranges that a host claims and releases."""
 
     claim: list[RangeRow]
     release: list[RangeRow]

@@ -205,7 +205,7 @@ class _Ends:
 
 
 class FedRange:
-    """What the feed has for one range. The feed's thread puts rows in, the range's own takes them out."""
+    """The rows that the feed has for one range. The feed's thread puts rows in, the range's own takes them out."""
 
     def __init__(self, feed: LiveFeed, slices: Slices, wake: Callable[[], None]) -> None:
         self._feed, self._slices, self._wake = feed, slices, wake
@@ -242,11 +242,11 @@ class FedRange:
         return taken
 
     def settled(self) -> None:
-        """What was taken is done."""
+        """Forget the rows that were taken: they are done."""
         self._in_hand.clear()
 
     def undone(self) -> None:
-        """What was taken is judged again: repeats fall out."""
+        """Put the rows that were taken back: they are judged again, and repeats fall out."""
         self._rows.extendleft(reversed(self._in_hand))
         self._in_hand.clear()
 

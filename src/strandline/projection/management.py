@@ -142,7 +142,7 @@ class Projections:
             return self._status(offsets, row, self._behind_log_s())
 
     def statuses(self) -> Sequence[ProjectionStatus]:
-        """The same of all of them."""
+        """Return the status of every generation."""
         try:
             with self._offsets() as offsets:
                 behind = self._behind_log_s()
@@ -151,7 +151,7 @@ class Projections:
             return []
 
     def section(self) -> StatusSection | None:
-        """What `status` shows of all of them; None if no projection ever ran."""
+        """Return the section that `status` shows of all projections; None if none ever ran."""
         found = self.statuses()
         if not found:
             return None
@@ -286,7 +286,7 @@ class Projections:
     # ------------------------------------------------------------ places
 
     def set_offset(self, name: str, time: object, *, generation: int | None = None) -> None:
-        """What lies at or below a time counts as done, what lies above it is handed over, perhaps again."""
+        """Count all events at or below a time as done; those above it are handed over, perhaps again."""
         moment = time_us(time, "time")
         pointers = self._store.pointers()
         newest = min(pointer.timestamp for pointer in pointers)
@@ -470,7 +470,7 @@ class Projections:
 
 
 def stale_hint(one: ProjectionStatus) -> str:
-    """What an operator does about a projection that is stale."""
+    """Return what an operator can do about a projection that is stale."""
     return f"rebuild it, or hand over each with `strandline projections redeliver {one.name} KEY SEQ_NR`"
 
 

@@ -397,7 +397,7 @@ class OffsetStore:
             yield tx, ProjectionRow(*rows[0])
 
     def hosts(self, tx: Transaction, id_: str) -> dict[str, Beat]:
-        """Who runs a projection, and what it last said."""
+        """Return the hosts that run a projection, each with its last beat."""
         return {host: Beat(*beat) for host, *beat in tx.rows("hosts", (id_,))}
 
     def requests(self, tx: Transaction, id_: str) -> list[SliceRequest]:

@@ -33,7 +33,7 @@ class KeyRow(NamedTuple):
 
 
 class KeyRows(NamedTuple):
-    """What the offset store says of some keys, at one moment: their rows, and the line."""
+    """The rows of some keys in the offset store, and the line, of one moment."""
 
     rows: dict[str, KeyRow]
     line: int

@@ -54,7 +54,7 @@ class RangeGivenBack(Exception):
 
 
 class ReadAgain(Exception):
-    """What was in hand is settled or undone: read on from the position."""
+    """The events in hand are settled or undone: read on from the position."""
 
 
 class RangeFailed(Exception):
@@ -65,7 +65,7 @@ class RangeFailed(Exception):
         self.row, self.error = row, error
 
     def text(self) -> str:
-        """As it is kept with the range."""
+        """Return the failure as the range's row keeps it."""
         failure = HandlerFailure.of(self.error)
         said: dict[str, Any] = {"error": failure.type, "message": failure.message}
         if self.row is not None:
@@ -112,7 +112,7 @@ class RangeState:
         self.begin_again()
 
     def begin_again(self) -> None:
-        """What is not saved is not done: read on from the position."""
+        """Forget all that is not saved, since it is not done, and read on from the position."""
         self.hand.clear()
         if self.fed is not None:
             self.fed.undone()
@@ -219,7 +219,7 @@ class RangeState:
 
 
 def done_row(row: QueryRow) -> KeyRow:
-    """What is saved of a key whose last event is this one."""
+    """Return the row to save of a key whose last event is this one."""
     return KeyRow(row.slice, row.key, row.life, row.seq_nr, row.timestamp)
 
 

@@ -21,7 +21,7 @@ CAREFUL_AFTER_CLAIMS: Final = 3
 
 
 class RecoveryStep(Enum):
-    """What to do next."""
+    """The next action after a failure."""
 
     RETRY = "retry"
     FAIL = "fail"

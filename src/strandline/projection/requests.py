@@ -133,10 +133,10 @@ class Requests:
         return self._reader.accepted(row)._replace(key_row=None)
 
     def _judged(self, row: QueryRow) -> list[Accepted] | None:
-        """What is handed over of a key for an event that was put back: nothing if it is done, what lacks before it,
-        too; None while the key is parked.
+        """Return the events of a key to hand over for one that was put back; None while the key is parked.
 
-        Where the key's row may have been forgotten, none is written: it might stand behind what was done.
+        There are none if it is done, and those that lack before it are among them. Where the key's row may have been
+        forgotten, none is written: it might stand behind what was done.
         """
         state = self._state
         state.offsets.forget(row.key)

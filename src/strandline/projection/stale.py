@@ -45,7 +45,7 @@ class StaleEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """What makes a projection stale."""
+    """The events that make a projection stale."""
 
     events: int
     keys: int
@@ -93,7 +93,7 @@ def was_put_back(store: Store, row: ProjectionRow, key: str, life: int, seq_nr: 
 
 
 def _pages(store: Store, row: ProjectionRow, limit: int | None) -> Iterator[list[RepairedRow]]:
-    """What was listed since the epoch began, partition by partition."""
+    """Yield the rows that were listed since the epoch began, partition by partition."""
     revisions, left = orjson.loads(row.revisions), limit
     for partition in range(store.settings.partitions):
         after = repaired_number(revisions[partition] if partition < len(revisions) else 0) - 1
@@ -121,7 +121,7 @@ def _of_source(page: Sequence[RepairedRow], row: ProjectionRow) -> Iterator[tupl
 def _missed(
     store: Store, offsets: OffsetStore, row: ProjectionRow, passed: Sequence[tuple[RepairedRow, StaleEvent]]
 ) -> Iterator[StaleEvent]:
-    """Those that key rows do not show as done."""
+    """Yield the events that key rows do not show as done."""
     if not passed:
         return
     known = offsets.key_rows(row, list({event.key for _, event in passed}))

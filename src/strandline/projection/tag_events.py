@@ -75,7 +75,7 @@ class TagEvents(Slices):
         return row.timestamp, tagged(row).seq_nr, row.key
 
     def look(self, row: QueryRow) -> Looked:
-        """What the store says of an event's key, and of the row before it, which its link names."""
+        """Look up an event's key, and the row before it, which its link names."""
         if self._tags.ended(row.key, row.life):
             return Looked(None)
         link = tagged(row).link

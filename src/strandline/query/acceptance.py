@@ -37,7 +37,7 @@ def end_of(timestamp: int) -> Place:
 
 
 class Acceptance(Enum):
-    """What the table says."""
+    """The answer of the table."""
 
     ACCEPTED = "accepted"
     UNSEEN = "unseen"
@@ -69,7 +69,7 @@ class Last(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """What the table reads of an event. Under a tag it counts by the numbers that the tag gives: `prev` is one less."""
+    """The fields of an event that the table reads. Under a tag the tag's numbers count: `prev` is one less."""
 
     life: int
     seq_nr: int
@@ -78,7 +78,7 @@ class Candidate(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What the store says of an event's key: its life (None: it has no head), and of the event before."""
+    """The store's facts about an event's key: its life (None: it has no head), and about the event before."""
 
     life: int | None
     delete_to: int = 0

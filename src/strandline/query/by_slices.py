@@ -33,7 +33,7 @@ _logger = logging.getLogger("strandline")
 
 
 class SliceFeed(Feed[SlicedEvent]):
-    """What both ways of reading share: places, the memory of keys, looking back, the error at a hole."""
+    """The base of both ways of reading: places, the memory of keys, looking back, the error at a hole."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class SliceFeed(Feed[SlicedEvent]):
         return self._last.offset if self._last is not None else offset_at(*self._passed)
 
     def _verdict(self, row: QueryRow, last: Last | None, way: Way, *, strandline: bool) -> Acceptance:
-        """What the table says of a row; with a look at the store where it needs one."""
+        """Judge a row by the table, with a look at the store where the table needs one."""
         line = self._line
         verdict = judge(candidate(row), last, way=way, line=line, strandline=strandline)
         if verdict is Acceptance.LOOK:
@@ -184,7 +184,7 @@ class StrandlineSliceFeed(SliceFeed):
             self._read_to = place_of(passed[1] if isinstance(passed, tuple) else passed._row)
 
     def _due(self, row: QueryRow, before: Before) -> list[SlicedEvent]:
-        """What is to be handed out now that this row has come."""
+        """Return the events to hand out now that this row has come."""
         reached("slices.judged_one_by_one")
         last = self._last_of(row.key)
         verdict = self._verdict(row, last, Way.ORDERED, strandline=True)

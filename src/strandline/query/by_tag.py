@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class TagFeed(Feed[TaggedEvent]):
-    """What both ways of reading share: places, the memory of keys, the errors."""
+    """The base of both ways of reading: places, the memory of keys, the errors."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class StrandlineTagFeed(TagFeed):
         return self._ask(lambda: self._source.there(links)) if links else set()
 
     def _verdict(self, known: KnownKey | None, row: Any, met_before: set[Place]) -> Acceptance:
-        """What the table says of a row. Whether its life has ended is asked where a row is missing (`_filled`)."""
+        """Judge a row by the table. Whether its life has ended is asked only where a row is missing (`_filled`)."""
         life, number = row[4], row[5]
         event = Candidate(life, number, number - 1, place_of(row))
         last = None if known is None else Last(known.life.number, known.number)

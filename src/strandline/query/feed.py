@@ -119,7 +119,7 @@ class Feed(ABC, Generic[E]):
         self.close()
 
     def _ask(self, call: Callable[[], T]) -> T:
-        """What the store answers. Where it is away a live query asks again, a current one says where to resume."""
+        """Return the store's answer. While it is away, a live query asks again; a current one says where to resume."""
         pause_s = RETRY_LEAST_S
         while True:
             try:

@@ -55,7 +55,7 @@ class KeyMemory(Generic[V]):
         self._old = {}
 
     def get(self, key: str) -> V | None:
-        """What is known of a key."""
+        """Return what is known of a key."""
         found = self.young.get(key)
         return self._old.get(key) if found is None else found
 

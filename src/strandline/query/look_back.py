@@ -21,7 +21,7 @@ STEP: Final = 500
 
 
 class LookedBack(NamedTuple):
-    """What to hand over now, in order; and if a hole is left, its life, first and last number.
+    """The rows to hand over now, in order; and if a hole is left, its life, first and last number.
 
     `done`: the event at or below the line at which this ended, where nothing was known of the key.
     """
@@ -33,12 +33,12 @@ class LookedBack(NamedTuple):
 
 
 def candidate(row: QueryRow) -> Candidate:
-    """What the table reads of a row."""
+    """Return the fields of a row that the table reads."""
     return Candidate(row.life, row.seq_nr, row.prev_seq_nr, place_of(row))
 
 
 def look(store: Store, row: QueryRow) -> Looked:
-    """What the store says of an event's key, and of the event before it."""
+    """Look up an event's key, and the event before it."""
     head = head_of(store, row.key)
     if head is None or head.life != row.life:
         return Looked(None if head is None else head.life)
@@ -68,7 +68,7 @@ def look_back(store: Store, row: QueryRow, last: Last | None, line: Place) -> Lo
 
 
 def followed(rows: Sequence[QueryRow], last: Last | None, line: Place, low: int, looked: Looked) -> LookedBack:
-    """What of these rows of a key, by number, is to be handed over: all of them, or none if they do not follow on
+    """Return the rows of a key, by number, that are to be handed over: all, or none if they do not follow on
     each other. `low` is the number that should come first."""
     done, handed, unseen = last, [], 0
     for each in rows:

@@ -55,7 +55,7 @@ class PointerWatch:
             return self._seen
 
     def awaited(self, age_s: float) -> list[Pointer]:
-        """The same, for a reader that waits until they move."""
+        """Return the pointers as `within` does, for a reader that waits until they move."""
         found = self.within(age_s)
         self.say_if_still()
         return found

@@ -36,7 +36,7 @@ class RichOffset:
 
     @property
     def seen(self) -> dict[str, tuple[int, int]]:
-        """Of events at `timestamp` that were shown: key -> (life, seq_nr)."""
+        """The events at `timestamp` that were shown: key -> (life, seq_nr)."""
         found: dict[str, tuple[int, int]] = {}
         shown = self.shown
         while shown is not None:

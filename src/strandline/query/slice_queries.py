@@ -21,7 +21,7 @@ from strandline.values.ranges import Range
 
 
 class GivenSliceQuery(GivenSliceSettings, total=False):
-    """What a caller may give beside the slices, for type checkers."""
+    """The arguments that a caller may give beside the slices, for type checkers."""
 
     after: RichOffset | str | None
     from_: datetime | int | None

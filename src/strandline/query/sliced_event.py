@@ -57,7 +57,7 @@ class SlicedEvent(RecordedEvent):
         return offset_at(self._row[0], self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values."""
+        """Return the event as JSON values."""
         return {**super().to_dict(), "offset": str(self.offset)}
 
 

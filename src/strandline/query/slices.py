@@ -43,7 +43,7 @@ class Slices:
         return max((at for at in moved if at <= bound), default=0)
 
     def reader(self, page_size: int, *, bodies: bool = True) -> SliceReader:
-        """What reads pages of it."""
+        """Return a reader of pages of one partition's rows."""
         return SliceReader(self, page_size, SLICE_ROWS if bodies else SLICE_PLACES)
 
     def place_of(self, row: QueryRow) -> Place:
@@ -69,7 +69,7 @@ class Slices:
         return QueryRow(*row[:5], *cells[0][2:]) if cells else None
 
     def look(self, row: QueryRow) -> Looked:
-        """What the store says of an event's key, and of the event before it."""
+        """Look up an event's key, and the event before it."""
         return look(self.store, row)
 
     def look_back(self, row: QueryRow, last: Last | None, line: Place) -> LookedBack:
@@ -142,11 +142,11 @@ class _PartitionRows:
         return self._done < to and 2 * len(self.rows) <= self._share
 
     def asked(self) -> Asked:
-        """What it reads next."""
+        """Return the request for its next page."""
         return Asked(self._equal, self._place, self._share - len(self.rows), self._within, self._bytes_max)
 
     def add(self, page: RowPage, to: int) -> None:
-        """What came of it."""
+        """Add a page that was read."""
         self.more = page.more and bool(page.rows)
         if page.rows:
             self.rows = self.rows + page.rows if self.rows else page.rows

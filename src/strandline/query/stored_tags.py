@@ -62,7 +62,7 @@ class StoredTags:
         return FeedPage(page.rows, page.more)
 
     def _page_by_buckets(self, after: Place, to: int, limit: int, bytes_max: int) -> FeedPage:
-        """The same, bucket by bucket, of those that exist."""
+        """Read the page bucket by bucket, of those buckets that exist."""
         rows: list[Any] = []
         bucket, last = after[0] // self.bucket_us - 1, to // self.bucket_us
         listed = self._listed if self._listed is not None and self._listed.behind == (after, to) else None
@@ -139,7 +139,7 @@ class StoredTags:
         return _least(self._watch.now())
 
     def strandline_within(self, age_s: float) -> int:
-        """The same, as it was at most so long ago, for a query that waits until it moves."""
+        """Return the strandline as it was at most so long ago, for a query that waits until it moves."""
         return _least(self._watch.awaited(age_s))
 
 

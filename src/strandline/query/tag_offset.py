@@ -92,7 +92,7 @@ class TagOffset:
         return cls(TagView(tag, history_id), (timestamp, key, seq_nr), life, tag_seq_nr)
 
     def check(self, of: TagView, field: str = "after") -> TagOffset:
-        """The same; `InvalidInput.offset_foreign` if it is of another tag or history."""
+        """Return this offset; `InvalidInput.offset_foreign` if it is of another tag or history."""
         if self._of.tag != of.tag:
             raise invalid(
                 "offset_foreign", field, f"of tag {self.tag!r}", allowed=f"an offset of tag {of.tag!r}", got=self

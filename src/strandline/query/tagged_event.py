@@ -31,5 +31,5 @@ class TaggedEvent(RecordedEvent):
         return TagOffset.of_row(self._of, self._row)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values."""
+        """Return the event as JSON values."""
         return {**super().to_dict(), "tag": self.tag, "tag_seq_nr": self.tag_seq_nr, "offset": str(self.offset)}

@@ -25,7 +25,7 @@ WAIT_S: Final = 0.02
 
 
 class GivenTagQuery(GivenTagSettings, total=False):
-    """What a caller may give beside the tag, for type checkers."""
+    """The arguments that a caller may give beside the tag, for type checkers."""
 
     after: TagOffset | str | None
     from_: datetime | int | None
