@@ -530,6 +530,11 @@ def test_an_offset_has_a_text_form(here: Strandline) -> None:
     assert first.offset != second.offset
     assert second.offset.seen == {"order|Zo\u00eb|1": (1, 2)}
     assert (first.offset.entity_type, first.offset.history) == ("order", here.store.settings.history_id)
+    for entity_type, offset in (("user", first.offset), ("order", RichOffset("order", "h", 0))):
+        for given in (offset, str(offset)):
+            with pytest.raises(InvalidInput) as refused:
+                here.by_slices(entity_type, 0, 1023, after=given)
+            assert refused.value.code == "offset_foreign"
 
 
 BAD = [
