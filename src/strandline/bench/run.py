@@ -24,7 +24,7 @@ from strandline.errors import InvalidInput, Unavailable
 
 NAMES = (
     "append", "read", "replicate", "replay", "freshness", "memory", "tags", "slices", "project", "rebuild", "work",
-    "groups",
+    "groups", "server",
 )  # fmt: skip
 NEEDED = ("eventsourcing", "psutil")
 ON_SPARK = ("replicate", "replay", "freshness", "memory", "tags", "project", "rebuild")

@@ -15,7 +15,8 @@ def bench(
         str,
         typer.Argument(
             metavar="NAME",
-            help="append, read, replicate, replay, freshness, memory, tags, slices, project, rebuild, work, groups.",
+            help="append, read, replicate, replay, freshness, memory, tags, slices, project, rebuild, work, groups, "
+            "server.",
         ),
     ],
     on: Annotated[

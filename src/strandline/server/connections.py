@@ -66,6 +66,7 @@ class LimitedConnection(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._deadline: asyncio.TimerHandle | None = None
+        self._stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -77,7 +78,23 @@ class LimitedConnection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._headers_came()
+        self._unstuck()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Note that the reader takes nothing; where that lasts, what it has not taken is thrown away."""
+        super().pause_writing()
+        self._unstuck()
+        self._stuck = self.loop.call_later(self.idle.limits.idle_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._unstuck()
+        super().resume_writing()
+
+    def _unstuck(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
 
     def handle_events(self) -> None:
         before = self.cycle

@@ -21,6 +21,8 @@ from strandline.server.tokens import check_mode
 from strandline.urls import is_loopback
 
 PORT: Final = 8765
+SEND_BUFFER_BYTES: Final = 64 * 1024
+"""What the kernel holds of an answer for a reader; left to itself it would hold megabytes for each slow one."""
 LOOPBACK: Final = ("127.0.0.1", "::1")
 
 
@@ -167,6 +169,7 @@ def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.soc
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         if family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         made.bind((host, port))

@@ -26,6 +26,8 @@ PAGE_EVENTS: Final = 200
 PAGE_BYTES: Final = 32 * 1024
 """A page ends with the event that goes beyond this; so at most one event more is held."""
 LIVE_EVENTS: Final = 50
+LIVE_BYTES: Final = 16 * 1024
+"""The same of a live stream: there may be a thousand of them."""
 RETRY_LEAST_S: Final = 0.1
 RETRY_MOST_S: Final = 5.0
 Chunks = AsyncIterator[bytes]
@@ -207,7 +209,7 @@ def _next_events(opens: Opener, after: Any) -> LivePage:
             told = b"id: " + str(event.offset).encode() + b"\ndata: " + orjson.dumps(event.to_dict()) + b"\n\n"
             sent.append(told)
             size += len(told)
-            if len(sent) == LIVE_EVENTS or size >= PAGE_BYTES:
+            if len(sent) == LIVE_EVENTS or size >= LIVE_BYTES:
                 more = True
                 break
         resume = feed.resume_offset
