@@ -139,6 +139,7 @@ BAD: list[tuple[str, bytes, dict[str, str], tuple[int, str]]] = [
     ("missing member", b'{"first": 1}', {}, (422, "option")),
     ("no events", b'{"events": []}', {}, (422, "empty_append")),
     ("one event", b'{"events": {"type": "x"}}', {}, (422, "events_type")),
+    ("of another type", b'{"events": [{"type": "x"}], "first": "1"}', {}, (422, "seq_nr_range")),
     ("no type", b'{"events": [{}]}', {}, (422, "events_type")),
     ("both payloads", b'{"events": [{"type": "x", "payload": 1, "payload_base64": ""}]}', {}, (422, "events_type")),
     ("twice", b'{"events": [], "events": []}', {}, (422, "duplicate_key")),

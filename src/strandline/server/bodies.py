@@ -8,6 +8,7 @@ from typing import Any, Final
 from starlette.requests import ClientDisconnect, Request
 
 from strandline.errors import InvalidInput, invalid, unknown
+from strandline.server.fields import field_of
 from strandline.server.frame import FrameError
 from strandline.server.routes import JSON_MEDIA, HttpRoute
 from strandline.values.payloads import parse_json
@@ -60,6 +61,7 @@ async def read_members(request: Request, route: HttpRoute, most: int, timeout_s:
     for name in value:
         if name not in route.body:
             raise unknown("body", name, route.body)
+        field_of(route, name).check_type(value[name], name)
     for name in route.needs:
         if name not in value:
             raise invalid("option", name, "missing", allowed=_listed(route), got="nothing", hint=f"give {name}")

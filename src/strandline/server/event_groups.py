@@ -74,11 +74,7 @@ async def submit_group(
     if group is not None:
         made: Group | str = await call.run(Group.from_json, orjson.dumps(group))
     else:
-        if not isinstance(name, str):
-            raise invalid("option", "name", "not text", allowed="the name of a group", got=name)
-        if parameters is not None and not isinstance(parameters, dict):
-            raise invalid("option", "parameters", "no JSON object", allowed="arguments by name", got=parameters)
-        made = name
+        made = str(name)
     handle = await call.run(groups.submit, made, None if group is not None else parameters)
     return {"id": handle.id, "stream": stream}
 

@@ -70,6 +70,23 @@ class HttpField(NamedTuple):
     help: str
     read: Callable[[str, str], Any] = _text
     """Its value from the text of a query string; the second argument names it in errors."""
+    code: str = "option"
+    """Of the error for a value of another type."""
+
+    def check_type(self, value: Any, name: str) -> None:
+        """Refuse a member of a body that is of another JSON type than the schema says; the journal checks the rest."""
+        given = self.schema.get("type")
+        types = [given] if isinstance(given, str) else given
+        if types is not None and _json_type(value) not in (*types, *(["integer"] if "number" in types else [])):
+            raise invalid(self.code, name, "of another type", allowed=" or ".join(types), got=value)
+
+
+def _json_type(value: Any) -> str:
+    """Return the JSON type of a value; a whole number is an integer."""
+    if value is None:
+        return "null"
+    kinds = (bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array")
+    return next((name for kind, name in kinds if isinstance(value, kind)), "object")
 
 
 def text(help_: str, **more: Any) -> HttpField:
@@ -79,7 +96,7 @@ def text(help_: str, **more: Any) -> HttpField:
 
 def whole(help_: str, least: int, most: int, *, code: str) -> HttpField:
     """A field that is a whole number."""
-    return HttpField({"type": "integer", "minimum": least, "maximum": most}, help_, _whole(code))
+    return HttpField({"type": "integer", "minimum": least, "maximum": most}, help_, _whole(code), code)
 
 
 def duration_number(help_: str, least: float, most: float) -> HttpField:
@@ -137,12 +154,14 @@ FIELDS: Final[Mapping[str, HttpField]] = {
     "appends": HttpField({"type": "array", "items": OBJECT, "minItems": 1}, "Each stands for itself."),
     "backwards": truth("From the last event to the first."),
     "entity_type": text("An entity type.", minLength=1, maxLength=510),
-    "events": HttpField({"type": "array", "items": EVENT, "minItems": 1}, "All are recorded, or none."),
+    "events": HttpField(
+        {"type": "array", "items": EVENT, "minItems": 1}, "All are recorded, or none.", code="events_type"
+    ),
     "expire_after_s": HttpField(
         {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 36_500 * 86_400},
         "The journal may be purged so long after its last append; null: never; left out: as before.",
     ),
-    "first": HttpField(SEQ_NR, "The number of the first event."),
+    "first": HttpField(SEQ_NR, "The number of the first event.", code="seq_nr_range"),
     "from": TIME,
     "generation": whole("A generation; left out, the one that serves.", 1, SEQ_NR_MAX, code="option"),
     "headers": HttpField({"type": "object", "additionalProperties": {"type": "string"}}, "Of the whole append."),

@@ -61,7 +61,7 @@ async def append(
         append_id=given.get("idempotency-key"),
         expire_after=_expiry(expire_after_s),
         headers=headers,
-        numbers=_truth(numbers, "numbers"),
+        numbers=numbers,
     )
     etag = {} if appended.last is None else {"ETag": f'"{appended.last}"'}
     return json_response(appended, headers=etag)
@@ -120,12 +120,6 @@ def _expiry(seconds: Any) -> Any:
         return timedelta(seconds=seconds)
     except OverflowError:
         return timedelta.max
-
-
-def _truth(value: Any, field: str) -> bool:
-    if not isinstance(value, bool):
-        raise invalid("option", field, "neither true nor false", allowed="true or false", got=value)
-    return value
 
 
 # ---------------------------------------------------------------- remove

@@ -80,8 +80,6 @@ async def add_work(call: HttpCall, journal: str, **given: Any) -> object:
 
 async def add_many_work(call: HttpCall, journal: str, adds: Any) -> object:
     """Add several entries: all of them, or none."""
-    if not isinstance(adds, list):
-        raise invalid("batch_range", "adds", "no list", allowed="a list of objects", got=adds)
     work = await _opened(call, journal)
     for index, one in enumerate(adds):
         if not isinstance(one, dict):
