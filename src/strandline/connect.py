@@ -178,7 +178,7 @@ class Strandline:
 
     @property
     def projections(self) -> Projections:
-        """What operators do with projections whose offsets are where they are unless a projection names another place:
+        """Return the calls of operators for projections, whose offsets are where they are if no projection says else:
         list status pause resume set_offset reset skip rename drop rescale switch parked unpark dead_letters redeliver
         discard."""
         return Projections(self.store, lambda: self.open_offsets(None, create=False), self._behind_log_s)

@@ -55,7 +55,7 @@ class EventsAppended(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """The same append was accepted before."""
+    """An append that was accepted before."""
 
     answer: Remembered
     life: int

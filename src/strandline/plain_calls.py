@@ -25,7 +25,7 @@ def check_plain(handler: Callable[..., Any], field: str, hint: str = "") -> None
 
 
 def told(error: BaseException) -> str:
-    """What a handler raised, and the last line outside of this library that it came through."""
+    """Return what a handler raised, and the last line outside of this library that it came through."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(OURS)]
     at = f" at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""

@@ -15,7 +15,7 @@ from strandline import Event, InvalidInput, Key, Unavailable
 from strandline.connect import Strandline
 from strandline.projection import live_feed
 from strandline.projection.definition import ByTag, Projection
-from strandline.projection.live_feed import LiveFeed
+from strandline.projection.live_feed import LogFeed
 from strandline.query.query_row import QueryRow
 from strandline.query.slices import Slices
 from strandline.values.ranges import Range
@@ -180,7 +180,7 @@ class Fed:
 
     def __init__(self, s: Strandline, keys_max: int = 100_000) -> None:
         self.rows: list[QueryRow] = []
-        self.feed = LiveFeed(s.log, s.store, s.pointer_watch, keys_max)
+        self.feed = LogFeed(s.log, s.store, s.pointer_watch, keys_max)
         self.subscription = self.feed.join(Slices(s.store, "order", Range(0, 1023)), self.rows.extend)
 
 

@@ -28,6 +28,7 @@ from tests.lanes import needs_servers
 from tests.projection.repairing import Lost, LostTag, letters, told
 from tests.projection.worlds import ORDERS, QUICK, Table, caught_up, running, until
 from tests.query.filling import carry_all, key_in
+from tests.reconcile.planting import reconciled
 from tests.store.keyspaces import RELAXED
 
 PARTITIONS = 3
@@ -162,6 +163,18 @@ def test_events_that_are_asked_for_out_of_order(s: Strandline, table: Table, sou
     assert [each[2] for each in missed(s)] == [2, 3]
     assert redelivered(s, projection, 3) == []
     assert (table.of(KEY), found(s)) == ([1, 2, 3], None)
+
+
+@pytest.mark.req("P96", "RR9", "J118")
+@pytest.mark.parametrize("source", [ORDERS, BLUE])
+def test_what_reconcile_puts_back_makes_it_stale(s: Strandline, table: Table, source: Any) -> None:
+    projection = totals(table, source)
+    passed_without(s, projection, tag=source is BLUE)
+    assert found(s) is None
+    assert reconciled(s, repair=True).unrepaired == []
+    assert missed(s) == [SECOND]
+    assert redelivered(s, projection, 2) == []
+    assert (table.of(KEY), found(s)) == ([1, 2], None)
 
 
 @pytest.mark.req("P96")

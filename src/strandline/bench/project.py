@@ -100,7 +100,7 @@ def project_in_child(
 
 
 def runner_in_child(where: dict[str, Any], events: int) -> dict[str, Any]:
-    """What the peer's runner does for each event, on as many notifications."""
+    """Do what the peer's runner does for each event, on as many notifications."""
     from eventsourcing.persistence import StoredEvent, Tracking
 
     from strandline.bench import peer

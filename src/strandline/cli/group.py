@@ -126,7 +126,7 @@ def run(
 
 
 def _summary(groups: Groups, ended: Mapping[str, int]) -> str:
-    """What became of the groups that ended in this process, and how many are left for an operator."""
+    """Return how many groups ended in this process, by state, and how many are left for an operator."""
     states = ", ".join(f"{count} {state}" for state, count in sorted(ended.items()))
     left = len(groups.list("rollback_failed", limit=LISTED_MAX).groups)
     waiting = f"; {left} wait{'s' * (left == 1)} for `strandline group resolve`" if left else ""

@@ -121,7 +121,7 @@ def _steps_done(folder: Path) -> int:
 
 
 def _sum(folder: Path) -> int:
-    """What is in all accounts."""
+    """Return the sum of all accounts."""
     return sum(_asked(folder, name, "SELECT sum(amount) FROM account") for name in BANKS)
 
 

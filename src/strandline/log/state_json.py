@@ -1,8 +1,8 @@
 """States of keys as JSON, each with a digest: the head of a key that lives, or what is left of one that was purged.
 
 A state is trusted only as it was written. One that has another digest, or cannot be read, is made anew by a writer from
-the store and the tail (`Draft.known`), else the append of that writer fails. One without a digest was written before
-there were digests, and is taken as it is.
+the store and the tail (`ActionDraft.known`), else the append of that writer fails. One without a digest was written
+before there were digests, and is taken as it is.
 """
 
 from __future__ import annotations

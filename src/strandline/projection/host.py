@@ -26,7 +26,7 @@ from strandline.projection.ended_lives import forget_ended
 from strandline.projection.generations import BoundedSlices, Living, switch_if_done
 from strandline.projection.handler_tx import HandlerTransaction
 from strandline.projection.layout import RangeRow, Share, cut_anew, line_of, share
-from strandline.projection.live_feed import LiveFeed
+from strandline.projection.live_feed import LogFeed
 from strandline.projection.offset_store import (
     BUILDING,
     READY,
@@ -208,7 +208,7 @@ class Host:
         self._runs: list[HostedProjection] = []
         self._waiting: list[_Waiting] = []
         fed = [one.settings.keys_in_memory_max for one in projections if one.settings.feed]
-        self._feed = LiveFeed(s.log, s.store, s.pointer_watch, min(fed)) if fed else None
+        self._feed = LogFeed(s.log, s.store, s.pointer_watch, min(fed)) if fed else None
         self._warnings = RepeatedWarnings(_logger)
         self.ready = Signal()
         """Set once it has looked at all its projections."""

@@ -45,7 +45,7 @@ Offer = Callable[[Sequence[QueryRow]], None]
 class Subscription:
     """A range that is fed."""
 
-    def __init__(self, feed: LiveFeed, slices: Slices, offer: Offer) -> None:
+    def __init__(self, feed: LogFeed, slices: Slices, offer: Offer) -> None:
         self._feed, self.slices, self.offer = feed, slices, offer
 
     def again(self) -> None:
@@ -57,7 +57,7 @@ class Subscription:
         self._feed.remove(self)
 
 
-class LiveFeed:
+class LogFeed:
     """Follows the tail for the ranges of a host. They join and leave from their own threads."""
 
     def __init__(self, log: Log, store: Store, watch: PointerWatch, keys_max: int) -> None:
@@ -207,7 +207,7 @@ class _Ends:
 class FedRange:
     """The rows that the feed has for one range. The feed's thread puts rows in, the range's own takes them out."""
 
-    def __init__(self, feed: LiveFeed, slices: Slices, wake: Callable[[], None]) -> None:
+    def __init__(self, feed: LogFeed, slices: Slices, wake: Callable[[], None]) -> None:
         self._feed, self._slices, self._wake = feed, slices, wake
         self._subscription: Subscription | None = None
         self._rows: deque[QueryRow] = deque()

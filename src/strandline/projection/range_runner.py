@@ -23,7 +23,7 @@ from strandline.errors import LeaseLost, StrandlineError
 from strandline.projection.definition import Context, Projection
 from strandline.projection.delivery import Delivery
 from strandline.projection.levelling import Levelling
-from strandline.projection.live_feed import FedRange, LiveFeed
+from strandline.projection.live_feed import FedRange, LogFeed
 from strandline.projection.offset_store import SERVING, OffsetStore, RangeClaim, SliceRequest
 from strandline.projection.range_reader import RangeReader
 from strandline.projection.range_state import RangeFailed, RangeGivenBack, RangeState, ReadAgain
@@ -48,7 +48,7 @@ class RangeRunner:
         watch: PointerWatch,
         may_start: Callable[[], bool],
         ended: Callable[[], None],
-        feed: LiveFeed | None = None,
+        feed: LogFeed | None = None,
         *,
         once: bool = False,
     ) -> None:

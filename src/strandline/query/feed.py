@@ -52,7 +52,7 @@ class Pace:
         return time.monotonic()
 
     def pause(self, seconds: float) -> None:
-        """Wait; `Ended` if the query is closed meanwhile."""
+        """Wait; `QueryClosed` if the query is closed meanwhile."""
         if self._end.wait(seconds):
             raise QueryClosed
 

@@ -113,7 +113,7 @@ def opened(database: Database, name: str) -> StoredJournal:
 
 
 def not_declared(name: str, there: list[str]) -> NotFound:
-    """There is no work journal of this name."""
+    """Return the error for a name that no work journal has."""
     return NotFound(
         f"there is no work journal {name}; declared: {' '.join(there) or 'none'}",
         code="work_journal",

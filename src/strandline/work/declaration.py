@@ -70,7 +70,7 @@ class Columns(NamedTuple):
     data: Mapping[str, str]
 
     def text(self) -> str:
-        """As it is stored. Equal columns are equal texts."""
+        """Return the columns as they are stored. Equal columns are equal texts."""
         return orjson.dumps({"data": self.data, "key": self.key}, option=orjson.OPT_SORT_KEYS).decode()
 
     @classmethod

@@ -40,7 +40,7 @@ COUNTER_MAX: Final = 255
 
 
 class Merged(NamedTuple):
-    """What an add makes of the waiting entry of its key, or of none: its outcome, and the row to write."""
+    """The result of an add to the waiting entry of its key, or to none: its outcome, and the row to write."""
 
     outcome: Outcome
     row: EntryRow
