@@ -8,10 +8,10 @@ STAMP := .venv/.stamp
 CLASSES := .venv/.classes
 BROWSER := .venv/.browser
 
-.PHONY: help setup demo pictures test soak faults check bench servers conformance clean
+.PHONY: help setup demo pictures prepared test soak faults check bench servers conformance clean
 
 help:
-	@echo "make demo            a tour: record, carry, read (ON=postgres, ON=kafka: on real servers)"
+	@echo "make demo            a tour: record, carry, read, in a console until Ctrl-C (ON=postgres, ON=kafka: on servers)"
 	@echo "make setup           the environment in .venv, and nothing else"
 	@echo "make pictures        the console's pictures in docs/images, made anew"
 	@echo "make test            every statement's tests, in three lanes (ARGS='-k name' for some, LANES=0 for one)"
@@ -38,7 +38,7 @@ $(CLASSES): $(STAMP)
 	@touch $@
 
 demo: $(STAMP) $(CLASSES)
-	@$(BIN)/strandline demo --on $(ON)
+	@$(BIN)/strandline demo --on $(ON) $$([ ! -t 1 ] || echo --serve)
 
 # The console's tests need Chromium. Where there is none, and this user may install Debian's, that is done beside pip.
 $(BROWSER):
@@ -51,8 +51,10 @@ $(BROWSER):
 			|| { tail -3 $@.log; echo "Without Chromium the tests of the console cannot run"; }; \
 	else echo "Without Chromium the tests of the console cannot run; on Debian: apt-get install chromium"; fi
 
-test:
+prepared:
 	@$(MAKE) --no-print-directory --jobs 2 $(CLASSES) $(BROWSER)
+
+test: prepared
 	@$(BIN)/python -m compileall -q -j 0 src # once, not in each of hundreds of processes
 	@$(BIN)/pytest -n $(LANES) --durations 20 $(ARGS)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -15,10 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import apsw
+import httpx
 import pytest
 from rich.console import Console
 
 import strandline
+from strandline import Event
 from strandline.demo import tour
 from strandline.demo.drawing import png, terminal
 from strandline.demo.place import on_files
@@ -404,6 +408,40 @@ def test_a_proof_that_fails_ends_with_5(tmp_path: Path, monkeypatch: pytest.Monk
     assert tour.run(folder=tmp_path / "out", stage=Stage(Console(file=said))) == 5
     assert "THE PROOF FAILS" in said.getvalue()
     assert "order|1" in said.getvalue()
+
+
+def test_a_console_shows_it_while_it_is_played_and_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said, seen = io.StringIO(), []
+    whole = Proof(LedgerCounts.of([], 0), Report(), Report(), Report(), ())
+
+    def look() -> str:
+        url = re.findall(r"console +(\S+)", said.getvalue())[-1]
+        token = (tmp_path / "out" / "admin-token").read_text().strip()
+        with httpx.Client(base_url=url, follow_redirects=True) as client:
+            client.post(f"{url}/login", data={"token": token})
+            return client.get(url).text
+
+    def perform(plan: TourSettings, stage: Stage) -> tuple[Proof, Sampler]:
+        with plan.target.connect() as s:
+            s.journal.append("order|1", [Event("Placed")])
+            seen.append(look())
+            sampler = Sampler(s, [], 1, stage.show)
+            sampler.take()
+        return whole, sampler
+
+    def interrupted() -> None:
+        seen.append(look())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tour, "perform", perform)
+    monkeypatch.setattr("strandline.demo.serving.wait", interrupted)
+    monkeypatch.setattr("strandline.server.console.history.FRESH_S", 0.0)
+    stage = Stage(Console(file=said, width=300))
+    assert tour.run(folder=tmp_path / "out", serve=True, stage=stage) == 0
+    assert len(seen) == 2
+    assert all("1 action not carried" in page for page in seen)
+    assert "Ctrl-C ends it" in said.getvalue().splitlines()[-1]
+    assert not [thread for thread in threading.enumerate() if thread.name == "demo-server"]
 
 
 def test_a_demo_may_be_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,13 +169,14 @@ def _stuck(id_: str, row: int) -> Group:
 def writing(s: Strandline, per_s: float) -> Iterator[None]:
     """Somebody orders all the time, and somebody carries it."""
     stop = threading.Event()
+    lease = s.store.lease().take("shop-1 pid 71")
 
     def write() -> None:
         n = 1000
         while not stop.wait(1 / per_s):
             n += 1
             s.journal.append(f"order|{n}", [Event("Placed", {"order": n})])
-            carry(s)
+            carry(s, lease=lease)
 
     thread = threading.Thread(target=write)
     thread.start()
@@ -184,3 +185,4 @@ def writing(s: Strandline, per_s: float) -> Iterator[None]:
     finally:
         stop.set()
         thread.join(10)
+        lease.release()

@@ -20,6 +20,9 @@ def demo(
         str | None, typer.Option("--transfers", metavar="N", help="Instead: N transfers by event groups, with kills.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep what an earlier demo left; play beside it.")] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Show it in a console, all the time and afterwards, until Ctrl-C.")
+    ] = False,
 ) -> int:
     """Take a tour: a shop is killed in the middle, and nothing is lost.
 
@@ -31,7 +34,7 @@ def demo(
     count = None if orders is None else whole_number(orders, "--orders", code="option", allowed="1 or more")
     from strandline.demo import ORDERS, run
 
-    return run(folder=place, keep=keep, on=on, orders=ORDERS if count is None else count)
+    return run(folder=place, keep=keep, on=on, orders=ORDERS if count is None else count, serve=serve)
 
 
 def _transfer(place: Path | None, count: int) -> int:

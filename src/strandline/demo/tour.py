@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from rich.text import Text
@@ -15,6 +16,7 @@ from strandline.demo.drawing import png, terminal
 from strandline.demo.place import FILES, SERVERS, play_on
 from strandline.demo.proof import FINDINGS_SHOWN_MAX, Proof
 from strandline.demo.sampling import Sampler
+from strandline.demo.serving import serving
 from strandline.demo.stage import Stage
 from strandline.demo.story import TourSettings, perform
 from strandline.errors import InvalidInput, MissingEvent, invalid
@@ -39,12 +41,14 @@ def run(
     down_s: float = DOWN_S,
     writers: int = WRITERS,
     seed: int = SEED,
+    serve: bool = False,
     stage: Stage | None = None,
 ) -> int:
     """Play the demo in `folder`, which is left for you to look at; the exit code: 0 if the proof holds.
 
     `on`: "sqlite", "postgres", or "kafka" (with Cassandra); servers are started for it, and stopped. What an earlier
-    demo left there is replaced, unless `keep`: then a new folder beside it is used.
+    demo left there is replaced, unless `keep`: then a new folder beside it is used. With `serve` a console shows it all
+    the time, and afterwards until Ctrl-C.
     """
     if orders < 1:
         raise invalid("option", "orders", "too few", allowed="1 or more", got=orders)
@@ -55,8 +59,9 @@ def run(
     stage = stage or Stage()
     with play_on(on, place, stage) as target:
         plan = TourSettings(place, orders, min(writers, orders), seconds, down_s, seed, target)
-        proof, sampler = perform(plan, stage)
-        _show(stage, plan, proof, sampler, on)
+        with serving(target, plan.work_file, place, stage) if serve else nullcontext():
+            proof, sampler = perform(plan, stage)
+            _show(stage, plan, proof, sampler, on)
     return 0 if proof.sound else MissingEvent.exit_code
 
 
@@ -123,6 +128,7 @@ def _next(plan: TourSettings) -> list[str]:
     return [
         *commands,
         f"{program} status --url {url}",
+        f"{program} serve --show-payloads --url {url}",
         f"{program} keys order --limit 10 --url {url}",
         f"{program} bench append --quick",
     ]

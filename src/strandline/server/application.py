@@ -80,6 +80,8 @@ class ServerApp:
         self.acts = AdminActs(s.journal, now_us)
         self.meter = RequestMeter(limits)
         self.watch = StrandlineWatch(s, self.threads)
+        self.ending = ExitStack()
+        """What ends with it: parts put there what they have opened."""
         self.stopping = asyncio.Event()
         """Set when the server is to end: streams that are open end then."""
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -111,6 +113,7 @@ class ServerApp:
 
     def close(self) -> None:
         """Let go of the threads; the connection stays open. Twice is harmless."""
+        self.ending.close()
         self.threads.shutdown(wait=False)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:

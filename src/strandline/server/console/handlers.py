@@ -42,6 +42,7 @@ def desk_of(app: ServerApp) -> ConsoleDesk:
     if desk is None:
         desk = _desks[app] = ConsoleDesk(app.s, app.groups, show_payloads=app.show_payloads)
         desk.history.start()
+        app.ending.callback(desk.history.stop)
     return desk
 
 
