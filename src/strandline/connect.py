@@ -184,7 +184,7 @@ class Strandline:
         return Projections(self.store, lambda: self.open_offsets(None, create=False), self._behind_log_s)
 
     def _behind_log_s(self) -> tuple[float, bool]:
-        """How far the strandline is behind the log, and whether a pipeline runs."""
+        """Return how far the strandline is behind the log, and whether a pipeline runs."""
         status = self.status(parts=False)
         return max(partition.lag_s for partition in status.partitions), status.lease_holder is not None
 
@@ -238,12 +238,12 @@ class Strandline:
         return by_tag(self.store, self.pointer_watch, tag, **how)
 
     def wait_for_strandline(self, at: int | Appended, *, timeout_s: float | timedelta = 5) -> bool:
-        """Whether everything recorded up to a timestamp, or up to what `append` returned, was carried in time."""
+        """Return whether everything up to a timestamp, or up to what `append` returned, was carried in time."""
         self.check()
         return wait_for_strandline(self.pointer_watch, at, timeout_s)
 
     def status(self, *, parts: bool = True) -> Status:
-        """How far the store is behind the log, who carries, what to look at.
+        """Return how far the store is behind the log, who carries, what to look at.
 
         In `sections` what other parts say of themselves; `parts=False` leaves them alone: quicker, for who looks often.
         """

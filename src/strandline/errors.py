@@ -62,7 +62,7 @@ class StrandlineError(Exception):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same call may simply be made again (with its append id, if `applied` is "unknown").
+        """Return whether the same call may simply be made again (with its append id, if `applied` is "unknown").
 
         Not where a server does not let this user in (the fact `denied`): it would not let it in again.
         """

@@ -175,7 +175,7 @@ def at_least_of(header: bytes | None) -> int:
 
 
 def is_mark(header: bytes) -> bool:
-    """Whether a header is that of a Mark, as `encode_header` writes it; quicker than to decode it."""
+    """Return whether a header is that of a Mark, as `encode_header` writes it; quicker than to decode it."""
     return header.find(_MARK, 0, _KIND_WITHIN) >= 0
 
 
@@ -385,7 +385,7 @@ def decode_value(data: bytes | None, count: int) -> list[Content]:
 
 
 def event_count(values: Iterable[bytes]) -> int:
-    """How many events values say that they have. What a damaged one says may be anything."""
+    """Return how many events values say that they have. What a damaged one says may be anything."""
     counts = b"".join(map(_COUNT, values))
     whole = len(counts) // 4
     return sum(struct.unpack_from(f"<{whole}I", counts))

@@ -170,7 +170,7 @@ def check_sql_url(field_: str, url: object) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine by its name or address."""
+    """Return whether a host is this machine by its name or address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -62,7 +62,7 @@ class Journals:
 def count_calls(
     call: Callable[[Journals], None], writers: int, events: int, journal_events: int, quick: bool
 ) -> dict[str, Any]:
-    """How many calls ended within the time, when `writers` threads make them one after the other."""
+    """Return how many calls ended within the time, when `writers` threads make them one after the other."""
     warm_up_s, count_s = (QUICK_WARM_UP_S, QUICK_COUNT_S) if quick else (WARM_UP_S, COUNT_S)
     done = [0] * writers
     failed: list[BaseException] = []

@@ -86,7 +86,7 @@ def append_in_child(url: str, samples: int, warm_up: int, pause_most_s: float) -
 
 
 def empty_batches_in_child(samples: int, warm_up: int, checkpoint: bool) -> dict[str, Any]:
-    """How long Spark takes for each of many micro-batches with one row, from its own progress reports."""
+    """Return how long Spark takes for each of many micro-batches with one row, from its own progress reports."""
     from strandline.bench import one_row
     from strandline.pipeline import session
 

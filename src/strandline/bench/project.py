@@ -41,7 +41,7 @@ def _sql(name: str, url: str) -> str:
 
 
 def seconds_until_saved(s: Any, projection: Any, events: int) -> float:
-    """How long a host takes until so many events are committed: calls of a handler count for nothing, because its
+    """Return how long a host takes until so many events are committed. Calls of a handler count for nothing: its
     transaction may still be refused."""
     import strandline
 
@@ -63,7 +63,7 @@ def seconds_until_saved(s: Any, projection: Any, events: int) -> float:
 
 
 def _saved(store: Any, name: str) -> int:
-    """How many events are saved, as the ranges count them with each save."""
+    """Return how many events are saved, as the ranges count them with each save."""
     with store.look(store.find(name).id) as (tx, row):
         return sum(json.loads(found.counts).get("accepted", 0) for found in store.ranges(tx, row))
 

@@ -145,7 +145,7 @@ class Client:
         self.socket.sendall(self.request)
 
     def answered(self) -> bool:
-        """Whether the answer has come as a whole."""
+        """Return whether the answer has come as a whole."""
         part = self.socket.recv(65536)
         if not part:
             raise RuntimeError("the server closed the connection")

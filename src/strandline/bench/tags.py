@@ -226,7 +226,7 @@ def stretch_in_child(where: dict[str, Any], from_: int, events: int) -> dict[str
 
 
 def _flat_rows(plan: CaseSettings) -> tuple[int, int]:
-    """How many rows the small view has, and the large one."""
+    """Return how many rows the small view has, and the large one."""
     return (QUICK_EVENTS, 3 * QUICK_EVENTS) if plan.quick else (FLAT_SMALL, FLAT_LARGE)
 
 

@@ -59,7 +59,7 @@ class ExaminedRow(NamedTuple):
 
     @property
     def at_home(self) -> bool:
-        """Whether it stands where it belongs."""
+        """Return whether it stands where it belongs."""
         return (self.row.timestamp, self.row.seq_nr) == (self.timestamp, self.seq_nr)
 
 
@@ -84,25 +84,25 @@ class KeyFacts(NamedTuple):
     last: int
 
     def has(self, seq_nr: int) -> bool:
-        """Whether there is an event with this number."""
+        """Return whether there is an event with this number."""
         return self.first <= seq_nr <= self.last and not _any_in(self.gaps, seq_nr, seq_nr)
 
     def doubts(self, first: int, last: int) -> bool:
-        """Whether a number from one to another may have been that of an event with the tag."""
+        """Return whether a number from one to another may have been that of an event with the tag."""
         return _any_in(self.doubtful, first, last)
 
     def lost(self, seq_nr: int) -> bool:
-        """Whether it has no row where there may have been an event."""
+        """Return whether it has no row where there may have been an event."""
         return self.doubts(seq_nr, seq_nr) and not self.has(seq_nr)
 
     def whole_between(self, before: int, seq_nr: int) -> bool:
-        """Whether no number between two is missing."""
+        """Return whether no number between two is missing."""
         between = before + 1, seq_nr - 1
         return not _any_in(self.gaps, *between) and not self.doubts(*between)
 
 
 def _any_in(ranges: Sequence[tuple[int, int]], first: int, last: int) -> bool:
-    """Whether a number from one to another is in one of these ranges, which are in order."""
+    """Return whether a number from one to another is in one of these ranges, which are in order."""
     at = bisect_right(ranges, (last, SEQ_NR_MAX)) - 1
     return first <= last and at >= 0 and ranges[at][1] >= first
 
@@ -177,6 +177,6 @@ def _belongs(found: ExaminedRow, journal: KeyFacts, delete_to: int) -> bool:
 
 
 def says(standing: ExaminedRow, place: tuple[Any, ...], told: EventFacts) -> bool:
-    """Whether a row says what the journal does."""
+    """Return whether a row says what the journal does."""
     row = standing.row
     return standing.sound and (*row[:10], row[10], row[12]) == (*place, told.prev_seq_nr, told.digest)

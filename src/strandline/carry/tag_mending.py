@@ -563,7 +563,7 @@ class TagMender:
         return look.pointer, extra, placeless, lifeless
 
     def _is_row(self, timestamp: int | None, row: TagRow) -> bool:
-        """Whether the event of a row has a row at this time."""
+        """Return whether the event of a row has a row at this time."""
         return (
             timestamp is not None and tag_row_at(self._store, self._tag, (timestamp, row.key, row.seq_nr)) is not None
         )

@@ -43,7 +43,7 @@ def whole_number(text: str, field: str, *, code: str, allowed: str) -> int:
 
 
 def limit_of(text: str, most: int = LIMIT_MAX, field: str = "--limit") -> int:
-    """How many rows to show, 1..`most`."""
+    """Return how many rows to show, 1..`most`."""
     allowed = "1..2^63-1" if most == SEQ_NR_MAX else f"1..{most}"
     return checks.limit(whole_number(text, field, code="limit_range", allowed=allowed), most)
 

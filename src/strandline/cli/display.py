@@ -65,7 +65,7 @@ class CarriedTotals:
 
 
 def strandline_text(progress: Progress, now: int) -> str:
-    """How far behind now the strandline is; where nothing waits that only tells for how long nothing happened."""
+    """Return how far the strandline is behind now; where nothing waits, it only tells how long nothing happened."""
     if not progress.lag and not any(partition.error for partition in progress.partitions):
         return "up to date"
     if not progress.strandline:

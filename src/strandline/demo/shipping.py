@@ -48,7 +48,7 @@ class Shipping:
 
     @property
     def count(self) -> int:
-        """How many parcels have left."""
+        """Return how many parcels have left."""
         return len(parcels(self._path))
 
     def kill_shipper(self) -> None:

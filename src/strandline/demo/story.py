@@ -279,7 +279,7 @@ class Story:
         return read
 
     def kept_up(self) -> bool:
-        """Whether the pipeline that runs has carried, and is close behind the writers."""
+        """Return whether the pipeline that runs has carried, and is close behind the writers."""
         carried = self.s.strandline() > self.strandline_before or not self.sampler.last.lag
         return carried and self.sampler.last.strandline_s <= CAUGHT_UP_S
 

@@ -27,7 +27,7 @@ class TagReader:
 
     @property
     def count(self) -> int:
-        """How many events it has shown."""
+        """Return how many events it has shown."""
         return len(self._shown)
 
     def _follow(self) -> None:

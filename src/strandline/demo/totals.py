@@ -86,7 +86,7 @@ class TotalsAct:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has begun."""
+        """Return whether it has begun."""
         return NAME in [name for name, _, _ in self._s.projections.list()]
 
     def sums(self) -> Sums:

@@ -403,7 +403,7 @@ def bounds(from_: object, to: object) -> tuple[int, int]:
 
 
 def limit(value: object, most: int = LIMIT_MAX) -> int:
-    """How many of something are asked for."""
+    """Return how many of something are asked for."""
     if type(value) is not int or not 1 <= value <= most:
         allowed = "1..2^63-1, or None" if most == SEQ_NR_MAX else f"1..{most}"
         raise invalid("limit_range", "limit", "out of range", allowed=allowed, got=value)
@@ -424,7 +424,7 @@ def mark_id(value: object) -> str:
 
 
 def timeout_s(value: object, field: str = "timeout_s") -> float:
-    """How long to wait."""
+    """Return how long to wait."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
         raise invalid("setting", field, "not a duration", allowed="seconds, 0 or more", got=value, setting=field)

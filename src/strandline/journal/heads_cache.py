@@ -86,7 +86,7 @@ class HeadsCache:
         return None if following is None else following.hold(key, partition, look)
 
     def holds(self, key: str, partition: int) -> bool:
-        """Whether nobody has to look for `hold`."""
+        """Return whether nobody has to look for `hold`."""
         following = self._follow()
         return following is not None and following.seen(key, partition) is not None
 

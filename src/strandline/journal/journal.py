@@ -503,5 +503,5 @@ def _snapshot_seq_nr(seq_nr: object, allowed: str) -> InvalidInput:
 
 
 def _ends_all(outcome: object) -> bool:
-    """Whether what became of one append tells that the next one need not be tried."""
+    """Return whether what became of one append tells that the next one need not be tried."""
     return isinstance(outcome, Unavailable) or (isinstance(outcome, InvalidInput) and outcome.code == "closed")

@@ -57,7 +57,7 @@ def plan(
 
 
 def chained_down(rows: Iterable[tuple[Any, ...]], wanted: int) -> tuple[int, int]:
-    """How many of these rows, the last one first, are what the chain names from `wanted` down, and what it names next.
+    """Follow the chain from `wanted` down through rows, the last one first: how many it has, and the next number.
 
     An event names the one before it. So where nothing above is known, `wanted` is only the most that may be there.
     """

@@ -60,7 +60,7 @@ class Wanted(NamedTuple):
     entity_type: str | None = None
 
     def key(self, key: str) -> bool:
-        """Whether events of this key are wanted."""
+        """Return whether events of this key are wanted."""
         whole = self.entity_type is None or key.partition("|")[0] == self.entity_type
         return whole and self.slices[0] <= slice_of(key) <= self.slices[1]
 
@@ -174,7 +174,7 @@ class Replay:
 
 
 def remains(row: EventRow, state: State) -> bool:
-    """Whether an event is left, now that its key's state is this one."""
+    """Return whether an event is left, now that its key's state is this one."""
     return isinstance(state, Head) and row.life == state.life and row.seq_nr > state.delete_to
 
 

@@ -72,7 +72,7 @@ class Status:
 
     @property
     def up_to_date(self) -> bool:
-        """Whether nothing waits to be carried, and nothing that did was lost."""
+        """Return whether nothing waits to be carried, and nothing that did was lost."""
         return not any(partition.lag_actions or partition.lost for partition in self.partitions)
 
     def to_dict(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _partition(log: Log, pointer: Pointer, newest: int, oldest: int, now: int, e
 
 
 def _waiting(log: Log, partition: int, after: int, newest: int, lag: int) -> tuple[int, int | None]:
-    """How many actions wait to be carried, and since when. Marks do not: a read on Kafka leaves one behind."""
+    """Return how many actions wait to be carried, and since when. Marks do not: a read on Kafka leaves one behind."""
     few = lag <= LAG_LOOKED_AT_MAX
     try:
         page = log.read(partition, after=after, to=newest, limit=LAG_LOOKED_AT_MAX if few else 1, values=False)

@@ -108,7 +108,7 @@ def _place(draft: ActionDraft, recorded: Recorded) -> Place:
 
 
 def is_plain(draft: ActionDraft) -> bool:
-    """Whether it is an append that is accepted whoever else writes: without `expected`, `first` and append id."""
+    """Return whether it is an append that is always accepted: without `expected`, `first` and append id."""
     action = draft.action
     return isinstance(action, Append) and action.expected is None and action.first is None and not action.id_given
 

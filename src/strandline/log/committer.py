@@ -56,7 +56,7 @@ _logger: Final = logging.getLogger(__name__)
 
 
 def grace_s(timeout_s: float) -> float:
-    """How much longer a caller waits for a commit that is under way.
+    """Return how much longer a caller waits for a commit that is under way.
 
     Back-ends give up by themselves after the same time. Their answer knows more ("no", where nothing was sent yet), so
     it may come first.

@@ -79,7 +79,7 @@ def addresses(master: str) -> list[tuple[str, int]]:
 
 
 def answers(masters: list[tuple[str, int]]) -> bool:
-    """Whether one of these takes a connection."""
+    """Return whether one of these takes a connection."""
     for address in masters:
         try:
             socket.create_connection(address, CONNECT_WAIT_S).close()

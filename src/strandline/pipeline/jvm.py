@@ -234,7 +234,7 @@ def _place() -> Path:
 
 
 def sockets_fit(folder: Path) -> bool:
-    """Whether a Unix socket in this folder has a path that the system takes."""
+    """Return whether a Unix socket in this folder has a path that the system takes."""
     return len(os.fsencode(folder)) + SOCKET_NAME_BYTES <= SOCKET_PATH_BYTES_MAX
 
 

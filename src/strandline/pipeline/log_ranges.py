@@ -111,5 +111,5 @@ def tasks_of(ranges: list[LogRange], slots: int | None = None) -> list[list[LogR
 
 
 def span_of(task: Sequence[LogRange]) -> int:
-    """How many records a task has."""
+    """Return how many records a task has."""
     return sum(range_.span for range_ in task)

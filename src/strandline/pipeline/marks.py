@@ -150,7 +150,7 @@ class Marker:
             self._newest.popleft()
 
     def _on_its_way(self, partition: int, offset: int) -> bool:
-        """Whether the last Mark of a partition is not carried yet: a further one would not come sooner."""
+        """Return whether the last Mark of a partition is not carried yet: a further one would not come sooner."""
         sent = self._sent.get(partition)
         if sent is None or (sent.done() and sent.result() is None):
             return False

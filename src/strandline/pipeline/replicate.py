@@ -95,7 +95,7 @@ class Replication:
         self._reported: dict[int, str] = {}
 
     def lag(self) -> int:
-        """How many actions are not carried yet."""
+        """Return how many actions are not carried yet."""
         return sum(
             newest - pointer.offset
             for newest, pointer in zip(self._s.log.newest(), self._s.store.pointers(), strict=True)

@@ -55,7 +55,7 @@ def _make(script: Path, text: str) -> bool:
 
 
 def _holds(script: Path, text: str) -> bool:
-    """Whether the script is there, as it should be, and can be run (not on a `noexec` mount)."""
+    """Return whether the script is there, as it should be, and can be run (not on a `noexec` mount)."""
     try:
         return is_ours(script.parent) and os.access(script, os.X_OK) and script.read_text() == text
     except OSError:
@@ -63,6 +63,6 @@ def _holds(script: Path, text: str) -> bool:
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether nobody else can put a script of theirs there."""
+    """Return whether nobody else can put a script of theirs there."""
     found = folder.lstat()
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022

@@ -84,12 +84,12 @@ def start(
 
 
 def runs() -> bool:
-    """Whether a session runs in this process already."""
+    """Return whether a session runs in this process already."""
     return _pyspark().SparkContext._active_spark_context is not None
 
 
 def is_local(master: str) -> bool:
-    """Whether a master keeps everything in this machine's one JVM."""
+    """Return whether a master keeps everything in this machine's one JVM."""
     return re.fullmatch(r"local(\[[^\]]*\])?", master) is not None
 
 
@@ -215,7 +215,7 @@ def prepare() -> int:
 
 
 def is_prepared() -> bool:
-    """Whether that was done, for the Java and the Spark of now."""
+    """Return whether that was done, for the Java and the Spark of now."""
     return bool(classes.options(find_java(), _home(_pyspark())))
 
 
@@ -316,7 +316,7 @@ def _ctrl_c_left_alone() -> Iterator[None]:
 
 
 def _words(quiet: bool) -> list[str]:
-    """How much is said: errors of tasks and batches are raised, and need not be printed as well."""
+    """Return how much is said: errors of tasks and batches are raised, and need not be printed as well."""
     if not quiet:
         return ["-Dstrandline.log.level=warn", "-Dstrandline.task.log.level=warn"]
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -393,7 +393,7 @@ def open_lines(conf: SparkConf | Mapping[str, str]) -> Iterator[str]:
 
 
 def _other_pythons(context: Any, stop: threading.Event | None) -> Iterator[str]:
-    """Whether workers run this Python and this Strandline. Asks one, unless the very same program is named."""
+    """Return whether workers run this Python and this Strandline. Asks one, unless the very same program is named."""
     getenv = context._jvm.java.lang.System.getenv
     planner = getenv("PYSPARK_DRIVER_PYTHON") or getenv("PYSPARK_PYTHON")  # runs what data sources do in the driver
     if is_local(context.master) and context.pythonExec == planner and planner in {sys.executable, worker.python()}:

@@ -89,7 +89,7 @@ class Job(Protocol):
 
     @property
     def parts(self) -> int:
-        """How many parts there are."""
+        """Return how many parts there are."""
 
     @property
     def task(self) -> Task:
@@ -469,5 +469,5 @@ _SAID = re.compile(r"[\w.]+(Error|Exception|Failed)\b.*")
 
 
 def _moved(error: Exception) -> bool:
-    """Whether a file of the log or the store is not where it was: what comes back there is not what was carried."""
+    """Return whether a file of log or store is not where it was: what comes back there is not what was carried."""
     return isinstance(error, StrandlineError) and bool(error.facts.get("moved"))

@@ -98,7 +98,7 @@ class JournalRef:
 
 
 def has_password(place: str) -> bool:
-    """Whether it is a URL that must not be seen."""
+    """Return whether it is a URL that must not be seen."""
     return masked(place) != place
 
 

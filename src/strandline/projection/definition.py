@@ -172,7 +172,7 @@ def _handle_of(handler: object, *, exactly_once: bool, grouped: bool) -> Callabl
 
 
 def _takes_lists(handle: Callable[..., Any], at: int) -> bool | None:
-    """Whether a handler wants lists, by the type or the name of what it takes there; None if neither tells."""
+    """Return whether a handler wants lists, by the type or the name of what it takes there; None if neither tells."""
     try:
         taken = list(inspect.signature(handle).parameters.values())[at]
     except (TypeError, ValueError, IndexError):

@@ -68,7 +68,7 @@ class BoundedSlices(Slices):
 
 
 def is_stopped(row: ProjectionRow, ranges: Sequence[RangeRow], living: Collection[str]) -> bool:
-    """Whether a generation does nothing more: it is paused, and nobody who lives owns a range of it."""
+    """Return whether a generation does nothing more: it is paused, and nobody who lives owns a range of it."""
     return bool(row.paused) and not any(found.owner in living for found in ranges)
 
 
@@ -100,7 +100,7 @@ def switch_if_done(
 
 
 def covers(mine: KeyRow | None, theirs: KeyRow) -> bool:
-    """Whether a key is as far here as there; one that waits here is."""
+    """Return whether a key is as far here as there; one that waits here is."""
     if mine is None:
         return False
     return mine.parked is not None or (mine.life, mine.seq_nr) >= (theirs.life, theirs.seq_nr)

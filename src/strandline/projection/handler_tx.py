@@ -27,7 +27,7 @@ _ENDING: Final = {"commit", "end", "abort", "begin", "start", "rollback"}
 
 @lru_cache(maxsize=1024)
 def ends_transaction(sql: str) -> bool:
-    """Whether a text has a statement that begins or ends a transaction, or turns autocommit on; savepoints do not."""
+    """Return whether a text begins or ends a transaction, or turns autocommit on; savepoints do not."""
     words: list[str] = []
     for token in _TOKEN.finditer(sql + ";"):
         if token["word"]:
@@ -97,7 +97,7 @@ class HandlerTransaction:
 
     @property
     def broken(self) -> bool:
-        """Whether the database would answer a commit with a rollback: an error inside was swallowed."""
+        """Return whether the database would answer a commit with a rollback: an error inside was swallowed."""
         if self._tx.dialect == "sqlite":
             return not self._connection.in_transaction
         return bool(self._connection.info.transaction_status == _IN_ERROR)
@@ -157,5 +157,5 @@ class HandlerTransaction:
 
 
 def is_serialization(error: BaseException) -> bool:
-    """Whether a database refused this because of others that ran at the same time: the same again may work."""
+    """Return whether a database refused this because of others that ran at the same time: the same again may work."""
     return getattr(error, "sqlstate", None) in SERIALIZATION or getattr(error, "code", None) == "serialization"

@@ -168,7 +168,7 @@ class HostedProjection:
         return self.projection.settings.lease_s
 
     def may_start(self) -> bool:
-        """Whether the lease was renewed lately: nothing new is begun after two thirds without renewal."""
+        """Return whether the lease was renewed lately: nothing new is begun after two thirds without renewal."""
         return not self.alive.beats or time.monotonic() - self.beat_at < self.lease_s * 2 / 3
 
 
@@ -220,7 +220,7 @@ class Host:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was asked to stop."""
+        """Return whether it was asked to stop."""
         return self._stop.is_set()
 
     def run(self) -> None:
@@ -277,7 +277,7 @@ class Host:
             self._waiting.remove(waiting)
 
     def _is_over(self, projection: Projection, store: OffsetStore) -> bool:
-        """Whether a later generation serves."""
+        """Return whether a later generation serves."""
         return any(
             row.state == SERVING and row.generation > projection.generation
             for row in store.generations(projection.name)

@@ -93,7 +93,7 @@ class ProjectionStatus:
 
     @property
     def at_start(self) -> bool:
-        """Whether a range has done nothing yet: how far it is behind cannot be told, but that it is."""
+        """Return whether a range has done nothing yet: how far it is behind cannot be told, but that it is."""
         waiting = [one for one in self.ranges if one.behind_store_s]
         return any(not one.position for one in waiting) or not any(one.position for one in self.ranges)
 
@@ -136,7 +136,7 @@ class Projections:
             return []
 
     def status(self, name: str, *, generation: int | None = None) -> ProjectionStatus:
-        """How far it is, who runs it, what is wrong."""
+        """Return how far it is, who runs it, what is wrong."""
         with self._offsets(name) as offsets:
             row = offsets.store.find(projection_name(name), generation)
             return self._status(offsets, row, self._behind_log_s())

@@ -377,7 +377,7 @@ class OffsetStore:
             yield gone
 
     def parked(self, tx: Transaction, row: ProjectionRow) -> int:
-        """How many keys wait."""
+        """Return how many keys wait."""
         ((count,),) = tx.rows("parked_count", (row.id, row.epoch))
         return int(count)
 

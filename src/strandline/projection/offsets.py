@@ -71,7 +71,7 @@ class RangeOffsets:
         return self._unsaved.get(key) or self._memory.get(key)
 
     def is_next(self, row: QueryRow) -> bool:
-        """Whether a row, read in order, is accepted for sure: most are. What is not is judged (`judge`)."""
+        """Return whether a row, read in order, is accepted for sure: most are. What is not is judged (`judge`)."""
         timestamp, seq_nr, key, life, prev, _, _ = row
         if timestamp <= self.position or self._slices:
             return False
@@ -89,7 +89,7 @@ class RangeOffsets:
         strandline: bool = True,
         looked: Looked | None = None,
     ) -> Acceptance:
-        """Whether an event is the next of its key. What is unknown of the key was learnt before."""
+        """Return whether an event is the next of its key. What is unknown of the key was learnt before."""
         row = self.row(key)
         return judge(
             event,

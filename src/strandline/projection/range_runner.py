@@ -108,7 +108,7 @@ class RangeRunner:
 
     @property
     def levelled(self) -> bool:
-        """Whether it has done all that the generation has whose place it takes."""
+        """Return whether it has done all that the generation has whose place it takes."""
         return self._levelling.done
 
     @property

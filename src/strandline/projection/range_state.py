@@ -126,7 +126,7 @@ class RangeState:
 
     @property
     def interrupted(self) -> bool:
-        """Whether something else comes before the next page."""
+        """Return whether something else comes before the next page."""
         return self.stop.is_set() or bool(self.asked)
 
     @property
@@ -211,7 +211,7 @@ class RangeState:
 
     @property
     def unsaved(self) -> bool:
-        """Whether it has come further than what is saved, with nothing in hand."""
+        """Return whether it has come further than what is saved, with nothing in hand."""
         return self.reached > self.offsets.position
 
     def _counted(self, hand: Sequence[Accepted]) -> str:

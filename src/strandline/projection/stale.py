@@ -86,7 +86,7 @@ def _stale_of(store: Store, offsets: OffsetStore, row: ProjectionRow) -> Stale |
 
 
 def was_put_back(store: Store, row: ProjectionRow, key: str, life: int, seq_nr: int) -> bool:
-    """Whether an event of its source was put back since its epoch began."""
+    """Return whether an event of its source was put back since its epoch began."""
     return any(
         event[:3] == (key, life, seq_nr) for page in _pages(store, row, None) for _, event in _of_source(page, row)
     )
@@ -138,7 +138,7 @@ def _missed(
 
 
 def _is_done(event: StaleEvent, known: KeyRows) -> bool:
-    """Whether an event was handled, or will be with its parked key."""
+    """Return whether an event was handled, or will be with its parked key."""
     row = known.rows.get(event.key)
     if row is None:
         return False

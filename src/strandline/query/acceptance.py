@@ -86,11 +86,11 @@ class Looked(NamedTuple):
     """Where the event before stands; None if it is not in the store."""
 
     def ended(self, life: int) -> bool:
-        """Whether this life is over."""
+        """Return whether this life is over."""
         return self.life is None or self.life > life
 
     def deleted(self, event: Candidate) -> bool:
-        """Whether all before the event was deleted."""
+        """Return whether all before the event was deleted."""
         return self.life == event.life and self.delete_to >= event.prev
 
 
@@ -148,5 +148,5 @@ def _known(
 
 
 def unseen(event: Candidate, last: Last) -> int:
-    """How many numbers lie between `last` and an event that was accepted behind deleted ones."""
+    """Return how many numbers lie between `last` and an event that was accepted behind deleted ones."""
     return event.prev - last.seq_nr

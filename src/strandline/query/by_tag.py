@@ -305,7 +305,7 @@ class StrandlineTagFeed(TagFeed):
             pace.pause(min(settings.refresh_interval_s, max(0.0, end_s - pace.now_s())))
 
     def _count(self, key: str, life: int, first: int, last: int) -> int:
-        """How many of these numbers have a row."""
+        """Return how many of these numbers have a row."""
         size, count = self._settings.page_size, 0
         for least in range(first, last + 1, size):
             count += len(self._source.numbered(key, life, least, min(last, least + size - 1), size))

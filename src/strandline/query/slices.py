@@ -138,7 +138,7 @@ class _PartitionRows:
         self._within = None if whole else slices.range
 
     def wants(self, to: int) -> bool:
-        """Whether it should read on."""
+        """Return whether it should read on."""
         return self._done < to and 2 * len(self.rows) <= self._share
 
     def asked(self) -> Asked:

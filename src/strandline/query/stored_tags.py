@@ -128,7 +128,7 @@ class StoredTags:
         return {place for place in places if tag_row_at(self._store, self.of.tag, place) is not None}
 
     def ended(self, key: str, life: int) -> bool:
-        """Whether a life of a key is over."""
+        """Return whether a life of a key is over."""
         _, state = look_at(self._store, key, key_partition(key, self._store.settings.partitions))
         return state is not None and state.life >= life + (not isinstance(state, EndedLife))
 

@@ -152,7 +152,7 @@ class SearchingTagFeed(TagFeed):
                 self._pass(rows[-1])
 
     def _is_due(self, row: Any) -> bool:
-        """Whether a row without a hole before it is to be handed out."""
+        """Return whether a row without a hole before it is to be handed out."""
         key, life, number = row[3:6]
         known = self._keys.get(key)
         if known is None or life > known.life.number:

@@ -27,7 +27,7 @@ class TagSource(Protocol):
         """Which of these places have a row."""
 
     def ended(self, key: str, life: int) -> bool:
-        """Whether a life of a key is over: its rows were purged, or are about to be."""
+        """Return whether a life of a key is over: its rows were purged, or are about to be."""
 
     def strandline(self) -> int:
         """The bound, read now."""

@@ -103,7 +103,7 @@ def _seen(given: object) -> dict[str, tuple[int, int]]:
 
 
 def wait_for_strandline(watch: PointerWatch, at: object, timeout_s: float | timedelta) -> bool:
-    """Whether the strandline gets to a timestamp, or past what `append` returned, in time."""
+    """Return whether the strandline gets to a timestamp, or past what `append` returned, in time."""
     end_s = time.monotonic() + checks.timeout_s(timeout_s)
     appended = at if isinstance(at, Appended) else None
     timestamp = appended.timestamp if appended is not None else time_us(at, "at")

@@ -57,7 +57,7 @@ class Server(ABC):
 
     @abstractmethod
     def _is_up(self, process: Process) -> bool:
-        """Whether the process takes requests."""
+        """Return whether the process takes requests."""
 
     @property
     def folder(self) -> Path:

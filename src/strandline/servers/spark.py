@@ -114,7 +114,7 @@ class SparkCluster(Server):
         worker.wait_until(lambda: self.alive_workers() >= wanted, self.up_wait_s)
 
     def alive_workers(self) -> int:
-        """How many workers the master sees."""
+        """Return how many workers the master sees."""
         return int(self._state().get("aliveworkers", 0))
 
     def _state(self) -> dict[str, Any]:

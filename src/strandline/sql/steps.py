@@ -112,7 +112,7 @@ def in_sets(script: str, sets: Callable[[], Iterable[str]]) -> Iterator[str]:
 
 
 def is_on_sets(script: str) -> bool:
-    """Whether a step is one on sets of tables."""
+    """Return whether a step is one on sets of tables."""
     return "{1}" in script
 
 

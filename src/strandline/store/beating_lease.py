@@ -84,7 +84,7 @@ class BeatingLease:
 
     @property
     def over(self) -> bool:
-        """Whether it was given back, or lost."""
+        """Return whether it was given back, or lost."""
         return self._over.is_set()
 
     def check(self) -> None:

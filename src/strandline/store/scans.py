@@ -278,7 +278,7 @@ def keys_of(
 
 
 def keys_cut_short(store: Store, entity_type: str) -> int:
-    """How many keys of a type have lost events to a delete or an earlier life, as far as their heads tell."""
+    """Return how many keys of a type have lost events to a delete or an earlier life, as far as their heads tell."""
     count, after, more = 0, (0, ""), True
     while more:
         page = store.scan(HEADS, (entity_type,), after=after, to=SLICES - 1, limit=HEADS_AT_ONCE)

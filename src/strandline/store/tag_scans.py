@@ -29,12 +29,12 @@ PROGRESS: Final = Scan("tag_progress_of", TAG_PROGRESS, ("key", "life"), ("tag",
 
 
 def is_partitioned(store: Store) -> bool:
-    """Whether rows of a tag are found by bucket, and those of a key by its places."""
+    """Return whether rows of a tag are found by bucket, and those of a key by its places."""
     return any(TAG_BUCKET in view.tables for view in store.views)
 
 
 def progress_of(store: Store, key: str, life: int, tag: str) -> TagProgress | None:
-    """How far a key and life is in the view of a tag. A life may have any number of tags."""
+    """Return how far a key and life is in the view of a tag. A life may have any number of tags."""
     after, more = tag[:-1], True
     while more and after < tag:
         page = store.scan(PROGRESS, (key, life), after=(after,), limit=AT_ONCE)

@@ -124,7 +124,7 @@ def numbered(
 
 
 def _progress(cut: KeyRun) -> list[TagProgress]:
-    """How far the views of the life that ends are: what was looked up, and what the cut itself adds."""
+    """Return how far the views of the life that ends are: what was looked up, and what the cut itself adds."""
     life = cut.ended_by.life if cut.ended_by is not None else 0
     rows = [*cut.looked.get(TAG_PROGRESS, ()), *cut.rows.get(TAG_PROGRESS, ())]
     return [TagProgress._make(row) for row in rows if row[1] == life]

@@ -315,7 +315,7 @@ class RecordedEvent:
 
     @property
     def damaged(self) -> bool:
-        """Whether what was appended cannot be read any more."""
+        """Return whether what was appended cannot be read any more."""
         form = self._form()
         return form is None or form > JSON
 

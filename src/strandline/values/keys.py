@@ -101,7 +101,7 @@ def key_digest(written: str) -> bytes:
 
 
 def is_key(written: object) -> bool:
-    """Whether this is the written form of a key that could have been accepted."""
+    """Return whether this is the written form of a key that could have been accepted."""
     try:
         return isinstance(written, str) and str(Key.of(written)) == written
     except InvalidInput:

@@ -25,7 +25,7 @@ class Range(NamedTuple):
         return range(partition_of(self.lo, partitions), partition_of(self.hi, partitions) + 1)
 
     def covers(self, partition: int, partitions: int) -> bool:
-        """Whether all slices of a partition are in it."""
+        """Return whether all slices of a partition are in it."""
         lo, hi = first_slice(partition, partitions), first_slice(partition + 1, partitions) - 1
         return self.lo <= lo and hi <= self.hi
 

@@ -751,7 +751,7 @@ class Claim:
 
     @property
     def is_lost(self) -> bool:
-        """Whether `lost` is set."""
+        """Return whether `lost` is set."""
         return self._lost or (self._lost_event is not None and self._lost_event.is_set())
 
     def lose(self) -> None:

@@ -32,7 +32,7 @@ def check_url(url: Url) -> None:
 
 
 def replicas_given(url: Url) -> int:
-    """How many replicas a new keyspace gets."""
+    """Return how many replicas a new keyspace gets."""
     text = url.parameters.get("replication", str(REPLICAS_DEFAULT))
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= REPLICAS_MOST):
         raise invalid("url_parameter", "store", "replication", allowed=f"1..{REPLICAS_MOST}", got=text)

@@ -86,7 +86,7 @@ def check_room(replicas: int, nodes: int) -> None:
 
 
 def replicas_of(replication: dict[str, Any], datacenter: str) -> int:
-    """How many replicas a keyspace has in a data centre."""
+    """Return how many replicas a keyspace has in a data centre."""
     text = replication.get(datacenter) or replication.get("replication_factor") or "0"
     return int(str(text).partition("/")[0])
 

@@ -85,7 +85,7 @@ def outcome_of(error: BaseException, url: Url, *, writing: bool) -> StrandlineEr
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether nothing was sent, because what was sent before has not left yet: the network or the node is slow."""
+    """Return whether nothing was sent because earlier requests have not left yet: the network or the node is slow."""
     found = _inner(error)
     return bool(found) and all(isinstance(inner, ConnectionBusy) for inner in found)
 

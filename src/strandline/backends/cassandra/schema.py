@@ -116,7 +116,7 @@ def _do(session: Session, lock: SchemaLock, missing: list[SchemaStep]) -> None:
 
 
 def _is_added(session: Session, text: str) -> bool:
-    """Whether a column is there already, from a step that was killed: `IF NOT EXISTS` came with Cassandra 4.1."""
+    """Return whether a step that was killed has added a column already: `IF NOT EXISTS` came with Cassandra 4.1."""
     match = _ADDED.fullmatch(text)
     if match is None:
         return False

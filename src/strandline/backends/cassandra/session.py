@@ -110,7 +110,7 @@ class Session:
             raise outcome_of(error, self.url, writing=False) from error
 
     def conditional(self, name: str, values: Sequence[Any], *, package: str = OWN_PACKAGE) -> bool:
-        """Whether a conditional write was applied."""
+        """Return whether a conditional write was applied."""
         session = self._open()
         try:
             bound = self._bound(session, name, values, package)

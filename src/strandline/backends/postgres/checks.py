@@ -25,12 +25,12 @@ class ServerFacts:
 
     @property
     def advisory_locks(self) -> bool:
-        """Whether advisory locks are there and lock."""
+        """Return whether advisory locks are there and lock."""
         return "CockroachDB" not in self.version
 
     @property
     def collates(self) -> bool:
-        """Whether text must be told to sort by its bytes; where not, it always does."""
+        """Return whether text must be told to sort by its bytes; where not, it always does."""
         return "CockroachDB" not in self.version
 
 

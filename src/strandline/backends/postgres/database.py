@@ -452,7 +452,7 @@ def _idle_ms(kind: str, settings: Settings) -> int:
 
 
 def _broke_idle(error: psycopg.Error) -> bool:
-    """Whether a connection that was used before broke while nobody used it. A server that is slow is so on all."""
+    """Return whether a connection broke while nobody used it. A server that is slow is slow on all of them."""
     return lost(error) and not isinstance(error, TimedOut)
 
 

@@ -98,7 +98,7 @@ def outcome_of(
 
 
 def lost(error: psycopg.Error) -> bool:
-    """Whether the session is gone or another one, and those of other connections of its age perhaps with it."""
+    """Return whether the session is gone or another one, and those of other connections of its age perhaps with it."""
     state = error.sqlstate or ""
     if isinstance(error, OTHER_SESSION) or state.startswith(("08", "57P")):
         return True

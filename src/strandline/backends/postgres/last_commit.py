@@ -68,7 +68,7 @@ class LastCommits:
             self._wary.update(dict.fromkeys(partitions, LATER))
 
     def may_guess(self) -> bool:
-        """Whether a key of which nothing is known may be taken for new."""
+        """Return whether a key of which nothing is known may be taken for new."""
         with self._lock:
             self._unsure = max(self._unsure - 1, 0)
             return not self._unsure

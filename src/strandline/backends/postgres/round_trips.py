@@ -105,7 +105,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
 
     @property
     def quiet(self) -> bool:
-        """Whether the server said nothing since the last answer: what it says unasked is that it ends."""
+        """Return whether the server said nothing since the last answer: what it says unasked is that it ends."""
         try:
             poll = select.poll()
             poll.register(self.pgconn.socket, _READ)
@@ -114,7 +114,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         return not poll.poll(0)
 
     def is_direct(self) -> bool:
-        """Whether the session that answers is the one that was opened: a pooler would have made up its number."""
+        """Return whether the session that answers is the one that was opened: a pooler makes its number up."""
         if self._direct is None:
             ask = statement("strandline.backends.postgres", "session").encode()
             try:
@@ -177,7 +177,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
         return answers
 
     def plans_are_old(self) -> bool:
-        """Whether to discard plans now: once in a while."""
+        """Return whether to discard plans now: once in a while."""
         if (now := time.monotonic()) < self._plans_until:
             return False
         self._plans_until = now + PLANS_S
@@ -185,7 +185,7 @@ class Connection(psycopg.Connection[tuple[object, ...]]):
 
     @property
     def has_prepared_theirs(self) -> bool:
-        """Whether something is prepared that the caller sends itself."""
+        """Return whether something is prepared that the caller sends itself."""
         return any(self._theirs.values())
 
     def name_for(self, text: bytes, types: tuple[int, ...], *, at_once: bool) -> tuple[bytes | None, bool]:

@@ -138,7 +138,7 @@ def _column(text: str) -> tuple[object, ...]:
 
 
 def is_there(connection: Connection, schema: PostgresSchema) -> bool:
-    """Whether anything of the schema is there."""
+    """Return whether anything of the schema is there."""
     found = connection.execute(schema.server("has_table"), (schema.name, f"{schema.part.prefix}schema_step"))
     return bool(found.fetchone())
 

@@ -520,7 +520,7 @@ class _Folder:
 
 
 def _has_schema(path: Path, part: Part, settings: Settings, vfs: str | None) -> bool:
-    """Whether the file has a part; `SchemaMismatch.foreign_file` if it is not ours. Changes nothing."""
+    """Return whether the file has a part; `SchemaMismatch.foreign_file` if it is not ours. Changes nothing."""
     if path.is_dir():
         raise InvalidInput(
             f"path: {path} is a folder; allowed a file", code="url_incomplete", hint="give a file", field="path"

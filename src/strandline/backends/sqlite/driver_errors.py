@@ -85,7 +85,7 @@ def _io_error(error: apsw.IOError, path: object, doing: Doing, facts: dict[str, 
 
 
 def kills(error: apsw.Error, outcome: StrandlineError | None) -> bool:
-    """Whether nothing may be written through this connection any more."""
+    """Return whether nothing may be written through this connection any more."""
     return isinstance(error, apsw.IOError) and outcome is not None and outcome.code == "log_failed"
 
 

@@ -33,7 +33,7 @@ class FileLock:
         self._handle: int | None = None
 
     def take(self) -> bool:
-        """Whether it is ours now."""
+        """Return whether it is ours now."""
         handle = self._open()
         deadline = time.monotonic() + _PATIENCE_S
         while not _locked(handle, fcntl.LOCK_EX):
@@ -46,7 +46,7 @@ class FileLock:
         return True
 
     def taken(self) -> bool:
-        """Whether anybody holds it."""
+        """Return whether anybody holds it."""
         handle = self._open()
         try:
             return not _locked(handle, fcntl.LOCK_SH)

@@ -76,7 +76,7 @@ def schema_with(part: Part, steps: tuple[SchemaStep, ...]) -> SqliteSchema:
 
 
 def is_there(connection: apsw.Connection, part: Part) -> bool:
-    """Whether anything of a part is there."""
+    """Return whether anything of a part is there."""
     found = connection.execute(statement("strandline.backends.sqlite", "has_table"), (f"{part.prefix}schema_step",))
     return bool(found.get)
 
