@@ -195,6 +195,7 @@ def test_delete_and_purge_leave_a_record(client: httpx.Client, s: Strandline) ->
     assert asked["who"].startswith("all (token ")
     assert (asked["before"]["delete_to"], ended["after"]["delete_to"]) == (0, 2)
     assert [one.get("what") for one in more] == ["journal.purge", None]
+    assert (more[0]["before"]["seq_nr"], more[1]["after"]) == (3, None)
     assert more[0]["on"] == f"key digest {key_digest('order|gone').hex()}"
     assert "order|gone" not in str(more)
 
@@ -305,6 +306,23 @@ def test_a_live_stream_goes_on_and_resumes(server: Served, s: Strandline, path: 
         for one in (first, second):
             one.stop()
         record(before + 4)
+        for one in (first, second):
+            one.thread.join()
+
+
+def test_a_stream_from_a_time_resumes_by_its_id(server: Served, s: Strandline) -> None:
+    s.journal.append("since|1", [strandline.Event("Seen", number, tags=["since"]) for number in (1, 2)])
+    carry(s)
+    with server.client() as client, server.client() as other:
+        assert problem(client.get("/tags/since/live?after=x&from=1")) == (422, "offset_ambiguous")
+        assert client.head("/tags/since/live?from=1").status_code == 200  # it ends
+        first = Listener(client, "/tags/since/live?from=1")
+        second = Listener(other, "/tags/since/live?from=1", {"Last-Event-ID": first.wait(2)[0]["id"]})
+        assert json.loads(second.wait(1)[0]["data"])["payload"] == 2
+        for one in (first, second):
+            one.stop()
+        s.journal.append("since|1", [strandline.Event("Seen", 3, tags=["since"])])
+        carry(s)
         for one in (first, second):
             one.thread.join()
 

@@ -35,8 +35,8 @@ from strandline.server.frame import FrameError, forbidden, unauthorized
 from strandline.server.limits import HttpLimits, RequestMeter
 from strandline.server.routes import HttpRoute, RouteTable, segments_of
 from strandline.server.sessions import COOKIE, CSRF_HEADER, BrowserSession, BrowserSessions
-from strandline.server.strandline_watch import StrandlineWatch
 from strandline.server.tokens import AccessToken, TokenFile
+from strandline.server.watches import StrandlineWatch, WatchedWork
 
 THREADS: Final = 16
 """So many calls of the plain API run at once; appends hold none of them."""
@@ -69,7 +69,7 @@ class ServerApp:
         """Streams of event groups that HTTP may submit to, by their names."""
         self.looked_at_groups: dict[str, Groups] = {}
         """Streams that nothing is registered for, to look at."""
-        self.work_journals: dict[str, aio.WorkJournal] = {}
+        self.work_journals: dict[str, WatchedWork] = {}
         """Those that were asked for; they are closed with the connection."""
         self.show_payloads = show_payloads
         """Whether the console shows payloads without being asked to."""

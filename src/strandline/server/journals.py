@@ -138,8 +138,13 @@ async def purge(call: HttpCall, key: str, why: str | None = None) -> object:
     """Remove the whole journal of a key. The record of it names the key by its digest alone."""
     journal = call.app.s.journal
     known = str(Key.of(key))
+
+    def look() -> object:
+        head = journal.head(known)
+        return None if head is None else {"life": head.life, "seq_nr": head.seq_nr, "delete_to": head.delete_to}
+
     named = f"key digest {key_digest(known).hex()}"
-    done = await call.act("journal.purge", named, lambda: journal.purge(known), why=why)
+    done = await call.act("journal.purge", named, lambda: journal.purge(known), why=why, look=look)
     return {"purged": done}
 
 

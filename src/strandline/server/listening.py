@@ -53,6 +53,7 @@ class HttpServer:
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="error",  # what a client sends that is no HTTP is answered, not logged
             access_log=False,
             server_header=False,
             proxy_headers=False,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from strandline.errors import invalid
 from strandline.journal import checks
 from strandline.server.calls import HttpCall
 from strandline.server.fields import OBJECT
@@ -29,6 +30,7 @@ async def by_tag(
 async def live_by_tag(call: HttpCall, tag: str, after: str | None = None, from_: Any = None) -> Response:
     """Send the events with a tag, those in the store and those that come, without end."""
     s = call.app.s
+    _check_place(after, from_)
 
     def opens(place: Any) -> Any:
         return s.by_tag(tag, after=place, from_=from_ if place is None else None, page_size=LIVE_EVENTS)
@@ -63,6 +65,7 @@ async def live_by_slices(
 ) -> Response:
     """Send the events of an entity type in a range of slices, without end."""
     s, chosen = call.app.s, _filter(types, tags)
+    _check_place(after, from_)
 
     def opens(place: Any) -> Any:
         begin = from_ if place is None else None
@@ -71,6 +74,12 @@ async def live_by_slices(
         )  # fmt: skip
 
     return await live_events(call, opens, call.request.headers.get(LAST_ID) or after)
+
+
+def _check_place(after: str | None, from_: Any) -> None:
+    """Refuse both; `Last-Event-ID` may come with either, since a client that connects again repeats its address."""
+    if after is not None and from_ is not None:
+        raise invalid("offset_ambiguous", "after", "given with from", allowed="one of after and from", got=after)
 
 
 def _filter(types: Sequence[str] | None, tags: Sequence[str] | None) -> Any:

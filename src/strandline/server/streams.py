@@ -52,6 +52,10 @@ class StreamedAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        if scope["method"] == "HEAD":
+            await self._chunks.aclose()  # type: ignore[attr-defined]
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
         body = asyncio.create_task(self._send(send))
         gone = asyncio.create_task(_disconnected(receive))
         try:

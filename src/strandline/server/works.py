@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,6 +21,7 @@ from strandline.server.fields import (
     whole,
 )
 from strandline.server.routes import HttpRoute
+from strandline.server.watches import WatchedWork
 from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.payloads import parse_json
 from strandline.work.journal import WorkJournal
@@ -29,8 +29,8 @@ from strandline.work.journal import WorkJournal
 ONE: Final = "/work/{journal}"
 CLAIM: Final = "/work/{journal}/claims/{id}/{fence}"
 WAIT_MAX_S: Final = 60.0
-LOOK_S: Final = 0.25
-"""A claim that waits looks again so often, and when an entry is due."""
+LOOK_S: Final = 2.0
+"""A claim that waits looks again when an entry may be due, and so often whether its client is still there."""
 _NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": SEQ_NR_MAX}
 _DATE: Final = HttpField({"type": ["string", "integer", "null"]}, "RFC 3339 with a zone, or microseconds since 1970.")
 FIELDS: Final[Mapping[str, HttpField]] = {
@@ -59,12 +59,16 @@ DATES: Final = ("insertion_date", "process_date", "expiration_date")
 ADD: Final = ("key", "data", "priority", *DATES)
 
 
-async def _opened(call: HttpCall, journal: str) -> aio.WorkJournal:
+async def _watched(call: HttpCall, journal: str) -> WatchedWork:
     known = call.app.work_journals
     if journal not in known:
         opened = await call.app.aio.work(journal)
-        known.setdefault(journal, opened)
+        known.setdefault(journal, WatchedWork(opened))
     return known[journal]
+
+
+async def _opened(call: HttpCall, journal: str) -> aio.WorkJournal:
+    return (await _watched(call, journal)).work
 
 
 # ---------------------------------------------------------------- hand out
@@ -110,14 +114,15 @@ async def claim_work(
 ) -> object:
     """Claim the most urgent due entries, each under a lease; where none is due, wait for one without a thread."""
     until = time.monotonic() + _wait(wait_s)
-    work = await _opened(call, journal)
+    watched = await _watched(call, journal)
+    work = watched.work
     cursor = work.cursor(owner or call.who)
     while True:
         batch = await cursor.claim(limit)
         left_s = until - time.monotonic()
         if batch.claims or left_s <= 0 or call.app.stopping.is_set() or await call.request.is_disconnected():
             break
-        await asyncio.sleep(min(left_s, LOOK_S))
+        await watched.due(min(left_s, LOOK_S))
     entries = [{"entry": claim.entry, "id": claim.entry.id, "fence": claim.fence} for claim in batch.claims]
     return {
         "claims": entries,
