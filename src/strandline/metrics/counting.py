@@ -94,19 +94,27 @@ class Counting:
     # ------------------------------------------------------------ journal
 
     def _of_journal(self) -> None:
+        self._of_appends()
+        commits = self._histogram("commit_seconds", "Commits of the log")
+        actions = self._histogram("commit_actions", "Actions that one commit has recorded", buckets=MANY)
+        self._timed(seams.commit, commits.observe)
+        self._after(seams.commit, lambda _, __, drafts: actions.observe(len(drafts)))
+        self._of_reads()
+
+    def _of_appends(self) -> None:
         appends = self._counter("appends", "Appends by what became of them", "outcome")
         events = self._counter("events_appended", "Events that appends have recorded")
         seconds = self._histogram("append_seconds", "From the call of an append to its answer")
-        commits = self._histogram("commit_seconds", "Commits of the log")
-        actions = self._histogram("commit_actions", "Actions that one commit has recorded", buckets=MANY)
         recorded = appends.labels("recorded")
 
-        def counted(answer: Any, given: Any) -> None:
-            if answer.duplicate:
+        def answered(answer: Any, given: Any) -> None:
+            if isinstance(answer, BaseException):
+                appends.labels(outcome_of(answer)).inc()
+            elif answer.duplicate:
                 appends.labels("duplicate").inc()
-                return
-            recorded.inc()
-            events.inc(len(given))
+            else:
+                recorded.inc()
+                events.inc(len(given))
 
         def append(method: Method) -> Method:
             def measured(journal: Any, key: Any, given: Any, **how: Any) -> Any:
@@ -114,10 +122,10 @@ class Counting:
                 try:
                     answer = method(journal, key, given, **how)
                 except BaseException as error:
-                    appends.labels(outcome_of(error)).inc()
+                    answered(error, given)
                     raise
                 seconds.observe(perf_counter() - began)
-                counted(answer, given)
+                answered(answer, given)
                 return answer
 
             return measured
@@ -126,20 +134,18 @@ class Counting:
             def measured(journal: Any, key: Any, given: Any, **how: Any) -> Any:
                 began = perf_counter()
 
-                def answered(future: Future[Any]) -> None:
+                def told(future: Future[Any]) -> None:
                     error = future.exception()
-                    if error is not None:
-                        appends.labels(outcome_of(error)).inc()
-                        return
-                    seconds.observe(perf_counter() - began)
-                    counted(future.result(), given)
+                    if error is None:
+                        seconds.observe(perf_counter() - began)
+                    answered(error or future.result(), given)
 
                 try:
                     future: Future[Any] = method(journal, key, given, **how)
                 except BaseException as error:
-                    appends.labels(outcome_of(error)).inc()
+                    answered(error, given)
                     raise
-                future.add_done_callback(answered)
+                future.add_done_callback(told)
                 return future
 
             return measured
@@ -149,10 +155,7 @@ class Counting:
                 listed = list(many) if isinstance(many, Iterator) else many
                 answers = method(journal, listed)
                 for one, answer in zip(listed, answers, strict=True):
-                    if isinstance(answer, BaseException):
-                        appends.labels(outcome_of(answer)).inc()
-                    else:
-                        counted(answer, one[1])
+                    answered(answer, one[1])
                 return answers
 
             return measured
@@ -160,9 +163,6 @@ class Counting:
         self._wrap(seams.append, append)
         self._wrap(seams.append_future, append_future)
         self._wrap(seams.append_many, append_many)
-        self._timed(seams.commit, commits.observe)
-        self._after(seams.commit, lambda _, __, drafts: actions.observe(len(drafts)))
-        self._of_reads()
 
     def _of_reads(self) -> None:
         reads = self._counter("reads", "Reads of a key that have begun")

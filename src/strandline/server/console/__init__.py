@@ -11,7 +11,7 @@ from functools import partial
 
 from strandline.server.console import handlers
 from strandline.server.console.pages import PAGES
-from strandline.server.fields import text
+from strandline.server.fields import OBJECT, HttpField, text
 from strandline.server.routes import EVENTS_MEDIA, HttpRoute
 
 HTML = ("text/html",)
@@ -37,7 +37,8 @@ def routes() -> list[HttpRoute]:
                media=(EVENTS_MEDIA,)),
         _route("GET", "/find", handlers.find, "Go to a key.", query=("key",), needs=("key",)),
         _route("GET", "/ask", handlers.ask, "Ask before an act.", query=("act", "values"), needs=("act", "values")),
-        _route("POST", "/acts", handlers.do_act, "Do an act.", body=("act", "values", "why"), needs=("act", "values")),
+        _route("POST", "/acts", handlers.do_act, "Do an act.", body=("act", "values", "why"), needs=("act", "values"),
+               fields={**FIELDS, "values": HttpField(OBJECT, "What it is done to, and what it asks for.")}),
         _route("GET", "/journals/{key}/events.csv", handlers.events_csv, "Events as CSV.", scope="read",
                query=("payloads",), media=("text/csv",)),
         _route("GET", "/login", handlers.login_page, "Ask for a token.", open=True, media=HTML),
@@ -47,4 +48,4 @@ def routes() -> list[HttpRoute]:
 
 
 def _route(method: str, path: str, handle: object, summary: str, **more: object) -> HttpRoute:
-    return HttpRoute(method, f"/console{path}", handle, summary, fields=FIELDS, in_document=False, **more)  # type: ignore[arg-type]
+    return HttpRoute(method, f"/console{path}", handle, summary, in_document=False, **{"fields": FIELDS, **more})  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.clock import now_us
 from strandline.server.admin_acts import ASKED, day_key
-from strandline.server.console.desk import ConsoleDesk, Found, Given
+from strandline.server.console.desk import ConsoleDesk, Found, PageQuery
 
 if TYPE_CHECKING:
     from strandline.connect import Strandline
@@ -17,7 +17,7 @@ DAYS = 14
 SHOWN = 200
 
 
-def record_page(desk: ConsoleDesk, given: Given) -> Found:
+def record_page(desk: ConsoleDesk, given: PageQuery) -> Found:
     """Return the acts of a day: `day` as 2026-11-18, or today."""
     today = datetime.now(UTC).date()
     days = [str(today - timedelta(days=back)) for back in range(DAYS)]

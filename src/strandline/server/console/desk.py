@@ -43,7 +43,7 @@ class ConsoleDesk:
             return self._work[name]
 
 
-class Given(NamedTuple):
+class PageQuery(NamedTuple):
     """What a page was asked for, and with which rights."""
 
     values: Mapping[str, str]

@@ -9,7 +9,7 @@ from strandline.errors import NotFound, StrandlineError
 from strandline.group.groups import Groups
 from strandline.group.history import ENDS, History
 from strandline.group.listing import STATES
-from strandline.server.console.desk import ConsoleDesk, Found, Given
+from strandline.server.console.desk import ConsoleDesk, Found, PageQuery
 from strandline.server.console.drawing import Bar, graph, timeline, took
 from strandline.server.console.texts import payload_text
 
@@ -19,7 +19,7 @@ NAMED: Final = ("definition", "tables", "rows", "before", "after", "text", "valu
 """What an event of a history may have of users' data: shown only if it is asked for."""
 
 
-def groups_page(desk: ConsoleDesk, given: Given) -> Found:
+def groups_page(desk: ConsoleDesk, given: PageQuery) -> Found:
     """Return the streams, and the groups of one in a state."""
     streams = desk.s.streams()
     stream = given.get("stream") or (streams[0].stream if streams else "")
@@ -31,7 +31,7 @@ def groups_page(desk: ConsoleDesk, given: Given) -> Found:
     return {**found, "groups": listed.groups, "as_of": listed.as_of, "more": listed.after or ""}
 
 
-def group_page(desk: ConsoleDesk, given: Given) -> Found:
+def group_page(desk: ConsoleDesk, given: PageQuery) -> Found:
     """Return a group: how it stands, its pictures, its steps with rows before and after, its history."""
     groups, id_ = desk.groups(given.get("stream")), given.get("id")
     history = groups.load(id_)
@@ -86,7 +86,7 @@ def _bars(history: History, events: Sequence[tuple[str, Mapping[str, Any], int]]
             last = at
 
 
-def _step(name: str, step: Any, history: History, needs: Sequence[str], given: Given) -> dict[str, Any]:
+def _step(name: str, step: Any, history: History, needs: Sequence[str], given: PageQuery) -> dict[str, Any]:
     images = history.images.get(name, {})
     row: dict[str, Any] = {
         "name": name, "state": step.state, "affected": step.affected, "reason": step.reason, "detail": step.detail,
@@ -110,7 +110,7 @@ def _cell(value: Any) -> str:
     return "NULL" if value is None else str(value)
 
 
-def _event(n: int, type_: str, payload: Mapping[str, Any], timestamp: int, given: Given) -> dict[str, Any]:
+def _event(n: int, type_: str, payload: Mapping[str, Any], timestamp: int, given: PageQuery) -> dict[str, Any]:
     hidden = () if given.payloads else NAMED
     told = {name: value for name, value in payload.items() if name not in hidden and name != "at"}
     return {"n": n, "type": type_, "at": timestamp, "told": payload_text(told) if told else ""}

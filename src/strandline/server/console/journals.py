@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from strandline.errors import Corrupt, invalid
 from strandline.journal.checks import RESERVED_ENTITY_TYPES
-from strandline.server.console.desk import ConsoleDesk, Found, Given
+from strandline.server.console.desk import ConsoleDesk, Found, PageQuery
 from strandline.server.console.texts import csv_text, payload_text
 from strandline.values.events import RecordedEvent
 from strandline.values.keys import Key, partition_of
@@ -19,7 +19,7 @@ EVENTS: Final = 50
 CSV_EVENTS: Final = 10_000
 
 
-def journals_page(desk: ConsoleDesk, given: Given) -> Found:
+def journals_page(desk: ConsoleDesk, given: PageQuery) -> Found:
     """Return entity types, and the keys of one, or the events with a tag."""
     s, type_, tag = desk.s, given.get("entity_type"), given.get("tag")
     types = [name for name in s.journal.entity_types() if name not in RESERVED_ENTITY_TYPES or name == type_]
@@ -40,7 +40,7 @@ def journals_page(desk: ConsoleDesk, given: Given) -> Found:
     return found
 
 
-def _tagged(s: Strandline, tag: str, given: Given) -> Found:
+def _tagged(s: Strandline, tag: str, given: PageQuery) -> Found:
     events: list[dict[str, Any]] = []
     offset = None
     with s.by_tag(tag, after=given.get("after") or None) as found:
@@ -52,7 +52,7 @@ def _tagged(s: Strandline, tag: str, given: Given) -> Found:
     return {"events": events, "more": str(offset) if len(events) == EVENTS else ""}
 
 
-def journal_page(desk: ConsoleDesk, given: Given) -> Found:
+def journal_page(desk: ConsoleDesk, given: PageQuery) -> Found:
     """Return what a key has: its head, its events from the newest, its snapshots."""
     journal, key = desk.s.journal, Key.of(given.get("key"))
     head, before = journal.head(key), given.get("before")
@@ -89,7 +89,7 @@ def event_row(event: RecordedEvent, *, payloads: bool) -> dict[str, Any]:
     return row
 
 
-def journal_csv(desk: ConsoleDesk, given: Given) -> str:
+def journal_csv(desk: ConsoleDesk, given: PageQuery) -> str:
     """Return a key's events as CSV, the oldest first; payloads only if they are asked for."""
     key = Key.of(given.get("key"))
     names = ["seq_nr", "time", "type", "tags", "life", *(["payload"] if given.payloads else [])]

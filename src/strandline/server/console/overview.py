@@ -8,7 +8,7 @@ from typing import Any
 from strandline.journal.checks import RESERVED_ENTITY_TYPES
 from strandline.journal.status import Status
 from strandline.server.console.acts_record import recent_acts
-from strandline.server.console.desk import ConsoleDesk, Found, Given
+from strandline.server.console.desk import ConsoleDesk, Found, PageQuery
 from strandline.server.console.drawing import line
 from strandline.server.console.history import StatusSample, rates, span_of
 from strandline.server.console.texts import number, seconds
@@ -22,7 +22,7 @@ CHARTS = (
 )
 
 
-def overview(desk: ConsoleDesk, given: Given) -> Found:
+def overview(desk: ConsoleDesk, given: PageQuery) -> Found:
     """Return what the first page shows."""
     status, samples = desk.history.status(), desk.history.samples()
     rows = {section.name: section.rows for section in status.sections}

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from strandline.server.console.acts_record import record_page
-from strandline.server.console.desk import ConsoleDesk, Found, Given
+from strandline.server.console.desk import ConsoleDesk, Found, PageQuery
 from strandline.server.console.groups import group_page, groups_page
 from strandline.server.console.journals import journal_page, journals_page
 from strandline.server.console.overview import overview
@@ -16,7 +16,7 @@ from strandline.server.console.projections import projection_page, projections_p
 from strandline.server.console.work import work_journal_page, work_page
 from strandline.server.frame import no_path
 
-Load = Callable[[ConsoleDesk, Given], Found]
+Load = Callable[[ConsoleDesk, PageQuery], Found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ def _matched(pattern: list[str], segments: list[str]) -> dict[str, str] | None:
     return values
 
 
-def given_of(desk: ConsoleDesk, values: Mapping[str, Any], *, admin: bool) -> Given:
+def given_of(desk: ConsoleDesk, values: Mapping[str, Any], *, admin: bool) -> PageQuery:
     """Return what a page was asked for."""
     texts = {name: str(value) for name, value in values.items()}
     asked = texts.get("payloads")
-    return Given(texts, desk.show_payloads if asked is None else asked == "shown", admin)
+    return PageQuery(texts, desk.show_payloads if asked is None else asked == "shown", admin)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from strandline.server.console.desk import ConsoleDesk, Found, Given, whole
+from strandline.server.console.desk import ConsoleDesk, Found, PageQuery, whole
 from strandline.server.console.drawing import line
 from strandline.server.console.history import span_of
 from strandline.server.console.texts import seconds
@@ -12,7 +12,7 @@ from strandline.server.console.texts import seconds
 LETTERS: Final = 100
 
 
-def projections_page(desk: ConsoleDesk, given: Given) -> Found:
+def projections_page(desk: ConsoleDesk, given: PageQuery) -> Found:
     """Return every projection in a row; `state` keeps those with something wrong, or those that are paused."""
     found = [_row(one) for one in desk.s.projections.statuses()]
     wanted = given.get("state")
@@ -44,7 +44,7 @@ def _lags(samples: Any, name: str, generation: int) -> list[tuple[float, float]]
     return [(one.at, one.projections.get(at) or 0.0) for one in samples if at in one.projections]
 
 
-def projection_page(desk: ConsoleDesk, given: Given) -> Found:
+def projection_page(desk: ConsoleDesk, given: PageQuery) -> Found:
     """Return one generation of a projection."""
     projections = desk.s.projections
     name, generation = given.get("name"), whole(given.values, "generation")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from strandline.server.console.desk import ConsoleDesk, Found, Given
+from strandline.server.console.desk import ConsoleDesk, Found, PageQuery
 from strandline.server.console.texts import cut
 from strandline.work.entries import PROCESSING, WAITING, DeadLetter, Entry
 from strandline.work.journal import WorkJournal
@@ -17,13 +17,13 @@ SHOWS: Final = ("waiting", "running", "dead")
 RANGES: Final = ((0, 9, "now"), (10, 49, "new"), (50, 179, "reset"), (180, 199, "updates"), (200, 255, "slow"))
 
 
-def work_page(desk: ConsoleDesk, given: Given) -> Found:
+def work_page(desk: ConsoleDesk, given: PageQuery) -> Found:
     """Return every work journal in a row."""
     rows = {section.name: section.rows for section in desk.history.status().sections}
     return {"rows": rows.get("work", ())}
 
 
-def work_journal_page(desk: ConsoleDesk, given: Given) -> Found:
+def work_journal_page(desk: ConsoleDesk, given: PageQuery) -> Found:
     """Return a work journal; `show` is waiting, running or dead, `q` a text that key, owner or reason must have."""
     journal = desk.work(given.get("journal"))
     show = given.get("show") if given.get("show") in SHOWS else "waiting"
@@ -93,7 +93,7 @@ def _by_priority(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _entry(one: Entry, given: Given) -> dict[str, Any]:
+def _entry(one: Entry, given: PageQuery) -> dict[str, Any]:
     return {
         "id": one.id, "key": text_of(one.key), "data": text_of(one.data) if given.payloads else None,
         "priority": one.priority, "due": due_of(one), "owner": one.owner, "claimed": one.claimed_date,
@@ -101,7 +101,7 @@ def _entry(one: Entry, given: Given) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _letter(one: DeadLetter, given: Given) -> dict[str, Any]:
+def _letter(one: DeadLetter, given: PageQuery) -> dict[str, Any]:
     data = None if one.data is None or not given.payloads else text_of(one.data)
     key = "cannot be read" if one.key is None else text_of(one.key)
     return {
