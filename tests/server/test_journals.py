@@ -18,6 +18,7 @@ from strandline.connect import Strandline
 from strandline.server.admin_acts import day_key
 from strandline.testing import carry
 from strandline.values.keys import key_digest
+from tests.projection.worlds import until
 from tests.server.test_frame import problem
 from tests.server.worlds import Served
 
@@ -337,3 +338,35 @@ def test_a_live_stream_ends_with_the_server(s: Strandline, tmp_path: Path) -> No
             running.server.stop()
             listener.thread.join(timeout=10)
             assert not listener.thread.is_alive()
+
+
+def test_an_idle_pipeline_wakes_no_stream(server: Served, s: Strandline, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    by_tag = s.by_tag
+
+    def counted(tag: str, **how: Any) -> Any:
+        asked.append(tag)
+        return by_tag(tag, **how)
+
+    monkeypatch.setattr(s, "by_tag", counted)
+    with server.client() as client:
+        listener = Listener(client, "/tags/idle/live")
+        s.journal.append("idle|1", [strandline.Event("Seen", 1, tags=["idle"])])
+        carry(s)
+        listener.wait(1)
+        before, line = len(asked), s.strandline()
+        of_partition = {key.partition(8): key for key in (strandline.Key("mark", str(n)) for n in range(100))}
+        for looks in (s.pointer_watch.looks, s.pointer_watch.looks + 3):
+            for partition in range(8):
+                s.journal.mark(of_partition[partition])
+            carry(s)
+            until(lambda: s.pointer_watch.looks >= looks + 3)  # noqa: B023 (called at once)
+        assert s.strandline() > line
+        assert len(asked) <= before + 1  # the page that was on its way
+        s.journal.append("idle|1", [strandline.Event("Seen", 2, tags=["idle"])])
+        carry(s)
+        listener.wait(2)
+        listener.stop()
+        s.journal.append("idle|1", [strandline.Event("Seen", 3, tags=["idle"])])
+        carry(s)
+        listener.thread.join()

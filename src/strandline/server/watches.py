@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, NamedTuple
 
 from strandline import aio
 from strandline.connect import Strandline
@@ -15,8 +15,21 @@ REFRESH_S: Final = 0.25
 WORK_WAIT_S: Final = 1.0
 
 
+class CarriedTo(NamedTuple):
+    """How far the store is."""
+
+    line: int
+    """The strandline."""
+    moved: int
+    """The time of the last action that was carried and is no Mark."""
+
+
 class StrandlineWatch:
-    """Tells live streams when the strandline has moved, by one look for all of them."""
+    """Tells live streams when there may be more to read, by one look for all of them.
+
+    What was recorded up to the strandline has been read. So there is more only where the strandline has moved, and an
+    action above the old one has been carried: the Marks of an idle pipeline, one a second, wake nobody.
+    """
 
     def __init__(self, s: Strandline, threads: ThreadPoolExecutor) -> None:
         self._s, self._threads = s, threads
@@ -24,20 +37,24 @@ class StrandlineWatch:
 
     async def now(self) -> int:
         """Return the strandline of this moment, or of a moment ago."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._look)
+        return (await self._now()).line
 
     async def beyond(self, line: int) -> int:
-        """Wait until the strandline is above this one, and return it."""
-        while (found := await self._moved.next()) <= line:
+        """Wait until there may be something between this strandline and the one of then, and return that."""
+        while (found := await self._moved.next()).line <= line or found.moved <= line:
             pass
-        return found
+        return found.line
 
-    async def _later(self) -> int:
+    async def _later(self) -> CarriedTo:
         await asyncio.sleep(REFRESH_S)
-        return await self.now()
+        return await self._now()
 
-    def _look(self) -> int:
-        return strandline_of(self._s.pointer_watch.awaited(REFRESH_S))
+    async def _now(self) -> CarriedTo:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._look)
+
+    def _look(self) -> CarriedTo:
+        pointers = self._s.pointer_watch.awaited(REFRESH_S)
+        return CarriedTo(strandline_of(pointers), max(pointer.moved for pointer in pointers))
 
 
 class WatchedWork:
