@@ -6,17 +6,22 @@ JSON, so both servers have the same half of the machine.
 
 `streams`: 1,000 clients open a live stream by tag; half of them stop reading, half read a little each second. Meanwhile
 8 writers append by HTTP and another process carries. The figure is the server's peak of resident memory.
+
+`first-page`: a browser logs in to a server that has just started, on a journal with a million keys, all carried. The
+figure is the time from its request for the console's first page until it has the page and all files that this names.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import selectors
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
@@ -31,6 +36,8 @@ STREAMS, QUICK_STREAMS = 1_000, 10
 WRITERS: Final = 8
 WRITE_S, QUICK_WRITE_S = 20.0, 0.5
 STREAMS_LIMIT_MB: Final = 200.0
+KEYS, QUICK_KEYS = 1_000_000, 1_000
+FIRST_PAGE_LIMIT_S: Final = 1.0
 TAG: Final = "bench"
 RECEIVED_BYTES: Final = 4096
 SLOW_BYTES: Final = 1024
@@ -261,6 +268,62 @@ def _read_slowly(readers: list[socket.socket], over: Event, taken: list[int]) ->
                 continue
 
 
+# ---------------------------------------------------------------- the console
+
+
+def fill(plan: CaseSettings) -> None:
+    """Record one event for each of a million keys, and carry them."""
+    keys = QUICK_KEYS if plan.quick else KEYS
+    where = {"url": f"sqlite:{plan.shared}/journal"}
+    with Child("fill:fill_in_child", where=where, keys=keys, appends=keys, events=1) as filling:
+        filling.answer()
+    with Child("server:carry_once_in_child", folder=str(plan.shared)) as carrying:
+        carrying.answer()
+
+
+def carry_once_in_child(folder: str) -> dict[str, Any]:
+    """Carry all that is recorded."""
+    import strandline
+    from strandline.testing import carry
+
+    with strandline.connect(f"sqlite:{folder}/journal") as s:
+        return {"events": carry(s).events}
+
+
+def first_page(plan: CaseSettings) -> RoundFigure:
+    """The seconds until a browser has the first page, and what it names, of a server that has just started."""
+    (plan.shared / "tokens.json").unlink(missing_ok=True)
+    with _serving("server:serve_in_child", plan.shared) as (child, port, token):
+        connection = HTTPConnection("127.0.0.1", port, timeout=60)
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        connection.request("POST", "/console/login", f"token={token}", form)
+        answer = connection.getresponse()
+        answer.read()
+        cookie = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+        began = time.perf_counter()
+        page = _got(connection, "/console", cookie)
+        files = set(re.findall(r'"([^"]*/static/[^"]*)"', page.decode()))
+        sizes = [len(_got(connection, file, cookie)) for file in sorted(files)]
+        took_s = time.perf_counter() - began
+        again = time.perf_counter()
+        _got(connection, "/console", cookie)
+        again_s = time.perf_counter() - again
+        connection.close()
+        child.stop()
+        told = child.answer()
+    details = {"page_bytes": len(page), "files_bytes": sum(sizes), "again_s": again_s}
+    return RoundFigure(took_s, {**details, "peak_rss_mb": told["peak_rss_mb"]})
+
+
+def _got(connection: HTTPConnection, path: str, headers: dict[str, str]) -> bytes:
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    body = answer.read()
+    if answer.status != 200:
+        raise RuntimeError(f"{path}: {answer.status} {body[:200]!r}")
+    return body
+
+
 CASES = [
     Case(
         "server/append", "uvicorn", "appends/s", 0.4, _appends("serve_in_child"), _appends("bare_in_child"),
@@ -269,5 +332,9 @@ CASES = [
     Case(
         "server/streams", "limit", "MB", 1.0, streams, STREAMS_LIMIT_MB, rate=False, rounds=1,
         settings={"streams": STREAMS, "writers": WRITERS, "seconds": WRITE_S},
+    ),
+    Case(
+        "server/first-page", "limit", "s", 1.0, first_page, FIRST_PAGE_LIMIT_S, prepare=fill, rate=False,
+        settings={"keys": KEYS},
     ),
 ]  # fmt: skip
