@@ -19,6 +19,9 @@ ON_SPARK_OR_LONG = (
     "pipeline run",
     "pipeline replay",
     "pipeline rebuild",
+    "pipeline reconcile",
+    "pipeline archive",
+    "pipeline sweep",
     "pipeline prepare",
     "demo",
     "bench",
@@ -52,6 +55,7 @@ PROJECTIONS = (
     "redeliver discard switch"
 ).split()
 """Running and rebuilding them, and each call of `s.projections`."""
+PIPELINE = "run replay reconcile archive sweep quarantine resolve rebuild purge-expired prepare".split()
 NEED_A_PROJECTION = tuple(f"projections {verb}" for verb in PROJECTIONS if verb != "list")
 """tests/projection/test_cli.py calls them."""
 
@@ -73,7 +77,7 @@ def example_of(name: str) -> list[str]:
 def test_commands_are_those_of_the_specification() -> None:
     assert sorted(commands()) == sorted(
         "append read head mark delete purge keys by-tag status bench demo servers doctor prove".split()
-        + [f"pipeline {part}" for part in "run replay quarantine resolve rebuild purge-expired prepare".split()]
+        + [f"pipeline {part}" for part in PIPELINE]
         + ["schema show", "schema upgrade", "serve", "token create", "token list", "token revoke"]
         + [f"work {verb}" for verb in WORK]
         + [f"group {verb}" for verb in GROUP]

@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from strandline import __version__
 from strandline.cli import (
+    archive,
     bench,
     demo,
     doctor,
@@ -102,7 +103,7 @@ def app() -> typer.Typer:
     top.callback()(_top)
     _add(top, "Record", record.append, look.read, look.head, record.mark, record.delete, record.purge)
     carrying = _group("Carry the log into the store, on Spark; resolve what failed.")
-    _add(carrying, "Carry", pipeline.run, pipeline.replay)
+    _add(carrying, "Carry", pipeline.run, pipeline.replay, archive.archive, archive.sweep)
     _add(carrying, "Look after", pipeline.quarantine, pipeline.resolve, pipeline.rebuild, reconcile.reconcile)
     _add(carrying, "Look after", pipeline.purge_expired)
     _add(carrying, "Look after", pipeline.prepare, common=False)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from strandline import __version__
 from strandline.errors import InvalidInput
 
-LATER = frozenset(
-    "backup verify".split() + [f"pipeline {name}" for name in ("archive", "sweep")] + ["schema repartition"]
-)
+LATER = frozenset(["backup", "verify", "schema repartition"])
 
 CHECKOUT = frozenset({"bench", "demo", "servers"})
 

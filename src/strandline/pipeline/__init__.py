@@ -2,6 +2,8 @@
 
     run             carry the log into the store, until stopped or once up to now
     replay          journals as a DataFrame
+    archive         write events up to a time as Parquet, or add them to what was written
+    sweep           take the events of purged lives out of these files
     reconcile       compare log, store and views, and correct what can be proved
     rebuild_tag     compare the view of a tag with the journal, and mend it in place
     purge_expired   purge keys whose expiry has passed
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.extras import not_installed
 
 if TYPE_CHECKING:
+    from strandline.pipeline.archive import archive
     from strandline.pipeline.events import replay
     from strandline.pipeline.expiry import purge_expired
     from strandline.pipeline.operator import quarantine, resolve
@@ -29,10 +32,15 @@ if TYPE_CHECKING:
     from strandline.pipeline.rebuild_tag import rebuild_tag
     from strandline.pipeline.reconcile import reconcile
     from strandline.pipeline.replicate import run
+    from strandline.pipeline.sweep import sweep
 
-__all__ = ["project", "purge_expired", "quarantine", "rebuild", "rebuild_tag", "reconcile", "replay", "resolve", "run"]
+__all__ = [
+    "archive", "project", "purge_expired", "quarantine", "rebuild", "rebuild_tag", "reconcile", "replay", "resolve",
+    "run", "sweep",
+]  # fmt: skip
 
 _HOMES = {
+    "archive": "archive",
     "project": "projecting",
     "purge_expired": "expiry",
     "quarantine": "operator",
@@ -42,6 +50,7 @@ _HOMES = {
     "replay": "events",
     "resolve": "operator",
     "run": "replicate",
+    "sweep": "sweep",
 }
 
 

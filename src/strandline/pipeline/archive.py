@@ -1,0 +1,471 @@
+"""Archive: events up to a time as Parquet, by Spark, for readers that know nothing of Strandline.
+
+    store ──mapInArrow──▶ events as columns ──by entity type, month and slices, sorted──▶ new files
+    new files ──read back, each event made anew from its columns──▶ counts and digests, compared with the store's
+    files moved in and synced ──▶ manifest, last
+
+An archive grows: a run writes what was recorded since the last one. Killed at any point, the old manifest answers, and
+the next run does it again. Nothing is removed from the store.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.connect import Strandline
+from strandline.errors import Corrupt, StrandlineError, Unavailable, invalid
+from strandline.journal.replay import Wanted, replay_partition
+from strandline.pipeline import jvm, session
+from strandline.pipeline.archive_files import NEW, ArchivedFile, Manifest, move_in, opened, write_manifest
+from strandline.pipeline.columns import ARROW_SCHEMA, record_batch
+from strandline.pipeline.failures import CROSSING, to_text
+from strandline.pipeline.supervisor import check_shared, interrupted_in_order, of_spark, open_session
+from strandline.pipeline.target import JournalRef
+from strandline.pipeline.task import uncollected
+from strandline.points import reached
+from strandline.query.times import time_us
+from strandline.reconcile.tallies import item_of, signed, text_number
+from strandline.rows import life_of
+from strandline.values.events import EventRow, bodies
+from strandline.values.keys import SLICES
+from strandline.values.payloads import BYTES, JSON
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FILE_BYTES: Final = 256 * 2**20
+"""About so many bytes of events, before they are compressed, go into one file."""
+ATTEMPTS_MAX: Final = 3
+NAME: Final = "strandline archive"
+COLUMNS: Final = (
+    "key", "entity_type", "slice", "life", "seq_nr", "time", "type", "tags", "metadata", "payload", "payload_bytes",
+    "headers", "append_id", "prev_seq_nr", "partition", "log_offset", "digest",
+)  # fmt: skip
+"""The columns of a file, in their order."""
+SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.string()),
+        ("entity_type", pa.string()),
+        ("slice", pa.int32()),
+        ("life", pa.int64()),
+        ("seq_nr", pa.int64()),
+        ("time", pa.timestamp("us", tz="UTC")),
+        ("type", pa.string()),
+        ("tags", pa.list_(pa.string())),
+        ("metadata", pa.string()),
+        ("payload", pa.string()),
+        ("payload_bytes", pa.binary()),
+        ("headers", pa.map_(pa.string(), pa.string())),
+        ("append_id", pa.string()),
+        ("prev_seq_nr", pa.int64()),
+        ("partition", pa.int32()),
+        ("log_offset", pa.int64()),
+        ("digest", pa.int64()),
+        ("month", pa.string()),
+    ]
+)
+_TALLY: Final = pa.schema(
+    [
+        ("group_name", pa.string()),
+        ("month", pa.string()),
+        ("events", pa.int64()),
+        ("size", pa.int64()),
+        ("digest", pa.int64()),
+        ("damaged", pa.int64()),
+    ]
+)
+TIMESTAMP_TYPE: Final = "spark.sql.parquet.outputTimestampType"
+MODULUS: Final = "18446744073709551616"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveReport:
+    """What a run wrote, and what the archive has now."""
+
+    written: int
+    files: int
+    events: int
+    bytes: int
+    damaged: int
+    """Events that are damaged in the store, and were left out."""
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePart:
+    """Events of a partition, recorded from one time up to before another."""
+
+    partition: int
+    from_: int
+    before: int
+
+
+FileGroup = tuple[str, str]
+"""Entity type and month."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSum:
+    """What there is of a group."""
+
+    events: int
+    size: int
+    digest: int
+    damaged: int = 0
+
+
+def archive(
+    url: str | None,
+    path: str | Path,
+    before: Any,
+    *,
+    log: str | None = None,
+    store: str | None = None,
+    stop: threading.Event | None = None,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    **settings: Any,
+) -> ArchiveReport:
+    """Write the events recorded before a time (aware datetime or µs) into the archive at `path`, or add them to it.
+
+    The folder must be one that Spark's tasks see, too. `InvalidInput.time_ahead` above the strandline: not all events
+    up to there are in the store. Events that a Delete or Purge removed before are not written; those removed later
+    stay in the files (`sweep` takes purged lives out).
+    """
+    to, folder = time_us(before, "before"), Path(path).absolute()
+    target = JournalRef(url, log, store, {"schema": "check", **settings})
+    stop = stop or threading.Event()
+    with target.connect() as s:
+        check_shared(s, spark.sparkContext.master if spark else master)
+        line = s.strandline()
+        if to > line:
+            raise invalid("time_ahead", "before", "above the strandline", allowed=f"up to {line} µs", got=to)
+        with opened(folder, s.store.settings) as manifest:
+            if to <= manifest.to:
+                return _report(manifest, 0)
+            with suppress(jvm.JvmUnwanted), interrupted_in_order(stop), open_session(spark, master, stop) as running:
+                run = ArchiveRun(s, target.by_reference(jvm.temporary_folder()), running, folder, manifest, to)
+                done = run.run(stop)
+                return _report(done, done.events - manifest.events)
+            raise _stopped()
+
+
+def _report(manifest: Manifest, written: int) -> ArchiveReport:
+    files = len(manifest.files)
+    return ArchiveReport(written, files, manifest.events, manifest.bytes, manifest.damaged, manifest.to)
+
+
+def _stopped() -> Unavailable:
+    return Unavailable(
+        "the archive was stopped before its end", code="away", hint="start it again; what it had is as before",
+        applied="no",
+    )  # fmt: skip
+
+
+class ArchiveRun:
+    """One run: the events since the last one."""
+
+    def __init__(
+        self, s: Strandline, target: JournalRef, spark: SparkSession, folder: Path, manifest: Manifest, to: int
+    ) -> None:
+        session.send_files(spark, target.files)
+        self._target, self._spark, self._folder = target, spark, folder
+        self._manifest, self._to = manifest, to
+        partitions = range(s.store.settings.partitions)
+        self._parts = [ArchivePart(partition, manifest.to, to) for partition in partitions]
+
+    def run(self, stop: threading.Event) -> Manifest:
+        """Write, read back, compare, move in, and name the files."""
+        context = self._spark.sparkContext
+        try:
+            context.setJobDescription(NAME)
+            for _ in range(ATTEMPTS_MAX):
+                expected = self._in_store()
+                if stop.is_set():
+                    raise _stopped()
+                new = self._folder / f"new-{uuid4().hex}"
+                self._write(new, expected)
+                reached("archive.files_are_written")
+                files = self._read_back(new)
+                if stop.is_set():
+                    raise _stopped()
+                if _sums(files) == {group: (one.events, one.digest) for group, one in expected.items() if one.events}:
+                    return self._name(new, files, sum(one.damaged for one in expected.values()))
+        except StrandlineError:
+            raise
+        except Exception as error:
+            if isinstance(error, session.spark_errors()):
+                found = of_spark(error)
+                raise (
+                    found if isinstance(found, StrandlineError)
+                    else Unavailable(f"Spark gave up: {found}", code="away", hint="see `strandline doctor`")
+                ) from error  # fmt: skip
+            raise
+        finally:
+            context.setJobDescription(None)
+        raise Unavailable("events were deleted whenever they were archived", code="serialization", hint="run it again")
+
+    def _name(self, new: Path, files: list[ArchivedFile], damaged: int) -> Manifest:
+        moved = move_in(self._folder, new, files)
+        reached("archive.files_are_moved")
+        manifest = replace(
+            self._manifest, to=self._to, damaged=self._manifest.damaged + damaged,
+            files=(*self._manifest.files, *moved),
+        )  # fmt: skip
+        write_manifest(self._folder, manifest)
+        reached("archive.manifest_is_written")
+        for left in self._folder.glob(f"{NEW}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        return manifest
+
+    def _in_store(self) -> dict[FileGroup, GroupSum]:
+        """What the store has of each group: counts, bytes, digests."""
+        rows = self._mapped(partial(_tallied, self._target, self._parts), _TALLY).groupBy("group_name", "month")
+        return {(row["group_name"], row["month"]): _sum_of(row) for row in rows.agg(*_sums_of()).collect()}
+
+    def _write(self, new: Path, expected: Mapping[FileGroup, GroupSum]) -> None:
+        from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+
+        widths = {group: _width(one.size) for group, one in expected.items()}
+        files = max(1, sum(-(-SLICES // width) for width in widths.values()))
+        events = self._mapped(partial(_events, self._target, self._parts, widths), _written_schema())
+        # One task writes all of a file, so nothing but its own sort decides its order.
+        ordered = events.repartition(files, "entity", "month", "slices").sortWithinPartitions(
+            "entity", "month", "slices", F.encode("key", "utf-8"), "life", "seq_nr"
+        )
+        with _timestamps_with_statistics(self._spark):
+            ordered.write.option("compression", "zstd").partitionBy("entity", "month", "slices").parquet(str(new))
+
+    def _mapped(self, function: Any, schema: pa.Schema) -> DataFrame:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        count = len(self._parts)
+        return self._spark.range(0, count, 1, count).mapInArrow(function, from_arrow_schema(schema))
+
+    def _read_back(self, new: Path) -> list[ArchivedFile]:
+        """Read the new files, and make each event anew from its columns; what each file has."""
+        found = sorted(new.rglob("*.parquet"))
+        if not found:
+            return []
+        paths = [str(path.relative_to(new)) for path in found]
+        count = len(paths)
+        read = partial(_checked, str(new), paths)
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        schema = pa.schema([("file", pa.int64()), ("events", pa.int64()), ("digest", pa.int64()), *_PLACE])
+        rows = self._spark.range(0, count, 1, min(count, 64)).mapInArrow(read, from_arrow_schema(schema)).collect()
+        return [
+            ArchivedFile(
+                paths[row["file"]], row["entity_type"], row["month"], row["first_slice"], row["last_slice"],
+                row["events"], found[row["file"]].stat().st_size, row["digest"],
+            )
+            for row in sorted(rows, key=lambda row: row["file"])
+        ]  # fmt: skip
+
+
+_PLACE: Final = [
+    ("entity_type", pa.string()),
+    ("month", pa.string()),
+    ("first_slice", pa.int32()),
+    ("last_slice", pa.int32()),
+]
+
+
+def _sums_of() -> list[Any]:
+    from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+
+    return [
+        F.sum("events").alias("events"),
+        F.sum("size").alias("size"),
+        F.expr(f"pmod(sum(cast(digest as decimal(20, 0))), {MODULUS})").alias("digest"),
+        F.sum("damaged").alias("damaged"),
+    ]
+
+
+def _sum_of(row: Any) -> GroupSum:
+    return GroupSum(row["events"], row["size"], signed(int(row["digest"])), row["damaged"])
+
+
+def _sums(files: list[ArchivedFile]) -> dict[FileGroup, tuple[int, int]]:
+    sums: dict[FileGroup, tuple[int, int]] = {}
+    for file in files:
+        events, digest = sums.get((file.entity_type, file.month), (0, 0))
+        sums[file.entity_type, file.month] = events + file.events, signed(digest + file.digest)
+    return sums
+
+
+def _width(size: int) -> int:
+    """How many slices go into one file: a power of two, so that a file has about `FILE_BYTES`."""
+    width = SLICES
+    while width > 1 and size * width > FILE_BYTES * SLICES:
+        width //= 2
+    return width
+
+
+def _written_schema() -> pa.Schema:
+    return pa.schema([*SCHEMA, ("entity", pa.string()), ("slices", pa.string())])
+
+
+@contextmanager
+def _timestamps_with_statistics(spark: SparkSession) -> Iterator[None]:
+    """Let Spark write times as 64-bit integers: its own old form has no zone and no statistics."""
+    before = spark.conf.get(TIMESTAMP_TYPE)
+    spark.conf.set(TIMESTAMP_TYPE, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        spark.conf.set(TIMESTAMP_TYPE, str(before))
+
+
+# ---------------------------------------------------------------- in tasks
+
+
+def _pages(target: JournalRef, part: ArchivePart) -> Iterator[list[EventRow]]:
+    s = target.open()
+    wanted = Wanted(part.partition, 2**63 - 1, part.from_, part.before - 1)
+    with uncollected():
+        yield from replay_partition(s.log, s.store, s.settings, wanted, tail=False)
+
+
+def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _crossing(make: Any) -> Iterator[pa.RecordBatch]:
+    """What an iterator yields; its errors come back in our words."""
+    try:
+        yield from make()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the driver decides
+        raise RuntimeError(CROSSING + to_text(error)) from None
+
+
+def _tallied(
+    target: JournalRef, parts: list[ArchivePart], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Counts, bytes and digests of a part, by entity type and month."""
+
+    def made() -> Iterator[pa.RecordBatch]:
+        sums: dict[FileGroup, list[int]] = {}
+        for number in _numbers(batches):
+            for page in _pages(target, parts[number]):
+                for row in page:
+                    into = sums.setdefault((row.entity_type, _month_of(row.timestamp)), [0, 0, 0, 0])
+                    if row.event_of(life_of(row.key, row.life)).damaged:
+                        into[3] += 1
+                        continue
+                    into[0] += 1
+                    into[1] += len(row.body)
+                    into[2] += item_of(text_number(row.key), row.life, row.seq_nr, row.digest)
+        rows = [
+            (*group, events, size, signed(digest), damaged) for group, (events, size, digest, damaged) in sums.items()
+        ]
+        columns = list(zip(*rows, strict=True)) or [()] * len(_TALLY)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(list(column), field.type) for column, field in zip(columns, _TALLY, strict=True)], schema=_TALLY
+        )
+
+    return _crossing(made)
+
+
+def _month_of(timestamp: int) -> str:
+    return datetime.fromtimestamp(timestamp / 10**6, UTC).strftime("%Y-%m")
+
+
+def _events(
+    target: JournalRef, parts: list[ArchivePart], widths: Mapping[FileGroup, int], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The events of a part as columns, with the folder that each belongs to."""
+
+    def made() -> Iterator[pa.RecordBatch]:
+        for number in _numbers(batches):
+            for page in _pages(target, parts[number]):
+                rows = [row for row in page if not row.event_of(life_of(row.key, row.life)).damaged]
+                if rows:
+                    yield _columns(rows, widths)
+
+    return _crossing(made)
+
+
+def _columns(rows: list[EventRow], widths: Mapping[FileGroup, int]) -> pa.RecordBatch:
+    given = record_batch(rows)
+    named = dict(zip(ARROW_SCHEMA.names, given.columns, strict=True))
+    is_json = named["json"]
+    months = [_month_of(row.timestamp) for row in rows]
+    slices = []
+    for row, month in zip(rows, months, strict=True):
+        width = widths.get((row.entity_type, month), SLICES)
+        first = row.slice // width * width
+        slices.append(f"{first}-{first + width - 1}")
+    named |= {
+        "time": named["timestamp"],
+        "payload_bytes": pc.if_else(is_json, pa.scalar(None, pa.binary()), named["payload"]),
+        "payload": pc.if_else(is_json, named["payload"], pa.scalar(None, pa.binary())).cast(pa.string()),
+        "digest": pa.array([row.digest for row in rows], pa.int64()),
+        "month": pa.array(months, pa.string()),
+        "entity": named["entity_type"],
+        "slices": pa.array(slices, pa.string()),
+    }
+    schema = _written_schema()
+    return pa.RecordBatch.from_arrays(
+        [named[name].cast(schema.field(name).type) for name in schema.names], schema=schema
+    )
+
+
+def _checked(folder: str, paths: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read files back. `Corrupt.digest` if an event made anew from its columns is not the one that was archived."""
+    from pyarrow.parquet import ParquetFile
+
+    def made() -> Iterator[pa.RecordBatch]:
+        for number in _numbers(batches):
+            events = digest = 0
+            entity_type = month = ""
+            first, last = SLICES, -1
+            with ParquetFile(Path(folder) / paths[number]) as file:
+                for batch in file.iter_batches(batch_size=2000):
+                    for row in batch.to_pylist():
+                        event = event_row(row)
+                        if event.digest != row["digest"]:
+                            raise Corrupt(
+                                f"event {row['seq_nr']} of {row['key']} was not archived as it is", code="digest",
+                                hint="see that the disk is well, then run it again", key=row["key"],
+                            )  # fmt: skip
+                        events += 1
+                        digest += item_of(text_number(event.key), event.life, event.seq_nr, event.digest)
+                        entity_type, month = event.entity_type, _month_of(event.timestamp)
+                        first, last = min(first, event.slice), max(last, event.slice)
+            values = [number, events, signed(digest), entity_type, month, first, last]
+            schema = pa.schema([("file", pa.int64()), ("events", pa.int64()), ("digest", pa.int64()), *_PLACE])
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([value], field.type) for value, field in zip(values, schema, strict=True)], schema=schema
+            )
+
+    return _crossing(made)
+
+
+def event_row(row: Mapping[str, Any]) -> EventRow:
+    """The event in a row of a file, as a store keeps it, made anew from its columns: with its own digest."""
+    life = life_of(row["key"], row["life"])
+    is_json = row["payload"] is not None
+    payload = row["payload"].encode() if is_json else row["payload_bytes"]
+    metadata = None if row["metadata"] is None else row["metadata"].encode()
+    time = row["time"]
+    timestamp = time if isinstance(time, int) else time_us(time, "time")
+    headers = dict(row["headers"]) if row["headers"] else None
+    event = (row["type"], tuple(row["tags"])), (JSON if is_json else BYTES, payload, metadata)
+    place = row["partition"], row["log_offset"], timestamp
+    append_id = bytes.fromhex(row["append_id"].replace("-", ""))
+    (cells,) = bodies(row["seq_nr"], row["prev_seq_nr"], place, append_id, headers, [event], life.seed)
+    return EventRow.of(life, SLICES, cells)

@@ -1,0 +1,190 @@
+"""The files of an archive: a folder of Parquet, and a manifest that names them, written last.
+
+    PATH/manifest.json                                        what the archive has; replaced in one step
+    PATH/events/entity=order/month=2026-11/slices=0-1023/….parquet
+    PATH/new-…                                                what a run under way has written, and nobody counts yet
+
+What the manifest does not name is no part of the archive: it is left of a run that was killed, and the next one removes
+it. One process at a time writes, under a lock on PATH/lock that its death frees.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from strandline.errors import Corrupt, InvalidInput, SchemaMismatch, Unavailable
+from strandline.store.api import StoreSettings
+
+FORMAT: Final = 1
+MANIFEST: Final = "manifest.json"
+EVENTS: Final = "events"
+NEW: Final = "new-"
+LOCK: Final = "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """A Parquet file: what it is of, and what was read back from it."""
+
+    path: str
+    """From the archive's folder."""
+    entity_type: str
+    month: str
+    first_slice: int
+    last_slice: int
+    events: int
+    bytes: int
+    digest: int
+    """The order-free digest of its events: key, life, number and digest of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an archive has. `to`: it has the events recorded before this time (µs)."""
+
+    log_id: str
+    history_id: str
+    to: int = 0
+    damaged: int = 0
+    """Events that were left out, because they are damaged in the store."""
+    files: tuple[ArchivedFile, ...] = field(default=())
+    format: int = FORMAT
+
+    @property
+    def events(self) -> int:
+        return sum(file.events for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+@contextmanager
+def opened(path: Path, settings: StoreSettings) -> Iterator[Manifest]:
+    """The manifest of an archive that this process alone may change; a new one in an empty or absent folder.
+
+    `InvalidInput.archive_path` for a folder that has something else, or the archive of another journal;
+    `Unavailable.away` while another process changes it.
+    """
+    _check(path, settings)
+    path.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Unavailable(
+                f"the archive {path} is being changed", code="away", hint="wait for the archive or sweep under way"
+            ) from None
+        manifest = read_manifest(path) or Manifest(settings.log_id, settings.history_id)
+        remove_leftovers(path, manifest)
+        yield manifest
+    finally:
+        os.close(descriptor)
+
+
+def _check(path: Path, settings: StoreSettings) -> None:
+    manifest = read_manifest(path)
+    if manifest is not None:
+        if manifest.history_id == settings.history_id and manifest.log_id == settings.log_id:
+            return
+        found = "the archive of another journal"
+    elif path.is_dir():
+        names = [child.name for child in path.iterdir()]
+        others = [name for name in names if name not in (LOCK, EVENTS) and not name.startswith(NEW)]
+        if not others:
+            return
+        found = f"a folder with {others[0]}"
+    elif not path.exists():
+        return
+    else:
+        found = "a file"
+    raise InvalidInput(
+        f"PATH: not an archive of this journal; allowed an empty folder, one that is not there yet, or its own; got "
+        f"{found}: {path}",
+        code="archive_path",
+        hint="name another folder",
+        field="path",
+    )
+
+
+def read_manifest(path: Path) -> Manifest | None:
+    """The manifest of an archive; None if there is none. `SchemaMismatch.version` if it is newer."""
+    try:
+        written = orjson.loads((path / MANIFEST).read_bytes())
+        if written["format"] > FORMAT:
+            raise SchemaMismatch(
+                f"the archive {path} was written in version {written['format']}; this program knows {FORMAT}",
+                code="version", hint="upgrade this program", found=written["format"], known=FORMAT,
+            )  # fmt: skip
+        files = tuple(ArchivedFile(**file) for file in written.pop("files"))
+        return Manifest(**written, files=files)
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(
+            f"the manifest of the archive {path} cannot be read", code="digest", hint="put it back from a backup"
+        ) from error
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Replace the manifest in one step. All files that it names are synced already."""
+    aside = path / f"{NEW}{MANIFEST}"
+    with aside.open("wb") as file:
+        file.write(orjson.dumps(asdict(manifest), option=orjson.OPT_INDENT_2))
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(path / MANIFEST)
+    sync_folder(path)
+
+
+def remove_leftovers(path: Path, manifest: Manifest) -> None:
+    """Remove what no manifest names: runs that were killed left it."""
+    for child in path.glob(f"{NEW}*"):
+        shutil.rmtree(child) if child.is_dir() else child.unlink()
+    named = {file.path for file in manifest.files}
+    for found in (path / EVENTS).rglob("*.parquet"):
+        if str(found.relative_to(path)) not in named:
+            found.unlink()
+
+
+def move_in(path: Path, new: Path, files: Sequence[ArchivedFile]) -> list[ArchivedFile]:
+    """Move files of a run to their places, and sync each and its folders. Nobody counts them before the manifest."""
+    moved = []
+    for file in files:
+        found = new / file.path
+        target = path / EVENTS / file.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sync_file(found)
+        found.rename(target)
+        for folder in (target.parent, target.parent.parent, target.parent.parent.parent):
+            sync_folder(folder)
+        moved.append(replace(file, path=str(target.relative_to(path))))
+    sync_folder(path / EVENTS)
+    return moved
+
+
+def sync_file(path: Path) -> None:
+    """Let a file be on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Let the names in a folder be on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,127 @@
+"""Sweep: take the events of purged lives out of an archive's files.
+
+A file that has some is written anew without them; the manifest names the new one, then the old one goes. Killed before
+that, the old manifest answers with the old file, and the next sweep does it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+
+from strandline.pipeline.archive_files import (
+    EVENTS,
+    NEW,
+    ArchivedFile,
+    move_in,
+    opened,
+    remove_leftovers,
+    write_manifest,
+)
+from strandline.pipeline.target import JournalRef
+from strandline.points import reached
+from strandline.reconcile.tallies import item_of, signed, text_number
+from strandline.store.api import Store
+from strandline.values.heads import Head
+from strandline.values.keys import key_partition
+
+KEYS_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """What a sweep took out."""
+
+    events: int
+    files: int
+    """Files that were written anew, or went."""
+
+
+def sweep(
+    url: str | None, path: str | Path, *, log: str | None = None, store: str | None = None, **settings: Any
+) -> SweepReport:
+    """Take the events of purged lives out of an archive's files. What was purged and is not carried yet stays."""
+    folder = Path(path).absolute()
+    target = JournalRef(url, log, store, {"schema": "check", **settings})
+    with target.connect() as s, opened(folder, s.store.settings) as manifest:
+        if not manifest.files:
+            return SweepReport(0, 0)
+        kept: list[ArchivedFile] = []
+        new = folder / f"{NEW}{uuid4().hex}"
+        taken = touched = 0
+        for file in manifest.files:
+            swept = _swept(s.store, folder, new, file)
+            kept += [swept] if swept is not None and swept.events else []
+            if swept is not file:
+                taken += file.events - (swept.events if swept is not None else 0)
+                touched += 1
+        if not touched:
+            return SweepReport(0, 0)
+        moved = {
+            file.path: file for file in move_in(folder, new, [file for file in kept if file not in manifest.files])
+        }
+        reached("sweep.files_are_moved")
+        files = [file if file in manifest.files else moved[f"{EVENTS}/{file.path}"] for file in kept]
+        swept_manifest = replace(manifest, files=tuple(files))
+        write_manifest(folder, swept_manifest)
+        reached("sweep.manifest_is_written")
+        remove_leftovers(folder, swept_manifest)
+    return SweepReport(taken, touched)
+
+
+def _swept(store: Store, folder: Path, new: Path, file: ArchivedFile) -> ArchivedFile | None:
+    """The file without purged lives: itself if it has none, None if nothing is left, else a new one."""
+    from pyarrow.parquet import ParquetFile, ParquetWriter
+
+    with ParquetFile(folder / file.path) as found:
+        lives = {
+            (key, life)
+            for batch in found.iter_batches(columns=["key", "life"])
+            for key, life in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        }
+        ended = _ended(store, lives)
+        if not ended:
+            return file
+        name = Path(file.path).relative_to(EVENTS).with_name(f"part-{uuid4().hex}.zstd.parquet")
+        target = new / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        events = digest = 0
+        slices: set[int] = set()
+        with ParquetWriter(target, found.schema_arrow, compression="zstd") as writer:
+            for batch in found.iter_batches():
+                keys, numbers = batch.column("key").to_pylist(), batch.column("life").to_pylist()
+                left = batch.filter(pa.array([place not in ended for place in zip(keys, numbers, strict=True)]))
+                for row in left.select(["key", "slice", "life", "seq_nr", "digest"]).to_pylist():
+                    events += 1
+                    slices.add(row["slice"])
+                    digest += item_of(text_number(row["key"]), row["life"], row["seq_nr"], row["digest"])
+                writer.write_batch(left)
+    if not events:
+        target.unlink()
+        return None
+    return replace(
+        file, path=str(name), events=events, bytes=target.stat().st_size, digest=signed(digest),
+        first_slice=min(slices), last_slice=max(slices),
+    )  # fmt: skip
+
+
+def _ended(store: Store, lives: set[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Those of these lives that are over."""
+    by_partition: dict[int, set[str]] = {}
+    for key, _ in lives:
+        by_partition.setdefault(key_partition(key, store.settings.partitions), set()).add(key)
+    states: dict[str, Any] = {}
+    for partition, keys in by_partition.items():
+        ordered = sorted(keys)
+        for at in range(0, len(ordered), KEYS_AT_ONCE):
+            states |= store.look(partition, ordered[at : at + KEYS_AT_ONCE]).states
+    ended = set()
+    for key, life in lives:
+        state = states.get(key)
+        if state is not None and life < state.life + (not isinstance(state, Head)):
+            ended.add((key, life))
+    return ended
