@@ -36,12 +36,19 @@ PLACES = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def browser(server: Served) -> Iterator[httpx.Client]:
-    """A client that has logged in, with its CSRF value."""
+@pytest.fixture(scope="module")
+def session(server: Served) -> tuple[httpx.Cookies, str]:
+    """The cookie of a browser that has logged in, and its CSRF value."""
     with httpx.Client(base_url=server.url, timeout=30) as client:
         assert client.post("/console/login", data={"token": server.token}).status_code == 303
-        client.headers["X-CSRF-Token"] = client.get("/session").json()["csrf"]
+        return client.cookies, client.get("/session").json()["csrf"]
+
+
+@pytest.fixture
+def browser(server: Served, session: tuple[httpx.Cookies, str]) -> Iterator[httpx.Client]:
+    """A client with that session."""
+    cookies, csrf = session
+    with httpx.Client(base_url=server.url, timeout=30, cookies=cookies, headers={"X-CSRF-Token": csrf}) as client:
         yield client
 
 
@@ -131,6 +138,66 @@ def test_a_page_that_is_not_there_says_so_as_a_page(browser: httpx.Client) -> No
     assert browser.get("/console/static/x/..%2Fhandlers.py").status_code == 404
     with pytest.raises(FrameError):
         page_at("/nowhere")
+
+
+HUGE = "9" * 5000
+MANY = quote("/work/mails?" + "&".join(f"q{n}=1" for n in range(50)))
+LISTS = quote('{"journal": ["x"]}')
+NOTHING = quote('{"journal": "nothing"}')
+HOSTILE: dict[str, tuple[str, ...]] = {
+    "/live?at={}": ("", "//%5B", "/x", "%2F%2F", MANY),
+    "/journals/order%7C1?before={}": (HUGE, "0", "-1", "1.5", "%D9%A3", "9223372036854775808"),
+    "/journals/{}": ("%20", "%7C", "%00", "a%7C" + "x" * 600),
+    "/journals?entity_type=order&after={}": ("x", "stock%7C1", "%00"),
+    "/journals?entity_type={}": ("%7C", "%F0%9F%A6%80", "x" * 3000),
+    "/journals?tag=blue&after={}": ("x", "0.0.0", "%00"),
+    "/journals?tag={}": ("%00", "x" * 2000),
+    "/projections/totals/{}": (HUGE, "0", "-1", "%00"),
+    "/projections/{}/1": ("%2e%2e", "T%27--", "%00", "x" * 300),
+    "/acts?day={}": ("%7C", "%00", "x" * 600, "2026-99-99"),
+    "/groups?state=all&stream={}": ("%00", "x/y", "x" * 300),
+    "/groups?state=open&after={}": ("x", HUGE, "%00"),
+    "/groups/default/{}": ("%00", "%2F", "x" * 300),
+    "/work/{}": ("%2e%2e", "%27", "%00", "x" * 300),
+    "/work/mails?show={}": ("x", "%00"),
+    "/ask?act=work.drop_all&values={}": ("%7B%7D", "[]", "1", LISTS, NOTHING),
+    "/find?key={}": ("", "%00", "%7C"),
+}
+
+
+@pytest.mark.req("RS1")
+@pytest.mark.parametrize("path", HOSTILE)
+def test_what_is_asked_wrongly_is_refused_and_is_no_bug(browser: httpx.Client, path: str) -> None:
+    for value in HOSTILE[path]:
+        with browser.stream("GET", f"/console{path.format(value)}") as answer:
+            assert answer.status_code < 500, path.format(value)
+            if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+                assert "Traceback" not in answer.read().decode()
+
+
+@pytest.mark.req("RS1")
+@pytest.mark.parametrize("name", ACTS)
+def test_an_act_on_what_cannot_be_is_refused_and_is_no_bug(browser: httpx.Client, name: str) -> None:
+    chosen = ACTS[name]
+    known: tuple[dict[str, Any], ...] = (
+        {},
+        {"journal": "mails"},
+        {"name": "totals", "generation": 1},
+        {"stream": "default"},
+    )
+    for value in (HUGE, str(2**63), "-1", "\0", "x" * 5000, "nothing", 2**62):
+        values: dict[str, Any] = dict.fromkeys((*chosen.target, *(field.name for field in chosen.fields)), value)
+        for there in known:
+            given = {**values, **{one: right for one, right in there.items() if one in values}}
+            answer = act(browser, name, **given)
+            assert answer.status_code in {200, 400, 404, 409, 422}, (name, given, answer.text)
+            assert answer.status_code != 200 or name in SAFE, (name, given)
+
+
+SAFE = {"work.pause", "work.resume", "work.requeue_all", "work.acknowledge_all", "work.drop_all"} | {
+    "projections.pause", "projections.resume",
+}  # fmt: skip
+"""Acts that need no more than a journal or a projection that is there; a filter that lets nothing pass does nothing."""
 
 
 def test_each_scope_sees_its_pages_and_no_others(server: Served) -> None:

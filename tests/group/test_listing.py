@@ -98,6 +98,7 @@ def _paged(groups: Any, state: str | None, limit: int) -> list[list[str]]:
 
 @pytest.mark.req("G84")
 @pytest.mark.parametrize(("given", "code"), [(("odd",), "setting"), (("open", "x"), "offset_format"),
+                                             (("open", "9" * 5000), "offset_format"),
                                              (("open", None, 0), "limit_range")])  # fmt: skip
 def test_what_cannot_be_listed(given: Any, code: str) -> None:
     with strandline.connect("memory:") as s, pytest.raises(InvalidInput) as caught:

@@ -19,6 +19,7 @@ from strandline.group.record import TAG
 from strandline.journal.journal import Journal
 from strandline.query.by_tag import TagFeed
 from strandline.query.tags import GivenTagQuery
+from strandline.values.heads import SEQ_NR_MAX
 from strandline.values.keys import Key
 
 OPEN: Final = ("queued", "running", "rolling_back", "rollback_failed")
@@ -90,7 +91,9 @@ class Lister:
         return self._tagged(TAG if state is None else f"{TAG}.{state}", after, limit)
 
     def _open(self, states: tuple[str, ...], after: str | None, limit: int) -> GroupList:
-        if after is not None and not (isinstance(after, str) and after.isdecimal()):
+        if after is not None and not (
+            isinstance(after, str) and after.isdecimal() and len(after) < len(str(SEQ_NR_MAX))
+        ):
             raise invalid("offset_format", "after", "no place of a stream", allowed="`after` of a list", got=after)
         as_of, from_ = self._clock(), int(after or 0) + 1
         found: dict[str, Listed] = {}

@@ -5,7 +5,7 @@ An act runs by `HttpCall.act`: it refuses a token without the scope `admin`, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -219,6 +219,7 @@ def _entries_counted(desk: ConsoleDesk, values: Values) -> str:
 OF_PROJECTION: Final = ("name", "generation")
 OF_LETTER: Final = (*OF_PROJECTION, "key", "life", "seq_nr")
 OF_GROUP: Final = ("stream", "id")
+NUMBERS: Final = frozenset({"generation", "life", "seq_nr", "to", "ranges", "dead_id", "entry"})
 FILTER: Final = ("journal", "show", "q", "priority")
 SKIP_FIELDS: Final = (
     ActField("key", "Key", help="as order|42"),
@@ -319,20 +320,27 @@ def act_of(name: str) -> OperatorAct:
     return ACTS[name]
 
 
-def checked_values(act: OperatorAct, values: Any) -> dict[str, Any]:
-    """Return the values of an act, as texts and whole numbers; refuses what it does not know, and what is missing."""
-    if not isinstance(values, dict):
-        raise invalid("option", "values", "no object", allowed="values by name", got=values)
-    fields = {one.name: one for one in act.fields}
-    known = {*act.target, *fields}
+def checked_target(act: OperatorAct, values: Values) -> dict[str, Any]:
+    """Return what an act is done to; refuses what it does not know, what is missing, and what is no text or number."""
+    return _checked(values, act.target, FILTER[1:] if act.target == FILTER else ())
+
+
+def _checked(values: Values, known: Sequence[str], optional: Sequence[str]) -> dict[str, Any]:
     for name, value in values.items():
         if name not in known:
             raise unknown("values", name, known)
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             raise invalid("option", name, "neither text nor a whole number", allowed="one of these", got=value)
-    for name in known - (set(FILTER[1:]) if act.target == FILTER else set()):
-        if values.get(name) in (None, ""):
+    for name in known:
+        if name not in optional and values.get(name) in (None, ""):
             raise invalid("option", name, "missing", allowed="a value", got="nothing")
+    return {name: value if name in NUMBERS else str(value) for name, value in values.items()}
+
+
+def checked_values(act: OperatorAct, values: Values) -> dict[str, Any]:
+    """Return all values of an act: what it is done to, and what it asks for."""
+    fields = {one.name: one for one in act.fields}
+    values = _checked(values, (*act.target, *fields), FILTER[1:] if act.target == FILTER else ())
     for name, field in fields.items():
         if field.options and values[name] not in field.options:
             raise invalid("option", name, "unknown", allowed=" ".join(field.options), got=values[name])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from strandline.errors import InvalidInput, NotFound
 from strandline.group.groups import Groups
 from strandline.server.console.history import StatusHistory
+from strandline.values.heads import SEQ_NR_MAX
 from strandline.work.journal import WorkJournal
 
 if TYPE_CHECKING:
@@ -65,8 +66,11 @@ Found = dict[str, Any]
 def whole(values: Mapping[str, Any], name: str) -> int:
     """Return a value that is a whole number."""
     try:
-        return int(values[name])
-    except (TypeError, ValueError):
+        found = int(values[name])
+        if not 0 <= found <= SEQ_NR_MAX:
+            raise ValueError(found)
+        return found
+    except (KeyError, TypeError, ValueError):
         raise InvalidInput(
-            f"{name}: not a whole number; allowed digits", code="option", hint="give a number", field=name
+            f"{name}: not a whole number; allowed 0..2^63-1", code="option", hint="give a number", field=name
         ) from None

@@ -18,7 +18,7 @@ from strandline.server import browsers
 from strandline.server.answers import problem_of
 from strandline.server.application import ServerApp
 from strandline.server.calls import HttpCall
-from strandline.server.console.acts import act_of, checked_values
+from strandline.server.console.acts import act_of, checked_target, checked_values
 from strandline.server.console.desk import ConsoleDesk
 from strandline.server.console.journals import journal_csv
 from strandline.server.console.pages import ConsolePage, given_of, page_at
@@ -92,7 +92,7 @@ async def live(call: HttpCall, at: str) -> Response:
     """Stream the regions of a page that have changed, as long as its reader looks at it."""
     one, values = page_at(at)
     if one.scope is not None:
-        call.require(one.scope, values.get("entity_type") or values.get("key", "").partition("|")[0] or None)
+        call.require(one.scope, values.get("key", "").partition("|")[0] or None)
     return StreamingResponse(_regions(one, call, values), media_type=EVENTS_MEDIA)
 
 
@@ -128,7 +128,7 @@ async def _now(one: ConsolePage, call: HttpCall, values: dict[str, str]) -> list
 async def ask(call: HttpCall, act: str, values: str) -> Response:
     """Answer with the question that stands before an act: what it does, how things stand, what it asks for."""
     chosen, desk = act_of(act), desk_of(call.app)
-    given = _object(values)
+    given = checked_target(chosen, _object(values))
     count = await call.run(chosen.counts, desk, given) if chosen.counts is not None else ""
     made = templates().get_template("ask.html")
     who = "" if call.token is None else call.token.name

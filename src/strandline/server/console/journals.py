@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from strandline.errors import Corrupt, invalid
+from strandline.errors import Corrupt
 from strandline.journal.checks import RESERVED_ENTITY_TYPES
-from strandline.server.console.desk import ConsoleDesk, Found, PageQuery
+from strandline.server.console.desk import ConsoleDesk, Found, PageQuery, whole
 from strandline.server.console.texts import csv_text, payload_text
 from strandline.values.events import RecordedEvent
 from strandline.values.keys import Key, partition_of
@@ -55,10 +55,8 @@ def _tagged(s: Strandline, tag: str, given: PageQuery) -> Found:
 def journal_page(desk: ConsoleDesk, given: PageQuery) -> Found:
     """Return what a key has: its head, its events from the newest, its snapshots."""
     journal, key = desk.s.journal, Key.of(given.get("key"))
-    head, before = journal.head(key), given.get("before")
-    if before and not before.isdecimal():
-        raise invalid("seq_nr_range", "before", "no number", allowed="digits", got=before)
-    to = int(before) - 1 if before else None
+    head, before = journal.head(key), whole(given.values, "before") if given.get("before") else 0
+    to = before - 1 if before else None
     events: list[dict[str, Any]] = []
     if head is not None and to != 0:
         rows = journal.read(key, to=to, backwards=True, limit=EVENTS)

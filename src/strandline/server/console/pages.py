@@ -63,12 +63,15 @@ PAGES: Final = (
 
 def page_at(address: str) -> tuple[ConsolePage, dict[str, str]]:
     """Return the page at an address below /console, and its values; `FrameError` 404 where there is none."""
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+        given = dict(parse_qsl(parts.query, max_num_fields=20))
+    except ValueError:
+        raise no_path() from None
     segments = [unquote(segment) for segment in parts.path.split("/")]
     for one in PAGES:
         values = _matched(one.path.split("/"), segments)
         if values is not None:
-            given = dict(parse_qsl(parts.query, max_num_fields=20))
             return one, values | {name: given[name] for name in one.query if name in given}
     raise no_path()
 
