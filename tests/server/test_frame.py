@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 import stat
 import time
+import warnings
 from pathlib import Path
 
 import httpx
@@ -15,9 +17,11 @@ from strandline.connect import Strandline
 from strandline.errors import Unsupported
 from strandline.server import app
 from strandline.server.admin_acts import day_key
+from strandline.server.listening import check_tls
 from strandline.server.tokens import SCOPES, TokenFile
 from tests.acceptance.cli_call import call
 from tests.server.worlds import Served, served
+from tests.servers.authority import Authority
 
 DAY_US = 86_400 * 10**6
 
@@ -216,6 +220,38 @@ def test_an_open_server_and_a_key_for_everybody_are_refused(s: Strandline, tmp_p
         "--json",
     )  # fmt: skip
     assert (refused.code, refused.name) == (7, "Unsupported.secret_mode")
+
+
+@pytest.mark.req("U14", "D4")
+def test_tls_from_1_2_on_with_a_key_for_this_user_alone(s: Strandline, tmp_path: Path) -> None:
+    authority = Authority(tmp_path).start()
+    signed = authority.signed("server", "DNS:localhost")
+    signed.key.chmod(0o600)
+    tls = {"certificate": signed.certificate, "key": signed.key}
+    with served(s, tmp_path, tls=tls, hosts=["localhost"]) as running:
+        url = running.url.replace("127.0.0.1", "localhost")
+        assert url.startswith("https://")
+        trusts = ssl.create_default_context(cafile=str(authority.certificate))
+        with httpx.Client(base_url=url, verify=trusts) as client:
+            assert client.get("/healthz").text == "ok"
+            entered = client.post("/login", data={"token": running.token})
+            assert "secure" in entered.headers["set-cookie"].lower()
+        old = ssl.create_default_context(cafile=str(authority.certificate))
+        old.set_ciphers("ALL:@SECLEVEL=0")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises(httpx.ConnectError), httpx.Client(base_url=url, verify=old) as client:
+            client.get("/healthz")
+        with pytest.raises(httpx.ConnectError), httpx.Client(base_url=url) as client:
+            client.get("/healthz")  # it trusts others
+    for host in ("0.0.0.0", "::", "192.0.2.1", "example.com"):
+        with pytest.raises(Unsupported) as caught:
+            check_tls(host, None, None)
+        assert caught.value.name == "Unsupported.open_server"
+    for own in (None, "127.0.0.1", "::1", "localhost"):
+        assert check_tls(own, None, None) is False
+    assert check_tls("0.0.0.0", signed.certificate, signed.key) is True
 
 
 @pytest.mark.req("D11")

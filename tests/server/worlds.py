@@ -41,8 +41,9 @@ def served(s: Strandline, folder: Path, *, limits: Mapping[str, Any] | None = No
     """Serve a connection on a free port of loopback."""
     tokens = more.pop("tokens", None) or TokenFile(folder / "http-tokens.json")
     token, _ = tokens.create("all", SCOPES)
+    tls = more.pop("tls", {})
     application = app(s, tokens=tokens, limits=limits or {"token_requests_per_s": 100_000}, **more)
-    server = HttpServer(application, port=0)
+    server = HttpServer(application, port=0, **tls)
     thread = Thread(target=server.run, name="test-server")
     thread.start()
     try:

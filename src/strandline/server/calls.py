@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -82,6 +82,3 @@ class HttpCall:
     async def body(self) -> bytes:
         """Return the body as it came, for a route that reads it itself."""
         return await self.app.body_of(self.request)
-
-
-Values = Mapping[str, Any]

@@ -17,9 +17,8 @@ from strandline.errors import Unavailable, invalid
 from strandline.group.definition import Group
 from strandline.group.groups import HOW, Groups
 from strandline.group.history import ENDS
-from strandline.journal import checks
 from strandline.server.calls import HttpCall
-from strandline.server.fields import OBJECT, HttpField, duration_number, text
+from strandline.server.fields import OBJECT, WAIT_MAX_S, HttpField, duration_number, text, wait_seconds
 from strandline.server.frame import FrameError
 from strandline.server.routes import HttpRoute
 
@@ -27,7 +26,6 @@ STREAM: Final = "/groups/{stream}"
 ONE: Final = "/groups/{stream}/{id}"
 STREAMS_MAX: Final = 100
 """So many streams that nothing is registered for are kept open to look at."""
-WAIT_MAX_S: Final = 60.0
 LOOK_LEAST_S, LOOK_MOST_S = 0.02, 0.5
 FIELDS: Final = {
     "stream": text("The stream.", pattern="^[A-Za-z0-9._:~-]{1,200}$"),
@@ -88,9 +86,7 @@ async def list_groups(
 
 async def show_group(call: HttpCall, stream: str, id: str, wait_s: float = 0) -> object:  # noqa: A002
     """Show how a group stands; with `wait_s`, once it has ended, or when that time is over."""
-    seconds = checks.timeout_s(wait_s)
-    if seconds > WAIT_MAX_S:
-        raise invalid("option", "wait_s", "too long", allowed=f"0..{WAIT_MAX_S:g}", got=wait_s)
+    seconds = wait_seconds(wait_s)
     groups, until, pause_s = await _groups(call, stream), time.monotonic() + seconds, LOOK_LEAST_S
     while True:
         outcome = await call.run(groups.get, id)

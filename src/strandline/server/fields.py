@@ -8,10 +8,13 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from strandline.errors import invalid
+from strandline.journal import checks
 from strandline.server.routes import HttpRoute, JsonSchema
 from strandline.values.heads import SEQ_NR_MAX
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,30}")
+WAIT_MAX_S: Final = 60.0
+"""No call waits longer for what it was asked to wait for."""
 TRUTH: Final = {"true": True, "false": False}
 
 
@@ -102,6 +105,14 @@ def whole(help_: str, least: int, most: int, *, code: str) -> HttpField:
 def duration_number(help_: str, least: float, most: float) -> HttpField:
     """A field that is a number of seconds."""
     return HttpField({"type": "number", "minimum": least, "maximum": most}, help_, _seconds)
+
+
+def wait_seconds(wait_s: Any) -> float:
+    """Return how long a call is to wait, in seconds."""
+    seconds = checks.timeout_s(wait_s)
+    if seconds > WAIT_MAX_S:
+        raise invalid("option", "wait_s", "too long", allowed=f"0..{WAIT_MAX_S:g}", got=wait_s)
+    return seconds
 
 
 def duration_or_none(seconds: Any, field: str) -> timedelta | None:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from strandline.errors import StrandlineError, invalid, unknown
 from strandline.server.answers import json_response, problem_of
 from strandline.server.calls import HttpCall
-from strandline.server.fields import KEY, OBJECT, HttpField
+from strandline.server.fields import FIELDS, KEY, OBJECT, HttpField, whole
 from strandline.server.routes import LINES_MEDIA, HttpRoute
 from strandline.server.streams import lines_of
 from strandline.values.answers import KEEP
@@ -178,11 +178,11 @@ async def keys(call: HttpCall, entity_type: str, after: str | None = None, limit
 
 def routes() -> list[HttpRoute]:
     """Return the routes of this part."""
-    number = HttpField({"type": "integer", "minimum": 1, "maximum": SEQ_NR_MAX}, "A seq_nr, included.", _seq_nr)
+    number = whole("A seq_nr, included.", 1, SEQ_NR_MAX, code="seq_nr_range")
     bounds = {
         "from": number,
         "to": number,
-        "limit": HttpField(number.schema, "At most so many.", _limit),
+        "limit": whole("At most so many.", 1, SEQ_NR_MAX, code="limit_range"),
         "after": HttpField(KEY, "Go on after this key."),
     }
     listed = {"type": "object", "required": ["keys"], "properties": {"keys": {"type": "array"}}}
@@ -220,22 +220,6 @@ def routes() -> list[HttpRoute]:
 
 
 def _many_schema() -> dict[str, Any]:
-    from strandline.server.fields import FIELDS
-
     members: dict[str, Any] = {name: FIELDS[name].schema for name in MANY_MEMBERS if name in FIELDS}
     members["expected"] = {"type": "integer", "minimum": 0, "maximum": SEQ_NR_MAX}
     return {"type": "object", "required": ["key", "events"], "additionalProperties": False, "properties": members}
-
-
-def _seq_nr(text: str, field: str) -> int:
-    return _number(text, field, "seq_nr_range")
-
-
-def _limit(text: str, field: str) -> int:
-    return _number(text, field, "limit_range")
-
-
-def _number(text: str, field: str, code: str) -> int:
-    if not re.fullmatch(r"-?[0-9]{1,30}", text):
-        raise invalid(code, field, "not a whole number", allowed="1..2^63-1", got=text)
-    return int(text)

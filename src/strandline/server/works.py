@@ -9,15 +9,16 @@ from typing import Any, Final
 
 from strandline import aio
 from strandline.errors import invalid
-from strandline.journal import checks
 from strandline.server.calls import HttpCall
 from strandline.server.fields import (
     OBJECT,
+    WAIT_MAX_S,
     HttpField,
     duration_number,
     duration_or_none,
     text,
     time_from_text,
+    wait_seconds,
     whole,
 )
 from strandline.server.routes import HttpRoute
@@ -28,7 +29,6 @@ from strandline.work.journal import WorkJournal
 
 ONE: Final = "/work/{journal}"
 CLAIM: Final = "/work/{journal}/claims/{id}/{fence}"
-WAIT_MAX_S: Final = 60.0
 LOOK_S: Final = 2.0
 """A claim that waits looks again when an entry may be due, and so often whether its client is still there."""
 _NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": SEQ_NR_MAX}
@@ -113,7 +113,7 @@ async def claim_work(
     call: HttpCall, journal: str, owner: str | None = None, limit: int = 1, wait_s: float = 0
 ) -> object:
     """Claim the most urgent due entries, each under a lease; where none is due, wait for one without a thread."""
-    until = time.monotonic() + _wait(wait_s)
+    until = time.monotonic() + wait_seconds(wait_s)
     watched = await _watched(call, journal)
     work = watched.work
     cursor = work.cursor(owner or call.who)
@@ -130,13 +130,6 @@ async def claim_work(
         "next_date": batch.next_date,
         "paused": batch.paused,
     }
-
-
-def _wait(wait_s: Any) -> float:
-    seconds = checks.timeout_s(wait_s)
-    if seconds > WAIT_MAX_S:
-        raise invalid("option", "wait_s", "too long", allowed=f"0..{WAIT_MAX_S:g}", got=wait_s)
-    return seconds
 
 
 def _of_claim(verb: str) -> Any:
