@@ -17,6 +17,7 @@ from strandline.projection.definition import BySlices, Projection
 from strandline.projection.ended_lives import forget_ended
 from strandline.projection.host import Host
 from strandline.projection.offset_store import OffsetStore, ProjectionRow
+from strandline.testing.limits import small
 from strandline.values.events import RecordedEvent
 from strandline.values.keys import slice_of
 from tests.journal.worlds import digest
@@ -213,6 +214,38 @@ def test_a_host_runs_the_deletion(s: Strandline, table: Table) -> None:
         until(lambda: caught_up(s))
     check_exactly_once(s, table)
     store.close()
+
+
+@pytest.mark.req("P33")
+def test_a_deletion_that_takes_longer_than_its_interval_comes_to_its_end(
+    s: Strandline, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that begins anew whenever it is due again would never reach the last slices."""
+    put(s, KEY, 2)
+    for partition in range(s.log.partitions):  # every range gets a position
+        put(s, key_in(partition, s.log.partitions))
+    carry_all(s)
+    forget = OffsetStore.forget
+    ended: list[int] = []
+
+    def slowly(self: OffsetStore, row: Any, line: int) -> Iterator[int]:
+        for gone in forget(self, row, line):
+            yield gone
+            time.sleep(0.001)
+        ended.append(line)
+
+    monkeypatch.setattr(OffsetStore, "forget", slowly)
+    with small({"projection.delete_interval_s": 0.01, "projection.delete_after_s": 0}):
+        settings: dict[str, Any] = {"delete_after_s": 0.0, "delete_interval_s": 0.01, **QUICK}
+        with running(s, Projection("totals", ORDERS, table.add, **settings)):
+
+            def over() -> bool:
+                for partition in range(s.log.partitions):  # time goes on, and the line with it
+                    put(s, key_in(partition, s.log.partitions))
+                carry_all(s)
+                return bool(ended)
+
+            until(over, 30)
 
 
 @pytest.mark.req("P33")

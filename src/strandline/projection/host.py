@@ -154,8 +154,8 @@ class HostedProjection:
         self.retry_at = 0.0
         """When a range that failed may start again (monotonic)."""
         self.forgot_at = time.monotonic()
-        self.forgetting: Iterator[int] = iter(())
-        """The steps of a deletion run that are left."""
+        self.forgetting: Iterator[int] | None = None
+        """The steps of a deletion run that are left; None if none is under way."""
         self.goal: list[int] | None = None
         """Of a build: what the serving generation had done when this host first looked."""
 
@@ -512,16 +512,18 @@ class Host:
     def _forget(self, run: HostedProjection, row: ProjectionRow, rows: Sequence[RangeRow]) -> None:
         """The deletion run: one host of a projection does it, the owner of its first range, a few steps at a time."""
         settings = run.projection.settings
-        if time.monotonic() - run.forgot_at >= settings.delete_interval_s and rows[0].owner == self.name:
+        due = run.forgetting is None and time.monotonic() - run.forgot_at >= settings.delete_interval_s
+        if due and rows[0].owner == self.name:
             run.forgot_at = time.monotonic()
             line = line_of(rows, row.line, round(settings.delete_after_s * 1_000_000))
             if line > row.line or row.epoch > 1:
                 run.forgetting = run.store.forget(row, line)
             forget_ended(run.store, self._s.store, row)
         deadline = time.monotonic() + LOOK_S / 2
-        for _ in run.forgetting:
+        for _ in run.forgetting or ():
             if time.monotonic() > deadline:
-                break
+                return
+        run.forgetting = None
 
 
 def too_long(limit_s: float) -> str:
