@@ -47,8 +47,10 @@ def check(proof: Proof, count: int) -> None:
 )
 @pytest.mark.req("J57", "J59", "J62", "J63", "J68", "J78", "J80", "J93", "J97", "J104", "J105", "J106", "J107", "J114")
 @pytest.mark.req("J128", "J129", "RJ1", "RJ2", "RJ3", "RJ5")
-@pytest.mark.req("T1", "T15", "T39", "T40", "T42", "T43", "T46", "T47", "T49", "T54", "T64", "T77", "T78")
-@pytest.mark.req("P4", "P6", "P7", "P8", "P9", "P10", "P16", "P17")
+@pytest.mark.req(
+    "T1", "T15", "T39", "T40", "T42", "T43", "T46", "T47", "T49", "T54", "T59", "T60", "T61", "T64", "T77", "T78"
+)
+@pytest.mark.req("P4", "P6", "P7", "P8", "P9", "P10", "P16", "P17", "P18")
 @pytest.mark.req("W9", "W10", "W15", "W17", "W19", "W20", "W21", "W23", "W24", "W25", "W26", "W27", "W28", "W29", "W30")
 @pytest.mark.req(
     "W31", "W33", "W36", "W38", "W39", "W40", "W41", "W42", "W43", "W44", "W45", "W46", "W47", "W48", "W71"

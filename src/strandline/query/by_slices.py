@@ -107,6 +107,7 @@ class SliceFeed(Feed[SlicedEvent]):
         """Look for what is missing until it is there, or nothing is missing any more, or the time is up."""
         settings, pace = self._settings, self._pace
         end_s = pace.now_s() + settings.gap_timeout_s
+        reached("slices.looked_back")
         line = self._line if last is None else min(self._line, self._first)  # a known key was not forgotten
         while True:
             found = self._ask(lambda: self._slices.look_back(row, last, line))

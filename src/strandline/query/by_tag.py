@@ -301,6 +301,7 @@ class StrandlineTagFeed(TagFeed):
                 missing = number - wanted - self._ask(lambda: self._count(key, life, wanted, number - 1))  # noqa: B023
                 holes = {key: (life, wanted, number - 1, missing)}
                 last_known = self._last_known(self._keys.get(key))
+                reached("tag.hole_that_stays")
                 raise self._missing(holes, last_known, held, (wanted, number - 1))
             pace.pause(min(settings.refresh_interval_s, max(0.0, end_s - pace.now_s())))
 

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
+from strandline.errors import MissingEvent
 from strandline.query.feed import Pace, QueryClosed
 from strandline.testing import limits
 from strandline.testing.prove import journal
@@ -46,6 +47,8 @@ class Maker(journal.Maker):
             return super().few(calls)
         if chance.random() < 0.4:
             return self.together()
+        if chance.random() < 0.3:
+            return self.lost()
         key, slot = self.key(), chance.randrange(3)
         more = {**self.append(), "key": key, "expected": None, "first": None}
         changed: list[Call] = [["purge", {"key": key}], ["delete", {"key": key, "to": self.near(), "reset": False}]]
@@ -62,6 +65,14 @@ class Maker(journal.Maker):
         asked: Call = ["current", {**self.how(), **current}]
         by_tag: Call = ["current", {**self.how(), **current, "tag": 0, "type": None, "range": None, "types": None}]
         return [*super().looks(), asked, by_tag, *[["take", {"slot": slot, "count": 3}] for slot in range(3)]]
+
+    def lost(self) -> list[Call]:
+        """A key grows, and of what a query shows then one row is lost."""
+        grown = [self.grown(self.key(), 3), self.grown(self.key(), 2)]
+        for _, given in grown:
+            given["tags"] = list(range(len(TAGS)))
+        carried: Call = ["carry", {"partition": None, "limit": None}]
+        return [*grown, carried, *[["lose", {**self.how(), "nth": self.chance.randrange(12)}] for _ in range(3)]]
 
     def together(self) -> list[Call]:
         """Events of several keys at one time, in several partitions; a query that is resumed between them."""
@@ -85,6 +96,7 @@ class Maker(journal.Maker):
         makers: list[tuple[float, Callable[[], Call]]] = [
             (3, lambda: ["current", {**self.how(), "from_": chance.choice((None, None, chance.randint(0, 30))),
                                      "search": chance.random() < 0.2}]),
+            (1.5, lambda: ["lose", {**self.how(), "nth": chance.randrange(12)}]),
             (3, lambda: ["live", {**self.how(), "slot": chance.randrange(3)}]),
             (8, lambda: ["take", {"slot": chance.randrange(3), "count": chance.randint(1, 9)}]),
             (3, lambda: ["resume", {"slot": chance.randrange(3), "text": chance.random() < 0.5,
@@ -266,6 +278,58 @@ class Run(journal.Run):
             raise Difference(
                 "query number", f"{_named(how)} shows {brief(found)} as number {event.tag_seq_nr}, not {number}"
             )
+
+    def do_lose(self, nth: int, **how: Any) -> None:
+        """A row of a view is lost: a query by slices finds the event by key, one by tag stops at the hole (P18, T59).
+
+        With few keys in memory neither could tell it from one that it has shown and forgotten.
+        """
+        if self.is_away or self.torn or self.damaged:
+            return
+        how = {**how, "memory": None}
+        due = self.due({**how, "types": None}, None)
+        if not due:
+            return
+        lost = due[(nth or 0) % len(due)]
+        mine = [row for row in due if row[1].key == lost[1].key]
+        at = mine.index(lost)
+        behind = mine[at + 1] if at + 1 < len(mine) else None
+        named: dict[str, Any] = {"key": lost[1].key, "life": lost[1].life, "seq_nr": lost[1].seq_nr}
+        if how["tag"] is not None:
+            named["tag"] = TAGS[how["tag"]]
+        put_back = self.world.lose("slice_view" if how["tag"] is None else "tag_view", named)
+        if put_back is None:
+            return
+        try:
+            left = [row for row in due if row is not lost]
+            if how["tag"] is not None and behind is not None:
+                self.stops_at(how, left[: left.index(behind)], lost, mine[at - 1] if at else None)
+            else:
+                shown = [row for each in left for row in ((lost, each) if each is behind else (each,))]
+                wanted = [row for row in shown if how["tag"] is not None or self.asks(how, row[1])]
+                with self.begin(how) as events:
+                    self.compare(how, list(events), wanted)
+        finally:
+            put_back()
+
+    def stops_at(self, how: dict[str, Any], wanted: list[Any], lost: Any, last: Any) -> None:
+        """A query by tag shows what lies before a hole, names the hole, and where to go on: T60, T61."""
+        _, event, number = lost
+        found: list[Any] = []
+        try:
+            with self.begin(how, gap_timeout_s=0) as events:
+                found.extend(events)
+        except MissingEvent as error:
+            hole = error
+        else:
+            raise Difference("query hole", f"{_named(how)} shows {len(found)} events, and passes over number {number}")
+        self.compare(how, found, wanted)
+        known = hole.facts["last_known_offset"]
+        said = hole.name, hole.facts["missing"], None if known is None else (known.timestamp, known.key, known.seq_nr)
+        before = None if last is None else (last[1].timestamp, last[1].key, last[1].seq_nr)
+        should = "MissingEvent.tag_hole", {event.key: (event.life, number, number, 1)}, before
+        if said != should:
+            raise Difference("query hole", f"{_named(how)} stops with {said}, not {should}")
 
     def do_live(self, slot: int, **how: Any) -> None:
         if self.is_away:

@@ -143,6 +143,10 @@ class World(ABC):
         """Flip a bit in the body of a stored event; whether there was one."""
         return False
 
+    def lose(self, table: str, named: dict[str, Any]) -> Callable[[], None] | None:
+        """Let a row with these columns vanish from a view: what puts it back, or None if there is no such row."""
+        return None
+
     def rows(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]] | None:
         """What stands in a table of the store; None where nobody can look."""
         return None
@@ -240,6 +244,15 @@ class LastWriteWinsWorld(MemoryWorld):
                 row["body"] = cell._replace(value=_flipped(cell.value))
                 return True
         return False
+
+    def lose(self, table: str, named: dict[str, Any]) -> Callable[[], None] | None:
+        found = self.store.tables[table]
+        for partition in found.partitions():
+            for place, row in found.rows(partition):
+                if all(row[name] == value for name, value in named.items()):
+                    lost = found._rows[partition].pop(place)
+                    return lambda: found._rows[partition].__setitem__(place, lost)
+        return None
 
     def rows(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         found = self.store.tables[table]
