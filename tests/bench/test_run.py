@@ -65,6 +65,7 @@ LINES = {
         "work/wake-now-p50",
         "work/wake-at-date-p99",
     ],
+    ("server", "sqlite"): ["server/append", "server/streams", "server/first-page"],
     ("groups", "sqlite"): ["groups/expression"],
     ("groups", "postgres"): ["groups/bare", "groups/two-databases", "groups/disjoint"],
     ("slices", "sqlite"): ["slices/sqlite"],

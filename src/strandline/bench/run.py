@@ -52,6 +52,8 @@ def run(
     """
     chosen = _choose(name, on, cases)
     extras.check("dev", *NEEDED, *(("pgqueuer", "procrastinate") if name == "work" else ()))
+    if name == "server":
+        extras.check("server", "starlette", "uvicorn")
     if name in ON_SPARK:
         extras.check("spark", "pyspark", "pyarrow")
     if rounds is not None and rounds < 1:
